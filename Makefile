@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo recording test short test-module test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo recording test short test-module test-race test-programs test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -61,16 +61,21 @@ recording: build ## docs/img/demo.svg again, from a run of the demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
-LONGEST = ./e2e ./e2e/rlqs ./e2e/envoymodule ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
+LONGEST = ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./pkg/limiter/memstore
+
+# Packages whose tests start programs, and run no code of Weir's in goroutines of their own. The programs are built
+# without the race detector, so the short form does without it here, too.
+PROGRAMS = ./e2e ./e2e/envoymodule ./docs ./e2e/rlqs ./e2e/istio ./internal/test/... ./scripts/demo
+race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
 run-tests = $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 \
-  --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --packages '$(2)' -- -vet=off $(1)
+  --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off $(1)
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
-test test-module test-modules: export GORACE = atexit_sleep_ms=10
+test test-module test-race test-programs test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
 	$(GO) build -o bin/test/weir ./cmd/sidecar
 	@$(MAKE) --no-print-directory test-module
@@ -81,13 +86,21 @@ short: ## go test -short: what needs no Envoy and no browser, in half a minute
 
 test-module:
 	$(GO) vet -tags e2e ./...
-	$(call run-tests,-race -tags e2e -parallel 4,$(LONGEST) ./...)
+	@$(MAKE) --no-print-directory -j2 test-race test-programs
+
+test-race:
+	$(call run-tests,-race -tags e2e -parallel 4,$(LONGEST) \
+	  $$($(GO) list -tags e2e ./... | grep -vxF "$$($(GO) list -tags e2e $(PROGRAMS))"))
+
+# One package at a time, since these mostly wait, beside those of test-race.
+test-programs:
+	$(call run-tests,$(race-in-long) -p 1 -tags e2e -parallel 4,$(PROGRAMS))
 
 # Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
 # built without the race detector, and has the race detector itself in the long form.
 test-modules:
 	@$(MAKE) --no-print-directory -j2 test-containers test-beside-containers
-	cd bench && $(GO) vet ./... && $(call run-tests,$(if $(filter 1,$(WEIR_LONG)),-race) -count=1,./...)
+	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) -count=1,./...)
 
 test-containers:
 	cd examples/composetest && $(GO) vet ./... && $(call run-tests,-count=1 -timeout 25m,./...)

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
+
+	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 const (
@@ -33,8 +35,8 @@ type bucketsSample struct {
 func (o *options) measureBuckets(
 	ctx context.Context, dir string, w *workload, upstream string, reports int,
 ) (*bucketsSample, error) {
-	s := &starter{dir: dir, sidecar: o.sidecar, storeTimeout: o.storeTimeout}
-	if err := s.build(ctx); err != nil {
+	s, err := o.starter(dir)
+	if err != nil {
 		return nil, err
 	}
 	f := assigned(w.name, &target{name: nameBuckets}, headerValue, manyBuckets)
@@ -87,17 +89,10 @@ func (f *front) overReports(
 	if err != nil {
 		return nil, err
 	}
-	envoyBefore, before, err := f.usage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answered, start := f.answered.Load(), time.Now()
-	if err := drive(time.Duration(reports) * reportEvery); err != nil {
-		return nil, err
-	}
-	took := time.Since(start)
-	envoyAfter, after, err := f.usage(ctx)
-	if err != nil {
+	answered := f.answered.Load()
+	var failed error
+	spent, err := during(ctx, f.usage, func() { failed = drive(time.Duration(reports) * reportEvery) })
+	if err = cmp.Or(failed, err); err != nil {
 		return nil, err
 	}
 	now, err := sumMetric(ctx, f.service.admin, "weir_quota_reports_total", "")
@@ -107,12 +102,10 @@ func (f *front) overReports(
 	if now == reported {
 		return nil, errors.New("no report came")
 	}
-	cpu := micros(after.server-before.server) / 1e3
-	after.server += envoyAfter - envoyBefore
+	cpu, took := micros(spent.server)/1e3, spent.took.Seconds()
 	return &bucketsSample{
-		Buckets: manyBuckets, Reports: now - reported, ReqPerSec: float64(f.answered.Load()-answered) / took.Seconds(),
-		Server: cpu / took.Seconds(), Report: cpu / (took.Seconds() / reportEvery.Seconds()),
-		Others: othersShare(took, before, after),
+		Buckets: manyBuckets, Reports: now - reported, ReqPerSec: float64(f.answered.Load()-answered) / took,
+		Server: cpu / took, Report: cpu / (took / reportEvery.Seconds()), Others: spent.others(),
 	}, nil
 }
 
@@ -120,13 +113,6 @@ func (f *front) overReports(
 func (s *bucketsSample) markdown(w io.Writer) {
 	fmt.Fprint(w, "\n"+paragraph(fmt.Sprintf("Quotas of %s buckets in one Envoy with %.0f requests a second: %.1f ms of "+
 		"Weir's CPU a second, which is %.0f ms for each report of all buckets, with what is charged until the next one; "+
-		"over %d reports, others' CPU %.0f %%.", thousands(s.Buckets), s.ReqPerSec, s.Server, s.Report, s.Reports,
+		"over %d reports, others' CPU %.0f %%.", figure.Thousands(s.Buckets), s.ReqPerSec, s.Server, s.Report, s.Reports,
 		100*s.Others)))
-}
-
-func thousands(n int) string {
-	if n < 1000 {
-		return strconv.Itoa(n)
-	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }

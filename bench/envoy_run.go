@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // envoySample is one front under one number of outstanding requests in one round. CPU time is of a request.
@@ -121,7 +123,7 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	}
 	var text strings.Builder
 	r.markdown(&text)
-	return replaceBetween(growthDoc, "envoy", text.String())
+	return figure.ReplaceBetween(growthDoc, "envoy", text.String())
 }
 
 // envoyRounds measures all fronts in turn, with all outstanding requests and with one.
@@ -156,7 +158,7 @@ func (o *options) envoyRounds(
 		}
 	}
 	for i := range rows {
-		rows[i].envoySample = medianEnvoySample(rows[i].Rounds)
+		rows[i].envoySample = medians(rows[i].Rounds)
 	}
 	return rows, nil
 }
@@ -175,14 +177,8 @@ func (o *options) measureFront(
 	if err := drive(o.WarmUp).failed(); err != nil {
 		return envoySample{}, err
 	}
-	envoyBefore, before, err := f.usage(ctx)
-	if err != nil {
-		return envoySample{}, err
-	}
-	start := time.Now()
-	got := drive(o.Duration)
-	took := time.Since(start)
-	envoyAfter, after, err := f.usage(ctx)
+	var got *tally
+	spent, err := during(ctx, f.usage, func() { got = drive(o.Duration) })
 	if err != nil {
 		return envoySample{}, err
 	}
@@ -193,21 +189,19 @@ func (o *options) measureFront(
 	if err != nil {
 		return envoySample{}, err
 	}
-	envoy := envoyAfter - envoyBefore
-	s := newSample(got, took, before, after)
-	after.server += envoy
+	s := newSample(got, &spent)
 	return envoySample{
-		ReqPerSec: s.ReqPerSec, P50: s.P50, P99: s.P99, Server: s.Server, Redis: s.Redis,
-		Envoy: micros(envoy) / float64(got.answered()), RSS: float64(rss) / 1e6, Others: othersShare(took, before, after),
+		ReqPerSec: s.ReqPerSec, P50: s.P50, P99: s.P99, Server: s.Server, Redis: s.Redis, Others: s.Others,
+		Envoy: micros(spent.envoy) / float64(got.answered()), RSS: float64(rss) / 1e6,
 	}, nil
 }
 
 // usage is what the front's Envoy and the service behind it have taken so far.
-func (f *front) usage(ctx context.Context) (envoy time.Duration, u usage, err error) {
-	if envoy, err = cpuTime(f.PID()); err == nil {
-		u, err = f.service.usage(ctx)
+func (f *front) usage(ctx context.Context) (u usage, err error) {
+	if u, err = f.service.usage(ctx); err == nil {
+		u.envoy, err = cpuTime(f.PID())
 	}
-	return envoy, u, err
+	return u, err
 }
 
 // residentBytes is the memory of a process that is in RAM, the pages of its program included.
@@ -221,22 +215,6 @@ func residentBytes(pid int) (int64, error) {
 		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, statm, err)
 	}
 	return resident * int64(os.Getpagesize()), nil
-}
-
-func medianEnvoySample(rounds []envoySample) envoySample {
-	mid := func(f func(envoySample) float64) float64 { return medianOf(rounds, f) }
-	return envoySample{
-		ReqPerSec: mid(func(s envoySample) float64 { return s.ReqPerSec }),
-		P50:       mid(func(s envoySample) float64 { return s.P50 }),
-		P99:       mid(func(s envoySample) float64 { return s.P99 }),
-		Envoy:     mid(func(s envoySample) float64 { return s.Envoy }),
-		Server:    mid(func(s envoySample) float64 { return s.Server }),
-		Redis:     mid(func(s envoySample) float64 { return s.Redis }),
-		RSS:       mid(func(s envoySample) float64 { return s.RSS }),
-		Others:    mid(func(s envoySample) float64 { return s.Others }),
-		AddedP50:  mid(func(s envoySample) float64 { return s.AddedP50 }),
-		AddedCPU:  mid(func(s envoySample) float64 { return s.AddedCPU }),
-	}
 }
 
 // markdown writes one table for each number of outstanding requests.

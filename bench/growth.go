@@ -39,20 +39,18 @@ type fact struct {
 type growth struct {
 	*options
 	dir      string
-	starter  starter
+	starter  *starter
 	progress io.Writer
 	growthReport
 }
 
 func (o *options) grow(ctx context.Context, dir string, stdout, progress io.Writer) error {
-	g := &growth{
-		options: o, dir: dir, progress: progress,
-		starter: starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm},
-	}
-	g.Machine = thisMachine()
-	if err := g.starter.build(ctx); err != nil {
+	s, err := o.starter(dir)
+	if err != nil {
 		return err
 	}
+	g := &growth{options: o, dir: dir, starter: s, progress: progress}
+	g.Machine = thisMachine()
 	chosen := list(o.parts)
 	if len(chosen) == 0 {
 		chosen = partNames()
@@ -141,45 +139,55 @@ func tens(most int) (sizes []int) {
 }
 
 func (g *growth) rules(ctx context.Context) error {
-	return g.service(ctx, "rules", "CPU per request by number of rules", tens(min(g.largest, 100_000)), []string{"memory"},
-		func(n int) *workload { return &workload{keys: max(n, 10_000), descriptors: 1, rules: n} })
+	f := cpuFigure("rules", "CPU per request by number of rules", tens(min(g.largest, 100_000)))
+	return g.service(ctx, f, []string{nameMemory}, cpuRatios, func(n int) *workload {
+		return &workload{keys: max(n, 10_000), descriptors: 1, rules: n}
+	})
 }
 
 func (g *growth) keys(ctx context.Context) error {
-	return g.service(ctx, "keys", "CPU per request by number of keys", tens(min(g.largest, 1_000_000)), []string{"memory"},
-		func(n int) *workload { return &workload{keys: n, descriptors: 1, rules: 1} })
+	f := cpuFigure("keys", "CPU per request by number of keys", tens(min(g.largest, 1_000_000)))
+	return g.service(ctx, f, []string{nameMemory}, cpuRatios, func(n int) *workload {
+		return &workload{keys: n, descriptors: 1, rules: 1}
+	})
 }
 
 func (g *growth) descriptors(ctx context.Context) error {
-	return g.service(ctx, "descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16},
-		[]string{"memory", "redis"}, func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
+	f := cpuFigure("descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16})
+	return g.service(ctx, f, []string{nameMemory, "redis"}, cpuRatios, func(n int) *workload {
+		return &workload{keys: 10_000, descriptors: n, rules: 1}
+	})
 }
 
 // topKeys measures what counting keys for `weir top` costs, with rules that are asked at random: Weir with it and
 // without it, in the same rounds.
 func (g *growth) topKeys(ctx context.Context) error {
-	f := &figure.Figure{
-		Name: "topkeys", Title: "CPU per request of counting keys by number of rules", Size: "rules",
-		Unit: "CPU, us per request", Sizes: []int{10, 1000, 100_000},
+	f := cpuFigure("topkeys", "CPU per request of counting keys by number of rules", []int{10, 1000, 100_000})
+	f.Size = "rules"
+	ratios := func([]string) []ratioColumn { return []ratioColumn{{"top keys / no-op", 3, topKeysRatio}} }
+	return g.service(ctx, f, []string{nameMemory, nameNoTopKeys}, ratios, func(n int) *workload {
+		return &workload{keys: 100_000, descriptors: 1, rules: n}
+	})
+}
+
+// cpuFigure is CPU time of a request by the number of what the figure is named after.
+func cpuFigure(name, title string, sizes []int) *figure.Figure {
+	return &figure.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
+}
+
+// ratioColumn is a column beside the CPU time of the no-op server and the targets, whose rows are in this order.
+type ratioColumn struct {
+	name   string
+	digits int
+	of     func(rows []row) float64
+}
+
+// cpuRatios are the CPU time of each target to the no-op's.
+func cpuRatios(targets []string) (ratios []ratioColumn) {
+	for i, t := range targets {
+		ratios = append(ratios, ratioColumn{t + " / no-op", 2, func(rows []row) float64 { return rows[1+i].CPURatio }})
 	}
-	g.begin(f)
-	f.Add("no-op server, us", true, 1)
-	f.Add("memory, us", true, 1)
-	f.Add("memory without top keys, us", true, 1)
-	f.Add("top keys / no-op", false, 3)
-	for _, n := range f.Sizes {
-		w := &workload{name: f.Name, keys: 100_000, descriptors: 1, rules: n}
-		rows, err := g.point(ctx, w, []string{nameNoop, nameMemory, nameNoTopKeys})
-		if err != nil {
-			return fmt.Errorf("topkeys, %d: %w", n, err)
-		}
-		for i, r := range rows {
-			f.Put(i, r.Server)
-			disturbed(f, r.Rounds)
-		}
-		f.Put(len(rows), topKeysRatio(rows))
-	}
-	return nil
+	return ratios
 }
 
 // topKeysRatio is the median over the rounds of what top keys cost, to the no-op's CPU in the same round.
@@ -192,36 +200,38 @@ func topKeysRatio(rows []row) float64 {
 	return median(ratios)
 }
 
+// cpuColumns are the names of targets in figures.
+var cpuColumns = map[string]string{
+	nameNoop: "no-op server, us", nameMemory: "memory, us", nameNoTopKeys: "memory without top keys, us",
+	"redis": "Redis, with the server's CPU, us",
+}
+
 // service measures Weir beside the no-op server at each size, all keys warm.
 func (g *growth) service(
-	ctx context.Context,
-	name, title string,
-	sizes []int,
-	targets []string,
-	of func(int) *workload,
+	ctx context.Context, f *figure.Figure, targets []string, ratios func(targets []string) []ratioColumn,
+	of func(size int) *workload,
 ) error {
-	f := &figure.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
 	g.begin(f)
-	f.Add("no-op server, us", true, 1)
-	for _, t := range targets {
-		f.Add(map[string]string{"memory": "memory, us", "redis": "Redis, with the server's CPU, us"}[t], true, 1)
+	beside := append([]string{nameNoop}, targets...)
+	for _, t := range beside {
+		f.Add(cpuColumns[t], true, 1)
 	}
-	for _, t := range targets {
-		f.Add(t+" / no-op", false, 2)
+	for _, r := range ratios(targets) {
+		f.Add(r.name, false, r.digits)
 	}
-	for _, n := range sizes {
+	for _, n := range f.Sizes {
 		w := of(n)
-		w.name = name
-		rows, err := g.point(ctx, w, append([]string{nameNoop}, targets...))
+		w.name = f.Name
+		rows, err := g.point(ctx, w, beside)
 		if err != nil {
-			return fmt.Errorf("%s, %d: %w", name, n, err)
+			return fmt.Errorf("%s, %d: %w", f.Name, n, err)
 		}
 		for i, r := range rows {
 			f.Put(i, r.Server+r.Redis)
 			disturbed(f, r.Rounds)
-			if i > 0 {
-				f.Put(len(targets)+i, r.CPURatio)
-			}
+		}
+		for i, r := range ratios(targets) {
+			f.Put(len(rows)+i, r.of(rows))
 		}
 	}
 	return nil
@@ -259,11 +269,11 @@ func (g *growth) point(ctx context.Context, w *workload, targets []string) (rows
 
 // fresh is a starter with a directory and rules of its own.
 func (g *growth) fresh(w *workload) (*starter, error) {
-	s := g.starter
-	var err error
-	s.dir, err = os.MkdirTemp(g.dir, w.name)
+	dir, err := os.MkdirTemp(g.dir, w.name)
+	s := *g.starter
+	s.dir = dir
 	s.rules = func(dir, fields string) error {
-		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600)
+		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600) //nolint:gosec // ours
 	}
 	return &s, err
 }
@@ -366,21 +376,16 @@ func (g *growth) shared(ctx context.Context, w *workload, all []*target) ([]samp
 	}
 	var samples []sample
 	for range g.Rounds {
-		before, err := usageOf(ctx, all)
+		var got *tally
+		usage := func(ctx context.Context) (usage, error) { return usageOf(ctx, all) }
+		spent, err := during(ctx, usage, func() { got = l.closed(ctx, g.Duration, g.Concurrency) })
 		if err != nil {
 			return nil, err
 		}
-		start := time.Now()
-		got := l.closed(ctx, g.Duration, g.Concurrency)
-		took := time.Since(start)
 		if err := expect(w, all[0], got); err != nil {
 			return nil, err
 		}
-		after, err := usageOf(ctx, all)
-		if err != nil {
-			return nil, err
-		}
-		samples = append(samples, newSample(got, took, before, after))
+		samples = append(samples, newSample(got, &spent))
 	}
 	return samples, nil
 }
@@ -417,10 +422,10 @@ func (g *growth) publish(stdout io.Writer) error {
 	if _, err := io.WriteString(stdout, b.String()); err != nil {
 		return err
 	}
-	if err := writeJSON(growthJSON, g.growthReport); err != nil {
+	if err := figure.WriteJSON(growthJSON, g.growthReport); err != nil {
 		return err
 	}
-	return replaceBetween(growthDoc, "growth", b.String())
+	return figure.ReplaceBetween(growthDoc, "growth", b.String())
 }
 
 // item is the text as an item of a list, its lines not longer than those of the documents.
@@ -446,19 +451,4 @@ func wrap(text, first, others string) string {
 	}
 	b.WriteString(line + "\n")
 	return b.String()
-}
-
-// replaceBetween puts text between the marks of that name in a file.
-func replaceBetween(path, name, text string) error {
-	old, err := os.ReadFile(path) //nolint:gosec // ours
-	if err != nil {
-		return err
-	}
-	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
-	before, rest, ok := strings.Cut(string(old), begin)
-	_, after, also := strings.Cut(rest, end)
-	if !ok || !also {
-		return fmt.Errorf("%s lacks the marks %q and %q", path, strings.TrimSpace(begin), end)
-	}
-	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644) //nolint:gosec // a document, for everybody
 }

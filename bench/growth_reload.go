@@ -87,10 +87,10 @@ func (g *growth) reload(ctx context.Context) error {
 		reloads,
 		reloadTime,
 		took.Seconds(),
-		(busy.cpu-calm.cpu).Seconds()/reloads,
+		(busy.server-calm.server).Seconds()/reloads,
 		busy,
 		calm,
-		100*max(busy.others, calm.others),
+		100*max(busy.others(), calm.others()),
 	)
 	return nil
 }
@@ -98,8 +98,7 @@ func (g *growth) reload(ctx context.Context) error {
 // answers are those to a load of a fixed rate, and what they took.
 type answers struct {
 	*tally
-	cpu    time.Duration // of the server
-	others float64       // share of the machine
+	usage
 }
 
 func (a answers) String() string {
@@ -108,18 +107,10 @@ func (a answers) String() string {
 }
 
 func underLoad(ctx context.Context, l *load, t *target) (a answers, err error) {
-	before, err := t.usage(ctx)
+	a.usage, err = during(ctx, t.usage, func() { a.tally = l.open(ctx, reloadTime, reloadRate, openWorkers) })
 	if err != nil {
 		return a, err
 	}
-	start := time.Now()
-	a.tally = l.open(ctx, reloadTime, reloadRate, openWorkers)
-	took := time.Since(start)
-	after, err := t.usage(ctx)
-	if err != nil {
-		return a, err
-	}
-	a.cpu, a.others = after.server-before.server, othersShare(took, before, after)
 	return a, a.failed()
 }
 

@@ -64,7 +64,7 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// limits is a service as the sidecar is one, that denies a request whose key it has seen in W2 and W4's tight rules.
+// limits is a service as Weir is one, that denies a request whose key it has seen in W2 and W4's tight rules.
 type limits struct {
 	pb.UnimplementedRateLimitServiceServer
 

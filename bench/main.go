@@ -13,14 +13,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // options are the command line.
@@ -28,7 +28,7 @@ type options struct {
 	settings
 	workloads, targets string
 	others             []*target
-	sidecar, out       string
+	weir, out          string
 	storeTimeout       time.Duration
 	writeRules         string
 	serveNoop          string
@@ -86,7 +86,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		"of Weir's processes; with 20ms or less, as by default in production, a "+
 			"lone request sends its own call to Redis, so write 20ms to measure w1c1",
 	)
-	f.StringVar(&o.sidecar, "sidecar", "", "binary to measure; by default ../cmd/sidecar is built")
+	f.StringVar(&o.weir, "weir", "", "binary to measure; by default ../cmd/weir is built")
 	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
 	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
 		"envoyproxy/ratelimit reads them")
@@ -157,8 +157,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // start starts the targets, and returns also those that it could start if it fails.
 func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
-	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm, storeTimeout: o.storeTimeout, rules: writeRules}
-	if err := s.build(ctx); err != nil {
+	s, err := o.starter(dir)
+	if err != nil {
 		return nil, err
 	}
 	names := list(o.targets)
@@ -183,20 +183,6 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 		return nil, errors.New("no targets")
 	}
 	return targets, nil
-}
-
-// build makes Weir's binary, unless there is one.
-func (s *starter) build(ctx context.Context) error {
-	if s.sidecar != "" {
-		return nil
-	}
-	s.sidecar = filepath.Join(s.dir, "weir")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build weir: %w\n%s", err, out)
-	}
-	return nil
 }
 
 func stopAll(targets []*target) {
@@ -238,7 +224,7 @@ func (o *options) write(result any, markdown func(io.Writer), stdout io.Writer) 
 	if _, err := io.WriteString(stdout, table.String()); err != nil || o.out == "" {
 		return err
 	}
-	if err := writeJSON(o.out+".json", result); err != nil {
+	if err := figure.WriteJSON(o.out+".json", result); err != nil {
 		return err
 	}
 	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644) //nolint:gosec // figures, for everybody

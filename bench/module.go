@@ -91,11 +91,13 @@ func (f *front) checkDecided(ctx context.Context) error {
 
 // sumMetric adds up the series of a counter of the Weir with this HTTP address.
 func sumMetric(ctx context.Context, addr, name, label string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	text, err := page(ctx, "http://"+addr+"/metrics")
 	if err != nil {
 		return 0, err
 	}
-	return sumSeries(text, name, label)
+	return sumSeries(string(text), name, label)
 }
 
 // sumSeries adds up the series of a counter, in Prometheus's text, whose labels contain a text.
@@ -121,21 +123,18 @@ func sumSeries(metrics, name, label string) (sum uint64, err error) {
 }
 
 // page reads a page that answers with status 200.
-func page(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+func page(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // our own process
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req) //nolint:gosec // our own process
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read from
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("GET %s: %s", url, resp.Status)
+		return nil, fmt.Errorf("GET %s: %s", url, resp.Status)
 	}
-	text, err := io.ReadAll(resp.Body)
-	return string(text), err
+	return io.ReadAll(resp.Body)
 }

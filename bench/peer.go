@@ -29,7 +29,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	}
 	root := filepath.Join(s.dir, "rules-"+t.name)
 	rules := filepath.Join(root, "ratelimit", "config")
-	if err := os.MkdirAll(rules, 0o700); err != nil {
+	if err := os.MkdirAll(rules, 0o700); err != nil { //nolint:gosec // ours
 		return err
 	}
 	if err := writeRules(rules, ""); err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,25 +42,10 @@ func (b *bench) profileOne(ctx context.Context, t *target, s scenario, file stri
 }
 
 // profile writes the CPU profile of the target's next time, at least a second.
-func (t *target) profile(ctx context.Context, d time.Duration, file string) (err error) {
-	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.admin, max(1, int(d.Seconds())))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // our own process
+func (t *target) profile(ctx context.Context, d time.Duration, file string) error {
+	text, err := page(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.admin, max(1, int(d.Seconds()))))
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req) //nolint:gosec // our own process
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", url, resp.Status)
-	}
-	f, err := os.Create(file) //nolint:gosec // in our own directory
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = io.Copy(f, resp.Body)
-	return err
+	return os.WriteFile(file, text, 0o600) //nolint:gosec // in our own directory
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -73,25 +73,22 @@ func (b *bench) report() report {
 }
 
 func newRow(scenario, target string, rounds, base []sample) row {
-	mid := func(f func(sample) float64) float64 { return medianOf(rounds, f) }
-	r := row{Scenario: scenario, Target: target, Rounds: rounds, sample: sample{
-		ReqPerSec: mid(func(s sample) float64 { return s.ReqPerSec }),
-		P50:       mid(func(s sample) float64 { return s.P50 }),
-		P99:       mid(func(s sample) float64 { return s.P99 }),
-		P999:      mid(func(s sample) float64 { return s.P999 }),
-		Server:    mid(func(s sample) float64 { return s.Server }),
-		Redis:     mid(func(s sample) float64 { return s.Redis }),
-		Calls:     mid(func(s sample) float64 { return s.Calls }),
-		Denied:    mid(func(s sample) float64 { return s.Denied }),
-		LateP99:   mid(func(s sample) float64 { return s.LateP99 }),
-		Others:    mid(func(s sample) float64 { return s.Others }),
-	}}
+	r := row{Scenario: scenario, Target: target, Rounds: rounds, sample: medians(rounds)}
 	if len(base) == len(rounds) {
 		r.CPURatio = medianRatio(rounds, base, func(s sample) float64 { return s.Server + s.Redis })
 		r.P50Ratio = medianRatio(rounds, base, func(s sample) float64 { return s.P50 })
 		r.P999Ratio = medianRatio(rounds, base, func(s sample) float64 { return s.P999 })
 	}
 	return r
+}
+
+// medians returns the median of each number of the samples, which have nothing else.
+func medians[S any](samples []S) (all S) {
+	to := reflect.ValueOf(&all).Elem()
+	for i := range to.NumField() {
+		to.Field(i).SetFloat(medianOf(samples, func(s S) float64 { return reflect.ValueOf(s).Field(i).Float() }))
+	}
+	return all
 }
 
 func medianOf[S any](samples []S, f func(S) float64) float64 {
@@ -123,15 +120,6 @@ func median(values []float64) float64 {
 		return sorted[mid]
 	}
 	return (sorted[mid-1] + sorted[mid]) / 2
-}
-
-// writeJSON writes a file.
-func writeJSON(path string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644) //nolint:gosec // figures, for everybody
 }
 
 // markdown writes one table a scenario.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -46,6 +47,21 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 	}
 }
 
+// between is the difference of two usages, as if so much time lay between them.
+func between(t *testing.T, took time.Duration, usages ...usage) usage {
+	t.Helper()
+	read := func(context.Context) (next usage, _ error) {
+		next, usages = usages[0], usages[1:]
+		return next, nil
+	}
+	spent, err := during(t.Context(), read, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spent.took = took
+	return spent
+}
+
 func TestSampleIsPerRequest(t *testing.T) {
 	got := &tally{ok: 300, over: 100}
 	for range 400 {
@@ -53,7 +69,8 @@ func TestSampleIsPerRequest(t *testing.T) {
 	}
 	before := usage{server: time.Second, redis: time.Second, calls: 7}
 	after := usage{server: time.Second + 8*time.Millisecond, redis: time.Second + 2*time.Millisecond, calls: 17}
-	s := newSample(got, 2*time.Second, before, after)
+	spent := between(t, 2*time.Second, before, after)
+	s := newSample(got, &spent)
 	if s.ReqPerSec != 200 || s.Server != 20 || s.Redis != 5 || s.Calls != 0.025 || s.Denied != 0.25 {
 		t.Errorf("got %+v, want 200 req/s, 20 + 5 us, 0.025 calls, 0.25 denied", s)
 	}
@@ -97,12 +114,10 @@ func TestOthersShare(t *testing.T) {
 		}
 	}
 	all := time.Duration(runtime.NumCPU()) * time.Second
-	before, after := usage{
-		machine: time.Hour,
-	}, usage{
-		machine: time.Hour + all, server: all / 4, redis: all / 8, self: all / 8,
-	}
-	if got := othersShare(time.Second, before, after); got != 0.5 {
+	spent := between(t, time.Second, usage{machine: time.Hour}, usage{
+		machine: time.Hour + all, server: all / 4, redis: all / 16, envoy: all / 16, self: all / 8,
+	})
+	if got := spent.others(); got != 0.5 {
 		t.Errorf("others took %g, want 0.5", got)
 	}
 }

@@ -124,21 +124,12 @@ func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, err
 		return sample{}, err
 	}
 	runtime.GC() // so that the load generator's is less likely to be in the figures
-	before, err := t.usage(ctx)
+	var got *tally
+	spent, err := during(ctx, t.usage, func() { got = drive(ctx, b.Duration) })
 	if err != nil {
 		return sample{}, err
 	}
-	start := time.Now()
-	got := drive(ctx, b.Duration)
-	took := time.Since(start)
-	after, err := t.usage(ctx)
-	if err != nil {
-		return sample{}, err
-	}
-	if err := expect(s.w, t, got); err != nil {
-		return sample{}, err
-	}
-	return newSample(got, took, before, after), nil
+	return newSample(got, &spent), expect(s.w, t, got)
 }
 
 // prime checks that the target has the workload's rules, and uses up what is to be used up. Once is enough.
@@ -200,29 +191,20 @@ func expect(w *workload, t *target, got *tally) error {
 
 func deniedShare(t *tally) float64 { return float64(t.over) / float64(t.answered()) }
 
-func newSample(t *tally, took time.Duration, before, after usage) sample {
+func newSample(t *tally, spent *usage) sample {
 	n := float64(t.answered())
-	each := func(d time.Duration) float64 { return micros(d) / n }
 	return sample{
-		ReqPerSec: n / took.Seconds(),
+		ReqPerSec: n / spent.took.Seconds(),
 		P50:       micros(t.latency.quantile(0.50)),
 		P99:       micros(t.latency.quantile(0.99)),
 		P999:      micros(t.latency.quantile(0.999)),
-		Server:    each(after.server - before.server),
-		Redis:     each(after.redis - before.redis),
-		Calls:     float64(after.calls-before.calls) / n,
+		Server:    micros(spent.server) / n,
+		Redis:     micros(spent.redis) / n,
+		Calls:     float64(spent.calls) / n,
 		Denied:    deniedShare(t),
 		LateP99:   micros(t.late.quantile(0.99)),
-		Others:    othersShare(took, before, after),
+		Others:    spent.others(),
 	}
-}
-
-// othersShare is the share of the machine that went to neither the target nor the load: with much of it the figures
-// are worth little.
-func othersShare(took time.Duration, before, after usage) float64 {
-	others := after.machine - before.machine
-	others -= after.server - before.server + after.redis - before.redis + after.self - before.self
-	return max(0, others.Seconds()/took.Seconds()/float64(runtime.NumCPU()))
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

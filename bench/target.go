@@ -1,19 +1,19 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
@@ -75,13 +75,22 @@ type target struct {
 // starter starts targets in a directory.
 type starter struct {
 	dir       string
-	sidecar   string // the binary weir
+	weir      string // the binary
 	algorithm string
 	rules     func(dir, fields string) error // writes the rule files
 
-	// storeTimeout is Weir's --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy
-	// CPUs may take longer, and are to be measured.
-	storeTimeout time.Duration
+	storeTimeout time.Duration // Weir's --store-timeout
+}
+
+// starter returns one with the binary that the command line names, or with one that is built now.
+func (o *options) starter(dir string) (*starter, error) {
+	s := &starter{dir: dir, weir: o.weir, algorithm: o.Algorithm, rules: writeRules, storeTimeout: o.storeTimeout}
+	if s.weir != "" {
+		return s, nil
+	}
+	var err error
+	s.weir, err = launch.Build("weir-bench", "cmd/weir", "-trimpath", "-pgo=auto")
+	return s, err
 }
 
 // start starts the named target.
@@ -101,7 +110,7 @@ func (s *starter) start(ctx context.Context, name string) (*target, error) {
 	case namePeer:
 		err = s.startPeer(ctx, t)
 	default:
-		err = s.startSidecar(ctx, t, &specs[i])
+		err = s.startWeir(ctx, t, &specs[i])
 	}
 	if err != nil {
 		t.stop()
@@ -131,9 +140,9 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Dial(ctx, "tcp", t.addr) })
 }
 
-func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
+func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 	rules := filepath.Join(s.dir, "rules-"+t.name)
-	if err := os.Mkdir(rules, 0o700); err != nil {
+	if err := os.Mkdir(rules, 0o700); err != nil { //nolint:gosec // ours
 		return err
 	}
 	// A store that fails denies: answers that Redis did not give are then seen as wrong ones.
@@ -162,9 +171,9 @@ func (s *starter) serve(ctx context.Context, t *target, store, rules string, mor
 	}
 	args := append([]string{
 		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin, "--store", store,
-		"--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof",
+		"--store-timeout", s.storeTimeout.String(), "--drain-delay", "0s", "--pprof",
 	}, more...)
-	p, err := t.run(t.name, exec.Command(s.sidecar, args...)) //nolint:gosec,noctx // ours; stop ends it
+	p, err := t.run(t.name, exec.Command(s.weir, args...)) //nolint:gosec,noctx // ours; stop ends it
 	if err != nil {
 		return err
 	}
@@ -256,11 +265,12 @@ func parseTarget(text string) (*target, error) {
 	return t, nil
 }
 
-// usage is what a target has taken so far, and who else was at work.
+// usage is what a target has taken so far, and who else was at work; or the difference of two such.
 type usage struct {
-	server, redis time.Duration // CPU time
-	self, machine time.Duration // CPU time of this process, and of all together
-	calls         uint64        // of scripts, to Redis
+	server, redis, envoy time.Duration // CPU time
+	self, machine        time.Duration // CPU time of this process, and of all together
+	calls                uint64        // of scripts, to Redis
+	took                 time.Duration // of a difference: the time between the two
 }
 
 func (t *target) usage(ctx context.Context) (u usage, err error) {
@@ -284,6 +294,30 @@ func (t *target) usage(ctx context.Context) (u usage, err error) {
 	}
 	u.machine, err = machineTime()
 	return u, err
+}
+
+// during returns what is taken while do runs. read returns what was taken so far.
+func during(ctx context.Context, read func(context.Context) (usage, error), do func()) (usage, error) {
+	before, err := read(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	start := time.Now()
+	do()
+	took := time.Since(start)
+	after, err := read(ctx)
+	return usage{
+		server: after.server - before.server, redis: after.redis - before.redis, envoy: after.envoy - before.envoy,
+		self: after.self - before.self, machine: after.machine - before.machine, calls: after.calls - before.calls,
+		took: took,
+	}, err
+}
+
+// others is the share of the machine that went to neither the target nor the load: with much of it the figures are
+// worth little.
+func (u *usage) others() float64 {
+	others := u.machine - u.server - u.redis - u.envoy - u.self
+	return max(0, others.Seconds()/u.took.Seconds()/float64(runtime.NumCPU()))
 }
 
 // machineTime is the CPU time that was not idle since the machine started, in steps of 10 ms.
@@ -316,28 +350,13 @@ func busy(stat string) (time.Duration, error) {
 
 // scriptCalls asks the Redis behind a Unix socket how many scripts, functions and INCRBY (the peer's) it has run.
 func scriptCalls(ctx context.Context, socket string) (uint64, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, ReadTimeout: patience, PoolSize: 1})
+	defer client.Close() //nolint:errcheck // nothing was written that could be lost
+	text, err := client.Info(ctx, "commandstats").Result()
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing was written that could be lost
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return 0, err
-	}
-	if _, err := io.WriteString(conn, "INFO commandstats\r\n"); err != nil {
-		return 0, err
-	}
-	r := bufio.NewReader(conn)
-	var size int64
-	if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
-		return 0, fmt.Errorf("INFO commandstats: %w", err)
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return 0, err
-	}
-	return sumCalls(string(text))
+	return sumCalls(text)
 }
 
 // sumCalls adds up the calls of EVALSHA, EVAL, FCALL and INCRBY in the text of INFO commandstats.

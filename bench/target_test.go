@@ -63,7 +63,7 @@ func TestCPUTime(t *testing.T) {
 	}
 }
 
-// TestSameGRPC holds the no-op server to the gRPC that the sidecar is built with.
+// TestSameGRPC holds the no-op server to the gRPC that Weir is built with.
 func TestSameGRPC(t *testing.T) {
 	version := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -76,8 +76,8 @@ func TestSameGRPC(t *testing.T) {
 		}
 		return string(found[1])
 	}
-	if ours, sidecars := version("go.mod"), version("../go.mod"); ours != sidecars {
-		t.Errorf("go.mod has gRPC %s, ../go.mod %s: go get google.golang.org/grpc@%[2]s here", ours, sidecars)
+	if ours, weirs := version("go.mod"), version("../go.mod"); ours != weirs {
+		t.Errorf("go.mod has gRPC %s, ../go.mod %s: go get google.golang.org/grpc@%[2]s here", ours, weirs)
 	}
 }
 

@@ -24,8 +24,8 @@ const (
 // startWays returns a front for each other way to ask Weir with counters in memory, and starts what they need. The
 // caller stops the targets, also those that come with an error.
 func (o *options) startWays(ctx context.Context, dir string, w *workload) (fronts []*front, err error) {
-	s := &starter{dir: dir, sidecar: o.sidecar, storeTimeout: o.storeTimeout}
-	if err := s.build(ctx); err != nil {
+	s, err := o.starter(dir)
+	if err != nil {
 		return nil, err
 	}
 	for _, f := range []*front{

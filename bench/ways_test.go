@@ -13,7 +13,7 @@ import (
 func TestWaysThroughEnvoy(t *testing.T) {
 	fewKeys(t)
 	o := &options{
-		ways: true, sidecar: weirtest.Binary(t), storeTimeout: time.Second,
+		ways: true, weir: weirtest.Binary(t), storeTimeout: time.Second,
 		settings: quickSettings,
 	}
 	var table strings.Builder
@@ -38,7 +38,7 @@ func TestNoQuotaWasAssigned(t *testing.T) {
 	fewKeys(t)
 	other := workloads[0]
 	other.name = "other"
-	o := &options{sidecar: weirtest.Binary(t), storeTimeout: time.Second, settings: settings{Algorithm: "fixed_window"}}
+	o := &options{weir: weirtest.Binary(t), storeTimeout: time.Second, settings: settings{Algorithm: "fixed_window"}}
 	fronts, err := o.startWays(t.Context(), t.TempDir(), &other)
 	for _, f := range fronts {
 		t.Cleanup(f.service.stop)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/redis/go-redis/v9"
@@ -236,7 +237,7 @@ func TestRedisKeys(t *testing.T) {
 	}
 	var fleet []*weir
 	for range 2 {
-		fleet = append(fleet, startWeir(t, "store", "--store", server.URL(), "--store-timeout", "1s"))
+		fleet = append(fleet, startWeir(t, "store", "--store", server.URL(), "--store-timeout", "1s", "--quota"))
 	}
 	first := fleet[0]
 	c := first.client(t)
@@ -271,6 +272,10 @@ func TestRedisKeys(t *testing.T) {
 	command("reset", "--server", first.HTTP, "--domain", "shop", "interval=gone")
 	command("get", "--server", first.HTTP, "--domain", "shop", "several=x")
 	command("keys", "--store", server.URL())
+	reportUsage(t, first, map[string]string{"algorithm": "funnel"})
+	await(t, 30*time.Second, "demand is in Redis", func() bool {
+		return seen.about(t, server, "quota_demand") > 0 && seen.about(t, server, "quota_buckets") > 0
+	})
 	first.Page("/readyz")
 
 	keys, channels := seen.names(t)
@@ -279,6 +284,23 @@ func TestRedisKeys(t *testing.T) {
 	stored := redistest.Client(t, server.URL(), time.Second)
 	checkStates(t, stored, page)
 	checkPublished(t, stored, page)
+}
+
+// reportUsage has an Envoy's quota filter report a new bucket, whose stream stays open.
+func reportUsage(t *testing.T, w *weir, bucket map[string]string) {
+	t.Helper()
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(dial(t, w.GRPC)).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&quotapb.RateLimitQuotaUsageReports{
+		Domain: "shop",
+		BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+			BucketId: &quotapb.BucketId{Bucket: bucket}, NumRequestsAllowed: 1,
+		}},
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkNames compares names with the forms in the first cells of a table. One of a Cluster alone need not be there.

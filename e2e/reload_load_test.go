@@ -23,11 +23,11 @@ import (
 // firstLimit is the limit of generation 0. The limits in both files of a rule set are firstLimit plus the generation.
 const firstLimit = 1_000_000
 
-// A ConfigMap of two files is swapped 200 or 1,000 times under load, each time as soon as the set before is in force.
+// A ConfigMap of two files is swapped 100 or 1,000 times under load, each time as soon as the set before is in force.
 // No request fails, none is decided by a mixture of two sets, and none is decided by an older set than a request
 // before it.
 func TestManyReloads(t *testing.T) {
-	generations := longtest.Pick(200, 1000)
+	generations := longtest.Pick(100, 1000)
 	m := newConfigMap(t)
 	s := startWeir(t, m.dir, "--rules-settle", "2ms", "--rules-poll", "1h") // what is seen is seen by the watch
 	swapper := observer{client: s.client(t)}

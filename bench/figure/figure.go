@@ -2,8 +2,10 @@
 package figure
 
 import (
+	"encoding/json"
 	"fmt"
 	"image/color"
+	"os"
 	"strconv"
 	"strings"
 
@@ -154,4 +156,28 @@ func (f *Figure) ticks() plot.ConstantTicks {
 		ticks[i] = plot.Tick{Value: float64(size), Label: Thousands(size)}
 	}
 	return ticks
+}
+
+// ReplaceBetween puts text between the marks of that name in a document.
+func ReplaceBetween(path, name, text string) error {
+	old, err := os.ReadFile(path) //nolint:gosec // ours
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, also := strings.Cut(rest, end)
+	if !ok || !also {
+		return fmt.Errorf("%s lacks the marks %q and %q", path, strings.TrimSpace(begin), end)
+	}
+	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644) //nolint:gosec // a document, for everybody
+}
+
+// WriteJSON writes a file of figures.
+func WriteJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644) //nolint:gosec // figures, for everybody
 }

@@ -420,25 +420,9 @@ func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value fun
 // write replaces the section of the document between its marks, and keeps the numbers.
 func write(t *testing.T, text string, all *results) {
 	t.Helper()
-	const path, begin, end = "../../docs/performance.md", "<!-- mesh:begin -->\n", "<!-- mesh:end -->"
-	old, err := os.ReadFile(path)
+	err := errors.Join(figure.ReplaceBetween("../../docs/performance.md", "mesh", text),
+		figure.WriteJSON("../results/mesh.json", all))
 	if err != nil {
 		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(old), begin)
-	_, after, also := strings.Cut(rest, end)
-	if !ok || !also {
-		t.Fatalf("%s lacks its marks", path)
-	}
-	numbers, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, text := range map[string]string{
-		path: before + begin + text + end + after, "../results/mesh.json": string(numbers) + "\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -27,7 +27,6 @@ ENVOY bool envoy_dynamic_module_callback_is_validation_mode(void);
 ENVOY uint32_t envoy_dynamic_module_callback_get_concurrency(void); // 0 is no number
 ENVOY bool envoy_dynamic_module_callback_http_get_header(void *filter, int map, weir_text key, weir_text *value, size_t index, size_t *count);
 ENVOY bool envoy_dynamic_module_callback_http_add_header(void *filter, int map, weir_text key, weir_text value);
-ENVOY bool envoy_dynamic_module_callback_http_set_header(void *filter, int map, weir_text key, weir_text value);
 ENVOY bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void *filter, int attribute, weir_text *value);
 ENVOY bool envoy_dynamic_module_callback_http_get_cluster_name(void *filter, weir_text *name);
 ENVOY void envoy_dynamic_module_callback_http_send_response(void *filter, uint32_t status, weir_header *headers, size_t n, weir_text body, weir_text details);
@@ -45,8 +44,8 @@ ENVOY int envoy_dynamic_module_callback_http_filter_increment_counter(void *filt
 // Outcomes, in the order of Go's embedded.Outcome.
 enum { WEIR_NOT_LIMITED, WEIR_OK, WEIR_OVER_LIMIT, WEIR_FAILED };
 enum { WEIR_BOTH, WEIR_INTERNAL, WEIR_EXTERNAL }; // requests that a filter limits
-// Envoy's counters of a filter.
-enum { WEIR_COUNT_OK, WEIR_COUNT_OVER_LIMIT, WEIR_COUNT_ERROR, WEIR_COUNT_ALLOWED, WEIR_COUNTERS };
+// Envoy's counters of a filter: the first ones are those of the outcomes from WEIR_OK on.
+enum { WEIR_COUNT_ALLOWED = WEIR_FAILED, WEIR_COUNTERS };
 
 // A header that Go needs: its name is in lower case.
 typedef struct { int map; weir_text name; } weir_header_name;

@@ -14,6 +14,9 @@
 
 enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4 };    // what a hook of headers returns
 
+// TEXT is a view of a string literal.
+#define TEXT(literal) ((weir_text){literal, sizeof literal - 1})
+
 // A request in this filter.
 typedef struct {
   const weir_config *config;
@@ -24,8 +27,6 @@ typedef struct {
   bool obeyed;           // the answer has been followed
 } stream;
 
-static const char *const metadata_namespace = "envoy.filters.http.ratelimit";
-
 static const char *const counter_names[WEIR_COUNTERS] = {"ok", "over_limit", "error", "failure_mode_allowed"};
 
 void weir_log(int level, const char *p, size_t n) {
@@ -33,29 +34,27 @@ void weir_log(int level, const char *p, size_t n) {
   if (envoy_dynamic_module_callback_log) envoy_dynamic_module_callback_log(level, text);
 }
 
-// require logs the name of a function that this Envoy lacks.
-static bool require(const void *function, const char *name) {
-  if (function) return true;
-  const char *before = "weir: this Envoy lacks a function that the module needs; the module is built for Envoy 1.40: ";
-  char line[256];
-  size_t n = strlen(before), m = strlen(name);
-  if (n + m > sizeof line) m = sizeof line - n;
-  memcpy(line, before, n);
-  memcpy(line + n, name, m);
-  weir_log(WEIR_LOG_ERROR, line, n + m);
-  return false;
-}
+#define NEEDED(name) {(const void *)envoy_dynamic_module_callback_##name, #name}
 
-#define REQUIRE(name) require((const void *)envoy_dynamic_module_callback_##name, #name)
+// What every Envoy must have. The functions that may be missing are asked for where they are called.
+static const struct { const void *function; const char *name; } needed[] = {
+    NEEDED(http_get_header), NEEDED(http_add_header), NEEDED(http_filter_get_attribute_string),
+    NEEDED(http_get_metadata_string), NEEDED(http_get_metadata_number), NEEDED(http_set_dynamic_metadata_struct),
+    NEEDED(http_get_cluster_name), NEEDED(http_send_response), NEEDED(http_filter_scheduler_new),
+    NEEDED(http_filter_scheduler_commit), NEEDED(http_filter_scheduler_delete), NEEDED(http_filter_continue_decoding),
+    NEEDED(get_most_specific_route_config), NEEDED(http_filter_config_define_counter),
+    NEEDED(http_filter_increment_counter)};
 
 HOOK const char *envoy_dynamic_module_on_program_init(void) {
-  if (!REQUIRE(http_get_header) || !REQUIRE(http_add_header) || !REQUIRE(http_filter_get_attribute_string) ||
-      !REQUIRE(http_get_metadata_string) || !REQUIRE(http_get_metadata_number) ||
-      !REQUIRE(http_set_dynamic_metadata_struct) || !REQUIRE(http_get_cluster_name) || !REQUIRE(http_send_response) || !REQUIRE(http_filter_scheduler_new) ||
-      !REQUIRE(http_filter_scheduler_commit) || !REQUIRE(http_filter_scheduler_delete) ||
-      !REQUIRE(http_filter_continue_decoding) || !REQUIRE(get_most_specific_route_config) ||
-      !REQUIRE(http_filter_config_define_counter) || !REQUIRE(http_filter_increment_counter))
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+    if (needed[i].function) continue;
+    char line[256];
+    int n = snprintf(line, sizeof line,
+                     "weir: this Envoy lacks a function that the module needs; the module is built for Envoy 1.40: %s",
+                     needed[i].name);
+    weir_log(WEIR_LOG_ERROR, line, n);
     return NULL;
+  }
   return "v0.2.0";
 }
 
@@ -216,7 +215,7 @@ static void count(void *envoy, const weir_config *c, int counter) {
   if (c->counts) envoy_dynamic_module_callback_http_filter_increment_counter(envoy, c->counter[counter], NULL, 0, 1);
 }
 
-// each_header makes views of an answer's headers, and returns where the body begins.
+// view makes views of an answer's headers, and returns where the body begins.
 static const char *view(const weir_answer *a, weir_header *headers) {
   const char *p = a->text;
   for (size_t i = 0; i < a->headers; i++) {
@@ -230,18 +229,25 @@ static const char *view(const weir_answer *a, weir_header *headers) {
 static void set_metadata(void *envoy, const weir_answer *a) {
   if (!a->metadata) return;
   weir_header headers[WEIR_HEADERS];
-  weir_text ns = {metadata_namespace, strlen(metadata_namespace)}, wire = {view(a, headers) + a->body, a->metadata};
-  envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(envoy, ns, wire);
+  weir_text wire = {view(a, headers) + a->body, a->metadata};
+  envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(envoy, TEXT("envoy.filters.http.ratelimit"), wire);
+}
+
+static bool begins(weir_text text, weir_text with) {
+  return text.n >= with.n && memcmp(text.p, with.p, with.n) == 0;
+}
+
+// request_header returns false if the request has no such header.
+static bool request_header(void *envoy, weir_text name, weir_text *value) {
+  size_t all;
+  return envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, name, value, 0, &all);
 }
 
 // is_grpc reports whether Envoy answers the request as a gRPC client needs it.
 static bool is_grpc(void *envoy) {
-  static const char name[] = "content-type", grpc[] = "application/grpc";
-  const size_t n = sizeof grpc - 1;
-  weir_text key = {name, sizeof name - 1}, type;
-  size_t all;
-  return envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, key, &type, 0, &all) &&
-         type.n >= n && memcmp(type.p, grpc, n) == 0 && (type.n == n || type.p[n] == '+');
+  weir_text type, grpc = TEXT("application/grpc");
+  return request_header(envoy, TEXT("content-type"), &type) && begins(type, grpc) &&
+         (type.n == grpc.n || type.p[grpc.n] == '+');
 }
 
 // grpc_status is the gRPC status that Envoy gives a response with an HTTP status.
@@ -259,12 +265,12 @@ static const char *grpc_status(uint32_t status, bool exhausted) {
 
 // add_grpc_status adds the status to the headers of a response to a gRPC request: else Envoy makes it 0, success.
 static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir_header *headers, size_t n) {
-  static const char name[] = "grpc-status";
+  weir_text name = TEXT("grpc-status");
   if (!is_grpc(envoy)) return n;
   for (size_t i = 0; i < n; i++)
-    if (headers[i].key_n == sizeof name - 1 && memcmp(headers[i].key, name, sizeof name - 1) == 0) return n;
+    if (headers[i].key_n == name.n && memcmp(headers[i].key, name.p, name.n) == 0) return n;
   const char *value = grpc_status(status, exhausted);
-  headers[n] = (weir_header){name, sizeof name - 1, value, strlen(value)};
+  headers[n] = (weir_header){name.p, name.n, value, strlen(value)};
   return n + 1;
 }
 
@@ -273,14 +279,8 @@ static bool obey(void *envoy, stream *s, const weir_answer *a) {
   const weir_config *filter = s->config;
   s->obeyed = true;
   set_metadata(envoy, a);
-  switch (a->outcome) {
-  case WEIR_OK: count(envoy, filter, WEIR_COUNT_OK); break;
-  case WEIR_OVER_LIMIT: count(envoy, filter, WEIR_COUNT_OVER_LIMIT); break;
-  case WEIR_FAILED:
-    count(envoy, filter, WEIR_COUNT_ERROR);
-    if (!a->status) count(envoy, filter, WEIR_COUNT_ALLOWED);
-    break;
-  }
+  if (a->outcome != WEIR_NOT_LIMITED) count(envoy, filter, a->outcome - WEIR_OK);
+  if (a->outcome == WEIR_FAILED && !a->status) count(envoy, filter, WEIR_COUNT_ALLOWED);
   if (!a->status) return true;
   weir_header headers[WEIR_HEADERS + 1];
   weir_text body = {view(a, headers), a->body};
@@ -380,12 +380,9 @@ static weir_request read_request(void *envoy, const weir_reads *c) {
 
 // is_limited reports whether the filter limits requests of this type.
 static bool is_limited(void *envoy, const weir_config *filter) {
-  static const char name[] = "x-envoy-internal", yes[] = "true";
   if (filter->request_type == WEIR_BOTH) return true;
-  weir_text key = {name, sizeof name - 1}, value;
-  size_t all;
-  bool internal = envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, key, &value, 0, &all) &&
-                  value.n == sizeof yes - 1 && memcmp(value.p, yes, value.n) == 0;
+  weir_text value, yes = TEXT("true");
+  bool internal = request_header(envoy, TEXT("x-envoy-internal"), &value) && value.n == yes.n && begins(value, yes);
   return internal == (filter->request_type == WEIR_INTERNAL);
 }
 

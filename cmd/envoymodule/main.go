@@ -24,6 +24,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,7 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool, workers C.uint32_
 	return guarded(func() (*C.weir_config, error) {
 		data := C.GoBytes(unsafe.Pointer(text), C.int(n))
 		if onlyCheck {
-			if err := module.CheckFilter(data); err != nil {
+			if err := embedded.CheckFilter(data); err != nil {
 				return nil, err
 			}
 			return register(&config{plan: new(actions.Plan)}), nil
@@ -69,9 +70,9 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool, workers C.uint32_
 		if err != nil {
 			return nil, err
 		}
-		c := register(&config{filter: f, plan: f.Plan()})
-		c.request_type, c.resource_exhausted = C.int(f.RequestType()), C.bool(f.ResourceExhausted())
-		c.stat_prefix = toC(f.StatPrefix())
+		c := register(&config{filter: f, plan: f.Plan})
+		c.request_type, c.resource_exhausted = C.int(f.Type()), C.bool(f.ResourceExhausted)
+		c.stat_prefix = toC(f.StatPrefix)
 		return c, nil
 	})
 }
@@ -83,7 +84,7 @@ func weirNewRoute(text *C.char, n C.size_t) *C.weir_config {
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{route: r, plan: r.Plan()}), nil
+		return register(&config{route: r, plan: r.Plan}), nil
 	})
 }
 
@@ -123,28 +124,23 @@ func fillReads(out *C.weir_reads, phase *actions.Phase) {
 	out.is_empty = C.bool(phase.IsEmpty())
 	out.remote, out.destination = C.bool(phase.ReadsRemoteAddress()), C.bool(phase.ReadsDestinationCluster())
 	request, response, metadata := phase.Headers(), phase.ResponseHeaders(), phase.Metadata()
-	if n := len(request) + len(response); n > 0 {
-		out.headers_n = C.size_t(n)
-		out.headers = (*C.weir_header_name)(C.calloc(C.size_t(n), C.sizeof_weir_header_name))
-		names := unsafe.Slice(out.headers, n)
-		for i, name := range request {
-			names[i].name, names[i]._map = toC(name), C.WEIR_REQUEST_HEADERS
-		}
-		for i, name := range response {
-			names[len(request)+i].name, names[len(request)+i]._map = toC(name), C.WEIR_RESPONSE_HEADERS
+	out.headers_n, out.metadata_n = C.size_t(len(request)+len(response)), C.size_t(len(metadata))
+	out.headers = (*C.weir_header_name)(C.calloc(out.headers_n, C.sizeof_weir_header_name))
+	names := unsafe.Slice(out.headers, int(out.headers_n))
+	for i, name := range slices.Concat(request, response) {
+		names[i].name, names[i]._map = toC(name), C.WEIR_REQUEST_HEADERS
+		if i >= len(request) {
+			names[i]._map = C.WEIR_RESPONSE_HEADERS
 		}
 	}
-	if n := len(metadata); n > 0 {
-		out.metadata_n = C.size_t(n)
-		out.metadata = (*C.weir_metadata_key)(C.calloc(C.size_t(n), C.sizeof_weir_metadata_key))
-		keys := unsafe.Slice(out.metadata, n)
-		for i, of := range metadata {
-			keys[i].source = C.WEIR_DYNAMIC_METADATA
-			if of.Source == actions.RouteMetadata {
-				keys[i].source = C.WEIR_ROUTE_METADATA
-			}
-			keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Path[0]), C.bool(of.MayBeNumber)
+	out.metadata = (*C.weir_metadata_key)(C.calloc(out.metadata_n, C.sizeof_weir_metadata_key))
+	keys := unsafe.Slice(out.metadata, int(out.metadata_n))
+	for i, of := range metadata {
+		keys[i].source = C.WEIR_DYNAMIC_METADATA
+		if of.Source == actions.RouteMetadata {
+			keys[i].source = C.WEIR_ROUTE_METADATA
 		}
+		keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Path[0]), C.bool(of.MayBeNumber)
 	}
 }
 
@@ -165,9 +161,6 @@ func freeReads(of *C.weir_reads) {
 
 //export weirForget
 func weirForget(c *C.weir_config) {
-	if c == nil {
-		return
-	}
 	if known, ok := configs.LoadAndDelete(uint64(c.id)); ok {
 		if f := known.(*config).filter; f != nil {
 			f.Close()

@@ -32,29 +32,56 @@ func TestAPIServer(t *testing.T) {
 	if _, err := c.DryRun(wrong); err == nil || !strings.Contains(err.Error(), `unknown field "spec.porst"`) {
 		t.Errorf("a misspelled field: error %v", err)
 	}
-	for _, tt := range cases(t) {
-		text, _, err := render(t, "weir", tt.values(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := c.DryRun(text)
-		if err != nil {
-			t.Errorf("%s: %v", tt.Name, err)
-		} else if n, want := strings.Count(out, "(server dry run)"), len(parse(t, text)); n != want {
-			t.Errorf("%s: the server accepted %d objects, want %d:\n%s", tt.Name, n, want, out)
-		}
-	}
-	for name, text := range kustomizations(t) {
-		if _, err := c.DryRun(text); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	dryRun(t, c, manifests(t))
 	for _, name := range []string{"weir.yaml", "weir-redis.yaml", "envoy.yaml"} {
 		if _, err := c.Try("", "apply", "--dry-run=server", "--validate=strict", "-f", "../kubernetes/"+name); err != nil {
 			t.Error(err)
 		}
 	}
 	installs(t, c)
+}
+
+// manifests returns what each option of the chart makes, and each kustomization, by name.
+func manifests(t *testing.T) map[string]string {
+	t.Helper()
+	all := kustomizations(t)
+	for _, tt := range cases(t) {
+		text, _, err := render(t, "weir", tt.values(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, taken := all[tt.Name]; taken {
+			t.Fatalf("two manifests are called %s", tt.Name)
+		}
+		all[tt.Name] = text
+	}
+	return all
+}
+
+// dryRun checks that the server accepts every object of the manifests. It sends all at once, since each call of kubectl
+// costs much, and each by itself only to say which is refused.
+func dryRun(t *testing.T, c *kubetest.Cluster, all map[string]string) {
+	t.Helper()
+	var texts []string
+	sum := 0
+	for _, text := range all {
+		texts = append(texts, text)
+		sum += len(parse(t, text))
+	}
+	if out, err := c.DryRun(strings.Join(texts, "\n---\n")); err == nil && strings.Count(out, "(server dry run)") == sum {
+		return
+	}
+	for name, text := range all {
+		out, err := c.DryRun(text)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if n, want := strings.Count(out, "(server dry run)"), len(parse(t, text)); n != want {
+			t.Errorf("%s: the server accepted %d objects, want %d:\n%s", name, n, want, out)
+		}
+	}
+	if !t.Failed() {
+		t.Error("the server accepts each manifest, and not all of them at once")
+	}
 }
 
 // installs applies the chart for real, in the namespace of the strictest pod security standard, and again after a

@@ -117,7 +117,8 @@ func TestPublishedRules(t *testing.T) {
 		run(t, "publish", folder, "--store="+server.URL(), "--author=test")
 	}
 	publish(shop)
-	e := start(t, listener("front", []string{moduleFilter(config([]string{"--rules=store", "--store=" + server.URL()}, byKey,
+	flags := []string{"--rules=store", "--store=" + server.URL(), "--store-timeout=5s"}
+	e := start(t, listener("front", []string{moduleFilter(config(flags, byKey,
 		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))}, toUpstream))
 	c := newClient(t, e, "front")
 	if err := remains(t, c, "ann", "49"); err != nil {

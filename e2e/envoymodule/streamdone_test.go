@@ -142,7 +142,10 @@ func (h *hold) await(t *testing.T) {
 func TestInFlight(t *testing.T) {
 	for name, flags := range map[string]func(t *testing.T) []string{
 		"memory": func(*testing.T) []string { return nil },
-		"redis":  func(t *testing.T) []string { t.Helper(); return []string{"--store=" + redistest.Start(t).URL()} },
+		"redis": func(t *testing.T) []string {
+			t.Helper()
+			return []string{"--store=" + redistest.Start(t).URL(), "--store-timeout=5s"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

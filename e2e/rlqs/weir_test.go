@@ -372,6 +372,39 @@ func TestFleet(t *testing.T) {
 	wantWithin(t, between(came.Add(late), ended), rate, own, came.Add(late-settled), ended, 0.5)
 }
 
+// TestReplicasDivide has two replicas that share a Redis, one with an Envoy and one with three, all under equal load. The
+// replicas divide the limit by demand.
+func TestReplicasDivide(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	rules := ruleFile(t, weirRules)
+	const known = settled + 3*time.Second // the other replica's demand, after the first reports
+	long := known + longtest.Pick(8*time.Second, 30*time.Second)
+	var clients [2][]*client
+	for i, n := range []int{1, 3} {
+		weir := startWeir(t, rules, "--store", redis.URL(), "--store-timeout", "1s") // the time is not what is tested
+		for e := range n {
+			clients[i] = append(clients[i], newClient(t, frontOf(t, fmt.Sprintf("envoy-%d-%d", i, e), weir.GRPC), "front"))
+		}
+	}
+	began, stop := time.Now(), after(t, long)
+	var admitted [2][]decided
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() { admitted[i] = load(t, stop, 20*time.Millisecond, clients[i], quotaOf("token_bucket")...) })
+	}
+	wg.Wait()
+	ended := time.Now()
+	own := burst + 2*burst/10 + rate*late.Seconds() // each replica may assign a tenth of the capacity
+	wantWithin(t, slices.Concat(admitted[0], admitted[1]), rate, own, began.Add(known-settled), ended, 0.5)
+	one := float64(within(admitted[0], began.Add(known), ended))
+	part := one / (one + float64(within(admitted[1], began.Add(known), ended)))
+	t.Logf("%.2f of what passed was of one Envoy of four", part)
+	if part < .15 || part > .4 { // on a busy machine; undivided it is up to 0.9
+		t.Errorf("%.2f of what passed was of one Envoy of four, want about 0.25", part)
+	}
+}
+
 // relay forwards connections to an address that can change.
 type relay struct {
 	addr string // host:port

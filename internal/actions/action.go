@@ -12,16 +12,11 @@ import (
 
 // action makes one entry of a descriptor.
 type action struct {
-	key string
-	valuer
+	key   string
+	value func(req Request) (string, found)
 }
 
-// valuer finds the value of an entry.
-type valuer interface {
-	value(req Request) (string, found)
-}
-
-// found is what a valuer found.
+// found is what an action found.
 type found uint8
 
 const (
@@ -30,7 +25,7 @@ const (
 	yes
 )
 
-// absent is what a valuer returns without a value.
+// absent is what an action returns without a value.
 func absent(skipIfAbsent bool) found {
 	if skipIfAbsent {
 		return skip
@@ -60,7 +55,7 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 		return p.requestHeader(a.RequestHeaders), nil
 	case *routev3.RateLimit_Action_RemoteAddress_:
 		p.remoteAddress = true
-		return action{"remote_address", remoteAddress{}}, nil
+		return action{"remote_address", remoteAddress}, nil
 	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
 		return p.maskedRemoteAddress(a.MaskedRemoteAddress), nil
 	case *routev3.RateLimit_Action_RemoteAddressMatch_:
@@ -79,10 +74,10 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 		return action{}, refuse(at+".extension", "an extension of Envoy", "its code is in Envoy alone")
 	case *routev3.RateLimit_Action_SourceCluster_:
 		p.sourceCluster = true
-		return action{"source_cluster", sourceCluster{}}, nil
+		return action{"source_cluster", sourceCluster}, nil
 	case *routev3.RateLimit_Action_DestinationCluster_:
 		p.destinationCluster = true
-		return action{"destination_cluster", destinationCluster{}}, nil
+		return action{"destination_cluster", destinationCluster}, nil
 	case nil:
 		return action{}, errors.New(at + ": must have one action, such as generic_key")
 	default:
@@ -96,22 +91,16 @@ func fieldOf(member any) string {
 	return snake(name[strings.LastIndexByte(name, '_')+1:])
 }
 
-// constant is a value that no request changes.
-type constant string
-
-func (c constant) value(Request) (string, found) { return string(c), yes }
-
 func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, error) {
-	if err := checkConstant(at, g.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	return action{cmp.Or(g.GetDescriptorKey(), "generic_key"), constant(g.GetDescriptorValue())}, nil
+	value := g.GetDescriptorValue()
+	constant := func(Request) (string, found) { return value, yes }
+	return action{cmp.Or(g.GetDescriptorKey(), "generic_key"), constant}, checkConstant(at, value)
 }
 
 // checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has
 // envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value as a substitution format.
 func checkConstant(at, value string) error {
-	if hasCommand(value) {
+	if formatCommand.MatchString(value) {
 		return refuse(at+".descriptor_value", "a substitution format",
 			"Envoy follows one only if its runtime says so; use another action, such as request_headers")
 	}
@@ -125,7 +114,7 @@ type requestHeader struct {
 }
 
 func (p *Phase) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action {
-	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}}
+	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}.value}
 }
 
 func (h requestHeader) value(req Request) (string, found) {
@@ -135,13 +124,9 @@ func (h requestHeader) value(req Request) (string, found) {
 	return "", absent(h.skipIfAbsent)
 }
 
-type sourceCluster struct{}
+func sourceCluster(req Request) (string, found) { return req.SourceCluster(), yes }
 
-func (sourceCluster) value(req Request) (string, found) { return req.SourceCluster(), yes }
-
-type destinationCluster struct{}
-
-func (destinationCluster) value(req Request) (string, found) {
+func destinationCluster(req Request) (string, found) {
 	if name, ok := req.DestinationCluster(); ok {
 		return text(name), yes
 	}

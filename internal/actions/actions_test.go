@@ -1,12 +1,14 @@
 package actions_test
 
 import (
+	"encoding/json"
 	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -54,10 +56,27 @@ func (r *request) Metadata(key *actions.MetadataKey) actions.MetadataValue {
 	return r.metadata[name]
 }
 
-// mustParse parses what must be right.
+// toJSON is YAML as JSON, since Envoy's own YAML is an older one.
+func toJSON(tb testing.TB, text string) string {
+	tb.Helper()
+	if json.Valid([]byte(text)) {
+		return text
+	}
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		tb.Fatal(err)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(data)
+}
+
+// mustParse parses what must be right, in YAML or JSON.
 func mustParse(tb testing.TB, text string) *actions.Plan {
 	tb.Helper()
-	p, err := actions.Parse([]byte(text))
+	p, err := actions.Parse([]byte(toJSON(tb, text)))
 	if err != nil {
 		tb.Fatalf("%v\n%s", err, text)
 	}

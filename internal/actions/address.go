@@ -5,15 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
 // remoteAddress is the client's address.
-type remoteAddress struct{}
-
-func (remoteAddress) value(req Request) (string, found) {
+func remoteAddress(req Request) (string, found) {
 	if addr := req.RemoteAddress(); addr.IsValid() {
 		var b [48]byte
 		return string(appendAddr(b[:0], addr)), yes
@@ -33,7 +32,7 @@ func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddr
 	if v6 := m.GetV6PrefixMaskLen(); v6 != nil {
 		masked.v6 = int(v6.GetValue())
 	}
-	return action{"masked_remote_address", masked}
+	return action{"masked_remote_address", masked.value}
 }
 
 func (m maskedRemoteAddress) value(req Request) (string, found) {
@@ -78,7 +77,7 @@ func (p *Phase) remoteAddressMatch(at string, m *routev3.RateLimit_Action_Remote
 	if !match.then.isText() {
 		return action{}, refuse(at, "DYNAMIC_METADATA or RESP", "only hits_addend may have them; use REQ")
 	}
-	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match}, nil
+	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match.value}, nil
 }
 
 func (m *remoteAddressMatch) value(req Request) (string, found) {
@@ -93,12 +92,7 @@ func (m *remoteAddressMatch) value(req Request) (string, found) {
 }
 
 func (m *remoteAddressMatch) contains(addr netip.Addr) bool {
-	for _, network := range m.networks {
-		if network.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.networks, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the

@@ -14,19 +14,6 @@ func TestRefused(t *testing.T) {
 	action := func(text string) string { return "[{actions: [{remote_address: {}}, {" + text + "}]}]" }
 	limit := func(text string) string { return "[{actions: [{remote_address: {}}], " + text + "}]" }
 	for text, want := range map[string]string{
-		// The text as a whole.
-		"":                   "rate_limits: must be a list, got nothing; begin each entry with a dash: - actions: [...]",
-		"rate_limits: []":    "rate_limits: must be a list, got a mapping; begin each entry with a dash",
-		"[":                  "rate_limits: yaml: line 1: did not find expected node content",
-		"[]\n---\n[]":        "rate_limits: must be one document; take away what follows ---",
-		"[{a: 1, a: 2}]":     `rate_limits: line 1: "a" is written twice in one mapping`,
-		`[{"a": 1, "a": 2}]`: `rate_limits: "a" is written twice in one mapping`,
-		"[.inf]":             "rate_limits: line 1: +Inf is not a value that JSON has",
-		"[&a [*a]]":          "rate_limits: is nested deeper than 32 levels",
-		strings.Repeat("[", 99) + strings.Repeat("]", 99): "rate_limits: is nested deeper than 32 levels",
-		"[" + strings.Repeat("1,", 1<<17) + "1]":          "rate_limits: has more than 65536 values",
-		strings.Repeat(" ", 1<<21):                        "rate_limits: must be at most 1048576 bytes, got 2097152",
-
 		// Fields that Envoy does not know, and values of another type.
 		"[1]":                                          "rate_limits[0]: must be a mapping, got a number or boolean; its fields are stage, disable_key, actions",
 		"[{action: []}]":                               "rate_limits[0].action: Envoy has no such field; the fields here are stage, disable_key, actions, limit",
@@ -41,7 +28,7 @@ func TestRefused(t *testing.T) {
 		action("generic_key: {descriptor_value: [a]}"): `actions[1].generic_key.descriptor_value: invalid value for string: [`,
 		action("generic_key: {descriptor_value: ''}"):  "actions[1].generic_key.descriptor_value: must not be empty",
 		action("generic_key: {descriptor_value: a}, remote_address: {}"):                                                                      "actions[1].remote_address: only one of generic_key and remote_address may be set",
-		action("generic_key: {descriptor_value: a, descriptorValue: b}"):                                                                      `rate_limits[0]: duplicate field "descriptorValue"`,
+		action("generic_key: {descriptor_value: a, descriptorValue: b}"):                                                                      `rate_limits[0]: duplicate field "descriptor_value"`,
 		action("request_headers: {header_name: a}"):                                                                                           "actions[1].request_headers.descriptor_key: must not be empty",
 		action("request_headers: {header_name: a, descriptor_key: b, skip_if_absent: maybe}"):                                                 `actions[1].request_headers.skip_if_absent: invalid value for bool: "maybe"`,
 		action("masked_remote_address: {v4_prefix_mask_len: 33}"):                                                                             "actions[1].masked_remote_address.v4_prefix_mask_len: must be at most 32",
@@ -66,6 +53,7 @@ func TestRefused(t *testing.T) {
 		action("remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: ten}]}}"):                          `actions[1].remote_address_match.address_matcher.ranges[0].address_prefix: "ten" is not an IP address`,
 		action("remote_address_match: {descriptor_value: '%START_TIME%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):            "actions[1].remote_address_match.descriptor_value: %START_TIME%: is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA",
 		action("remote_address_match: {descriptor_value: '50%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):                     `descriptor_value: "%" is not a command of Envoy's substitution format; write %% for a percent sign`,
+		action("remote_address_match: {descriptor_value: '5% %REQ(a)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):             `descriptor_value: "% %REQ(a)%" is not a command of Envoy's substitution format; write %% for a percent sign`,
 		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA or RESP is not supported: only hits_addend may have them; use REQ",
 		limit("stage: 1"):        "rate_limits[0].stage: stage 1 is not supported: every entry applies at once; leave stage out",
 		limit("stage: 11"):       "rate_limits[0].stage: must be at most 10",
@@ -85,15 +73,37 @@ func TestRefused(t *testing.T) {
 		limit("limit: {rate_limit: {unit: WEEK}}"):                                       `rate_limits[0].limit.rate_limit.unit: invalid value for enum: "WEEK"`,
 		limit("limit: {dynamic_metadata: {metadata_key: {key: a, path: [{index: 1}]}}}"): "rate_limits[0].limit.dynamic_metadata.metadata_key.path[0].index: an element of a list is not supported",
 	} {
-		shown := text[:min(len(text), 200)]
-		switch _, err := actions.Parse([]byte(text)); {
-		case err == nil:
-			t.Errorf("%s\nis accepted, want: %s", shown, want)
-		case !strings.Contains(err.Error(), want):
-			t.Errorf("%s\nerror: %v\n want: %s", shown, err, want)
-		case !strings.HasPrefix(err.Error(), "rate_limits"):
-			t.Errorf("%s\nerror without its place: %v", shown, err)
-		}
+		refused(t, toJSON(t, text), want)
+	}
+}
+
+// TestRefusedText has what is wrong with the text as a whole.
+func TestRefusedText(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                    "rate_limits: must be a list, got nothing; begin each entry with a dash: - actions: [...]",
+		`{"rate_limits": []}`: "rate_limits: must be a list, got a mapping; begin each entry with a dash",
+		"[":                   "rate_limits: unexpected end of JSON input",
+		`[{"actions": [{"remote_address": {}}], "actions": [{"remote_address": {}}]}]`: `rate_limits[0]: duplicate field "actions"`,
+		strings.Repeat("[", 99) + strings.Repeat("]", 99):                              "rate_limits[0]: must be a mapping, got a list",
+		strings.Repeat("[", 1<<15) + strings.Repeat("]", 1<<15):                        "rate_limits: invalid character '[' exceeded max depth",
+		"[" + strings.Repeat("1,", 1<<17) + "1]":                                       "rate_limits[0]: must be a mapping, got a number or boolean",
+		strings.Repeat(" ", 1<<21):                                                     "rate_limits: must be at most 1048576 bytes, got 2097152",
+	} {
+		refused(t, text, want)
+	}
+}
+
+// refused checks the error about a text in JSON.
+func refused(t *testing.T, text, want string) {
+	t.Helper()
+	shown := text[:min(len(text), 200)]
+	switch _, err := actions.Parse([]byte(text)); {
+	case err == nil:
+		t.Errorf("%s\nis accepted, want: %s", shown, want)
+	case !strings.Contains(err.Error(), want):
+		t.Errorf("%s\nerror: %v\n want: %s", shown, err, want)
+	case !strings.HasPrefix(err.Error(), "rate_limits"):
+		t.Errorf("%s\nerror without its place: %v", shown, err)
 	}
 }
 
@@ -112,7 +122,7 @@ func TestNewWithoutText(t *testing.T) {
 		}
 	}
 	p, err := actions.New(nil)
-	if err != nil || p.Descriptors(&request{}, nil) != nil || !p.IsEmpty() {
+	if err != nil || p.Descriptors(&request{}, nil) != nil || !p.OnRequest().IsEmpty() || !p.OnStreamDone().IsEmpty() {
 		t.Errorf("no rate_limits: %+v, %v, want a plan that makes no descriptor", p, err)
 	}
 }

@@ -36,16 +36,14 @@ func (search) SourceCluster() string { return "front" }
 func (search) DestinationCluster() (name []byte, ok bool) { return []byte("shop"), true }
 
 func Example() {
-	plan, err := actions.Parse([]byte(`
-- actions:
-  - request_headers: {header_name: x-user, descriptor_key: user}
-  - query_parameters: {query_parameter_name: q, descriptor_key: query}
-- actions:
-  - masked_remote_address: {v4_prefix_mask_len: 16}
-  hits_addend: {number: 2}
-- actions:
-  - request_headers: {header_name: x-api-key, descriptor_key: key}
-`))
+	plan, err := actions.Parse([]byte(`[
+		{"actions": [
+			{"request_headers": {"header_name": "x-user", "descriptor_key": "user"}},
+			{"query_parameters": {"query_parameter_name": "q", "descriptor_key": "query"}}
+		]},
+		{"actions": [{"masked_remote_address": {"v4_prefix_mask_len": 16}}], "hits_addend": {"number": 2}},
+		{"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "key"}}]}
+	]`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -61,7 +59,7 @@ func Example() {
 }
 
 func ExampleParse_error() {
-	_, err := actions.Parse([]byte(`[{actions: [{generic_key: {descriptor_value: all}}, {query_parameters: {name: q}}]}]`))
+	_, err := actions.Parse([]byte(`[{"actions": [{"remote_address": {}}, {"query_parameters": {"name": "q"}}]}]`))
 	where, what, _ := strings.Cut(err.Error(), ": ")
 	fmt.Println(where)
 	fmt.Println(what)

@@ -22,18 +22,8 @@ type formatPart struct {
 	most          int          // bytes of the value; -1 for all
 }
 
-// formatCommand is %COMMAND(ARGUMENT):LENGTH% at the beginning of a text.
-var formatCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%`)
-
-// hasCommand reports whether Envoy would find a command in the text, if it looked for any.
-func hasCommand(text string) bool {
-	for i := strings.IndexByte(text, '%'); i >= 0 && i < len(text); i++ {
-		if text[i] == '%' && formatCommand.MatchString(text[i:]) {
-			return true
-		}
-	}
-	return false
-}
+// formatCommand is %COMMAND(ARGUMENT):LENGTH%.
+var formatCommand = regexp.MustCompile(`%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%`)
 
 func (p *Phase) compileFormat(at, text string) (format, error) {
 	var f format
@@ -58,7 +48,7 @@ func (p *Phase) compileFormat(at, text string) (format, error) {
 			continue
 		}
 		m := formatCommand.FindStringSubmatch("%" + rest)
-		if m == nil {
+		if m == nil || !strings.HasPrefix("%"+rest, m[0]) {
 			return nil, fmt.Errorf("%s: %q is not a command of Envoy's substitution format; write %%%% for a percent sign",
 				at, "%"+rest)
 		}

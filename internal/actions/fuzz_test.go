@@ -9,7 +9,7 @@ import (
 // FuzzParse reads any text, and lets what it accepts make descriptors of any path and header: nothing may panic.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"[]", "[{actions: [{remote_address: {}}]}]", "[&a {actions: *a}]", "[{? [1] : 2}]", "- actions:\n  - generic_key: {descriptor_value: é}",
+		"[]", "[{actions: [{remote_address: {}}]}]", "- actions:\n  - generic_key: {descriptor_value: é}",
 		`[{"actions": [{"request_headers": {"header_name": "X", "descriptor_key": "k"}}], "hits_addend": {"format": "%REQ(x):2%"}}]`,
 		`[{actions: [{query_parameter_value_match: {descriptor_value: a, query_parameters: [{name: q, string_match: {contains: A, ignore_case: true}}]}}]}]`,
 		`[{actions: [{query_parameters: {query_parameter_name: q, descriptor_key: k}}], limit: {rate_limit: {requests_per_unit: 1, unit: DAY}}}]`,
@@ -18,7 +18,7 @@ func FuzzParse(f *testing.F) {
 		`[{actions: [{metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}, default_value: d}}], apply_on_stream_done: true}]`,
 		`[{actions: [{masked_remote_address: {v4_prefix_mask_len: 8}}], limit: {dynamic_metadata: {metadata_key: {key: a, path: [{key: b}]}}}}]`,
 	} {
-		f.Add([]byte(text), "/a?q=%41&%zz=%", "1\xff")
+		f.Add([]byte(toJSON(f, text)), "/a?q=%41&%zz=%", "1\xff")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, path, value string) {
 		p, err := actions.Parse(text)

@@ -11,6 +11,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // matched is a constant that depends on whether a request matches.
@@ -25,33 +26,33 @@ type matcher interface {
 }
 
 func (m *matched) value(req Request) (string, found) {
+	all := true
 	for _, one := range m.matches {
-		if !one.match(req) {
-			if m.expect {
-				return "", no
-			}
-			return m.then, yes
-		}
+		all = all && one.match(req)
 	}
-	if m.expect {
-		return m.then, yes
+	if all != m.expect {
+		return "", no
 	}
-	return "", no
+	return m.then, yes
+}
+
+// matchAction has the value if a request matches, or with expect_match: false if it does not.
+func matchAction(at, key, value string, matches []matcher, expect *wrapperspb.BoolValue) (action, error) {
+	m := &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}
+	return action{key, m.value}, checkConstant(at, value)
 }
 
 func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
-	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	var matches []matcher
 	for i, h := range m.GetHeaders() {
 		one, err := p.headerMatcher(fmt.Sprintf("%s.headers[%d]", at, i), h)
 		if err != nil {
 			return action{}, err
 		}
-		result.matches = append(result.matches, one)
+		matches = append(matches, one)
 	}
-	return action{cmp.Or(m.GetDescriptorKey(), "header_match"), result}, nil
+	key := cmp.Or(m.GetDescriptorKey(), "header_match")
+	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
 }
 
 // headerMatcher matches the values of a header.
@@ -81,17 +82,19 @@ func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatch
 			n, err := strconv.ParseInt(strings.Trim(string(value), asciiSpace), 10, 64)
 			return err == nil && start <= n && n < end
 		}
-	case *routev3.HeaderMatcher_ExactMatch: // an empty one matches every value
-		exact := s.ExactMatch //nolint:staticcheck // deprecated: Envoy reads it
-		m.test = func(value []byte) bool { return exact == "" || string(value) == exact }
+	case *routev3.HeaderMatcher_ExactMatch:
+		m.test = textTest(isEqual, s.ExactMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
+		if s.ExactMatch == "" {                         //nolint:staticcheck // as above
+			m.test = textTest(hasPrefix, "", false) // it matches every value
+		}
 	case *routev3.HeaderMatcher_SafeRegexMatch:
 		m.test, err = regexTest(at+".safe_regex_match", s.SafeRegexMatch) //nolint:staticcheck // deprecated: Envoy reads it
 	case *routev3.HeaderMatcher_PrefixMatch:
-		m.test = prefixTest(s.PrefixMatch) //nolint:staticcheck // deprecated: Envoy reads it
+		m.test = textTest(hasPrefix, s.PrefixMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
 	case *routev3.HeaderMatcher_SuffixMatch:
-		m.test = suffixTest(s.SuffixMatch) //nolint:staticcheck // deprecated: Envoy reads it
+		m.test = textTest(hasSuffix, s.SuffixMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
 	case *routev3.HeaderMatcher_ContainsMatch:
-		m.test = containsTest(s.ContainsMatch) //nolint:staticcheck // deprecated: Envoy reads it
+		m.test = textTest(contains, s.ContainsMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
 	default:
 		err = refuse(at, fieldOf(s), "Weir does not know this match; use string_match")
 	}
@@ -122,52 +125,66 @@ const asciiSpace = " \t\n\v\f\r"
 // test is a test of a value.
 type test func(value []byte) bool
 
-func prefixTest(prefix string) test {
-	return func(value []byte) bool { return bytes.HasPrefix(value, []byte(prefix)) }
+// comparison is how a value is compared with a text.
+type comparison uint8
+
+const (
+	isEqual comparison = iota
+	hasPrefix
+	hasSuffix
+	contains
+)
+
+func (c comparison) holds(value, text []byte) bool {
+	switch c {
+	case hasPrefix:
+		return bytes.HasPrefix(value, text)
+	case hasSuffix:
+		return bytes.HasSuffix(value, text)
+	case contains:
+		return bytes.Contains(value, text)
+	default:
+		return bytes.Equal(value, text)
+	}
 }
 
-func suffixTest(suffix string) test {
-	return func(value []byte) bool { return bytes.HasSuffix(value, []byte(suffix)) }
-}
-
-func containsTest(part string) test {
-	return func(value []byte) bool { return bytes.Contains(value, []byte(part)) }
+// textTest compares values with a text. The case of ASCII letters may not matter; a copy of the value has them in lower
+// case then, so that the time grows with the value alone.
+func textTest(compare comparison, text string, ignoreCase bool) test {
+	want := []byte(text)
+	if !ignoreCase {
+		return func(value []byte) bool { return compare.holds(value, want) }
+	}
+	want = appendLower(nil, want)
+	return func(value []byte) bool {
+		switch more := len(value) - len(want); { // only what matters is copied
+		case more <= 0:
+		case compare == hasPrefix:
+			value = value[:len(want)]
+		case compare == hasSuffix:
+			value = value[more:]
+		case compare == isEqual:
+			return false
+		}
+		var short [256]byte
+		return compare.holds(appendLower(short[:0], value), want)
+	}
 }
 
 // stringTest compiles a StringMatcher.
 func stringTest(at string, m *matcherv3.StringMatcher) (test, error) {
-	fold := m.GetIgnoreCase()
+	ignoreCase := m.GetIgnoreCase()
 	switch s := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
-		exact := s.Exact
-		if fold {
-			return func(value []byte) bool { return equalFold(value, exact) }, nil
-		}
-		return func(value []byte) bool { return string(value) == exact }, nil
+		return textTest(isEqual, s.Exact, ignoreCase), nil
 	case *matcherv3.StringMatcher_Prefix:
-		prefix := s.Prefix
-		if fold {
-			return func(value []byte) bool {
-				return len(value) >= len(prefix) && equalFold(value[:len(prefix)], prefix)
-			}, nil
-		}
-		return prefixTest(prefix), nil
+		return textTest(hasPrefix, s.Prefix, ignoreCase), nil
 	case *matcherv3.StringMatcher_Suffix:
-		suffix := s.Suffix
-		if fold {
-			return func(value []byte) bool {
-				return len(value) >= len(suffix) && equalFold(value[len(value)-len(suffix):], suffix)
-			}, nil
-		}
-		return suffixTest(suffix), nil
+		return textTest(hasSuffix, s.Suffix, ignoreCase), nil
 	case *matcherv3.StringMatcher_Contains:
-		part := s.Contains
-		if fold {
-			return containsFold(part), nil
-		}
-		return containsTest(part), nil
+		return textTest(contains, s.Contains, ignoreCase), nil
 	case *matcherv3.StringMatcher_SafeRegex:
-		if fold {
+		if ignoreCase {
 			return nil, fmt.Errorf("%s.ignore_case: has no effect with safe_regex; begin the regex with (?i)", at)
 		}
 		return regexTest(at+".safe_regex", s.SafeRegex)
@@ -222,35 +239,13 @@ func fromLatin1(text []byte) string {
 	return string(b)
 }
 
-// equalFold reports whether both are the same but for the case of ASCII letters.
-func equalFold(value []byte, other string) bool {
-	if len(value) != len(other) {
-		return false
-	}
-	for i, c := range value {
-		if lowerByte(c) != lowerByte(other[i]) {
-			return false
+// appendLower appends text with its ASCII letters in lower case.
+func appendLower(b, text []byte) []byte {
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
 		}
+		b = append(b, c)
 	}
-	return true
-}
-
-// containsFold lowers the value into a buffer, so that the time that a search takes grows with the value alone.
-func containsFold(part string) test {
-	part = lower(part)
-	return func(value []byte) bool {
-		var short [256]byte
-		low := append(short[:0], value...)
-		for i, c := range low {
-			low[i] = lowerByte(c)
-		}
-		return bytes.Contains(low, []byte(part))
-	}
-}
-
-func lowerByte(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c += 'a' - 'A'
-	}
-	return c
+	return b
 }

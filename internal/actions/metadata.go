@@ -57,7 +57,7 @@ func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) 
 		source = RouteMetadata
 	}
 	key, err := p.metadataKey(at, source, m.GetMetadataKey())
-	return action{m.GetDescriptorKey(), metadataText{key, m.GetDefaultValue(), m.GetSkipIfAbsent()}}, err
+	return action{m.GetDescriptorKey(), metadataText{key, m.GetDefaultValue(), m.GetSkipIfAbsent()}.value}, err
 }
 
 // Empty text counts as absent, and so does a number.

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -17,14 +16,10 @@ type override struct {
 	requests, unit *MetadataKey
 }
 
-// units are the units that a limit may have.
-var units = map[typev3.RateLimitUnit]descriptors.Unit{
-	typev3.RateLimitUnit_SECOND: descriptors.Second,
-	typev3.RateLimitUnit_MINUTE: descriptors.Minute,
-	typev3.RateLimitUnit_HOUR:   descriptors.Hour,
-	typev3.RateLimitUnit_DAY:    descriptors.Day,
-	typev3.RateLimitUnit_MONTH:  descriptors.Month,
-	typev3.RateLimitUnit_YEAR:   descriptors.Year,
+// units are the units that a limit may have, by Envoy's names.
+var units = map[string]descriptors.Unit{
+	"SECOND": descriptors.Second, "MINUTE": descriptors.Minute, "HOUR": descriptors.Hour,
+	"DAY": descriptors.Day, "MONTH": descriptors.Month, "YEAR": descriptors.Year,
 }
 
 func (p *Phase) compileOverride(at string, l *routev3.RateLimit_Override) (*override, error) {
@@ -41,7 +36,7 @@ func (p *Phase) compileOverride(at string, l *routev3.RateLimit_Override) (*over
 		unit, err := p.metadataKey(at, DynamicMetadata, k, "unit")
 		return &override{requests: requests, unit: unit}, err
 	case *routev3.RateLimit_Override_RateLimit:
-		unit, ok := units[s.RateLimit.GetUnit()]
+		unit, ok := units[s.RateLimit.GetUnit().String()]
 		if !ok {
 			return nil, fmt.Errorf("%s.rate_limit.unit: must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, got %s",
 				at, s.RateLimit.GetUnit())
@@ -61,7 +56,7 @@ func (o *override) fill(req Request, d *Descriptor) {
 		return
 	}
 	unit := req.Metadata(o.unit)
-	window := units[typev3.RateLimitUnit(typev3.RateLimitUnit_value[string(unit.text())])].Duration()
+	window := units[string(unit.text())].Duration()
 	requests := req.Metadata(o.requests)
 	if window > 0 && requests.Kind == MetadataNumber && requests.Number >= 0 && requests.Number <= math.MaxUint32 {
 		d.Limit = decide.OwnLimit{Requests: uint32(requests.Number), Window: window}

@@ -1,9 +1,13 @@
 package actions
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -15,75 +19,101 @@ import (
 // maxText is the longest text that Parse reads, in bytes.
 const maxText = 1 << 20
 
-// Parse reads and compiles a list of rate_limits, in YAML or JSON and in Envoy's words. The error names the place of
-// what is wrong or not supported, such as rate_limits[2].actions[1].generic_key, also of a field that Envoy does not
-// know.
+// Parse reads and compiles a list of rate_limits, in JSON and in Envoy's words. The error names the place of what is
+// wrong or not supported, such as rate_limits[2].actions[1].generic_key, also of a field that Envoy does not know.
 func Parse(data []byte) (*Plan, error) {
 	if len(data) > maxText {
 		return nil, fmt.Errorf("rate_limits: must be at most %d bytes, got %d", maxText, len(data))
 	}
-	list, err := parseTree(data)
-	if err != nil {
+	if kind := kindOf(data); kind != aList {
+		return nil, fmt.Errorf("rate_limits: must be a list, got %s; begin each entry with a dash: - actions: [...]", kind)
+	}
+	var items []json.RawMessage
+	if err := json.Unmarshal(data, &items); err != nil {
 		return nil, fmt.Errorf("rate_limits: %w", err)
 	}
-	if list.kind != treeList {
-		return nil, fmt.Errorf("rate_limits: must be a list, got %s; begin each entry with a dash: - actions: [...]",
-			list.kind)
-	}
-	limits := make([]*routev3.RateLimit, len(list.items))
-	for i, item := range list.items {
+	limits := make([]*routev3.RateLimit, len(items))
+	for i, item := range items {
 		limits[i] = new(routev3.RateLimit)
 		at := fmt.Sprintf("rate_limits[%d]", i)
 		if err := checkMessage(at, item, limits[i].ProtoReflect().Descriptor()); err != nil {
 			return nil, err
 		}
-		if err := protojson.Unmarshal(item.json(), limits[i]); err != nil {
+		if err := protojson.Unmarshal(item, limits[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", at, withoutPosition(err))
 		}
 	}
 	return New(limits)
 }
 
+// The kinds of JSON, in words.
+const (
+	aMapping = "a mapping"
+	aList    = "a list"
+	aText    = "text"
+	aScalar  = "a number or boolean"
+	nothing  = "nothing"
+)
+
+// kindOf is the kind of a value.
+func kindOf(value []byte) string {
+	value = bytes.TrimLeft(value, " \t\r\n")
+	switch {
+	case len(value) == 0 || value[0] == 'n':
+		return nothing
+	case value[0] == '{':
+		return aMapping
+	case value[0] == '[':
+		return aList
+	case value[0] == '"':
+		return aText
+	}
+	return aScalar
+}
+
 // checkMessage finds what protobuf would not accept, for an error that names its place.
-func checkMessage(at string, t *tree, md protoreflect.MessageDescriptor) error {
-	if t.kind != treeObject {
+func checkMessage(at string, value json.RawMessage, md protoreflect.MessageDescriptor) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(value, &members); err != nil || members == nil {
 		if md.Fields().Len() == 0 {
-			return fmt.Errorf("%s: must be a mapping without fields, got %s; write {}", at, t.kind)
+			return fmt.Errorf("%s: must be a mapping without fields, got %s; write {}", at, kindOf(value))
 		}
-		return fmt.Errorf("%s: must be a mapping, got %s; its fields are %s", at, t.kind, fieldNames(md))
+		return fmt.Errorf("%s: must be a mapping, got %s; its fields are %s", at, kindOf(value), fieldNames(md))
 	}
 	ofOneof := map[protoreflect.FullName]string{}
-	for _, m := range t.members {
-		at := at + "." + m.name
-		fd := fieldByName(md, m.name)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		at, value := at+"."+name, members[name]
+		fd := fieldByName(md, name)
 		if fd == nil {
 			return fmt.Errorf("%s: Envoy has no such field; the fields here are %s", at, fieldNames(md))
 		}
-		if oneof := fd.ContainingOneof(); oneof != nil && m.value.kind != treeNull {
+		if oneof := fd.ContainingOneof(); oneof != nil && kindOf(value) != nothing {
 			if other, ok := ofOneof[oneof.FullName()]; ok {
-				return fmt.Errorf("%s: only one of %s and %s may be set", at, other, m.name)
+				return fmt.Errorf("%s: only one of %s and %s may be set", at, other, name)
 			}
-			ofOneof[oneof.FullName()] = m.name
+			ofOneof[oneof.FullName()] = name
 		}
-		if err := checkField(at, m, fd); err != nil {
+		if err := checkField(at, name, value, fd); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkField(at string, m member, fd protoreflect.FieldDescriptor) error {
+func checkField(at, name string, value json.RawMessage, fd protoreflect.FieldDescriptor) error {
 	switch {
 	case fd.Message() == nil || fd.IsMap() || fd.Message().FullName().Parent() == "google.protobuf":
-		return checkLeaf(at, m, fd)
+		return checkLeaf(at, name, value, fd)
 	case fd.Message().Name() == "TypedExtensionConfig": // of Envoy or of xDS
 		return refuse(at, "an extension of Envoy", "its code is in Envoy alone")
 	case !fd.IsList():
-		return checkMessage(at, m.value, fd.Message())
-	case m.value.kind != treeList:
-		return fmt.Errorf("%s: must be a list, got %s", at, m.value.kind)
+		return checkMessage(at, value, fd.Message())
 	}
-	for i, item := range m.value.items {
+	var items []json.RawMessage
+	if err := json.Unmarshal(value, &items); err != nil || items == nil {
+		return fmt.Errorf("%s: must be a list, got %s", at, kindOf(value))
+	}
+	for i, item := range items {
 		if err := checkMessage(fmt.Sprintf("%s[%d]", at, i), item, fd.Message()); err != nil {
 			return err
 		}
@@ -92,16 +122,15 @@ func checkField(at string, m member, fd protoreflect.FieldDescriptor) error {
 }
 
 // checkLeaf sets one field alone, and sees whether protobuf accepts it.
-func checkLeaf(at string, m member, fd protoreflect.FieldDescriptor) error {
-	if fd.Kind() == protoreflect.StringKind && !fd.IsList() && m.value.kind == treeOther {
-		return fmt.Errorf("%s: must be text, got %s; write it in quotes", at, m.value.scalar)
+func checkLeaf(at, name string, value json.RawMessage, fd protoreflect.FieldDescriptor) error {
+	if fd.Kind() == protoreflect.StringKind && !fd.IsList() && kindOf(value) == aScalar {
+		return fmt.Errorf("%s: must be text, got %s; write it in quotes", at, value)
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByName(fd.ContainingMessage().FullName())
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
-	alone := tree{kind: treeObject, members: []member{m}}
-	if err := protojson.Unmarshal(alone.json(), mt.New().Interface()); err != nil {
+	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"%s": %s}`, name, value), mt.New().Interface()); err != nil {
 		return fmt.Errorf("%s: %w", at, withoutPosition(err))
 	}
 	return nil

@@ -3,7 +3,6 @@ package actions
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -97,9 +96,6 @@ func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 	return l, err
 }
 
-// IsEmpty reports whether there are no rate_limits.
-func (p *Plan) IsEmpty() bool { return p.onRequest.IsEmpty() && p.onStreamDone.IsEmpty() }
-
 // OnRequest returns the entries that apply before the request is forwarded.
 func (p *Plan) OnRequest() *Phase { return &p.onRequest }
 
@@ -181,7 +177,7 @@ func (l *limit) fill(req Request, d *Descriptor) bool {
 
 // header notes that the phase reads a request header, and returns its name as Request.Header is asked for it.
 func (p *Phase) header(name string) string {
-	name = lower(name)
+	name = string(appendLower(nil, []byte(name)))
 	if name == "host" {
 		name = ":authority" // Envoy's name for it
 	}
@@ -189,7 +185,9 @@ func (p *Phase) header(name string) string {
 }
 
 // responseHeader is header for one of the response.
-func (p *Phase) responseHeader(name string) string { return addOnce(&p.responseHeaders, lower(name)) }
+func (p *Phase) responseHeader(name string) string {
+	return addOnce(&p.responseHeaders, string(appendLower(nil, []byte(name))))
+}
 
 // addOnce adds the name unless it is there, and returns the one that is.
 func addOnce(names *[]string, name string) string {
@@ -198,14 +196,4 @@ func addOnce(names *[]string, name string) string {
 	}
 	*names = append(*names, name)
 	return name
-}
-
-// lower is text with its ASCII letters in lower case.
-func lower(text string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}, text)
 }

@@ -3,6 +3,7 @@ package actions
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -17,7 +18,7 @@ type queryParameter struct {
 func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
 	return action{
 		cmp.Or(q.GetDescriptorKey(), "query_param"),
-		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
+		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()}.value,
 	}
 }
 
@@ -32,10 +33,7 @@ func (q queryParameter) value(req Request) (string, found) {
 func (p *Phase) queryParameterValueMatch(
 	at string, m *routev3.RateLimit_Action_QueryParameterValueMatch,
 ) (action, error) {
-	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	var matches []matcher
 	for i, q := range m.GetQueryParameters() {
 		at := fmt.Sprintf("%s.query_parameters[%d]", at, i)
 		one := &queryMatcher{path: p.header(":path"), name: q.GetName(), present: true}
@@ -52,9 +50,10 @@ func (p *Phase) queryParameterValueMatch(
 		if err != nil {
 			return action{}, err
 		}
-		result.matches = append(result.matches, one)
+		matches = append(matches, one)
 	}
-	return action{cmp.Or(m.GetDescriptorKey(), "query_match"), result}, nil
+	key := cmp.Or(m.GetDescriptorKey(), "query_match")
+	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
 }
 
 // queryMatcher matches the first value of a query parameter.
@@ -81,27 +80,11 @@ func queryValue(path []byte, name string) (value []byte, ok bool) {
 		var parameter []byte
 		parameter, query, _ = bytes.Cut(query, []byte("&"))
 		key, value, _ := bytes.Cut(parameter, []byte("="))
-		if isDecoded(key, name) {
+		if string(decodePercent(key)) == name {
 			return value, true
 		}
 	}
 	return nil, false
-}
-
-// isDecoded reports whether the text is name once decoded.
-func isDecoded(text []byte, name string) bool {
-	if bytes.IndexByte(text, '%') < 0 {
-		return string(text) == name
-	}
-	n := 0
-	for i := 0; i < len(text); n++ {
-		c, size := decodeByte(text[i:])
-		if n >= len(name) || name[n] != c {
-			return false
-		}
-		i += size
-	}
-	return n == len(name)
 }
 
 // decodePercent decodes %41 and the like; a + stays, and so does a % that no two hexadecimal digits follow.
@@ -110,32 +93,14 @@ func decodePercent(text []byte) []byte {
 		return text
 	}
 	decoded := make([]byte, 0, len(text))
-	for i := 0; i < len(text); {
-		c, size := decodeByte(text[i:])
-		decoded = append(decoded, c)
-		i += size
+	for len(text) > 0 {
+		if text[0] == '%' && len(text) >= 3 {
+			if longer, err := hex.AppendDecode(decoded, text[1:3]); err == nil {
+				decoded, text = longer, text[3:]
+				continue
+			}
+		}
+		decoded, text = append(decoded, text[0]), text[1:]
 	}
 	return decoded
-}
-
-// decodeByte is the first byte of an encoded text, and how much of that it takes.
-func decodeByte(text []byte) (c byte, size int) {
-	if text[0] == '%' && len(text) >= 3 {
-		high, isHigh := hexDigit(text[1])
-		low, isLow := hexDigit(text[2])
-		if isHigh && isLow {
-			return high<<4 | low, 3
-		}
-	}
-	return text[0], 1
-}
-
-func hexDigit(c byte) (value byte, ok bool) {
-	switch c = lowerByte(c); {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10, true
-	}
-	return 0, false
 }

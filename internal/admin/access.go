@@ -2,38 +2,22 @@ package admin
 
 import (
 	"crypto/subtle"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/boosts"
 )
 
 // protect checks every request: does it name this process as its host, and, where it changes state or takes a profile,
 // may it? docs/adr/0042-who-may-change-state.md says who may.
 func (h *handler) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.asksForDecision(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err := h.checkHost(r); err != nil {
-			writeError(w, err)
-			return
-		}
-		path := strings.TrimPrefix(r.URL.Path, api)
-		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug) &&
-			path != jsonPath
-		if reads {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err := h.authorize(r); err != nil {
-			if err.status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-			}
+		if err := h.mayAsk(r); err != nil {
 			writeError(w, err)
 			return
 		}
@@ -41,34 +25,52 @@ func (h *handler) protect(next http.Handler) http.Handler {
 	})
 }
 
+// mayAsk says why the request is refused; nil if it is not.
+func (h *handler) mayAsk(r *http.Request) error {
+	if h.asksForDecision(r) {
+		return nil
+	}
+	if err := h.checkHost(r); err != nil {
+		return err
+	}
+	path := strings.TrimPrefix(r.URL.Path, api)
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if reads && !strings.HasPrefix(path, debug) && path != jsonPath {
+		return nil
+	}
+	return h.authorize(r)
+}
+
 // authorize says why the request may not change state, nor see the values of keys; nil if it may.
-func (h *handler) authorize(r *http.Request) *statusError {
+func (h *handler) authorize(r *http.Request) error {
 	switch {
 	case h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return nil
 	case h.Token != nil:
 		return h.checkToken(r)
 	case h.ClientCerts:
-		return &statusError{http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)"}
+		return refused(http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)")
 	case h.Open || isLocal(r):
 		return nil
 	default:
-		return &statusError{http.StatusForbidden, r.Method + " " + r.URL.Path +
-			" is only for this machine, by localhost or a Unix socket, " +
-			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); " +
-			"--http-open lets everybody"}
+		return refused(http.StatusForbidden, r.Method+" "+r.URL.Path+" is only for this machine, by localhost or a Unix "+
+			"socket, until serve has a token (--http-token-file) or authorities for client certificates "+
+			"(--http-tls-client-ca); --http-open lets everybody")
 	}
 }
 
-func (h *handler) checkToken(r *http.Request) *statusError {
+func (h *handler) checkToken(r *http.Request) error {
 	token, err := h.Token()
 	if err != nil {
 		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
 			slog.String("error", err.Error()))
-		return &statusError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
+		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
-		return &statusError{http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)"}
+		return &statusError{
+			http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)",
+			http.Header{"Www-Authenticate": {"Bearer"}},
+		}
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ func isLocal(r *http.Request) bool {
 	host := hostname(r.Host)
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		if addr.Network() == "unix" {
-			return isLoopback(host) || host == unixHost
+			return isLoopback(host)
 		}
 		// The sidecar of a service mesh sends what comes from elsewhere with a loopback address as its source (Istio:
 		// 127.0.0.6), but to the address of the pod.
@@ -108,9 +110,6 @@ func isLocal(r *http.Request) bool {
 var proxyHeaders = []string{
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Client-Cert", "X-Real-Ip", "Via",
 }
-
-// unixHost is the host that older commands name to a Unix socket.
-const unixHost = "sidecar"
 
 // hostname is a Host header without its port, in lower case.
 func hostname(host string) string {
@@ -154,15 +153,55 @@ func (h *handler) checkHost(r *http.Request) error {
 			return nil
 		}
 	}
-	return &statusError{http.StatusForbidden, "the Host header names " + shorten(host) +
-		", which may be anybody's; if it is this process, say so by --http-hosts"}
+	return refused(http.StatusForbidden, "the Host header names "+shorten(host)+
+		", which may be anybody's; if it is this process, say so by --http-hosts")
 }
 
-// ownHostname is the machine's name, in lower case, or "".
-func ownHostname() string {
-	name, err := os.Hostname()
+// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a
+// hash of the key is.
+func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
+	result, level := "ok", slog.LevelInfo
 	if err != nil {
-		return ""
+		result, level = "failed", slog.LevelWarn
+		attrs = append(attrs, slog.String("error", withoutValues(err)))
 	}
-	return strings.ToLower(name)
+	fields := []slog.Attr{
+		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)),
+		slog.String("addr", r.RemoteAddr),
+	}
+	h.Log.LogAttrs(r.Context(), level, "audit", append(fields, attrs...)...)
+}
+
+// withoutValues is an error for the log.
+func withoutValues(err error) string {
+	switch {
+	case errors.Is(err, boosts.ErrNotFound):
+		return "not found"
+	case isInvalid(err):
+		return "refused as invalid"
+	default:
+		return err.Error()
+	}
+}
+
+// client is who asks: the name in a verified certificate, else that the token was shown, else "local" for somebody on
+// this machine, or "anyone".
+func (h *handler) client(r *http.Request) string {
+	switch {
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		cert := r.TLS.VerifiedChains[0][0]
+		if len(cert.URIs) > 0 {
+			return cert.URIs[0].String()
+		}
+		if len(cert.DNSNames) > 0 {
+			return cert.DNSNames[0]
+		}
+		return cert.Subject.String()
+	case h.Token != nil: // without it nobody gets here
+		return "token"
+	case isLocal(r):
+		return "local"
+	default:
+		return "anyone"
+	}
 }

@@ -69,11 +69,10 @@ func TestWhoMayChange(t *testing.T) {
 			r:    to("127.0.0.1:8080", request(t, "POST", "/reload", mesh, "localhost", "X-Forwarded-Proto", "http")),
 			want: 403, says: "is only for this machine",
 		},
-		"from here":              {r: request(t, "POST", "/reload", here, "127.0.0.1:8080"), want: 200},
-		"from here, by name":     {r: request(t, "POST", "/api/v1/reload", here, "localhost:8080"), want: 200},
-		"from here, IPv6":        {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},
-		"by a socket":            {r: unix(request(t, "POST", "/reload", "@", "localhost")), want: 200},
-		"by a socket, as before": {r: unix(request(t, "POST", "/reload", "@", "sidecar")), want: 200},
+		"from here":          {r: request(t, "POST", "/reload", here, "127.0.0.1:8080"), want: 200},
+		"from here, by name": {r: request(t, "POST", "/api/v1/reload", here, "localhost:8080"), want: 200},
+		"from here, IPv6":    {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},
+		"by a socket":        {r: unix(request(t, "POST", "/reload", "@", "localhost")), want: 200},
 		"a proxy's socket": {
 			r: unix(request(t, "POST", "/reload", "@", "10.0.0.1")), want: 403,
 			says: "--http-token-file",
@@ -142,7 +141,7 @@ func TestWhoMayChange(t *testing.T) {
 				*http.Request) {
 			})
 			w := httptest.NewRecorder()
-			admin.NewHandler(tc.o).ServeHTTP(w, tc.r)
+			admin.NewServer(tc.o).Handler.ServeHTTP(w, tc.r)
 			var said struct{ Error string }
 			if w.Code != tc.want {
 				t.Errorf("status %d, want %d: %s", w.Code, tc.want, w.Body)
@@ -198,10 +197,10 @@ func TestValuesAreNotForEverybody(t *testing.T) {
 		"with the token": {token: token, from: "10.1.2.3:5", header: []string{"Authorization", "Bearer secret"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := admin.NewHandler(admin.Options{
+			h := admin.NewServer(admin.Options{
 				Boosts: valuable{}, Top: valuable{}.top, Token: tc.token, Log: slog.New(slog.DiscardHandler),
 				Metrics: http.NotFoundHandler(),
-			})
+			}).Handler
 			for _, path := range []string{"/boosts", "/top", "/api/v1/boosts"} {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, request(t, "GET", path, tc.from, "localhost", tc.header...))
@@ -234,10 +233,10 @@ func TestReloadIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &slowRules{began: make(chan struct{}), let: make(chan struct{})}
 		var log strings.Builder
-		h := admin.NewHandler(admin.Options{
+		h := admin.NewServer(admin.Options{
 			Rules: rules, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Metrics: http.NotFoundHandler(),
-		})
+		}).Handler
 		var wg sync.WaitGroup
 		post := func() {
 			w := httptest.NewRecorder()
@@ -420,10 +419,10 @@ func TestReadersOfRules(t *testing.T) {
 
 // A certificate of a client is worth a token.
 func TestCertificateSeesValues(t *testing.T) {
-	h := admin.NewHandler(admin.Options{
+	h := admin.NewServer(admin.Options{
 		Boosts: valuable{}, ClientCerts: true, Token: func() (string, error) { return "secret", nil },
 		Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
-	})
+	}).Handler
 	r := request(t, "GET", "/boosts", "10.1.2.3:5", "10.0.0.1")
 	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
 	w := httptest.NewRecorder()
@@ -436,10 +435,10 @@ func TestCertificateSeesValues(t *testing.T) {
 // Nobody fills all places for boosts at once, and what is refused is cut in the log.
 func TestBoostsArePaced(t *testing.T) {
 	var log strings.Builder
-	h := admin.NewHandler(admin.Options{
+	h := admin.NewServer(admin.Options{
 		Boosts: valuable{}, Log: slog.New(slog.NewJSONHandler(&log, nil)),
 		Metrics: http.NotFoundHandler(),
-	})
+	}).Handler
 	count := map[int]int{}
 	body := `{"domain": "` + strings.Repeat("d", 5000) + `", "reason": "` + strings.Repeat("r", 5000) +
 		`\u009b", "author": "\u009bann"}`

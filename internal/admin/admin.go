@@ -5,13 +5,10 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof" // its handlers are only there on request: see profiles
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +22,7 @@ import (
 // Bounds of the server.
 const (
 	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
+	checkFresh   = time.Second            // how long the result of a check that asks a server is used again
 	maxBody      = 16 << 10               // bytes: of a reset or a boost
 	maxHeader    = 16 << 10               // bytes
 )
@@ -94,7 +92,7 @@ type Options struct {
 	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is
 	// all that end like that, "*" all.
 	Hosts []string
-	// Log receives what goes wrong with a connection.
+	// Log has a line for each change of state.
 	Log *slog.Logger
 }
 
@@ -130,8 +128,8 @@ need the token (--http-token-file) or a client certificate; without either they 
 // streams of events.
 func NewServer(o Options) *http.Server {
 	h := newHandler(o)
-	s := newServer(h.serve(), o.Log)
-	s.RegisterOnShutdown(h.streams.end)
+	s := newServer(h.serve())
+	s.RegisterOnShutdown(h.stop)
 	return s
 }
 
@@ -139,21 +137,25 @@ func NewServer(o Options) *http.Server {
 // before.
 const api = "/api/v1"
 
-// NewHandler is the endpoints.
-func NewHandler(o Options) http.Handler { return newHandler(o).serve() }
-
 func newHandler(o Options) *handler {
+	name, _ := os.Hostname() // without one, no request can name it
 	h := &handler{
-		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(),
-		adding: logging.NewRate(maxAdded, addedIn), streams: newStreams(),
+		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: strings.ToLower(name),
+		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
+		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
-	h.Checks = make([]Check, len(o.Checks))
+	h.running, h.stop = context.WithCancel(context.Background())
+	h.Checks = slices.Clone(o.Checks)
 	for i, c := range o.Checks {
-		if h.Checks[i] = c; c.Remote {
-			h.Checks[i].Err = (&fresh{f: c.Err, timeout: readyTimeout}).get
+		if !c.Remote {
+			continue
 		}
+		h.Checks[i].Err = newShared("readiness check", checkFresh, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+			defer cancel()
+			return c.Err(ctx)
+		}).do
 	}
-	h.reloads = shared{f: func(ctx context.Context) error { return h.Rules.Reload(ctx) }, turn: make(chan struct{}, 1)}
 	return h
 }
 
@@ -215,53 +217,9 @@ func (h *handler) serve() http.Handler {
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, errors.New("a web page of another origin may not change anything here"))
+		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
 	}))
-	return h.bounded(crossOrigin.Handler(h.protect(errorsAsJSON(mux))))
-}
-
-// errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
-func errorsAsJSON(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r)
-			return
-		}
-		answer := &discarded{header: http.Header{}, status: http.StatusOK}
-		found.ServeHTTP(answer, r)
-		what := shorten(r.Method + " " + r.URL.Path)
-		if answer.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", answer.header.Get("Allow"))
-			refuse(w, answer.status, errors.New(what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
-			return
-		}
-		refuse(w, http.StatusNotFound, errors.New(what+" is not there; GET / shows what is"))
-	})
-}
-
-// discarded keeps the status and the header of an answer.
-type discarded struct {
-	header http.Header
-	status int
-}
-
-func (d *discarded) Header() http.Header         { return d.header }
-func (d *discarded) WriteHeader(status int)      { d.status = status }
-func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
-
-// debug is where profiles are.
-const debug = "/debug/pprof/"
-
-// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
-// the password of a store may be on it.
-func profiles() []Route {
-	return []Route{
-		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
-		{"GET", debug + "profile", false, pprof.Profile},
-		{"GET", debug + "symbol", false, pprof.Symbol},
-		{"GET", debug + "trace", false, pprof.Trace},
-	}
+	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxJSON)
 }
 
 type handler struct {
@@ -269,9 +227,12 @@ type handler struct {
 
 	hostname string // the machine's
 	decoding chan struct{}
-	reloads  shared
+	reloads  *shared
 	adding   *logging.Rate
-	streams  *streams
+
+	listening chan struct{}   // has an element for each stream of events
+	running   context.Context // done when the server stops, which ends them
+	stop      context.CancelFunc
 }
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.
@@ -317,29 +278,6 @@ func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 		answer.Errors = []string{err.Error()}
 	}
 	writeJSON(w, http.StatusUnprocessableEntity, answer)
-}
-
-func writeText(w http.ResponseWriter, status int, text string) {
-	header(w, status, "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
-		return
-	}
-	header(w, status, "application/json")
-	_, _ = w.Write(append(text, '\n')) // as in writeText
-}
-
-func header(w http.ResponseWriter, status int, contentType string) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
 }
 
 // maxShownErrors bounds the errors in a status; GET /rules has them all.

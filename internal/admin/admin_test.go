@@ -39,7 +39,7 @@ func (f *fakeRules) Reload(context.Context) error {
 }
 
 func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
-	return admin.NewHandler(admin.Options{
+	return admin.NewServer(admin.Options{
 		Checks:  checks,
 		Rules:   rules,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
@@ -50,7 +50,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Boosts:   boosts.New(boosts.Options{}),
 
 		Explain: fakeExplainer{}.Explain,
-	})
+	}).Handler
 }
 
 // fakeExplainer answers with the query.
@@ -65,9 +65,9 @@ func (fakeExplainer) Explain(_ context.Context, query url.Values) (any, error) {
 
 // GET /explain is open to all, whatever the token, answers in JSON, and says what is wrong with the question.
 func TestExplain(t *testing.T) {
-	h := admin.NewHandler(admin.Options{
+	h := admin.NewServer(admin.Options{
 		Metrics: http.NotFoundHandler(), Explain: fakeExplainer{}.Explain, Token: func() (string, error) { return "secret", nil },
-	})
+	}).Handler
 	for target, want := range map[string]string{
 		"/explain?domain=shop&descriptor=a=1,b=2&descriptor=c=": "200 {\n  \"descriptor\": [\n    \"a=1,b=2\",\n    \"c=\"\n  ],\n  \"domain\": [\n    \"shop\"\n  ]\n}\n",
 		"/explain?domain=bad": "400 {\n  \"error\": \"no \\u003csuch\\u003e domain\"\n}\n",
@@ -237,7 +237,8 @@ func TestIndex(t *testing.T) {
 // Profiles are there on request only, and without the command line, where a password may be.
 func TestProfilesOnRequest(t *testing.T) {
 	plain := handler(&fakeRules{})
-	asked := admin.NewHandler(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}) // it is asked from this machine
+	// It is asked from this machine.
+	asked := admin.NewServer(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}).Handler
 	for target, want := range map[string]int{
 		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/symbol": 200,
 		"/debug/pprof/cmdline": 404,

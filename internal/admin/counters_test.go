@@ -33,13 +33,13 @@ func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
 	board.Live(set)
-	return admin.NewHandler(admin.Options{
+	return admin.NewServer(admin.Options{
 		Counters: &admin.Counters{
 			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
 			Forget: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 		},
 		Boosts: board, Metrics: http.NotFoundHandler(), Log: logger,
-	}), log
+	}).Handler, log
 }
 
 // What is asked wrongly is answered with a status of its own and what to write instead.

@@ -4,24 +4,15 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
+	"net/http/pprof" // its handlers are only there on request: see profiles
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-// DebugOptions are what the debug pages show.
-type DebugOptions struct {
-	// Rules returns the rules in force, nil if there are none.
-	Rules func() *descriptors.Set
-	// Stats writes a line for each counter and gauge.
-	Stats func(w io.Writer) error
-	// Log receives what goes wrong with a connection.
-	Log *slog.Logger
-}
 
 // debugIndex lists the pages, as envoyproxy/ratelimit does at its debug port.
 const debugIndex = `/debug/pprof/: root of various pprof endpoints. hit for help.
@@ -32,31 +23,33 @@ const debugIndex = `/debug/pprof/: root of various pprof endpoints. hit for help
 `
 
 // NewDebugServer is an HTTP server of the debug pages of envoyproxy/ratelimit. They change nothing. It does not listen.
-func NewDebugServer(o DebugOptions) *http.Server {
+// rules returns the rules in force, nil if there are none. stats writes a line for each counter and gauge.
+func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
-		_ = writeLimits(w, o.Rules()) // the client has gone: nobody is left to tell
+		_ = writeLimits(w, rules()) // the client has gone: nobody is left to tell
 	}))
 	mux.HandleFunc("GET /stats", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
-		_ = o.Stats(w) // as above
+		_ = stats(w) // as above
 	}))
 	for _, r := range profiles() {
 		mux.HandleFunc(r.Method+" "+r.Path, r.handler)
 	}
-	return newServer(http.MaxBytesHandler(mux, maxBody), o.Log)
+	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
 // NewMetricsServer is an HTTP server of metrics at a path, and of nothing else. It does not listen.
-func NewMetricsServer(path string, metrics http.Handler, log *slog.Logger) *http.Server {
+func NewMetricsServer(path string, metrics http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+path, metrics)
-	return newServer(http.MaxBytesHandler(mux, maxBody), log)
+	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
-func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+// newServer leaves ErrorLog to the caller.
+func newServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -64,7 +57,6 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      60 * time.Second, // a large rule set over a slow line
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
 
@@ -94,32 +86,35 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 	return out.Flush()
 }
 
+var (
+	// pathLevel splits a level of a rule's path at the first = without a backslash. It matches every text.
+	pathLevel = regexp.MustCompile(`(?s)^((?:[^\\=]|\\.)*)(?:=(.*))?`)
+	escaped   = regexp.MustCompile(`(?s)\\(.)`)
+)
+
 // statName is a rule as envoyproxy/ratelimit names it: key_value.key_value.
 func statName(path string) string {
 	levels := strings.Split(path, " > ")
 	for i, level := range levels {
-		key, value := cutKey(level)
-		if levels[i] = key; value != "" {
+		keyValue := pathLevel.FindStringSubmatch(level)
+		levels[i] = escaped.ReplaceAllString(keyValue[1], "$1")
+		if value := keyValue[2]; value != "" {
 			levels[i] += "_" + strings.ReplaceAll(value, ` \>`, ` >`)
 		}
 	}
 	return strings.Join(levels, ".")
 }
 
-// cutKey splits a level of a rule's path at the first = without a backslash.
-func cutKey(level string) (key, value string) {
-	var b strings.Builder
-	for i := 0; i < len(level); i++ {
-		switch level[i] {
-		case '\\':
-			if i++; i < len(level) {
-				b.WriteByte(level[i])
-			}
-		case '=':
-			return b.String(), level[i+1:]
-		default:
-			b.WriteByte(level[i])
-		}
+// debug is where profiles are.
+const debug = "/debug/pprof/"
+
+// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
+// the password of a store may be on it.
+func profiles() []Route {
+	return []Route{
+		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
+		{"GET", debug + "profile", false, pprof.Profile},
+		{"GET", debug + "symbol", false, pprof.Symbol},
+		{"GET", debug + "trace", false, pprof.Trace},
 	}
-	return b.String(), ""
 }

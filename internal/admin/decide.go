@@ -30,7 +30,7 @@ func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		writeError(w, invalid("%s", err))
 		return
 	}
 	select {
@@ -41,7 +41,7 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, isOver, err := h.DecideJSON(r.Context(), body)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		writeError(w, invalid("%s", err))
 		return
 	}
 	status := http.StatusOK
@@ -56,15 +56,4 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 // ask here.
 func (h *handler) asksForDecision(r *http.Request) bool {
 	return h.DecideJSON != nil && !h.DecideGuarded && r.URL.Path == jsonPath
-}
-
-func (h *handler) bounded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		most := int64(maxBody)
-		if r.URL.Path == jsonPath && h.DecideJSON != nil {
-			most = maxJSON
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, most)
-		next.ServeHTTP(w, r)
-	})
 }

@@ -1,14 +1,12 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"strconv"
-	"sync"
+	"reflect"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -24,22 +22,10 @@ const (
 	statusEvery = time.Second
 )
 
-var errManyListeners = &statusError{http.StatusServiceUnavailable, fmt.Sprintf("%d streams of events are open, the "+
-	"most that are served; ask again later, or ask GET /status and /history every few seconds", maxListeners)}
-
-// streams bounds the streams of events, and ends them when the server stops.
-type streams struct {
-	open   chan struct{} // has an element for each stream
-	stop   chan struct{} // closed when the server stops
-	end    func()        // closes it
-	status latestStatus
-}
-
-func newStreams() *streams {
-	stop := make(chan struct{})
-	return &streams{
-		open: make(chan struct{}, maxListeners), stop: stop, end: sync.OnceFunc(func() { close(stop) }),
-	}
+var errManyListeners = &statusError{
+	http.StatusServiceUnavailable, fmt.Sprintf("%d streams of events are open, the most that are served; ask again "+
+		"later, or ask GET /status and /history every few seconds", maxListeners),
+	http.Header{"Retry-After": {"30"}},
 }
 
 // events answers GET /events: a stream of server-sent events, as the HTML standard has them. "status" is the answer of
@@ -51,119 +37,74 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	select {
-	case h.streams.open <- struct{}{}:
-		defer func() { <-h.streams.open }()
+	case h.listening <- struct{}{}:
+		defer func() { <-h.listening }()
 	default:
-		w.Header().Set("Retry-After", "30")
 		writeError(w, errManyListeners)
 		return
 	}
-	s := &stream{w: w, c: http.NewResponseController(w)}
 	w.Header().Set("X-Accel-Buffering", "no")
 	header(w, http.StatusOK, "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
 	}
-	_ = h.stream(r.Context(), s) // the reader has gone or is too slow, or the server stops: nobody is left to tell
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.running, cancel)() //nolint:contextcheck // the server may stop before the request ends
+	// It fails if the reader has gone or is too slow, or the server stops: nobody is left to tell.
+	_ = h.stream(ctx, &patient{w, http.NewResponseController(w), listenerTime})
 }
 
-var errStopping = errors.New("the server stops")
-
-// stream sends events until the reader has gone or the server stops.
-func (h *handler) stream(ctx context.Context, s *stream) error {
-	if err := s.write("retry: 2000\n\n"); err != nil {
+// stream sends events until ctx is done or the reader has gone.
+func (h *handler) stream(ctx context.Context, p *patient) error {
+	if _, err := io.WriteString(p, "retry: 2000\n\n"); err != nil {
 		return err
 	}
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
-	var sent []byte // the status, without its time
+	var sent adminapi.Status // without its time
 	for {
 		next := h.History.Next()
-		status, err := h.streams.status.get(ctx, h.status)
-		if err == nil && !bytes.Equal(status.compared, sent) {
-			if err = s.send("status", 0, status.text); err == nil {
-				sent = status.compared
+		status := h.status(context.WithoutCancel(ctx)) // a check has a timeout of its own
+		now := status.Now
+		status.Now = sent.Now
+		if !reflect.DeepEqual(status, sent) {
+			sent, status.Now = status, now
+			if err := p.send("status", 0, status); err != nil {
+				return err
 			}
-		}
-		if err != nil {
-			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-h.streams.stop:
-			return errStopping
 		case <-tick.C:
 		case <-next:
 			sample := h.History.Last()
-			text, err := json.Marshal(sample)
-			if err == nil {
-				err = s.send("counts", sample.Tick, text)
-			}
-			if err != nil {
+			if err := p.send("counts", sample.Tick, sample); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// stream is one reader's.
-type stream struct {
-	w http.ResponseWriter
-	c *http.ResponseController
-}
-
 // send sends an event of JSON in one line. An ID of 0 is none.
-func (s *stream) send(event string, id int64, text []byte) error {
+func (p *patient) send(event string, id int64, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
 	head := "event: " + event + "\n"
 	if id != 0 {
-		head += "id: " + strconv.FormatInt(id, 10) + "\n"
+		head += fmt.Sprintf("id: %d\n", id)
 	}
-	return s.write(head + "data: " + string(text) + "\n\n")
-}
-
-func (s *stream) write(text string) error {
-	if err := s.c.SetWriteDeadline(time.Now().Add(listenerTime)); err != nil {
+	if _, err := io.WriteString(p, head+"data: "+string(text)+"\n\n"); err != nil {
 		return err
 	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	return s.c.Flush()
-}
-
-// latestStatus is the state, which all streams share for statusEvery.
-type latestStatus struct {
-	mu    sync.Mutex
-	at    time.Time
-	state eventStatus
-}
-
-// eventStatus is a status as an event has it, and what of it is compared with the one before.
-type eventStatus struct{ text, compared []byte }
-
-func (l *latestStatus) get(ctx context.Context, now func(ctx context.Context) adminapi.Status) (eventStatus, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.at) < statusEvery/2 {
-		return l.state, nil
-	}
-	status := now(context.WithoutCancel(ctx)) // the others need it, too
-	text, err := json.Marshal(status)
-	if err != nil {
-		return eventStatus{}, err
-	}
-	status.Now = time.Time{}
-	compared, err := json.Marshal(status)
-	if err != nil {
-		return eventStatus{}, err
-	}
-	l.at, l.state = time.Now(), eventStatus{text, compared}
-	return l.state, nil
+	return p.c.Flush()
 }
 
 // errNoHistory is the answer where counts over time are not kept.
-var errNoHistory = &statusError{http.StatusNotFound, "counts over time are not kept here"}
+var errNoHistory = refused(http.StatusNotFound, "counts over time are not kept here")
 
 // history answers GET /history?domain=&rule=&points=60.
 func (h *handler) history(r *http.Request) (all adminapi.History, err error) {

@@ -19,6 +19,7 @@ const (
 // errBusy is the answer to those beyond.
 var errBusy = &statusError{
 	http.StatusServiceUnavailable, "others ask the same; this is answered to one at a time: try again in a few seconds",
+	http.Header{"Retry-After": {"5"}},
 }
 
 // oneAtATime lets one request in at a time, since its answer takes a CPU or a connection for a while.
@@ -26,7 +27,6 @@ func oneAtATime(next http.HandlerFunc) http.HandlerFunc {
 	g := gate{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !g.enter(r.Context()) {
-			w.Header().Set("Retry-After", "5")
 			writeError(w, errBusy)
 			return
 		}
@@ -59,29 +59,37 @@ func (g *gate) enter(ctx context.Context) bool {
 	}
 }
 
-// shared runs f for all who ask before it begins. One run follows another, so that who asks while one is under way,
-// which may have read what has changed since, has the next one.
+// shared runs f for everybody who asks, one run at a time. With an age of 0, a caller gets the result of a run that
+// began after it asked: what had changed by then is in it. Otherwise the run may have begun up to that long before, so
+// that f runs at most once in that time.
 type shared struct {
+	name string // of f, in the log of a panic
 	f    func(ctx context.Context) error
-	turn chan struct{} // of the run
+	age  time.Duration
+	turn chan struct{} // of the run under way
 
-	mu   sync.Mutex
-	next *run
+	mu     sync.Mutex
+	newest *run // nil: none yet
 }
 
-// run is one that has not begun. err is set when done is closed.
+// run is one run of f. began is zero while it waits for its turn, and err is set when done is closed.
 type run struct {
-	done chan struct{}
-	err  error
+	began time.Time // guarded by the mutex of shared
+	done  chan struct{}
+	err   error
 }
 
-// do returns what f does, or that ctx is done.
+func newShared(name string, age time.Duration, f func(ctx context.Context) error) *shared {
+	return &shared{name: name, f: f, age: age, turn: make(chan struct{}, 1)}
+}
+
+// do returns what f returns, or the error of ctx when that is done first.
 func (s *shared) do(ctx context.Context) error {
 	s.mu.Lock()
-	r := s.next
-	if r == nil {
+	r := s.newest
+	if r == nil || !r.began.IsZero() && time.Since(r.began) >= s.age {
 		r = &run{done: make(chan struct{})}
-		s.next = r
+		s.newest = r
 		go s.run(context.WithoutCancel(ctx), r)
 	}
 	s.mu.Unlock()
@@ -98,63 +106,11 @@ func (s *shared) run(ctx context.Context, r *run) {
 	defer func() { <-s.turn }()
 	defer close(r.done)
 	s.mu.Lock()
-	s.next = nil
+	r.began = time.Now()
 	s.mu.Unlock()
 	r.err = errPanicked // unless f returns
-	panics.Catch("admin request", func() { r.err = s.f(ctx) })
+	panics.Catch(s.name, func() { r.err = s.f(ctx) })
 }
 
 // errPanicked is the result of what panicked.
 var errPanicked = errors.New("it panicked; the log has the stack")
-
-// checkFresh is how long the answer of a check that asks a server is used again.
-const checkFresh = time.Second
-
-// fresh asks f at most once in checkFresh, however many want to know, and one at a time.
-type fresh struct {
-	f       func(ctx context.Context) error
-	timeout time.Duration
-
-	mu   sync.Mutex
-	last *answer // the one that is under way, or was given last
-}
-
-// answer is one of f. err is set when done is closed.
-type answer struct {
-	began time.Time
-	done  chan struct{}
-	err   error
-}
-
-// get is the answer; after a hung question has been under way for longer than it is fresh, that it has not come.
-func (c *fresh) get(ctx context.Context) error {
-	c.mu.Lock()
-	a := c.last
-	if a == nil || isDone(a.done) && time.Since(a.began) >= checkFresh {
-		a = &answer{began: time.Now(), done: make(chan struct{})}
-		c.last = a
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
-			defer cancel()
-			defer close(a.done)
-			a.err = errPanicked // unless f returns
-			panics.Catch("readiness check", func() { a.err = c.f(ctx) })
-		}()
-	}
-	c.mu.Unlock()
-	select {
-	case <-a.done:
-		return a.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func isDone(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}

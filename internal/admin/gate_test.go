@@ -20,11 +20,11 @@ func TestGatesOutlivePanics(t *testing.T) {
 		}
 		return nil
 	}
-	s := &shared{f: f, turn: make(chan struct{}, 1)}
+	s := newShared("admin request", 0, f)
 	if err := s.do(t.Context()); !errors.Is(err, errPanicked) {
 		t.Errorf("a reload that panics: %v", err)
 	}
-	if err := (&fresh{f: f, timeout: time.Minute}).get(t.Context()); !errors.Is(err, errPanicked) {
+	if err := newShared("readiness check", time.Second, f).do(t.Context()); !errors.Is(err, errPanicked) {
 		t.Errorf("a check that panics: %v", err)
 	}
 	explodes = false

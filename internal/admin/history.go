@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -24,9 +23,6 @@ const (
 	idleSamples = 60
 )
 
-// limitName names a limit by its domain, its rule's path, and its name or number in the rule.
-type limitName struct{ domain, rule, limit string }
-
 // Sampler yields what was counted of each limit since its last call, and returns the counts of all requests. A limit
 // without a domain is one of those that have no counters of their own.
 type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
@@ -42,7 +38,7 @@ type History struct {
 	tick   int64 // of the newest sample: it ends at (tick+1)*SampleEvery since 1970; 0 before the first
 	total  series
 	other  series
-	limits map[limitName]*series
+	limits map[adminapi.LimitName]*series
 	full   int64         // tick in which no series was idle: no other limit gets one in it
 	next   chan struct{} // closed at the next sample
 }
@@ -60,7 +56,7 @@ type point struct{ allowed, denied, near uint32 }
 func NewHistory(sample Sampler) *History {
 	return &History{
 		sample: sample, since: time.Now(), tick: tickOf(time.Now()),
-		limits: map[limitName]*series{}, next: make(chan struct{}),
+		limits: map[adminapi.LimitName]*series{}, next: make(chan struct{}),
 	}
 }
 
@@ -89,7 +85,7 @@ func (h *History) Add(now time.Time) {
 	defer h.mu.Unlock()
 	h.advance(tickOf(now))
 	h.add(&h.total, h.sample(func(c adminapi.LimitCounts) {
-		h.add(h.seriesOf(limitName{c.Domain, c.Rule, c.Limit}), c.Counts)
+		h.add(h.seriesOf(c.LimitName), c.Counts)
 	}))
 	close(h.next)
 	h.next = make(chan struct{})
@@ -117,8 +113,8 @@ func (h *History) advance(tick int64) {
 }
 
 // seriesOf returns the series of a limit, or other if there are too many. h is locked.
-func (h *History) seriesOf(n limitName) *series {
-	if n.domain == "" {
+func (h *History) seriesOf(n adminapi.LimitName) *series {
+	if n.Domain == "" {
 		return &h.other
 	}
 	if s := h.limits[n]; s != nil {
@@ -137,7 +133,7 @@ func (h *History) dropIdle() bool {
 	if h.full == h.tick {
 		return false
 	}
-	var name limitName
+	var name adminapi.LimitName
 	var idlest *series
 	for n, s := range h.limits {
 		if idlest == nil || s.active < idlest.active {
@@ -188,12 +184,10 @@ func (h *History) Last() adminapi.Sample {
 	}
 	for n, s := range h.limits {
 		if c := at(s); c != (adminapi.Counts{}) {
-			last.Limits = append(last.Limits, adminapi.LimitCounts{Domain: n.domain, Rule: n.rule, Limit: n.limit, Counts: c})
+			last.Limits = append(last.Limits, adminapi.LimitCounts{LimitName: n, Counts: c})
 		}
 	}
-	slices.SortFunc(last.Limits, func(a, b adminapi.LimitCounts) int {
-		return compareNames(limitName{a.Domain, a.Rule, a.Limit}, limitName{b.Domain, b.Rule, b.Limit})
-	})
+	slices.SortFunc(last.Limits, func(a, b adminapi.LimitCounts) int { return a.Compare(b.LimitName) })
 	return last
 }
 
@@ -212,15 +206,11 @@ func (h *History) Read(domain, rule string, points int) adminapi.History {
 		Total: h.total.read(h.tick, group), Other: h.other.read(h.tick, group), Limits: []adminapi.LimitOverTime{},
 	}
 	for n, s := range h.limits {
-		if (domain == "" || n.domain == domain) && (rule == "" || n.rule == rule) {
-			all.Limits = append(all.Limits, adminapi.LimitOverTime{
-				Domain: n.domain, Rule: n.rule, Limit: n.limit, CountsOverTime: s.read(h.tick, group),
-			})
+		if (domain == "" || n.Domain == domain) && (rule == "" || n.Rule == rule) {
+			all.Limits = append(all.Limits, adminapi.LimitOverTime{LimitName: n, CountsOverTime: s.read(h.tick, group)})
 		}
 	}
-	slices.SortFunc(all.Limits, func(a, b adminapi.LimitOverTime) int {
-		return compareNames(limitName{a.Domain, a.Rule, a.Limit}, limitName{b.Domain, b.Rule, b.Limit})
-	})
+	slices.SortFunc(all.Limits, func(a, b adminapi.LimitOverTime) int { return a.Compare(b.LimitName) })
 	return all
 }
 
@@ -237,8 +227,4 @@ func (s *series) read(tick, group int64) adminapi.CountsOverTime {
 		c.Near[i] += uint64(p.near)
 	}
 	return c
-}
-
-func compareNames(a, b limitName) int {
-	return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.rule, b.rule), cmp.Compare(a.limit, b.limit))
 }

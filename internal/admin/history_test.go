@@ -32,7 +32,9 @@ func (s *source) sample(yield func(adminapi.LimitCounts)) adminapi.Counts {
 
 // countsOf is n allowed requests of a limit.
 func countsOf(domain, rule string, n uint64) adminapi.LimitCounts {
-	return adminapi.LimitCounts{Domain: domain, Rule: rule, Counts: adminapi.Counts{Allowed: n}}
+	return adminapi.LimitCounts{
+		LimitName: adminapi.LimitName{Domain: domain, Rule: rule}, Counts: adminapi.Counts{Allowed: n},
+	}
 }
 
 // seen sets the counts of the next sample: n allowed requests of each limit.
@@ -81,18 +83,20 @@ func sum(list []uint64) (n uint64) {
 func TestPoints(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
+	counted := adminapi.LimitCounts{
+		LimitName: adminapi.LimitName{Domain: "shop", Rule: "a", Limit: "x"},
+		Counts:    adminapi.Counts{Allowed: 5, Denied: 2, Near: 1},
+	}
 	s.limits = []adminapi.LimitCounts{
-		{Domain: "shop", Rule: "a", Limit: "x", Counts: adminapi.Counts{Allowed: 5, Denied: 2, Near: 1}},
+		counted,
 		{Counts: adminapi.Counts{Denied: 7}},
 	}
 	s.total = adminapi.Counts{Allowed: 5, Denied: 9}
 	c.tick(1)
 	want := adminapi.Sample{
 		Tick: c.at.Unix()/5 - 1, Until: c.at.UTC(), Total: adminapi.Counts{Allowed: 5, Denied: 9},
-		Other: adminapi.Counts{Denied: 7},
-		Limits: []adminapi.LimitCounts{
-			{Domain: "shop", Rule: "a", Limit: "x", Counts: adminapi.Counts{Allowed: 5, Denied: 2, Near: 1}},
-		},
+		Other:  adminapi.Counts{Denied: 7},
+		Limits: []adminapi.LimitCounts{counted},
 	}
 	if diff := cmp.Diff(want, c.h.Last()); diff != "" {
 		t.Errorf("the newest sample (-want +got):\n%s", diff)
@@ -129,7 +133,9 @@ func TestHistoryOf(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
 	s.seen(1, "a", "b")
-	s.limits = append(s.limits, adminapi.LimitCounts{Domain: "other", Rule: "a", Counts: adminapi.Counts{Denied: 1}})
+	s.limits = append(s.limits, adminapi.LimitCounts{
+		LimitName: adminapi.LimitName{Domain: "other", Rule: "a"}, Counts: adminapi.Counts{Denied: 1},
+	})
 	c.tick(1)
 	for q, want := range map[[2]string]int{
 		{"", ""}: 3, {"shop", ""}: 2, {"shop", "a"}: 1, {"", "a"}: 2, {"none", ""}: 0,

@@ -1,12 +1,18 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -183,4 +189,58 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		keys[i] = c.windowKey(l, string(l.AppendKey(nil, entries)))
 	}
 	return &adminapi.ResetResult{Domain: t.Domain, Rule: rule.Path, Counters: []adminapi.ResetCounter{}}, keys, nil
+}
+
+// getKey shows the key of a counter to everybody: it has no value that was not asked for.
+func (h *handler) getKey(r *http.Request) (*adminapi.KeyState, error) {
+	q := r.URL.Query()
+	return h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
+}
+
+func (h *handler) resetKey(r *http.Request) (*adminapi.ResetResult, error) {
+	var target adminapi.ResetRequest
+	if err := readJSON(r, &target); err != nil {
+		return nil, err
+	}
+	done, err := h.Counters.Reset(r.Context(), target)
+	attrs := []slog.Attr{slog.String("domain", shorten(target.Domain))}
+	if done != nil {
+		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
+		var hashes []string
+		for _, key := range done.Tried {
+			hashes = append(hashes, hashOf(key))
+		}
+		attrs = append(attrs, slog.Int("counters", len(done.Counters)), slog.String("key_hashes", strings.Join(hashes, ",")))
+	}
+	h.audit(r, "reset", err, attrs...)
+	return done, err
+}
+
+// hashOf is the start of the key's SHA-256: printf %s KEY | sha256sum.
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// maxTop is the most keys of one answer.
+const maxTop = 1000
+
+// top answers GET /top?domain=&rule=&by=hits|denied&n=20.
+func (h *handler) top(r *http.Request) (keys adminapi.TopKeys, err error) {
+	if h.Top == nil {
+		return keys, refused(http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100")
+	}
+	query := r.URL.Query()
+	n, err := number(query, "n", 20, 1, maxTop)
+	if err != nil {
+		return keys, err
+	}
+	keys, err = h.Top(topkeys.Query{
+		Domain: query.Get("domain"), Rule: query.Get("rule"), N: n, HashValues: !h.seesValues(r),
+		By: cmp.Or(adminapi.TopBy(query.Get("by")), adminapi.ByHits),
+	})
+	if err != nil {
+		return keys, invalid("%s", err)
+	}
+	return keys, nil
 }

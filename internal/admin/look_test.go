@@ -57,7 +57,7 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		return here, byEnvoys
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
-	return admin.NewHandler(o)
+	return admin.NewServer(o).Handler
 }
 
 // What Envoys decided by quotas is shown beside what was decided here, and counts where rules are sorted.
@@ -135,11 +135,11 @@ func TestListOfBoostedRules(t *testing.T) {
 			"a": {{Of: set.Limits()[2], By: more.Limits()[2]}}, "b": {{Of: set.Limits()[2], By: more.Limits()[2]}},
 		},
 	}}
-	h = admin.NewHandler(admin.Options{
+	h = admin.NewServer(admin.Options{
 		Rules: &fakeRules{live: set}, Boosts: b,
 		Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
 		Metrics:   http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
-	})
+	}).Handler
 	for _, want := range []string{
 		`{"name":"each","text":"funnel: 70 per 1s, burst 20","written":"funnel: 10 per 1s, burst 20","decisions":null}`,
 		`{"name":"daily","text":"fixed_window: 100 per 1d","boosted_keys":2,"decisions":null}`,

@@ -28,7 +28,7 @@ type QuotaQuery struct {
 // quotas answers GET /quotas?domain=&rule=&sort=assigned|missing&n=100.
 func (h *handler) quotas(r *http.Request) (*adminapi.QuotaList, error) {
 	if h.Quotas == nil {
-		return nil, &statusError{http.StatusNotFound, "no quotas are assigned here: start weir serve with --quota"}
+		return nil, refused(http.StatusNotFound, "no quotas are assigned here: start weir serve with --quota")
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 100, 1, maxTop)
@@ -54,10 +54,8 @@ func (h *handler) quotas(r *http.Request) (*adminapi.QuotaList, error) {
 
 // hideValues puts hashes in the place of a bucket's values.
 func hideValues(q *adminapi.Quota) {
-	entries := make([]descriptors.Entry, len(q.Entries))
 	for i := range q.Entries {
 		q.Entries[i].Value = topkeys.Hashed(q.Entries[i].Value)
-		entries[i] = descriptors.Entry(q.Entries[i])
 	}
-	q.Descriptor = descriptors.FormatEntries(entries)
+	q.Descriptor = descriptors.FormatEntries(q.Entries)
 }

@@ -23,16 +23,16 @@ func (q *fakeQuotas) Status() adminapi.QuotaStatus {
 func (q *fakeQuotas) List(query admin.QuotaQuery) *adminapi.QuotaList {
 	q.asked = query
 	return &adminapi.QuotaList{Streams: 1, Count: 1, Found: 1, Buckets: []adminapi.Quota{{
-		Domain: "shop", Descriptor: "plan=secret", Entries: []descriptors.KeyEntry{{Key: "plan", Value: "secret"}},
+		Domain: "shop", Descriptor: "plan=secret", Entries: []descriptors.Entry{{Key: "plan", Value: "secret"}},
 	}}}
 }
 
 // Values are shown to those who may change state. Others see hashes, in the descriptor, too.
 func TestQuotasHideValues(t *testing.T) {
 	q := &fakeQuotas{}
-	h := admin.NewHandler(admin.Options{
+	h := admin.NewServer(admin.Options{
 		Rules: &fakeRules{}, Quotas: q, Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
-	})
+	}).Handler
 	for _, isHidden := range []bool{false, true} {
 		r := local(httptest.NewRequestWithContext(t.Context(), "GET", "/quotas?domain=shop&rule=plan&sort=missing&n=7", nil))
 		if isHidden {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,11 +28,11 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	set := h.Rules.Set()
 	status, err := json.MarshalIndent(h.Rules.Status(), "", "  ")
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
+		writeError(w, err)
 		return
 	}
 	header(w, http.StatusOK, "application/json")
-	b := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, rulesChunk)
+	b := bufio.NewWriterSize(&patient{w, http.NewResponseController(w), chunkTime}, rulesChunk)
 	_, _ = b.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
 	_, _ = b.WriteString(",\n  \"rules\": ")
 	if set == nil {
@@ -43,17 +42,6 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	}
 	_, _ = b.WriteString("\n}\n")
 	_ = b.Flush()
-}
-
-// patient gives each Write its time.
-type patient struct {
-	w io.Writer
-	c *http.ResponseController
-}
-
-func (p *patient) Write(text []byte) (int, error) {
-	_ = p.c.SetWriteDeadline(time.Now().Add(chunkTime)) // without it, the server's own deadline holds
-	return p.w.Write(text)
 }
 
 // Bounds of a page of rules.

@@ -2,6 +2,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -249,10 +250,10 @@ type Quota struct {
 	Domain string `json:"domain"`
 	Node   string `json:"node,omitempty"` // as the Envoy calls itself
 	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
-	Rule       string                 `json:"rule,omitempty"`   // its path
-	Limits     []string               `json:"limits,omitempty"` // of the rule
+	Descriptor string              `json:"descriptor"`
+	Entries    []descriptors.Entry `json:"entries"`
+	Rule       string              `json:"rule,omitempty"`   // its path
+	Limits     []string            `json:"limits,omitempty"` // of the rule
 	// State is assigned; contended if the Envoy wants more than its part; waiting until something is assigned; refused;
 	// failing while the store does not answer; broken if the stream is; shadow, unlimited or denied by the rule.
 	State string `json:"state"`
@@ -376,11 +377,22 @@ type CountsOverTime struct {
 	Near    []uint64 `json:"near"`   // the part of Allowed that was near the limit
 }
 
-// LimitOverTime is the series of one limit. Limit is its name, or its number in a rule with several, as in metrics.
-type LimitOverTime struct {
+// LimitName names a limit by its domain, by its rule's path, and by its name, or its number in a rule with several. The
+// labels of metrics are the same.
+type LimitName struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+}
+
+// Compare orders names by domain, rule and limit.
+func (n LimitName) Compare(o LimitName) int {
+	return cmp.Or(cmp.Compare(n.Domain, o.Domain), cmp.Compare(n.Rule, o.Rule), cmp.Compare(n.Limit, o.Limit))
+}
+
+// LimitOverTime is the series of one limit.
+type LimitOverTime struct {
+	LimitName
 	CountsOverTime
 }
 
@@ -403,9 +415,7 @@ type Counts struct {
 
 // LimitCounts are the counts of one limit.
 type LimitCounts struct {
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"`
-	Limit  string `json:"limit"`
+	LimitName
 	Counts
 }
 
@@ -437,8 +447,8 @@ type TopKey struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
+	Descriptor string              `json:"descriptor"`
+	Entries    []descriptors.Entry `json:"entries"`
 	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
 	Counter     string `json:"counter,omitempty"`
 	Hits        uint64 `json:"hits"`

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,18 +59,18 @@ type App struct {
 	decider     *decide.Decider
 	quotas      atomic.Pointer[quotas] // nil without --quota
 
-	health                     *healthServer
-	service                    *rls.Service
-	interceptor                *interceptor
-	storeWell                  wellOnce
-	grpc                       *grpc.Server
-	http                       *http.Server
-	clients                    *clients
-	grpcHandshakes             *handshakes
-	httpHandshakes             *handshakes
-	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
+	health         *healthServer
+	service        *rls.Service
+	interceptor    *interceptor
+	storeWell      wellOnce
+	grpc           *grpc.Server
+	clients        *clients
+	grpcHandshakes *handshakes
+	httpHandshakes *handshakes
+	grpcListener   net.Listener
 
-	extra []*extraServer
+	http        *httpServer   // of --http-addr
+	httpServers []*httpServer // all that have an address
 
 	stopping atomic.Bool
 	closed   func() error // closes all parts, once
@@ -105,15 +104,18 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o),
+		o: o, health: newHealth(), clients: newClients(&o),
+		metrics: metrics.New(metrics.Options{
+			Version: o.Build.Version, Commit: o.Build.Commit, Go: o.Build.Go,
+			MaxRules: o.MetricsMaxRules, NearLimitRatio: o.NearLimitRatio, Classic: o.ClassicMetrics,
+		}),
 		grpcHandshakes: newHandshakes("grpc", o.Log), httpHandshakes: newHandshakes("http", o.Log),
 	}
 	a.closed = sync.OnceValue(a.close)
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
 		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
-		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openExtra,
-		a.openHealthcheck, a.listen,
+		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openHealthcheck, a.listen,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())
@@ -191,7 +193,7 @@ func (a *App) close() error {
 func (a *App) GRPCAddr() string { return address(a.grpcListener) }
 
 // HTTPAddr is where health, rules and metrics are; empty if nowhere.
-func (a *App) HTTPAddr() string { return address(a.httpListener) }
+func (a *App) HTTPAddr() string { return address(a.http.listener) }
 
 // openTelemetry starts to send traces and metrics by OTLP. At the end it sends the last of them; a collector that is
 // away is no failure.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,16 +35,47 @@ func (o *Options) Check() error {
 	o.RulesOptions.check(&c, &o.StoreOptions)
 	o.XDSOptions.check(&c, slices.Contains(o.Rules, rulesXDS))
 	o.StoreOptions.check(&c)
-	o.ListenOptions.check(&c)
-	o.TLSOptions.check(&c)
+	c.addr("--grpc-addr", o.GRPCAddr)
+	if o.HTTPAddr != "" {
+		c.addr("--http-addr", o.HTTPAddr)
+	}
+	if o.DebugAddr != "" {
+		c.addr("--debug-addr", o.DebugAddr)
+	}
+	_, err := o.socketMode()
+	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
+	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
+	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names",
+		"needs --grpc-tls-client-ca")
+	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
 	o.GRPCOptions.check(&c)
-	o.QuotaOptions.check(&c)
-	o.HeaderOptions.check(&c)
-	o.DecisionLogOptions.check(&c)
+	if o.Quota {
+		between(&c, "--quota-ttl", o.QuotaTTL, rlqs.MinTTL, time.Hour)
+		c.check(o.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
+			o.QuotaTTL)
+		between(&c, "--quota-max-buckets", o.QuotaMaxBuckets, 1, 100_000)
+		between(&c, "--quota-max-streams", o.QuotaMaxStreams, 1, 100_000)
+	}
+	if o.RatelimitHeaders {
+		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
+		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
+		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+	}
+	if o.DecisionLog != "" {
+		c.share("--decision-log-sample", o.DecisionLogSample)
+		c.share("--decision-log-sample-denied", o.DecisionLogSampleDenied)
+		between(&c, "--decision-log-rate", o.DecisionLogRate, 1, 1_000_000)
+		_, err := decisionlog.ParseValues(o.DecisionLogValues)
+		c.check(err == nil, "--decision-log-values", "%v", err)
+	}
 	o.MetricsOptions.check(&c)
-	o.OTelOptions.check(&c)
-	o.StopOptions.check(&c)
-	c.count("--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
+	if o.OTelTraces || o.OTelMetrics {
+		c.check(o.OTelProtocol == "" || o.OTelProtocol == "grpc" || o.OTelProtocol == "http", "--otel-protocol",
+			"must be grpc or http, got %q", o.OTelProtocol)
+	}
+	between(&c, "--drain-delay", o.DrainDelay, 0, 10*time.Minute)
+	between(&c, "--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
+	between(&c, "--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
 	return errors.Join(c.errs...)
 }
 
@@ -55,16 +87,15 @@ func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 	c.check(!slices.Contains(o.Rules, rulesStore) || !store.NoScripts(s.Store, !s.StoreScripts), "--rules",
 		"%s is the rules in Redis: it needs more of Redis than --no-store-scripts or scripts=false lets Weir send; take the "+
 			"rules from files or by xDS, or remove that", rulesStore)
-	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
+	between(c, "--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		o.RulesPrefix)
-	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
+	between(c, "--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 }
 
 func (o *XDSOptions) check(c *checker, isUsed bool) {
 	c.check(!isUsed || o.XDSServer != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
-		"HOST:PORT; write ./%s "+
-		"for a directory of that name", rulesXDS, rulesXDS)
+		"HOST:PORT; write ./%s for a directory of that name", rulesXDS, rulesXDS)
 	if o.XDSServer == "" {
 		return
 	}
@@ -82,7 +113,7 @@ func (o *XDSOptions) check(c *checker, isUsed bool) {
 	c.check(o.XDSTLS || o.XDSTLSCert == "" && o.XDSTLSCA == "" && o.XDSTLSServerName == "", "--xds-tls",
 		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
 			"add --xds-tls, or remove them")
-	c.count("--xds-max-message-size", o.XDSMaxMessageSize, 1<<20, 1<<30)
+	between(c, "--xds-max-message-size", o.XDSMaxMessageSize, 1<<20, 1<<30)
 }
 
 // storeName is what a limit can call a store.
@@ -93,15 +124,14 @@ func (o *StoreOptions) check(c *checker) {
 		c.store("--store", o.Store)
 	}
 	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
-		"needs a Redis as --store, too, for the limits "+
-			"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
+		"needs a Redis as --store, too, for the limits without store: NAME: add --store "+
+			"redis://host:6379/0, or put the URL there and drop the name")
 	c.check(o.StoreScripts || o.Store != store.Memory, "--no-store-scripts",
 		"is about Redis; add --store redis://host:6379/0, or leave it out for counters in memory")
 	if o.PerSecondStore != "" {
 		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
 		c.check(o.NamedStores[perSecondStore] == "", "--named-store",
-			"%s is the name of --per-second-store; take another one",
-			perSecondStore)
+			"%s is the name of --per-second-store; take another one", perSecondStore)
 		c.store("--per-second-store", o.PerSecondStore)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
@@ -109,93 +139,40 @@ func (o *StoreOptions) check(c *checker) {
 		c.store("--named-store "+name, o.NamedStores[name])
 	}
 	if o.StoreTimeout != 0 { // as long as the caller waits
-		c.between("--store-timeout", o.StoreTimeout, time.Millisecond, maxStoreTimeout)
+		between(c, "--store-timeout", o.StoreTimeout, time.Millisecond, maxStoreTimeout)
 	}
-	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
+	between(c, "--store-pool-size", o.StorePoolSize, 0, 10_000)
 	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
-	c.count("--replicas", o.Replicas, 1, 100_000)
-	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
-}
-
-func (o *ListenOptions) check(c *checker) {
-	c.addr("--grpc-addr", o.GRPCAddr)
-	if o.HTTPAddr != "" {
-		c.addr("--http-addr", o.HTTPAddr)
-	}
-	if o.DebugAddr != "" {
-		c.addr("--debug-addr", o.DebugAddr)
-	}
-	_, err := o.socketMode()
-	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
-}
-
-func (o *TLSOptions) check(c *checker) {
-	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
-	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names",
-		"needs --grpc-tls-client-ca")
-	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
+	between(c, "--replicas", o.Replicas, 1, 100_000)
+	between(c, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }
 
 func (o *GRPCOptions) check(c *checker) {
 	if o.GRPCMaxConnectionAge != 0 {
-		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
+		between(c, "--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
 	}
 	if o.GRPCMaxConnectionIdle != 0 {
-		c.between("--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
+		between(c, "--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
 	}
-	c.count("--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
-	c.count("--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
-	c.between("--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
-	c.count("--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
-	c.count("--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
+	between(c, "--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
+	between(c, "--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
+	between(c, "--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
+	between(c, "--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
+	between(c, "--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
 	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
-	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
-	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
-	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
-	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
-	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	c.count("--max-entries", o.MaxEntries, 1, 10_000)
-	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
-}
-
-func (o *QuotaOptions) check(c *checker) {
-	if !o.Quota {
-		return
-	}
-	c.between("--quota-ttl", o.QuotaTTL, rlqs.MinTTL, time.Hour)
-	c.check(o.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
-		o.QuotaTTL)
-	c.count("--quota-max-buckets", o.QuotaMaxBuckets, 1, 100_000)
-	c.count("--quota-max-streams", o.QuotaMaxStreams, 1, 100_000)
-}
-
-func (o *HeaderOptions) check(c *checker) {
-	if o.RatelimitHeaders {
-		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
-		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
-		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
-	}
-}
-
-func (o *DecisionLogOptions) check(c *checker) {
-	if o.DecisionLog == "" {
-		return
-	}
-	share := func(flag string, v float64) {
-		c.check(v >= 0 && v <= 1, flag, "must be a share from 0 to 1, got %g", v)
-	}
-	share("--decision-log-sample", o.DecisionLogSample)
-	share("--decision-log-sample-denied", o.DecisionLogSampleDenied)
-	c.count("--decision-log-rate", o.DecisionLogRate, 1, 1_000_000)
-	_, err := decisionlog.ParseValues(o.DecisionLogValues)
-	c.check(err == nil, "--decision-log-values", "%v", err)
+	between(c, "--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
+	between(c, "--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
+	between(c, "--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
+	between(c, "--max-held", o.MaxHeld, 1, 10_000_000)
+	between(c, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
+	between(c, "--max-entries", o.MaxEntries, 1, 10_000)
+	between(c, "--max-counters", o.MaxCounters, 1, 1_000_000)
 }
 
 func (o *MetricsOptions) check(c *checker) {
-	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
-	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v",
-		o.NearLimitRatio)
+	between(c, "--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
+	between(c, "--near-limit-ratio", o.NearLimitRatio, 0, 1)
 	if o.MetricsAddr != "" {
 		c.addr("--metrics-addr", o.MetricsAddr)
 		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
@@ -205,7 +182,7 @@ func (o *MetricsOptions) check(c *checker) {
 	if o.StatsdAddr == "" {
 		return
 	}
-	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
+	between(c, "--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
 	if _, err := metrics.NewStatsd(o.statsd(nil)); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
 			c.errs = append(c.errs, errors.New("--statsd-"+line))
@@ -216,18 +193,6 @@ func (o *MetricsOptions) check(c *checker) {
 // metricsPath is a path without patterns.
 var metricsPath = regexp.MustCompile("^/[A-Za-z0-9._~/-]*$")
 
-func (o *OTelOptions) check(c *checker) {
-	if o.OTelTraces || o.OTelMetrics {
-		c.check(o.OTelProtocol == "" || o.OTelProtocol == "grpc" || o.OTelProtocol == "http", "--otel-protocol",
-			"must be grpc or http, got %q", o.OTelProtocol)
-	}
-}
-
-func (o *StopOptions) check(c *checker) {
-	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
-	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
-}
-
 // checker collects what is wrong.
 type checker struct{ errs []error }
 
@@ -237,12 +202,13 @@ func (c *checker) check(ok bool, flag, format string, args ...any) {
 	}
 }
 
-func (c *checker) between(flag string, v, lo, hi time.Duration) {
-	c.check(v >= lo && v <= hi, flag, "must be between %s and %s, got %s", lo, hi, v)
+// between checks a number or a time.
+func between[T cmp.Ordered](c *checker, flag string, v, lo, hi T) {
+	c.check(v >= lo && v <= hi, flag, "must be between %v and %v, got %v", lo, hi, v)
 }
 
-func (c *checker) count(flag string, v, lo, hi int) {
-	c.check(v >= lo && v <= hi, flag, "must be between %d and %d, got %d", lo, hi, v)
+func (c *checker) share(flag string, v float64) {
+	c.check(v >= 0 && v <= 1, flag, "must be a share from 0 to 1, got %g", v)
 }
 
 // headerName is what RFC 9110 allows.
@@ -269,7 +235,6 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 
 // store never quotes the URL, since there may be a password in it.
 func (c *checker) store(flag, url string) {
-	if err := store.CheckURL(url); err != nil {
-		c.check(false, flag, "%w", err)
-	}
+	err := store.CheckURL(url)
+	c.check(err == nil, flag, "%w", err)
 }

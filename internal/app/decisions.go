@@ -18,6 +18,12 @@ func (a *App) openDecider(context.Context) (err error) {
 	if a.decisionLog != nil {
 		watchers = append(watchers, a.decisionLog)
 	}
+	var headers decide.LimitHeaders
+	if o := a.o.HeaderOptions; o.RatelimitHeaders {
+		headers = decide.LimitHeaders{
+			Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader,
+		}
+	}
 	a.decider, err = decide.New(decide.Options{
 		Rules:          a.rules.Set,
 		Store:          a.store,
@@ -25,7 +31,7 @@ func (a *App) openDecider(context.Context) (err error) {
 		Boosts:         a.boosts.Limits,
 		Observer:       observer{a.metrics, a.store},
 		Watchers:       watchers,
-		LimitHeaders:   a.o.limitHeaders(),
+		LimitHeaders:   headers,
 		MaxDescriptors: a.o.MaxDescriptors,
 		MaxDelayed:     a.o.MaxHeld,
 		MaxEntries:     a.o.MaxEntries,

@@ -138,7 +138,7 @@ func TestJSONIsGuardedAsGRPC(t *testing.T) {
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "/json", strings.NewReader("{}"))
 	req.RemoteAddr, req.Host = "10.0.0.1:5", "weir"
 	w := &answerTo{header: http.Header{}}
-	p.app.http.Handler.ServeHTTP(w, req)
+	p.app.http.server.Handler.ServeHTTP(w, req)
 	if w.status != http.StatusForbidden {
 		t.Errorf("status %d, want 403", w.status)
 	}

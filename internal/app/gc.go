@@ -106,9 +106,7 @@ func (p *GCPace) hold(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holds += n
-	if p.Headroom > 0 && !p.stopped {
-		p.adjust()
-	}
+	p.adjust()
 }
 
 // gcCycle is garbage from its beginning: its cleanup runs when a collection has ended.
@@ -127,6 +125,9 @@ func (p *GCPace) pace() {
 // adjust sets GOGC for the heap as the last collection left it. It is a percentage of the live heap and of what else
 // is scanned, stacks and globals: https://go.dev/doc/gc-guide#GOGC.
 func (p *GCPace) adjust() {
+	if p.Headroom == 0 || p.stopped {
+		return
+	}
 	now := []metrics.Sample{
 		{Name: "/gc/gogc:percent"},
 		{Name: "/gc/heap/live:bytes"},

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -49,13 +49,13 @@ const (
 // openGRPC makes the service, and unless this Weir is embedded its gRPC server, with health and reflection. It listens
 // later.
 func (a *App) openGRPC(context.Context) error {
-	service, err := rls.New(rls.Options{
+	var err error
+	a.service, err = rls.New(rls.Options{
 		Decider: a.decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
 	})
 	if err != nil {
 		return err
 	}
-	a.service = service
 	a.interceptor = &interceptor{metrics: a.metrics, log: a.o.Log}
 	if a.o.Embedded {
 		return nil
@@ -64,11 +64,7 @@ func (a *App) openGRPC(context.Context) error {
 	if err != nil {
 		return err
 	}
-	var secure credentials.TransportCredentials
-	if config != nil {
-		secure = watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}
-	}
-	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.telemetry.ServerOptions()...)
+	a.grpc = a.newGRPC(config)
 	a.registerQuotas(a.grpc) //nolint:contextcheck // a stream has its own
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves
@@ -77,20 +73,17 @@ func (a *App) openGRPC(context.Context) error {
 	return nil
 }
 
-// newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
+// newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without config it speaks
 // plain text.
-func newGRPC(
-	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure credentials.TransportCredentials,
-	opts ...grpc.ServerOption,
-) *grpc.Server {
-	g := interceptor{metrics: m, log: o.Log}
-	if secure != nil {
-		opts = append(opts, grpc.Creds(conns.Credentials(secure)))
+func (a *App) newGRPC(config *tls.Config) *grpc.Server {
+	o, opts := &a.o, a.telemetry.ServerOptions()
+	if config != nil {
+		opts = append(opts, grpc.Creds(watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}))
 	}
 	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(o.codec()),
-		grpc.UnaryInterceptor(g.unary),
-		grpc.StreamInterceptor(g.stream),
+		grpc.UnaryInterceptor(a.interceptor.unary),
+		grpc.StreamInterceptor(a.interceptor.stream),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
@@ -108,8 +101,8 @@ func newGRPC(
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop
 	)...)
-	service.Register(s)
-	healthpb.RegisterHealthServer(s, h)
+	a.service.Register(s)
+	healthpb.RegisterHealthServer(s, a.health)
 	reflection.Register(s)
 	return s
 }

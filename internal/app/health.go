@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
@@ -87,18 +89,11 @@ func (a *App) healthcheck(ctx context.Context) error {
 // openHealthcheck asks the store until it has answered once, whether somebody wants to know or not.
 func (a *App) openHealthcheck(context.Context) error {
 	a.add("health check", always(func(ctx context.Context) {
-		tick := time.NewTicker(wellAgain)
-		defer tick.Stop()
 		for {
 			within, cancel := context.WithTimeout(ctx, wellAgain)
 			err := a.storeWell.check(within, a.store.Ping)
 			cancel()
-			if err == nil {
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
+			if err == nil || limiter.Sleep(ctx, wellAgain) != nil {
 				return
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// openHTTP makes the HTTP server. It listens later.
+// openHTTP makes the HTTP servers. They listen later.
 func (a *App) openHTTP(ctx context.Context) error {
 	o := admin.Options{
 		Checks: []admin.Check{
@@ -65,27 +64,53 @@ func (a *App) openHTTP(ctx context.Context) error {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
 			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
-	a.http = admin.NewServer(o)
-	a.http.Handler = a.countPanics(a.http.Handler)
-	a.http.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
-	a.http.ConnState = a.clients.http.ConnState
-	config, err := a.o.httpTLS().config() //nolint:contextcheck // a handshake has its own
-	if err != nil {
+	server := admin.NewServer(o)
+	server.Handler = a.countPanics(server.Handler)
+	var err error
+	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil { //nolint:contextcheck // a handshake has its own
 		return err
 	}
-	a.http.TLSConfig = config
-	if a.o.HTTPAddr != "" {
-		a.add("HTTP server", func(context.Context) error { return a.serveHTTP() }, nil)
+	a.http = a.addHTTP("HTTP", "--http-addr", a.o.HTTPAddr, server, a.clients.http)
+	extra := func(name, addr string, server *http.Server) {
+		a.addHTTP(name, "--"+name+"-addr", addr, server, conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}))
+	}
+	if a.o.DebugAddr != "" {
+		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
+	}
+	if a.o.MetricsAddr != "" {
+		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))
 	}
 	return nil
 }
 
-func (a *App) serveHTTP() error {
-	serve := a.http.Serve
-	if a.http.TLSConfig != nil {
-		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+// maxExtra is the most connections to each HTTP address besides --http-addr.
+const maxExtra = 64
+
+// httpServer is an HTTP server at one address.
+type httpServer struct {
+	name, flag, addr string // flag has the address
+	server           *http.Server
+	guard            *conns.Guard
+	listener         net.Listener // nil before listen, and without an address
+}
+
+// addHTTP adds a server, which serves if it has an address.
+func (a *App) addHTTP(name, flag, addr string, server *http.Server, guard *conns.Guard) *httpServer {
+	h := &httpServer{name: name, flag: flag, addr: addr, server: server, guard: guard}
+	if addr == "" {
+		return h
 	}
-	return except(http.ErrServerClosed, serve(a.httpListener))
+	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
+	server.ConnState = guard.ConnState
+	a.httpServers = append(a.httpServers, h)
+	a.add(name+" server", func(context.Context) error {
+		serve := server.Serve
+		if server.TLSConfig != nil {
+			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+		}
+		return except(http.ErrServerClosed, serve(h.listener))
+	}, nil)
+	return h
 }
 
 // explain answers by the live rules and counters.
@@ -119,54 +144,4 @@ func (o *Options) httpToken() (string, error) {
 		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
 	}
 	return token, nil
-}
-
-// maxExtra is the most connections to each further HTTP address.
-const maxExtra = 64
-
-// extraServer is an HTTP server beside the one of --http-addr: for debug pages or for metrics.
-type extraServer struct {
-	name, flag, addr string
-	server           *http.Server
-	guard            *conns.Guard
-	listener         net.Listener
-}
-
-// openExtra makes the HTTP servers of --debug-addr and --metrics-addr. They listen later.
-func (a *App) openExtra(context.Context) error {
-	if a.o.DebugAddr != "" {
-		a.addExtra("debug", "--debug-addr", a.o.DebugAddr, admin.NewDebugServer(admin.DebugOptions{
-			Rules: a.rules.Set, Stats: a.metrics.WriteText, Log: a.o.Log,
-		}))
-	}
-	if a.o.MetricsAddr != "" {
-		a.addExtra("metrics", "--metrics-addr", a.o.MetricsAddr,
-			admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler(), a.o.Log))
-	}
-	return nil
-}
-
-func (a *App) addExtra(name, flag, addr string, server *http.Server) {
-	e := &extraServer{
-		name: name, flag: flag, addr: addr, server: server,
-		guard: conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}),
-	}
-	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
-	server.ConnState = e.guard.ConnState
-	a.extra = append(a.extra, e)
-	a.add(name+" server", func(context.Context) error {
-		return except(http.ErrServerClosed, server.Serve(e.listener))
-	}, nil)
-}
-
-func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {
-	for _, e := range a.extra {
-		l, err := listen(ctx, e.flag, e.addr, mode)
-		if err != nil {
-			return err
-		}
-		e.listener = e.guard.Listen(l, false) //nolint:contextcheck // it outlives ctx
-		a.add(e.name+" address", nil, func() error { return except(net.ErrClosed, e.listener.Close()) })
-	}
-	return nil
 }

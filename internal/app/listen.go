@@ -28,20 +28,19 @@ func (a *App) listen(ctx context.Context) error {
 		a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
-	if err := a.listenExtra(ctx, mode); err != nil || a.o.HTTPAddr == "" {
-		return err
+	for _, h := range a.httpServers {
+		open := func() (net.Listener, error) { return listen(ctx, h.flag, h.addr, mode) }
+		if h == a.http && a.o.ShareHTTP != nil {
+			h.listener, err = a.o.ShareHTTP(h.addr, open)
+		} else {
+			h.listener, err = open()
+		}
+		if err != nil {
+			return err
+		}
+		h.listener = h.guard.Listen(h.listener, false) //nolint:contextcheck // as above
+		a.add(h.name+" address", nil, func() error { return except(net.ErrClosed, h.listener.Close()) })
 	}
-	open := func() (net.Listener, error) { return listen(ctx, "--http-addr", a.o.HTTPAddr, mode) }
-	if a.o.ShareHTTP == nil {
-		a.httpListener, err = open()
-	} else {
-		a.httpListener, err = a.o.ShareHTTP(a.o.HTTPAddr, open)
-	}
-	if err != nil {
-		return err
-	}
-	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above
-	a.add("HTTP address", nil, func() error { return except(net.ErrClosed, a.httpListener.Close()) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
@@ -220,32 +220,24 @@ const maxStoreTimeout = 10 * time.Second
 
 // storeTimeout is the longest wait for the store, whatever the caller's deadline.
 func (o *StoreOptions) storeTimeout() time.Duration {
-	if o.StoreTimeout == 0 {
-		return maxStoreTimeout
-	}
-	return o.StoreTimeout
+	return cmp.Or(o.StoreTimeout, maxStoreTimeout)
 }
 
 // process is what rule files leave to the process.
 func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
+	name := ""
+	if o.PerSecondStore != "" {
+		name = perSecondStore
+	}
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
-		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: o.perSecondName(),
-		NoScripts: o.noScripts(),
+		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name, NoScripts: o.noScripts(),
 	}, err
 }
 
 // perSecondStore is what the metrics and the log call --per-second-store.
 const perSecondStore = "per_second"
-
-// perSecondName is the name of --per-second-store, empty without it.
-func (o *StoreOptions) perSecondName() string {
-	if o.PerSecondStore == "" {
-		return ""
-	}
-	return perSecondStore
-}
 
 // stores are the URLs of the stores beside --store, by name.
 func (o *StoreOptions) stores() map[string]string {
@@ -271,24 +263,6 @@ func (o *StoreOptions) noScripts() func(name string) bool {
 		return nil
 	}
 	return func(name string) bool { return without[name] }
-}
-
-// metrics is what is shown.
-func (o *Options) metrics() metrics.Options {
-	return metrics.Options{
-		Version: o.Build.Version, Commit: o.Build.Commit, Go: o.Build.Go,
-		MaxRules: o.MetricsMaxRules, NearLimitRatio: o.NearLimitRatio, Classic: o.ClassicMetrics,
-	}
-}
-
-// limitHeaders are the names of the headers that are on.
-func (o *HeaderOptions) limitHeaders() decide.LimitHeaders {
-	if !o.RatelimitHeaders {
-		return decide.LimitHeaders{}
-	}
-	return decide.LimitHeaders{
-		Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader,
-	}
 }
 
 // statsd is how metrics are sent.

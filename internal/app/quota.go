@@ -171,13 +171,11 @@ func missing(b *rlqs.BucketInfo) float64 {
 func show(b *rlqs.BucketInfo) adminapi.Quota {
 	shown := adminapi.Quota{
 		Domain: b.Domain, Node: b.Node, Wanted: b.Want, Passed: b.PassRate, ReportAge: b.ReportAge.Seconds(),
-		Broken: b.Broken, Refused: b.Refused, Strategy: "none", State: stateOf(b), Entries: []descriptors.KeyEntry{},
+		Broken: b.Broken, Refused: b.Refused, Strategy: "none", State: stateOf(b), Entries: []descriptors.Entry{},
 	}
 	entries, _ := b.ID.Entries() // it has been checked
 	shown.Descriptor = descriptors.FormatEntries(entries)
-	for _, e := range entries {
-		shown.Entries = append(shown.Entries, descriptors.KeyEntry(e))
-	}
+	shown.Entries = append(shown.Entries, entries...)
 	if b.Rule != nil {
 		shown.Rule = b.Rule.Path
 		for _, l := range b.Rule.Limits {

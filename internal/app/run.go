@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -22,16 +20,21 @@ import (
 func (a *App) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
-	var background tasks
+	var background sync.WaitGroup
+	var running sync.Map // names of parts
 	failed := make(chan error, len(a.parts))
 	for _, p := range a.parts {
 		if p.run == nil {
 			continue
 		}
-		background.run(p.name, func() {
-			if err := runPart(work, &p); err != nil {
-				failed <- fmt.Errorf("%s: %w", p.name, err)
-			}
+		running.Store(p.name, nil)
+		background.Go(func() {
+			defer running.Delete(p.name)
+			panics.Catch(p.name, func() {
+				if err := runPart(work, &p); err != nil {
+					failed <- fmt.Errorf("%s: %w", p.name, err)
+				}
+			})
 		})
 	}
 	a.logStart(work)
@@ -46,7 +49,15 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	err = errors.Join(err, a.stopHTTP(work))
 	stopWork()
-	return errors.Join(err, background.wait())
+	if within(lastWait, background.Wait) {
+		return err
+	}
+	var late []string
+	for name := range running.Range {
+		late = append(late, fmt.Sprint(name))
+	}
+	slices.Sort(late)
+	return errors.Join(err, fmt.Errorf("not ended %s after the stop: %s", lastWait, strings.Join(late, ", ")))
 }
 
 // stop ends the service after the requests in flight. An error means that some did not end even when they were cut off.
@@ -100,14 +111,10 @@ func (a *App) cut() error {
 func (a *App) stopHTTP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, httpStop)
 	defer cancel()
-	servers := []*http.Server{a.http}
-	for _, e := range a.extra {
-		servers = append(servers, e.server)
-	}
 	var errs []error
-	for _, s := range servers {
-		if err := s.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			errs = append(errs, s.Close())
+	for _, h := range a.httpServers {
+		if err := h.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, h.server.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -146,12 +153,10 @@ func within(limit time.Duration, f func()) bool {
 		defer close(done)
 		f()
 	})
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(limit):
 		return false
 	}
 }
@@ -167,42 +172,4 @@ func closeInTime(name string, limit time.Duration, closePart func() error) error
 		return fmt.Errorf("%s: not closed after %s", name, limit)
 	}
 	return <-closed
-}
-
-// tasks are goroutines with names. It is safe for concurrent use.
-type tasks struct {
-	all     sync.WaitGroup
-	mu      sync.Mutex
-	running map[string]bool
-}
-
-func (t *tasks) run(name string, f func()) {
-	t.mark(name, true)
-	t.all.Go(func() {
-		defer t.mark(name, false)
-		panics.Catch(name, f)
-	})
-}
-
-func (t *tasks) mark(name string, running bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running == nil {
-		t.running = map[string]bool{}
-	}
-	if running {
-		t.running[name] = true
-	} else {
-		delete(t.running, name)
-	}
-}
-
-// wait returns when all have ended. An error names those that have not in time.
-func (t *tasks) wait() error {
-	if within(lastWait, t.all.Wait) {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return fmt.Errorf("not ended %s after the stop: %s", lastWait, strings.Join(slices.Sorted(maps.Keys(t.running)), ", "))
 }

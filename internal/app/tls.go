@@ -17,16 +17,16 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed
 // certificate is in use that soon.
 const certFresh = time.Second
 
-// certWait is how long a connection waits for certificates that are being read. Then it gets the last ones.
+// certWait is how long a connection waits for its read of the certificates. Then it gets the last ones.
 const certWait = time.Second
 
 // serverTLS is the certificates of one listener. They are read again for new connections, so that they can be renewed
@@ -34,83 +34,67 @@ const certWait = time.Second
 // last ones are used.
 type serverTLS struct {
 	flag      string // of the listener: grpc or http
-	cert, key string // files
+	cert, key string // files; empty: the listener speaks plain text
 	clientCA  string // file; empty: clients are not asked for a certificate
 	auth      tls.ClientAuthType
 	names     []string // one of which a client's certificate must have; empty: any that clientCA has signed
 	protocols []string // that are offered (ALPN)
 	log       *slog.Logger
 
-	mu      sync.Mutex
-	last    *tls.Config
-	readAt  time.Time
-	reading chan struct{}  // closed when the read under way has ended; nil if none is
-	failed  string         // why the files could not be read, as logged last
-	line    *logging.Every // about refused clients
+	last   atomic.Pointer[tls.Config]
+	line   logging.Every // about refused clients
+	mu     sync.Mutex    // held by the connection that has the files read
+	readAt time.Time
+	failed string // why the files could not be read, as logged last
 }
 
 // config is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
 func (s *serverTLS) config() (*tls.Config, error) {
-	if s == nil {
+	if s.cert == "" {
 		return nil, nil //nolint:nilnil // net/http and newGRPC take nil for plain text
 	}
-	var err error
-	if s.last, err = s.read(context.Background()); err != nil {
+	first, err := s.read(context.Background())
+	if err != nil {
 		return nil, err
 	}
+	s.last.Store(first)
 	s.readAt = time.Now()
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: s.protocols,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.current(hello.Context(), time.Now()), nil
+			return s.current(hello.Context()), nil
 		},
 	}, nil
 }
 
-// current is the configuration of a connection that begins now. One connection has the files read and waits certWait
+// current is the configuration of a connection that begins now. One connection has the files read, and waits certWait
 // for them at most; the others do not wait.
-func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
-	s.mu.Lock()
-	if s.reading != nil || now.Sub(s.readAt) < certFresh {
-		defer s.mu.Unlock()
-		return s.last
+func (s *serverTLS) current(ctx context.Context) *tls.Config {
+	if !s.mu.TryLock() {
+		return s.last.Load()
 	}
-	s.readAt = now
-	done := make(chan struct{})
-	s.reading = done
-	s.mu.Unlock()
-	panics.Go("read of certificates", func() { s.renew(context.WithoutCancel(ctx), done) })
-	timer := time.NewTimer(certWait)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
+	defer s.mu.Unlock()
+	if time.Since(s.readAt) < certFresh {
+		return s.last.Load()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// renew reads the files and closes done.
-func (s *serverTLS) renew(ctx context.Context, done chan struct{}) {
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.reading = nil
-		close(done)
-	}()
-	config, err := s.read(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.readAt = time.Now()
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), certWait)
+	defer cancel()
+	config, err := s.read(short)
 	if err == nil {
-		s.last, s.failed = config, ""
-		return
+		s.last.Store(config)
+		s.failed = ""
+		return config
+	}
+	if short.Err() != nil {
+		err = fmt.Errorf("--%s-tls-cert: its files are not read within %s", s.flag, certWait)
 	}
 	if why := err.Error(); why != s.failed {
 		s.failed = why
 		s.log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve", slog.String("error", why))
 	}
+	return s.last.Load()
 }
 
 func (s *serverTLS) read(ctx context.Context) (*tls.Config, error) {
@@ -159,27 +143,20 @@ func certNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// grpcTLS is nil where the service speaks plain text.
 func (o *Options) grpcTLS() *serverTLS {
-	if o.GRPCTLSCert == "" {
-		return nil
-	}
 	return &serverTLS{
 		flag: "grpc", cert: o.GRPCTLSCert, key: o.GRPCTLSKey, clientCA: o.GRPCTLSClientCA, names: o.GRPCTLSClientNames,
 		auth: tls.RequireAndVerifyClientCert, protocols: []string{"h2"}, log: o.Log,
-		line: &logging.Every{Interval: clientLines},
+		line: logging.Every{Interval: clientLines},
 	}
 }
 
-// httpTLS is nil where HTTP is plain text. Reading requires no certificate.
+// httpTLS requires no certificate for reading.
 func (o *Options) httpTLS() *serverTLS {
-	if o.HTTPTLSCert == "" {
-		return nil
-	}
 	return &serverTLS{
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
 		auth: tls.VerifyClientCertIfGiven, protocols: []string{"h2", "http/1.1"}, log: o.Log,
-		line: &logging.Every{Interval: clientLines},
+		line: logging.Every{Interval: clientLines},
 	}
 }
 
@@ -211,8 +188,8 @@ func (h *handshakes) failed(why string) {
 	}
 }
 
-// watchedTLS are the credentials of gRPC. A client that disconnects before it has sent anything (a probe) is counted,
-// not logged.
+// watchedTLS are the credentials of gRPC, for connections that a conns.Guard has accepted. A client that disconnects
+// before it has sent anything (a probe) is counted, not logged.
 type watchedTLS struct {
 	credentials.TransportCredentials
 
@@ -220,15 +197,16 @@ type watchedTLS struct {
 }
 
 func (w watchedTLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := w.TransportCredentials.ServerHandshake(conn)
+	plain, info, err := w.TransportCredentials.ServerHandshake(conn)
 	switch {
 	case err == nil:
+		return conns.Decrypted(conn, plain), info, nil
 	case errors.Is(err, io.EOF):
 		w.watch.failures.Add(1)
 	default:
 		w.watch.failed(conn.RemoteAddr().String() + ": " + err.Error())
 	}
-	return secure, info, err
+	return nil, nil, err
 }
 
 func (w watchedTLS) Clone() credentials.TransportCredentials {

@@ -31,8 +31,6 @@ Examples:
 }
 
 type boostAddCmd struct {
-	To serverFlags `embed:"" group:"server"`
-
 	Descriptor string        `arg:"" optional:"" name:"key=value,..." help:"A descriptor's entries, in Envoy's order: only its counters; \\, is a comma in a value."`
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and weir get show it: 'api_key > path=/checkout*'."`
@@ -41,7 +39,7 @@ type boostAddCmd struct {
 	Reason     string        `required:"" placeholder:"TEXT" help:"The reason, shown in the log and in weir boost list."`
 	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
 
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*boostAddCmd) Help() string {
@@ -68,15 +66,13 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 		Domain: c.Domain, Rule: c.Rule, Descriptor: c.Descriptor, Factor: c.Factor, For: c.For.String(),
 		Reason: c.Reason, Author: cmp.Or(c.Author, defaultAuthor()),
 	}
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, made *adminapi.BoostStatus) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, made *adminapi.BoostStatus) error {
 		return to.Post(ctx, "/boosts", in, made)
 	}, printBoost)
 }
 
 type boostListCmd struct {
-	To serverFlags `embed:"" group:"server"`
-
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*boostListCmd) Help() string {
@@ -92,7 +88,7 @@ Examples:
 }
 
 func (c *boostListCmd) Run(ctx context.Context, io streams) error {
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, list *adminapi.BoostList) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, list *adminapi.BoostList) error {
 		return to.Get(ctx, "/boosts", nil, list)
 	}, func(io streams, list *adminapi.BoostList) {
 		if list.Error != "" {
@@ -108,10 +104,9 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 }
 
 type boostRemoveCmd struct {
-	To serverFlags `embed:"" group:"server"`
-	ID string      `arg:"" name:"id" help:"Id of the boost, as weir boost list shows it."`
+	ID string `arg:"" name:"id" help:"Id of the boost, as weir boost list shows it."`
 
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*boostRemoveCmd) Help() string {
@@ -128,7 +123,7 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	if c.ID == "" || url.PathEscape(c.ID) != c.ID {
 		return usage(fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID))
 	}
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, removed *adminapi.Boost) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, removed *adminapi.Boost) error {
 		return to.Delete(ctx, "/boosts/"+c.ID, removed)
 	}, func(io streams, removed *adminapi.Boost) {
 		fmt.Fprintf(io.out, "removed %s: %s\n", removed.ID, boostLine(removed))
@@ -138,11 +133,8 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 func printBoost(io streams, s *adminapi.BoostStatus) {
 	fmt.Fprintf(io.out, "%s  %s\n", s.ID, boostLine(&s.Boost))
 	for _, l := range s.Limits {
-		name := l.Algorithm
-		if l.Limit != "" {
-			name = l.Limit + ": " + l.Algorithm
-		}
-		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", name, l.Boosted, l.Window, l.RequestsPerUnit)
+		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", limitName(l.Limit, l.Algorithm),
+			l.Boosted, l.Window, l.RequestsPerUnit)
 	}
 	for _, key := range s.Keys {
 		fmt.Fprintf(io.out, "  only %s\n", printable(key))

@@ -142,6 +142,15 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 	return set, nil
 }
 
+// compileRules reads and compiles the files of --rules.
+func compileRules(ctx context.Context, io streams, paths, stores []string) (*descriptors.Set, error) {
+	files, err := readRules(ctx, io, paths...)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--rules: %w", err))
+	}
+	return compile(io, files, stores, "")
+}
+
 // count is "1 file", "2 files".
 func count(n int, what string) string {
 	if n == 1 {

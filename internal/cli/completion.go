@@ -3,6 +3,7 @@ package cli
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -41,8 +42,8 @@ func (c *completionCmd) Run(io streams) error {
 }
 
 // completeCommand is what the scripts call, with the words behind weir up to and with the one to complete. A line of
-// its answer is a word and, behind a tab, what it means; the line :files stands for the names of files.
-const completeCommand = "__complete"
+// its answer is a word and, behind a tab, what it means; the line files stands for the names of files.
+const completeCommand, files = "__complete", ":files"
 
 // completions are the lines that complete the last word.
 func completions(app *kong.Node, words []string) []string {
@@ -101,65 +102,54 @@ func (c *completer) find(name string) *kong.Flag {
 	return nil
 }
 
-func (c *completer) complete(word string) []string {
-	name, value, given := strings.Cut(word, "=")
+// complete returns the lines that begin with the word.
+func (c *completer) complete(word string) (lines []string) {
+	name, _, given := strings.Cut(word, "=")
 	switch {
 	case c.flag != nil:
-		return values(c.flag.Value, "", strings.TrimPrefix(word, "="))
+		word = strings.TrimPrefix(word, "=")
+		lines = values(c.flag.Value, "")
 	case given && strings.HasPrefix(name, "--") && !c.verbatim:
 		if f := c.find(name); f != nil {
-			return values(f.Value, name+"=", value)
+			lines = values(f.Value, name+"=")
 		}
-		return nil
 	case strings.HasPrefix(word, "-") && !c.verbatim:
-		return c.flags(word)
+		lines = c.flags()
 	case len(c.node.Children) > 0:
-		return c.commands(word)
+		for _, child := range c.node.Children {
+			if !child.Hidden {
+				lines = append(lines, child.Name+"\t"+child.Help)
+			}
+		}
 	case len(c.node.Positional) > 0:
 		i := min(c.positionals, len(c.node.Positional)-1)
 		if p := c.node.Positional[i]; i == c.positionals || p.IsCumulative() {
-			return values(p, "", word)
+			lines = values(p, "")
 		}
 	}
-	return nil
+	return slices.DeleteFunc(lines, func(line string) bool { return line != files && !strings.HasPrefix(line, word) })
 }
 
-func (c *completer) commands(begin string) (lines []string) {
-	for _, child := range c.node.Children {
-		if strings.HasPrefix(child.Name, begin) && !child.Hidden {
-			lines = append(lines, child.Name+"\t"+child.Help)
-		}
-	}
-	return lines
-}
-
-func (c *completer) flags(begin string) (lines []string) {
+func (c *completer) flags() (lines []string) {
 	for _, flags := range c.node.AllFlags(true) {
 		for _, f := range flags {
 			if f.Name == "version" && c.node.Parent != nil {
 				continue
 			}
-			names := []string{"--" + f.Name}
+			lines = append(lines, "--"+f.Name+"\t"+f.Help)
 			if f.Tag.Negatable != "" {
-				names = append(names, "--no-"+f.Name)
-			}
-			for _, name := range names {
-				if strings.HasPrefix(name, begin) {
-					lines = append(lines, name+"\t"+f.Help)
-				}
+				lines = append(lines, "--no-"+f.Name+"\t"+f.Help)
 			}
 		}
 	}
 	return lines
 }
 
-// values are those of a flag or an argument that begin so.
-func values(v *kong.Value, prefix, begin string) (lines []string) {
+// values are those of a flag or an argument.
+func values(v *kong.Value, prefix string) (lines []string) {
 	if v.Enum != "" {
 		for _, value := range v.EnumSlice() {
-			if strings.HasPrefix(value, begin) {
-				lines = append(lines, prefix+value+"\t")
-			}
+			lines = append(lines, prefix+value+"\t")
 		}
 		return lines
 	}
@@ -170,8 +160,8 @@ func values(v *kong.Value, prefix, begin string) (lines []string) {
 	for part := range strings.SplitSeq(placeholder, "|") {
 		switch {
 		case strings.TrimSuffix(strings.ToUpper(part), "S") == "PATH", part == "FILE":
-			return []string{":files"}
-		case part == strings.ToLower(part) && strings.HasPrefix(part, begin) && strings.Contains(placeholder, "|"):
+			return []string{files}
+		case part == strings.ToLower(part) && strings.Contains(placeholder, "|"):
 			lines = append(lines, prefix+part+"\t")
 		}
 	}

@@ -116,7 +116,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,
 	o offline.LogOptions,
 ) (*offline.Comparison, error) {
-	in, err := openLog(c.Traffic, from)
+	in, err := openInput(c.Traffic, from)
 	if err != nil {
 		return nil, err
 	}

@@ -110,11 +110,7 @@ func noAnswer(io streams, err error) error {
 }
 
 func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question) (*explain.Report, error) {
-	files, err := readRules(ctx, io, c.Rules...)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--rules: %w", err))
-	}
-	set, err := compile(io, files, c.Stores, "")
+	set, err := compileRules(ctx, io, c.Rules, c.Stores)
 	if err != nil {
 		return nil, err
 	}

@@ -12,12 +12,10 @@ import (
 )
 
 type getCmd struct {
-	To serverFlags `embed:"" group:"server"`
-
 	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*getCmd) Help() string {
@@ -40,7 +38,7 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 		return usage(err)
 	}
 	query := url.Values{"domain": {c.Domain}, "descriptor": {c.Descriptor}}
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, state *adminapi.KeyState) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, state *adminapi.KeyState) error {
 		return to.Get(ctx, "/keys/get", query, state)
 	}, printState)
 }
@@ -65,12 +63,17 @@ func modeNote(mode string) string {
 	return ", " + mode + " mode"
 }
 
+// limitName is the limit's algorithm, after its name if it has one.
+func limitName(name, algorithm string) string {
+	if name == "" {
+		return algorithm
+	}
+	return name + ": " + algorithm
+}
+
 // printLimit has a line for each thing that there is to say.
 func printLimit(io streams, l *adminapi.KeyLimit) {
-	name := l.Algorithm
-	if l.Limit != "" {
-		name = l.Limit + ": " + l.Algorithm
-	}
+	name := limitName(l.Limit, l.Algorithm)
 	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
 		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
 	} else {

@@ -8,9 +8,9 @@ import (
 )
 
 type healthCmd struct {
-	To     serverFlags `embed:"" group:"server"`
-	Output outputFlags `embed:""`
-	Live   bool        `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
+	remoteFlags
+
+	Live bool `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
 }
 
 func (*healthCmd) Help() string {

@@ -67,15 +67,20 @@ func (c *initCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	if err := c.check(io, kit.names()); err != nil {
+	names := slices.Sorted(maps.Keys(kit.files))
+	if err := c.check(io, names); err != nil {
 		return err
 	}
 	var written []string
-	for _, name := range kit.names() {
-		if err := c.write(name, kit.files[name]); err != nil {
+	for _, name := range names {
+		path := c.path(name)
+		if err := errors.Join(
+			os.MkdirAll(filepath.Dir(path), 0o755),     //nolint:gosec // configuration that a service of another user reads
+			os.WriteFile(path, kit.files[name], 0o644), //nolint:gosec // as above
+		); err != nil {
 			return err
 		}
-		written = append(written, c.path(name))
+		written = append(written, path)
 	}
 	if c.Output.json() {
 		return printJSON(io, map[string][]string{"written": written})
@@ -96,8 +101,6 @@ type kit struct {
 	files map[string][]byte
 	next  string
 }
-
-func (k *kit) names() []string { return slices.Sorted(maps.Keys(k.files)) }
 
 func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 	if c.For != "shield" && (len(c.Rules) > 0 || c.Domain != "") {
@@ -214,11 +217,7 @@ func addShield(io streams, files map[string][]byte) error {
 
 // shieldOf makes the shield of the rules that the command line names.
 func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
-	files, err := readRules(ctx, io, c.Rules...)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--rules: %w", err))
-	}
-	set, err := compile(io, files, nil, "")
+	set, err := compileRules(ctx, io, c.Rules, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -259,22 +258,22 @@ Next:
 
 // theDomain returns the domain of that name, or the only one.
 func theDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
-	var names []string
-	for _, d := range set.Domains() {
-		if name == "" && len(set.Domains()) == 1 {
-			return d, nil
-		}
-		names = append(names, descriptors.Shown(d.Name()))
+	all := set.Domains()
+	if name == "" && len(all) == 1 {
+		return all[0], nil
+	}
+	if d := set.Domain(name); d != nil {
+		return d, nil
+	}
+	names := make([]string, len(all))
+	for i, d := range all {
+		names[i] = descriptors.Shown(d.Name())
 	}
 	known := strings.Join(names, ", ")
-	switch d := set.Domain(name); {
-	case d != nil:
-		return d, nil
-	case name == "":
+	if name == "" {
 		return nil, fmt.Errorf("--domain: give one of the domains of the rules: %s", known)
-	default:
-		return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", descriptors.Shown(name), known)
 	}
+	return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", descriptors.Shown(name), known)
 }
 
 func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }
@@ -322,14 +321,6 @@ func (c *initCmd) otherRules(names []string) (beside []string, err error) {
 		}
 	}
 	return beside, err
-}
-
-func (c *initCmd) write(name string, data []byte) error {
-	path := c.path(name)
-	return errors.Join(
-		os.MkdirAll(filepath.Dir(path), 0o755), //nolint:gosec // configuration that a service of another user reads
-		os.WriteFile(path, data, 0o644),        //nolint:gosec // as above
-	)
 }
 
 // terminals says what to start where, as it can be copied.

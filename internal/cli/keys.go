@@ -149,31 +149,24 @@ func (c *keysCmd) show(io streams, page []store.Key) error {
 	enc := jsonLines(io.out)
 	for i := range page {
 		k := &page[i]
-		terms, isCounter := descriptors.ParseKey(k.Rest)
-		ttl := "for ever"
-		if k.TTL != store.NoTTL {
-			ttl = k.TTL.Round(time.Millisecond).String()
+		line := keyLine{Key: k.Name, Format: k.Format, Type: k.Type, TTL: k.TTL.Seconds(), Bytes: k.Bytes}
+		ttl, what := k.TTL.Round(time.Millisecond).String(), ""
+		if k.TTL == store.NoTTL {
+			line.TTL, ttl = -1, "for ever"
 		}
+		terms, isCounter := descriptors.ParseKey(k.Rest)
 		switch {
-		case c.JSON:
-			line := keyLine{Key: k.Name, Format: k.Format, Type: k.Type, TTL: k.TTL.Seconds(), Bytes: k.Bytes}
-			if k.TTL == store.NoTTL {
-				line.TTL = -1
-			}
-			if isCounter {
-				line.Terms = &terms
-			}
-			if err := enc.Encode(line); err != nil {
-				return err
-			}
 		case isCounter:
-			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  %s\n", k.Name, k.Type, ttl, k.Bytes, describe(&terms))
+			line.Terms, what = &terms, "  "+describe(&terms)
 		case k.Published():
-			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  published rules\n", k.Name, k.Type, ttl, k.Bytes)
+			what = "  published rules"
 		case k.Boosts():
-			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  boosts\n", k.Name, k.Type, ttl, k.Bytes)
-		default:
-			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes\n", k.Name, k.Type, ttl, k.Bytes)
+			what = "  boosts"
+		}
+		if !c.JSON {
+			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes%s\n", k.Name, k.Type, ttl, k.Bytes, what)
+		} else if err := enc.Encode(line); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -29,9 +29,16 @@ Examples:
 }
 
 func (c *migrateEnvCmd) Run(io streams) error {
-	environ, err := c.environ(io.in)
-	if err != nil {
-		return usage(err)
+	environ := os.Environ()
+	if c.File != "" {
+		from, err := openInput(c.File, io)
+		if err != nil {
+			return usage(err)
+		}
+		defer from.Close() //nolint:errcheck // it was only read
+		if environ, err = variablesIn(from); err != nil {
+			return usage(err)
+		}
 	}
 	settings, err := ratelimitenv.Read(environ)
 	if err != nil {
@@ -39,21 +46,6 @@ func (c *migrateEnvCmd) Run(io streams) error {
 	}
 	writeSettings(io.out, settings)
 	return nil
-}
-
-func (c *migrateEnvCmd) environ(stdin io.Reader) ([]string, error) {
-	switch c.File {
-	case "":
-		return os.Environ(), nil
-	case "-":
-		return variablesIn(stdin)
-	}
-	f, err := os.Open(c.File)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return variablesIn(f)
 }
 
 // variablesIn reads a variable a line. Empty lines and comments mean nothing.

@@ -110,22 +110,11 @@ func (c *publishCmd) validate() error {
 
 // wanted is the set that is to be published: checked, and without a version.
 func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Published) (*rules.PublishedSet, error) {
-	read := func() ([]reload.File, error) { return c.read(ctx, io) }
-	if c.Rollback != nil {
-		read = func() ([]reload.File, error) {
-			old, err := sets.Get(ctx, c.Rollback.Version)
-			if err != nil {
-				return nil, err
-			}
-			if !c.Rollback.is(&old.PublishedInfo) {
-				return nil, fmt.Errorf("not published: version %d has other content (%s) than expected (%s): Redis was emptied or "+
-					"restored since; --list shows what there is", old.Version, mark(&old.PublishedInfo), c.Rollback)
-			}
-			return old.Files, c.publishable(io, old.Named())
-		}
-	}
-	files, err := read()
+	files, shown, err := c.read(ctx, sets)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := compile(io, shown, c.Stores, "; not published"); err != nil {
 		return nil, err
 	}
 	set, err := rules.NewPublishedSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
@@ -135,45 +124,40 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Publish
 	if c.Rollback != nil {
 		set.RollbackTo = c.Rollback.Version
 	}
-	return set, c.compileQuietly(io, set)
+	// As a process will: under the names that the files have in Redis, with nothing beside them.
+	var problems bytes.Buffer // without warnings, which have been printed
+	if _, err = compile(streams{err: &problems}, set.Named(), c.Stores, "; not published"); err != nil {
+		_, _ = problems.WriteTo(io.err)
+	}
+	return set, err
 }
 
-// read gives the files their names in the set: relative to the path, with slashes.
-func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error) {
+// read returns the files under the names that they have in the set, and under those that errors show.
+func (c *publishCmd) read(ctx context.Context, sets *rules.Published) (files, shown []reload.File, err error) {
+	if c.Rollback != nil {
+		old, err := sets.Get(ctx, c.Rollback.Version)
+		if err == nil && !c.Rollback.is(&old.PublishedInfo) {
+			err = fmt.Errorf("not published: version %d has other content (%s) than expected (%s): Redis was emptied or "+
+				"restored since; --list shows what there is", old.Version, mark(&old.PublishedInfo), c.Rollback)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return old.Files, old.Named(), nil
+	}
 	snapshot, err := reload.Paths(c.Path).Read(ctx)
 	if err != nil {
-		return nil, usage(err)
-	}
-	if err := c.publishable(io, snapshot.Files); err != nil {
-		return nil, err
+		return nil, nil, usage(err)
 	}
 	root := filepath.Clean(c.Path)
-	files := make([]reload.File, len(snapshot.Files))
-	for i, f := range snapshot.Files {
-		name, err := filepath.Rel(root, f.Name)
+	for _, f := range snapshot.Files {
+		name, err := filepath.Rel(root, f.Name) // with slashes in the set
 		if err != nil || name == "." {
 			name = filepath.Base(f.Name) // the path is the file
 		}
-		files[i] = reload.File{Name: filepath.ToSlash(name), Data: f.Data}
+		files = append(files, reload.File{Name: filepath.ToSlash(name), Data: f.Data})
 	}
-	return files, nil
-}
-
-// publishable returns why the files cannot be published.
-func (c *publishCmd) publishable(io streams, files []reload.File) error {
-	_, err := compile(io, files, c.Stores, "; not published")
-	return err
-}
-
-// compileQuietly compiles the files as a process will: under the names that they have in Redis, with nothing beside
-// them. Warnings have been printed.
-func (c *publishCmd) compileQuietly(io streams, set *rules.PublishedSet) error {
-	var problems bytes.Buffer
-	err := c.publishable(streams{out: io.out, err: &problems}, set.Named())
-	if err != nil {
-		_, _ = problems.WriteTo(io.err)
-	}
-	return err
+	return files, snapshot.Files, nil
 }
 
 // defaultAuthor is $USER@host.

@@ -40,12 +40,11 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	serve.Remarks = settings.Remarks
 	serve.Origins = map[string][]string{}
 	own := []string{"serve"}
-	args = settings.Args()
-	for i, f := range settings.Flags {
+	for _, f := range settings.Flags {
 		serve.Origins[f.Name] = f.From
 		variable := variableOf(f.Name)
 		if os.Getenv(variable) == "" {
-			own = append(own, args[i])
+			own = append(own, "--"+f.Name+"="+f.Value)
 			continue
 		}
 		serve.Remarks = append(serve.Remarks, variable+": is set, so --"+f.Name+" is not that of this mode")

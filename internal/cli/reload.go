@@ -14,8 +14,7 @@ import (
 )
 
 type reloadCmd struct {
-	To     serverFlags `embed:"" group:"server"`
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*reloadCmd) Help() string {
@@ -44,34 +43,31 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 	defer client.Close()
 	var answer json.RawMessage
 	err = client.Post(ctx, "/reload", nil, &answer)
-	refused := (*adminapi.StatusError)(nil)
-	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity && json.Valid(refused.Body):
-		answer = refused.Body
-	case err != nil:
-		return err
-	}
-	if c.Output.json() {
-		if err := printJSON(io, answer); err != nil {
-			return err
-		}
+	refusal, isRefused := errors.AsType[*adminapi.StatusError](err)
+	isRefused = isRefused && refusal.Status == http.StatusUnprocessableEntity && json.Valid(refusal.Body)
+	if isRefused {
+		answer, err = refusal.Body, nil
 	}
 	var result adminapi.Reloaded
-	if err := json.Unmarshal(answer, &result); err != nil {
+	if err == nil {
+		err = json.Unmarshal(answer, &result)
+	}
+	switch {
+	case err != nil:
 		return err
-	}
-	if refused != nil {
-		if !c.Output.json() {
-			printErrors(io.err, result.Errors, len(result.Errors))
-			fmt.Fprintln(io.err, "refused; the rules before them stay")
-		}
-		return errReported
-	}
-	if !c.Output.json() {
+	case c.Output.json():
+		err = printJSON(io, answer)
+	case isRefused:
+		printErrors(io.err, result.Errors, len(result.Errors))
+		fmt.Fprintln(io.err, "refused; the rules before them stay")
+	default:
 		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash),
 			result.LoadedAt.Format(time.RFC3339))
 	}
-	return nil
+	if isRefused {
+		return errReported
+	}
+	return err
 }
 
 // printErrors prints the errors of rule files, of which there are count.

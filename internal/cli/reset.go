@@ -10,13 +10,11 @@ import (
 )
 
 type resetCmd struct {
-	To serverFlags `embed:"" group:"server"`
-
 	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get and weir keys show it, instead of a descriptor."`
 
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*resetCmd) Help() string {
@@ -38,7 +36,7 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 		return usage(err)
 	}
 	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, done *adminapi.ResetResult) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, done *adminapi.ResetResult) error {
 		return to.Post(ctx, "/keys/reset", target, done)
 	}, func(io streams, done *adminapi.ResetResult) {
 		for _, counter := range done.Counters {

@@ -98,6 +98,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 	}
 	o.Log, o.Build = log.Logger, build()
 	o.LogStats = log.Stats
+	warnVariables(ctx, o.Log, command)
 	for _, remark := range c.Remarks {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
 	}
@@ -134,8 +135,6 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	}
 	defer pace.Stop()
 	o.HoldGC = pace.Hold
-	warnVariables(ctx, o.Log)
-
 	a, err := app.New(ctx, o)
 	if err != nil {
 		return err

@@ -20,11 +20,15 @@ type serverFlags struct {
 	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 
+// remoteFlags are of a command that asks a running process and prints the answer.
+type remoteFlags struct {
+	To     serverFlags `embed:"" group:"server"`
+	Output outputFlags `embed:""`
+}
+
 // ask calls do with a client of the process, and prints the answer: as JSON, or by show.
-func ask[T any](
-	to *serverFlags, o *outputFlags, io streams, do func(*adminapi.Client, *T) error, show func(streams, *T),
-) error {
-	client, err := to.client()
+func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error, show func(streams, *T)) error {
+	client, err := f.To.client()
 	if err != nil {
 		return err
 	}
@@ -33,7 +37,7 @@ func ask[T any](
 	if err := do(client, &answer); err != nil {
 		return err
 	}
-	if o.json() {
+	if f.Output.json() {
 		return printJSON(io, answer)
 	}
 	show(io, &answer)

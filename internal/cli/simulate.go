@@ -80,7 +80,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	}
 	set, err := c.rules(ctx, io)
 	if err != nil {
-		return rulesError(io, err)
+		return err
 	}
 	limits, notes := offline.Limits(set, algorithms)
 	if err := c.checkLimits(limits); err != nil {
@@ -121,9 +121,9 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 	}
 	set, err := c.rules(ctx, io)
 	if err != nil {
-		return rulesError(io, err)
+		return err
 	}
-	in, err := openLog(c.Traffic, io)
+	in, err := openInput(c.Traffic, io)
 	if err != nil {
 		return usage(fmt.Errorf("--traffic: %w", err))
 	}
@@ -135,15 +135,6 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
 	printLogNotes(io.err, &log.LineCounts, log.Notes(o, set))
 	return c.write(io, report, nil)
-}
-
-// rulesError prints what is wrong with rule files.
-func rulesError(io streams, err error) error {
-	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
-		return errReported
-	}
-	return err
 }
 
 // parse reads what the flags say, and completes For.
@@ -174,22 +165,26 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 	return traffic, algorithms, errors.Join(p...)
 }
 
-// rules compiles the rule files, or the limit on the command line.
-func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
+// rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
+func (c *simulateCmd) rules(ctx context.Context, io streams) (set *descriptors.Set, err error) {
 	c.sortOut()
 	paths := slices.Concat(c.Paths, c.Rules)
-	switch {
-	case (c.Limit == "") == (len(paths) == 0):
-		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
-		return nil, usage(err)
-	case c.Limit != "":
-		return compileInline(c.Limit)
+	if (c.Limit == "") == (len(paths) == 0) {
+		return nil, usage(errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, " +
+			"unit: second'"))
 	}
-	files, err := readRules(ctx, io, paths...)
-	if err != nil {
-		return nil, err
+	if c.Limit != "" {
+		set, err = compileInline(c.Limit)
+	} else if files, errRead := readRules(ctx, io, paths...); errRead != nil {
+		return nil, errRead
+	} else {
+		set, err = rules.Compile(files, c.Stores)
 	}
-	return rules.Compile(files, c.Stores)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
+		err = errReported
+	}
+	return set, err
 }
 
 // sortOut makes --rules or --limit of --rule, which was both.
@@ -247,7 +242,7 @@ func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []stri
 		fmt.Fprintf(io.err, "note: %s\n", note)
 	}
 	if c.Output.json() {
-		return report.WriteJSON(io.out)
+		return printJSON(io, report.JSON())
 	}
 	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
 	if err := report.WriteTable(io.out); err != nil {

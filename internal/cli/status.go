@@ -12,8 +12,7 @@ import (
 )
 
 type statusCmd struct {
-	To     serverFlags `embed:"" group:"server"`
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*statusCmd) Help() string {

@@ -114,39 +114,31 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 		query.Set("rule", c.Rule)
 	}
 	if c.Quotas {
-		return c.showQuotas(ctx, w, client, query)
+		query.Set("sort", string(adminapi.ByMissing))
+		return showOnce(ctx, c, w, client, "/quotas", query, printQuotas)
 	}
 	query.Set("by", c.By)
-	var found adminapi.TopKeys
-	if err := client.Get(ctx, "/top", query, &found); err != nil {
-		if refused := (*adminapi.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
-			return fmt.Errorf("%w; a process older than this command has no top keys", err)
-		}
-		return err
+	err := showOnce(ctx, c, w, client, "/top", query, printTop)
+	if refused := (*adminapi.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		return fmt.Errorf("%w; a process older than this command has no top keys", err)
 	}
-	return c.print(w, found, func() error { return printTop(w, &found) })
+	return err
 }
 
-// showQuotas asks once for buckets.
-func (c *topCmd) showQuotas(ctx context.Context, w io.Writer, client *adminapi.Client, query url.Values) error {
-	query.Set("sort", string(adminapi.ByMissing))
-	var found adminapi.QuotaList
-	if err := client.Get(ctx, "/quotas", query, &found); err != nil {
+// showOnce gets an answer and prints it, as JSON or by printTable.
+func showOnce[T any](ctx context.Context, c *topCmd, w io.Writer, client *adminapi.Client, path string,
+	query url.Values, printTable func(io.Writer, *T) error,
+) error {
+	var found T
+	switch err := client.Get(ctx, path, query, &found); {
+	case err != nil:
 		return err
-	}
-	return c.print(w, found, func() error { return printQuotas(w, &found) })
-}
-
-// print prints what was found, as JSON or by printTable.
-func (c *topCmd) print(w io.Writer, found any, printTable func() error) error {
-	switch {
 	case c.Output.json() && c.Watch:
 		return jsonLines(w).Encode(found)
 	case c.Output.json():
 		return printJSON(streams{out: w}, found)
-	default:
-		return printTable()
 	}
+	return printTable(w, &found)
 }
 
 func printQuotas(w io.Writer, found *adminapi.QuotaList) error {
@@ -175,8 +167,8 @@ func printTop(w io.Writer, found *adminapi.TopKeys) error {
 	for i := range found.Keys {
 		k := &found.Keys[i]
 		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%s\t%s\n",
-			between(k.Hits, k.HitsError), between(k.Denied,
-				k.DeniedError), 100*k.Share, printable(k.Domain), printable(k.Rule), printable(k.Descriptor))
+			between(k.Hits, k.HitsError), between(k.Denied, k.DeniedError), 100*k.Share, printable(k.Domain),
+			printable(k.Rule), printable(k.Descriptor))
 	}
 	if err := t.Flush(); err != nil {
 		return err

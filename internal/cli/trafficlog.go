@@ -42,8 +42,8 @@ func (f *logFlags) options() (o offline.LogOptions, err error) {
 	return o, errors.Join(p...)
 }
 
-// openLog opens the log at a path, - for stdin.
-func openLog(path string, from streams) (io.ReadCloser, error) {
+// openInput opens the file at a path, - for stdin.
+func openInput(path string, from streams) (io.ReadCloser, error) {
 	if path == rules.Stdin {
 		return io.NopCloser(from.in), nil
 	}

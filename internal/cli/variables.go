@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -80,28 +79,20 @@ func knownVariables(node *kong.Node) map[string]bool {
 // checkVariables refuses an environment with a variable that is a misspelled one, as a flag that is misspelled is
 // refused: WEIR_STOER would leave the counters in memory. It is for commands that read variables at all.
 func checkVariables(command *kong.Context) error {
-	reads := false
-	for _, f := range command.Flags() {
-		reads = reads || len(f.Envs) > 0
-	}
-	if !reads {
+	if !slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return len(f.Envs) > 0 }) {
 		return nil
 	}
 	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
 		if v.typo {
-			return usage(fmt.Errorf("%s Unset it, or correct it", v.String()))
+			return usage(fmt.Errorf("%s Unset it, or correct it", &v))
 		}
 	}
 	return nil
 }
 
 // warnVariables logs variables that look like Weir's but do nothing.
-func warnVariables(ctx context.Context, log *slog.Logger) {
-	parser, err := newParser(&cli{}, streams{out: io.Discard, err: io.Discard}, func(int) {})
-	if err != nil {
-		return
-	}
-	for _, v := range unknownVariables(os.Environ(), knownVariables(parser.Model.Node)) {
+func warnVariables(ctx context.Context, log *slog.Logger, command *kong.Context) {
+	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
 		log.LogAttrs(ctx, slog.LevelWarn, "a variable of the environment does nothing", slog.String("reason", v.String()))
 	}
 }

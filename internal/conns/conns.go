@@ -144,8 +144,7 @@ func (g *Guard) Stats() Stats {
 	return s
 }
 
-// Listen bounds the connections that l accepts. With HTTP2 and encrypted, the server must use the credentials that
-// Credentials returns: only they see the frames.
+// Listen bounds the connections that l accepts. With HTTP2 and encrypted, the server's credentials must call Decrypted.
 func (g *Guard) Listen(l net.Listener, encrypted bool) net.Listener {
 	b := &listener{Listener: l, g: g, encrypted: encrypted, closed: make(chan struct{})}
 	if g.o.HTTP2 != nil {

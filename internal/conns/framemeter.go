@@ -180,7 +180,8 @@ func (f *http2Conn) frame(now int64) bool {
 	kind, flags := f.header[3], f.header[4]
 	stream := binary.BigEndian.Uint32(f.header[5:]) &^ (1 << 31)
 	f.skip, f.ending, f.data = length, 0, 0
-	ends := flags&flagEndStream != 0
+	ends, isAck := flags&flagEndStream != 0, flags&flagAck != 0
+	isReset := false
 	switch kind {
 	case frameHeaders:
 		f.freePing = true
@@ -190,10 +191,8 @@ func (f *http2Conn) frame(now int64) bool {
 		}
 		f.incomplete = append(f.incomplete, incompleteRequest{stream: stream, since: now})
 		f.grow(len(f.incomplete)-1, streamCost+2*int64(length))
-		return true
 	case frameContinuation:
 		f.grow(f.find(stream), 2*int64(length))
-		return true
 	case frameData:
 		if ends {
 			f.ending = stream
@@ -201,21 +200,20 @@ func (f *http2Conn) frame(now int64) bool {
 			f.data = stream
 		}
 		f.grow(f.find(stream), bufferSize(length))
-		return length > 0 || ends || f.resets.take(now, float64(f.h.MaxResets))
+		isReset = length == 0 && !ends
 	case frameReset:
 		f.drop(f.find(stream))
-		return f.resets.take(now, float64(f.h.MaxResets))
+		isReset = true
 	case frameWindowUpdate:
-		return true
 	case framePing:
-		isFree := flags&flagAck != 0 || f.freePing
-		f.freePing = f.freePing && flags&flagAck != 0
-		return isFree || f.resets.take(now, float64(f.h.MaxResets))
+		isReset = !isAck && !f.freePing
+		f.freePing = f.freePing && isAck
 	case frameSettings:
-		return flags&flagAck != 0 || f.resets.take(now, float64(f.h.MaxResets))
+		isReset = !isAck
 	default: // no gRPC server needs it
-		return f.resets.take(now, float64(f.h.MaxResets))
+		isReset = true
 	}
+	return !isReset || f.resets.take(now, float64(f.h.MaxResets))
 }
 
 // end is called when a frame is complete. f is locked.

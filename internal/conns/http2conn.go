@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 )
 
 // http2Conn is a connection of a gRPC server. It counts the frames that the server reads, and hands the server frames
@@ -72,21 +70,6 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *http2Conn) Close() error {
-	if f.Conn == net.Conn(f.c) {
-		return f.c.Close()
-	}
-	err := f.Conn.Close() // TLS sends its last record, and closes f.c
-	return errors.Join(err, ignoreClosed(f.c.Close()))
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
 func (f *http2Conn) SetDeadline(t time.Time) error {
 	return errors.Join(f.SetReadDeadline(t), f.SetWriteDeadline(t))
 }
@@ -120,23 +103,11 @@ func (f *http2Conn) wokenBy(err error) bool {
 	return f.Conn.SetReadDeadline(f.deadline) == nil
 }
 
-// Credentials wraps the credentials of a server whose connections are encrypted.
-func Credentials(of credentials.TransportCredentials) credentials.TransportCredentials {
-	return countedTLS{of}
-}
-
-type countedTLS struct {
-	credentials.TransportCredentials
-}
-
-func (t countedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	plain, info, err := t.TransportCredentials.ServerHandshake(raw)
-	if c, ok := raw.(*Conn); ok && err == nil {
-		return newHTTP2Conn(c, plain), info, nil
+// Decrypted bounds what happens within an encrypted connection, and returns the connection that the server is to use.
+// accepted is what the listener has returned, plain the connection above it that decrypts.
+func Decrypted(accepted, plain net.Conn) net.Conn {
+	if c, ok := accepted.(*Conn); ok {
+		return newHTTP2Conn(c, plain)
 	}
-	return plain, info, err
-}
-
-func (t countedTLS) Clone() credentials.TransportCredentials {
-	return countedTLS{t.TransportCredentials.Clone()}
+	return plain
 }

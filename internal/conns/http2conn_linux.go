@@ -75,19 +75,16 @@ func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) 
 	if err == nil {
 		err = r.err
 	}
-	buf, n := r.buf, r.n
+	if err != nil {
+		return nil, 0, err // without a buffer: try has put it back
+	}
+	buf := r.buf
 	r.buf = nil
-	switch {
-	case err != nil && buf != nil:
-		pool.Put(buf)
-		return nil, 0, err
-	case err != nil:
-		return nil, 0, err
-	case n == 0:
+	if r.n == 0 {
 		pool.Put(buf)
 		return nil, 0, io.EOF
 	}
-	return buf, n, nil
+	return buf, r.n, nil
 }
 
 // ReadOnReady is how gRPC reads from a connection that has it: see

@@ -27,34 +27,32 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 	if v, err = d.Match(rules, r); err != nil {
 		return nil, true, err
 	}
-	if len(v.Hits) == 0 {
-		return d.finish(ctx, v), true, nil
-	}
 	store, ok := d.o.Store.(AtOnce)
 	switch {
-	case !ok:
-		return nil, false, nil
-	case !store.Waits():
+	case len(v.Hits) == 0, ok && !store.Waits():
 		v, err = d.DecideRest(ctx, r)
 		return v, true, err
-	case v.mayWait() || !store.TakeAtOnce(v.Hits, v.Decisions):
+	case !ok || v.mayBlock() || !store.TakeAtOnce(v.Hits, v.Decisions):
 		return nil, false, nil
 	}
 	return d.finish(ctx, v), true, nil
 }
 
-// DecideRest decides a request that DecideAtOnce has not decided, and gives back the places of a denied one (see
-// GiveBackPlaces). Errors are as in Decide.
+// DecideRest decides a request that DecideAtOnce has not decided. Errors are as in Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
+	waits := false
+	defer func() {
+		if !waits { // also after an error, and if an observer panics
+			v.Delay().End()
+			v.slot = nil
+		}
+	}()
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
 	}
 	d.finish(ctx, v)
-	if v.Denied {
-		// Without an answer of the store, the places are free at the end of their lease.
-		_ = d.GiveBackPlaces(context.WithoutCancel(ctx), v)
-	}
+	waits = v.Wait > 0
 	return v, nil
 }
 
@@ -64,7 +62,13 @@ func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) 
 func (d *Decider) DecideLater(r *Request, w limiter.Waiter) bool {
 	v := &r.verdict
 	store, ok := d.o.Store.(limiter.Later)
-	return ok && !v.mayWait() && !v.mayHoldDenied() && store.TakeLater(v.Hits, v.Decisions, w)
+	return ok && !v.mayBlock() && store.TakeLater(v.Hits, v.Decisions, w)
+}
+
+// mayBlock reports whether deciding the request may take more than one call to the store: it may have to wait for its
+// turn, or give back places although it is denied.
+func (v *Verdict) mayBlock() bool {
+	return v.anyHit(canWait) || v.anyHit(takesPlaceByItself)
 }
 
 // Send has the store send what DecideLater has begun.
@@ -86,13 +90,14 @@ func (d *Decider) Finish(ctx context.Context, r *Request, err, gone error) (*Ver
 	return d.finish(ctx, v), nil
 }
 
-// finish folds the store's decisions, and shows the verdict to the Observer and the Watchers.
+// finish folds the store's decisions, shows the verdict to the Observer and the Watchers, and gives back the places
+// of a denied request.
 func (d *Decider) finish(ctx context.Context, v *Verdict) *Verdict {
 	v.fold()
-	if v.slot != nil {
-		d.observeDelayed(ctx, v)
-	} else {
-		d.observe(ctx, v)
+	d.observe(ctx, v)
+	if v.Denied {
+		// Without an answer of the store, the places are free at the end of their lease.
+		_ = d.giveBack(context.WithoutCancel(ctx), v, takesPlaceByItself)
 	}
 	return v
 }

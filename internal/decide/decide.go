@@ -143,7 +143,9 @@ func New(o Options) (*Decider, error) {
 }
 
 // Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
-// Options.ChargeEach each limit is charged by itself.
+// Options.ChargeEach each limit is charged by itself. A denied request holds no places of limits on requests in flight:
+// what a limit that counts it by itself has given it is given back.
+//
 // The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
@@ -154,17 +156,13 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	if rules == nil {
 		return nil, ErrNoRules
 	}
-	v, err := d.Match(rules, r)
-	if err != nil {
+	if _, err := d.Match(rules, r); err != nil {
 		return nil, err
 	}
-	if err := d.take(ctx, v); err != nil {
-		return nil, err
-	}
-	return d.finish(ctx, v), nil
+	return d.DecideRest(ctx, r)
 }
 
-// take has the store decide the hits.
+// take has the store decide all hits at once. Failure policies decide if it does not answer.
 func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	if len(v.Hits) == 0 {
 		return nil
@@ -172,19 +170,16 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if v.mayWait() {
-		return d.askWithSlot(ctx, v)
+	if v.anyHit(canWait) {
+		if !d.slots.acquire() {
+			return d.refuse(ctx, v)
+		}
+		v.slot = &d.slots
 	}
-	return d.ask(ctx, v)
-}
-
-// ask asks the store once for all hits. Failure policies decide if it does not answer.
-func (d *Decider) ask(ctx context.Context, v *Verdict) error {
-	err := d.o.Store.Take(ctx, v.Hits, v.Decisions)
-	if err == nil {
-		return nil
+	if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {
+		return d.fallBack(ctx, v, err, ctx.Err())
 	}
-	return d.fallBack(ctx, v, err, ctx.Err())
+	return nil
 }
 
 // fallBack decides by failure policies, because the store failed, unless the caller is gone.

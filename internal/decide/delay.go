@@ -15,6 +15,16 @@ type delaySlots struct {
 	refused atomic.Uint64
 }
 
+// acquire takes a place for a request that may have to wait, and reports whether one was free.
+func (s *delaySlots) acquire() bool {
+	if s.taken.Add(1) <= s.most {
+		return true
+	}
+	s.taken.Add(-1)
+	s.refused.Add(1)
+	return false
+}
+
 // DelayedStats counts delayed requests.
 type DelayedStats struct {
 	// Now is how many requests have a place to wait in: their limits may delay them.
@@ -53,48 +63,6 @@ func (d Delay) End() {
 	if d.slot != nil {
 		d.slot.taken.Add(-1)
 	}
-}
-
-// askWithSlot asks the store for a request that may have to wait. It keeps a slot for a request that has to.
-func (d *Decider) askWithSlot(ctx context.Context, v *Verdict) error {
-	p := &d.slots
-	if p.taken.Add(1) > p.most {
-		p.taken.Add(-1)
-		p.refused.Add(1)
-		return d.refuse(ctx, v)
-	}
-	defer func() {
-		if v.slot == nil { // it need not wait, or is not decided
-			p.taken.Add(-1)
-		}
-	}()
-	err := d.ask(ctx, v)
-	if err == nil && limiter.Admitted(v.Hits, v.Decisions) && v.longestWait() > 0 {
-		v.slot = p
-	}
-	return err
-}
-
-// observeDelayed is observe for a request that has a place: it frees the place if an observer panics.
-func (d *Decider) observeDelayed(ctx context.Context, v *Verdict) {
-	observed := false
-	defer func() {
-		if !observed {
-			v.Delay().End()
-		}
-	}()
-	d.observe(ctx, v)
-	observed = true
-}
-
-// mayWait reports whether a limit of the request can delay it.
-func (v *Verdict) mayWait() bool {
-	for i := range v.Hits {
-		if canWait(&v.Hits[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 // canWait reports whether the hit can delay its request. What gives back or looks cannot, and so needs no place.

@@ -21,14 +21,15 @@ type Header struct {
 // Headers yields the response's header fields: those of the nearest limit if the process has names for them, then
 // Retry-After and those of the rule's response if the request is denied.
 func (v *Verdict) Headers(yield func(Header) bool) {
-	if !v.Denied && *v.headers == (LimitHeaders{}) {
+	names := &v.Request.o.LimitHeaders
+	if !v.Denied && *names == (LimitHeaders{}) {
 		return
 	}
 	number := func(name string, n int64) bool { return yield(Header{Name: name, Number: n, IsNumber: true}) }
 	if st := v.nearest(); st != nil {
-		if !number(v.headers.Limit, int64(Saturate(st.Limit.Policy.Limit()))) ||
-			!number(v.headers.Remaining, int64(Saturate(st.Remaining))) ||
-			!number(v.headers.Reset, CeilSeconds(st.Reset)) {
+		if !number(names.Limit, int64(Saturate(st.Limit.Policy.Limit()))) ||
+			!number(names.Remaining, int64(Saturate(st.Remaining))) ||
+			!number(names.Reset, CeilSeconds(st.Reset)) {
 			return
 		}
 	}
@@ -51,7 +52,7 @@ func (v *Verdict) Headers(yield func(Header) bool) {
 // nearest is the status that the limit headers show, as envoyproxy/ratelimit chooses it: the last one that is over its
 // limit, else the first that has the least remaining. It is nil if no status has a limit, or if none is to be shown.
 func (v *Verdict) nearest() (nearest *Status) {
-	if *v.headers == (LimitHeaders{}) || v.Failed() {
+	if v.Request.o.LimitHeaders == (LimitHeaders{}) || v.Failed() {
 		return nil
 	}
 	for i := range v.Statuses {

@@ -14,7 +14,7 @@ func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	if v.Request != nil { // it was decided before
 		v.reset()
 	}
-	v.Request, v.headers = r, &d.o.LimitHeaders
+	v.Request = r
 	if err := r.check(); err != nil {
 		return nil, err
 	}

@@ -27,9 +27,8 @@ type Verdict struct {
 	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
 	StoreErr error
 
-	quotaDenies bool        // every descriptor in quota mode is over
-	slot        *delaySlots // of a request that waits
-	headers     *LimitHeaders
+	quotaDenies bool            // every descriptor in quota mode is over
+	slot        *delaySlots     // of a request that waits
 	replaced    []string        // names of limits that do not count in this request
 	replacedSet map[string]bool // the same, made when many names are looked for
 	keys        []byte          // of all hits

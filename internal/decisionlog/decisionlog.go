@@ -5,7 +5,9 @@
 package decisionlog
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +15,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,10 +74,9 @@ type Stats struct {
 type Log struct {
 	o       Options
 	out     output
-	weights [2]string // of requests that Options.Sample and SampleDenied sample
+	weights [2]float64 // of requests that Options.Sample and SampleDenied sample
 	hash    *hasher
 	rate    *logging.Rate
-	lines   sync.Pool // of *[]byte
 
 	queue    *logging.Queue
 	byRate   atomic.Uint64   // lines that ByRate dropped
@@ -93,13 +93,7 @@ func New(o Options) (*Log, error) {
 	}
 	l := &Log{
 		o: o, out: out, hash: newHasher(o.Key), rate: logging.NewRate(o.Rate, time.Second),
-		lines: sync.Pool{New: func() any { return new([]byte) }},
-	}
-	for i, share := range []float64{o.Sample, o.SampleDenied} {
-		l.weights[i] = "1"
-		if share > 0 {
-			l.weights[i] = strconv.FormatFloat(1/share, 'g', 6, 64)
-		}
+		weights: [2]float64{weight(o.Sample), weight(o.SampleDenied)},
 	}
 	l.queue = logging.NewQueue(logging.QueueOptions{
 		MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close,
@@ -121,15 +115,26 @@ func (l *Log) Watch(_ context.Context, v *decide.Verdict) {
 		l.byRate.Add(1)
 		return
 	}
-	line, ok := l.lines.Get().(*[]byte)
-	if !ok {
-		return
+	line := l.line(now, weight, v)
+	l.queue.Put(encode(&line))
+}
+
+// encode returns a line with its newline.
+func encode(line any) []byte {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(line) // nothing in a line fails
+	return text.Bytes()
+}
+
+// weight is how many requests a line of a sample stands for, in six digits.
+func weight(share float64) float64 {
+	if share == 0 {
+		return 1
 	}
-	*line = l.appendLine((*line)[:0], now, weight, v)
-	l.queue.Put(*line)
-	if cap(*line) <= maxLine {
-		l.lines.Put(line)
-	}
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(1/share, 'g', 6, 64), 64)
+	return rounded
 }
 
 // refused says whether a limit did not fit.
@@ -158,7 +163,17 @@ func (l *Log) print(lines []byte) error {
 // note writes a line about the lines that were dropped since the last such line.
 func (l *Log) note(q logging.QueueStats, write func([]byte) error) {
 	now := l.dropped(q)
-	if now != l.reported && write(appendDropped(nil, time.Now(), now, l.reported)) == nil {
+	if now == l.reported {
+		return
+	}
+	line := struct {
+		Time    Time              `json:"time"`
+		Dropped map[string]uint64 `json:"dropped"`
+	}{Time{time.Now()}, map[string]uint64{}}
+	for i, r := range Reasons() {
+		line.Dropped[r.String()] = now[i] - l.reported[i]
+	}
+	if write(encode(line)) == nil {
 		l.reported = now
 	}
 }

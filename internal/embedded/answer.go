@@ -6,8 +6,6 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metadata"
@@ -43,13 +41,10 @@ type Answer struct {
 	Headers []Header
 	// Body and Details belong to a response with a Status.
 	Body, Details string
-	// Metadata is the dynamic metadata of the request: a google.protobuf.Struct on the wire, to be kept under
-	// MetadataNamespace. Empty: there is none.
+	// Metadata is the dynamic metadata of the request: a google.protobuf.Struct on the wire, to be kept where Envoy's own
+	// filter keeps what a rate limit service answers. Empty: there is none.
 	Metadata []byte
 }
-
-// MetadataNamespace is where Envoy's own filter keeps what a rate limit service answers as dynamic metadata.
-const MetadataNamespace = "envoy.filters.http.ratelimit"
 
 // Header is a field of the response. Its name is in lower case.
 type Header struct{ Name, Value string }
@@ -64,7 +59,7 @@ func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{
 // answer is what Envoy's ratelimit filter does with the service's response to the same request.
 func (c *Call) answer(v *decide.Verdict) {
 	a, f := &c.Answer, c.filter
-	c.verdict = v
+	c.verdict, c.delay = v, v.Delay()
 	a.Outcome = OK
 	for h := range v.Headers {
 		if h.IsNumber {
@@ -73,26 +68,18 @@ func (c *Call) answer(v *decide.Verdict) {
 		a.add(strings.ToLower(h.Name), h.Text)
 	}
 	if v.Denied {
-		a.Outcome, a.Status, a.Details = OverLimit, f.rateLimitedStatus, detailsOverLimit
+		a.Outcome, a.Status, a.Details = OverLimit, f.RateLimitedStatus.Code, detailsOverLimit
 		if response := v.Response(); response != nil {
 			a.Body = response.Body
 		}
-		if !f.noEnvoyHeader {
+		if !f.DisableXEnvoyRateLimitedHeader {
 			a.add("x-envoy-ratelimited", "true")
 		}
 		a.Headers = append(a.Headers, f.deniedHeaders...)
 	}
 	c.addXRateLimit(v)
 	if m := metadata.Of(v, c, f.instance.options.DynamicMetadata); m != nil {
-		c.addMetadata(m)
-	}
-}
-
-// addMetadata encodes the metadata. It holds values of rules and numbers, which protobuf can always encode; text that
-// it cannot is not worth a request.
-func (c *Call) addMetadata(m *structpb.Struct) {
-	if data, err := (proto.MarshalOptions{Deterministic: true}).MarshalAppend(c.Answer.Metadata[:0], m); err == nil {
-		c.Answer.Metadata = data
+		a.Metadata = metadata.Append(a.Metadata, m)
 	}
 }
 
@@ -132,7 +119,7 @@ func (c *Call) showsXRateLimit(i int) bool {
 	case routev3.RateLimit_DRAFT_VERSION_03:
 		return true
 	default:
-		return c.filter.xRateLimitHeaders
+		return c.filter.EnableXRateLimitHeaders == xRateLimitDraft03
 	}
 }
 

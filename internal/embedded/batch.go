@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/panics"
 )
@@ -48,29 +49,15 @@ var _ limiter.Waiter = (*batchWaiter)(nil)
 // Taken implements limiter.Waiter.
 func (x *batchWaiter) Taken(err error) {
 	c := (*Call)(x)
-	c.decideBatched(err)
+	c.settle(func() (*decide.Verdict, error) {
+		var gone error
+		if err != nil && x.IsGone() {
+			gone = context.Canceled
+		}
+		return c.filter.decider.Finish(context.Background(), c.request, err, gone)
+	})
 	c.observe()
 	c.late = !c.waiter.Answered(c)
-}
-
-// decideBatched makes the answer of what the store has answered.
-func (c *Call) decideBatched(err error) {
-	ctx := context.Background()
-	defer func() {
-		if why := recover(); why != nil {
-			c.panicked(ctx, why)
-		}
-	}()
-	var gone error
-	if err != nil && (*batchWaiter)(c).IsGone() {
-		gone = context.Canceled
-	}
-	v, err := c.filter.decider.Finish(ctx, c.request, err, gone)
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	c.answer(v)
 }
 
 // BatchTaken implements limiter.Waiter.

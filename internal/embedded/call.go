@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -30,8 +32,9 @@ type Call struct {
 	descriptors []actions.Descriptor
 	verdict     *decide.Verdict // once there is one
 	start       time.Time
+	name        string       // in logs
 	delay       decide.Delay // of a request that waits for its turn
-	decided     bool         // only the delay is left
+	decided     bool         // at once: only the delay is left
 	batched
 }
 
@@ -45,13 +48,10 @@ type batched struct {
 // Call begins a request on a route with the given configuration, nil if the route has none.
 func (f *Filter) Call(route *Route) *Call {
 	c, _ := f.calls.Get().(*Call) // New makes nothing else
-	c.start = time.Now()
-	c.domain, c.plan, c.sourceCluster = f.domain, f.plan, f.sourceCluster
+	c.start, c.name = time.Now(), "request"
+	c.domain, c.plan, c.sourceCluster = f.Domain, f.Plan, f.SourceCluster
 	if route != nil {
-		c.plan, c.sourceCluster = route.plan, route.sourceCluster
-		if route.domain != "" {
-			c.domain = route.domain
-		}
+		c.domain, c.plan, c.sourceCluster = cmp.Or(route.Domain, f.Domain), route.Plan, route.SourceCluster
 	}
 	return c
 }
@@ -72,38 +72,62 @@ func (c *Call) Release() {
 // Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
 // DecideInBatch.
 func (c *Call) Decide() (answered bool) {
-	ctx := context.Background()
-	defer func() {
-		if why := recover(); why != nil {
-			c.panicked(ctx, why)
-			answered = true
-		}
-	}()
-	c.descriptors = c.plan.Descriptors(&c.Input, c.descriptors[:0])
-	if len(c.descriptors) == 0 {
-		c.Answer.Outcome = NotLimited
-		return true
-	}
-	if err := c.describe(); err != nil {
-		c.fail(err)
-		return true
-	}
-	v, decided, err := c.filter.decider.DecideAtOnce(ctx, c.request)
-	switch {
-	case err != nil:
-		c.fail(err)
-	case !decided:
+	c.decided = c.decideAtOnce(c.plan.Descriptors)
+	if !c.decided || c.delay.For > 0 {
 		return false
-	default:
-		c.answer(v)
-		if c.delay = v.Delay(); v.Wait > 0 {
-			c.decided = true
-			return false
-		}
-		c.delay.End()
 	}
 	c.observe()
 	return true
+}
+
+// decideAtOnce decides the descriptors of the plan if nothing has to be waited for.
+func (c *Call) decideAtOnce(plan func(actions.Request, []actions.Descriptor) []actions.Descriptor) (decided bool) {
+	decided = true
+	c.settle(func() (v *decide.Verdict, err error) {
+		c.descriptors = plan(&c.Input, c.descriptors[:0])
+		if len(c.descriptors) == 0 {
+			return nil, nil //nolint:nilnil // there is nothing to decide
+		}
+		if err = c.describe(); err == nil {
+			v, decided, err = c.filter.decider.DecideAtOnce(context.Background(), c.request)
+		}
+		return v, err
+	})
+	return decided
+}
+
+// decideRest asks the store for what was not decided at once.
+func (c *Call) decideRest(ctx context.Context) {
+	if c.request.TakesPlaces() {
+		// Redis may have given the places when the request goes. Only the answer says so.
+		ctx = context.WithoutCancel(ctx)
+	}
+	c.settle(func() (*decide.Verdict, error) { //nolint:contextcheck // a panic is logged without the request
+		return c.filter.decider.DecideRest(ctx, c.request)
+	})
+}
+
+// settle makes the answer of a verdict, if there is one yet. A request whose decision panics is answered as one that
+// cannot be decided.
+func (c *Call) settle(decided func() (*decide.Verdict, error)) {
+	defer func() {
+		if why := recover(); why != nil {
+			c.filter.instance.panicked(c.name, why)
+			// What the request holds may be half made: others must not get it.
+			c.request = c.filter.decider.NewRequest()
+			c.delay.End()
+			c.descriptors, c.verdict, c.delay = nil, nil, decide.Delay{}
+			c.answerError()
+		}
+	}()
+	v, err := decided()
+	switch {
+	case err != nil: // failure_mode_deny says what becomes of it
+		c.filter.instance.app.Metrics().Rejected(code(err))
+		c.answerError()
+	case v != nil:
+		c.answer(v)
+	}
 }
 
 // maxCost is the largest cost of a descriptor, in the service too.
@@ -128,10 +152,10 @@ func (c *Call) describe() error {
 // goroutine. The caller ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the
 // request does not get the answer.
 func (c *Call) DecideLater(ctx context.Context, done func()) {
-	c.filter.uses.Add(1)
+	f := c.filter
+	f.uses.Add(1)
 	end := func() { //nolint:contextcheck // an instance closes without the request
 		c.observe()
-		f := c.filter
 		done()
 		f.drop()
 	}
@@ -140,7 +164,8 @@ func (c *Call) DecideLater(ctx context.Context, done func()) {
 		return
 	}
 	panics.Go("answer", func() {
-		if c.decideRest(ctx) {
+		c.decideRest(ctx)
+		if c.delay.For > 0 {
 			c.wait(ctx, end)
 		} else {
 			end()
@@ -148,37 +173,11 @@ func (c *Call) DecideLater(ctx context.Context, done func()) {
 	})
 }
 
-// decideRest asks the store, and reports whether the request has to wait for its turn.
-func (c *Call) decideRest(ctx context.Context) (waits bool) {
-	defer func() {
-		if why := recover(); why != nil {
-			c.panicked(ctx, why)
-			waits = false
-		}
-	}()
-	asking := ctx
-	if c.request.TakesPlaces() {
-		// Redis may have given the places when the request goes. Only the answer says so.
-		asking = context.WithoutCancel(ctx)
-	}
-	v, err := c.filter.decider.DecideRest(asking, c.request)
-	if err != nil {
-		c.fail(err)
-		return false
-	}
-	c.answer(v)
-	if c.delay = v.Delay(); v.Wait > 0 {
-		return true
-	}
-	c.delay.End()
-	return false
-}
-
 // GiveBackPlaces gives back what a request holds of limits on requests in flight: its stream has ended before the
 // answer came, so that the end of the stream gives nothing back. A denied request holds nothing any more. It may wait
 // for the store.
 func (c *Call) GiveBackPlaces() {
-	if c.verdict == nil || c.verdict.Denied {
+	if c.verdict == nil {
 		return
 	}
 	panics.Catch("give back", func() {
@@ -193,43 +192,23 @@ func (c *Call) GiveBackPlaces() {
 // StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
 // apply_on_stream_done. It never blocks. What has to be waited for is done in the background. It ends the call.
 func (c *Call) StreamDone() {
-	ctx := context.Background()
-	defer func() {
-		if why := recover(); why != nil { // the call is not used again
-			c.filter.instance.panicked(ctx, "end of a stream", why)
-		}
-	}()
-	c.descriptors = c.plan.StreamDone(&c.Input, c.descriptors[:0])
-	if len(c.descriptors) == 0 {
-		c.Release()
+	c.name = "end of a stream"
+	if c.decideAtOnce(c.plan.StreamDone) {
+		c.finish()
 		return
 	}
-	err := c.describe()
-	decided := true
-	var v *decide.Verdict
-	if err == nil {
-		v, decided, err = c.filter.decider.DecideAtOnce(ctx, c.request)
-	}
-	if decided {
-		c.finish(v, err)
-		return
-	}
-	c.filter.uses.Add(1)
-	panics.Go("end of a stream", func() {
-		f := c.filter
-		defer f.drop() //nolint:contextcheck // what closes with the last filter has a time of its own
-		v, err := f.decider.DecideRest(ctx, c.request)
-		c.finish(v, err)
+	f := c.filter
+	f.uses.Add(1)
+	panics.Go(c.name, func() {
+		defer f.drop()
+		c.decideRest(context.Background())
+		c.finish()
 	})
 }
 
 // finish ends a call that nobody waits for.
-func (c *Call) finish(v *decide.Verdict, err error) {
-	if err != nil {
-		c.filter.instance.app.Metrics().Rejected(code(err))
-	} else {
-		v.Delay().End()
-	}
+func (c *Call) finish() {
+	c.delay.End()
 	c.observe()
 	c.Release()
 }
@@ -248,28 +227,13 @@ func (c *Call) wait(ctx context.Context, end func()) {
 	})
 }
 
-// fail answers a request that cannot be decided: failure_mode_deny says how.
-func (c *Call) fail(err error) {
-	c.filter.instance.app.Metrics().Rejected(code(err))
-	c.answerError()
-}
-
 // answerError has Envoy's filter's failure mode decide.
 func (c *Call) answerError() {
 	c.Answer.reset()
 	c.Answer.Outcome = Failed
-	if c.filter.failureModeDeny {
-		c.Answer.Status, c.Answer.Details = c.filter.statusOnError, detailsError
+	if c.filter.FailureModeDeny {
+		c.Answer.Status, c.Answer.Details = c.filter.StatusOnError.Code, detailsError
 	}
-}
-
-// panicked answers a request whose decision panicked, as one that cannot be decided.
-func (c *Call) panicked(ctx context.Context, why any) {
-	c.filter.instance.panicked(ctx, "request", why)
-	// What the request holds may be half made: others must not get it.
-	c.request = c.filter.decider.NewRequest()
-	c.descriptors, c.verdict = nil, nil
-	c.answerError()
 }
 
 // HitsAddend implements metadata.Costs: a request of the module has none of its own.
@@ -281,18 +245,20 @@ func (c *Call) OwnHitsAddend(i int) (hits uint64, ok bool) {
 	return uint64(max(d.HitsAddend, -d.HitsAddend)), d.HasHitsAddend //nolint:gosec // it is not negative
 }
 
-func (c *Call) observe() { c.filter.instance.app.Metrics().Requested(time.Since(c.start)) }
+// observe counts a request that had something to decide.
+func (c *Call) observe() {
+	if c.Answer.Outcome != NotLimited {
+		c.filter.instance.app.Metrics().Requested(time.Since(c.start))
+	}
+}
 
 // code is by which an error is counted: the code that the service answers with.
 func code(err error) codes.Code {
-	switch invalid := (*decide.InvalidError)(nil); {
-	case errors.As(err, &invalid):
+	if invalid := (*decide.InvalidError)(nil); errors.As(err, &invalid) {
 		return codes.InvalidArgument
-	case errors.Is(err, context.Canceled):
-		return codes.Canceled
-	case errors.Is(err, context.DeadlineExceeded):
-		return codes.DeadlineExceeded
-	default:
-		return codes.Unavailable
 	}
+	if code := status.FromContextError(err).Code(); code != codes.Unknown {
+		return code
+	}
+	return codes.Unavailable
 }

@@ -22,8 +22,8 @@ type filterConfig struct {
 	Domain                         string          `json:"domain"`
 	RateLimits                     json.RawMessage `json:"rate_limits"`
 	FailureModeDeny                bool            `json:"failure_mode_deny"`
-	StatusOnError                  *status         `json:"status_on_error"`
-	RateLimitedStatus              *status         `json:"rate_limited_status"`
+	StatusOnError                  httpStatus      `json:"status_on_error"`
+	RateLimitedStatus              httpStatus      `json:"rate_limited_status"`
 	EnableXRateLimitHeaders        string          `json:"enable_x_ratelimit_headers"`
 	DisableXEnvoyRateLimitedHeader bool            `json:"disable_x_envoy_ratelimited_header"`
 	SourceCluster                  string          `json:"source_cluster"`
@@ -76,8 +76,8 @@ type routeConfig struct {
 	SourceCluster string          `json:"source_cluster"`
 }
 
-// status is envoy.type.v3.HttpStatus.
-type status struct {
+// httpStatus is envoy.type.v3.HttpStatus.
+type httpStatus struct {
 	Code uint32 `json:"code"`
 }
 
@@ -87,61 +87,45 @@ const (
 	xRateLimitDraft03 = "DRAFT_VERSION_03"
 )
 
-// settings are what a filter_config says beside its flags.
+// settings are what a filter_config says.
 type settings struct {
-	domain            string
-	plan              *actions.Plan
-	failureModeDeny   bool
-	statusOnError     uint32
-	rateLimitedStatus uint32
-	xRateLimitHeaders bool
-	noEnvoyHeader     bool // x-envoy-ratelimited
-	sourceCluster     string
-	requestType       RequestType
-	statPrefix        string
-	resourceExhausted bool
-	deniedHeaders     []Header
+	filterConfig
+
+	Plan          *actions.Plan
+	deniedHeaders []Header
 }
 
 // parseFilter reads filter_config.
-func parseFilter(text []byte) (*settings, []string, error) {
-	var c filterConfig
-	if err := decodeStrictly(text, &c); err != nil {
-		return nil, nil, fmt.Errorf("filter_config: %w", err)
-	}
-	s := &settings{
-		domain: c.Domain, failureModeDeny: c.FailureModeDeny, statusOnError: 500, rateLimitedStatus: 429,
-		noEnvoyHeader: c.DisableXEnvoyRateLimitedHeader, sourceCluster: c.SourceCluster,
-		requestType: requestTypes[c.RequestType], statPrefix: c.StatPrefix, resourceExhausted: c.ResourceExhausted,
+func parseFilter(text []byte) (*settings, error) {
+	s := &settings{filterConfig: filterConfig{StatusOnError: httpStatus{500}, RateLimitedStatus: httpStatus{429}}}
+	if err := decodeStrictly(text, &s.filterConfig); err != nil {
+		return nil, fmt.Errorf("filter_config: %w", err)
 	}
 	var err error
-	if s.plan, err = parsePlan(c.RateLimits, c.SourceCluster); err != nil {
-		return nil, nil, fmt.Errorf("filter_config: %w", err)
+	if s.Plan, err = parsePlan(s.RateLimits, s.SourceCluster); err != nil {
+		return nil, fmt.Errorf("filter_config: %w", err)
 	}
-	if c.StatusOnError != nil {
-		s.statusOnError = c.StatusOnError.Code
+	if s.RateLimitedStatus.Code < 400 { // Envoy's filter answers 429, too
+		s.RateLimitedStatus.Code = 429
 	}
-	if c.RateLimitedStatus != nil && c.RateLimitedStatus.Code >= 400 { // below it Envoy's filter answers 429, too
-		s.rateLimitedStatus = c.RateLimitedStatus.Code
-	}
-	s.xRateLimitHeaders = c.EnableXRateLimitHeaders == xRateLimitDraft03
 	var errs []error
 	wrong := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("filter_config: "+format, args...))
 		}
 	}
-	wrong(s.domain != "", "domain: must not be empty; write the domain of the rules")
-	wrong(len(c.Flags) > 0, `flags: must not be empty; write flags of weir serve, such as ["--rules=/etc/weir/rules"]`)
-	wrong(isStatus(s.statusOnError), "status_on_error.code: must be from 200 to 599, got %d", s.statusOnError)
-	wrong(isStatus(s.rateLimitedStatus), "rate_limited_status.code: must be from 200 to 599, got %d", s.rateLimitedStatus)
-	_, known := requestTypes[c.RequestType]
-	wrong(known, "request_type: must be both, internal or external, got %q", c.RequestType)
-	wrong(c.Stage == 0, "stage: must be 0, got %d: every entry of rate_limits applies; write only those of the stage",
-		c.Stage)
-	wrong(statPrefix.MatchString(c.StatPrefix), "stat_prefix: must be at most 64 letters, digits, _, - and ., got %q",
-		c.StatPrefix)
-	for i, h := range c.ResponseHeadersToAdd {
+	wrong(s.Domain != "", "domain: must not be empty; write the domain of the rules")
+	wrong(len(s.Flags) > 0, `flags: must not be empty; write flags of weir serve, such as ["--rules=/etc/weir/rules"]`)
+	wrong(isStatus(s.StatusOnError), "status_on_error.code: must be from 200 to 599, got %d", s.StatusOnError.Code)
+	wrong(isStatus(s.RateLimitedStatus), "rate_limited_status.code: must be from 200 to 599, got %d",
+		s.RateLimitedStatus.Code)
+	_, known := requestTypes[s.RequestType]
+	wrong(known, "request_type: must be both, internal or external, got %q", s.RequestType)
+	wrong(s.Stage == 0, "stage: must be 0, got %d: every entry of rate_limits applies; write only those of the stage",
+		s.Stage)
+	wrong(statPrefix.MatchString(s.StatPrefix), "stat_prefix: must be at most 64 letters, digits, _, - and ., got %q",
+		s.StatPrefix)
+	for i, h := range s.ResponseHeadersToAdd {
 		if err := h.check(); err != nil {
 			wrong(false, "response_headers_to_add[%d]%w", i, err)
 		}
@@ -149,13 +133,13 @@ func parseFilter(text []byte) (*settings, []string, error) {
 	}
 	wrong(len(s.deniedHeaders) <= maxDeniedHeaders, "response_headers_to_add: must be at most %d, got %d",
 		maxDeniedHeaders, len(s.deniedHeaders))
-	switch c.EnableXRateLimitHeaders {
+	switch s.EnableXRateLimitHeaders {
 	case "", xRateLimitOff, xRateLimitDraft03:
 	default:
 		wrong(false, "enable_x_ratelimit_headers: must be %s or %s, got %q", xRateLimitOff, xRateLimitDraft03,
-			c.EnableXRateLimitHeaders)
+			s.EnableXRateLimitHeaders)
 	}
-	return s, c.Flags, errors.Join(errs...)
+	return s, errors.Join(errs...)
 }
 
 // statPrefix bounds what becomes a name of Envoy's counters.
@@ -180,22 +164,22 @@ func (h *headerOption) check() error {
 	return nil
 }
 
-func isStatus(code uint32) bool { return code >= 200 && code <= 599 }
+func isStatus(s httpStatus) bool { return s.Code >= 200 && s.Code <= 599 }
 
 // ParseRoute reads the filter_config of a route. The error says what is wrong, and names its place.
 func ParseRoute(text []byte) (*Route, error) {
-	var c routeConfig
-	if err := decodeStrictly(text, &c); err != nil {
-		return nil, fmt.Errorf("filter_config of a route: %w", err)
+	r := &Route{}
+	err := decodeStrictly(text, &r.routeConfig)
+	if err == nil && r.RateLimits == nil {
+		err = errors.New("rate_limits: must be there; write [] for a route without limits")
 	}
-	if c.RateLimits == nil {
-		return nil, errors.New("filter_config of a route: rate_limits: must be there; write [] for a route without limits")
+	if err == nil {
+		r.Plan, err = parsePlan(r.RateLimits, r.SourceCluster)
 	}
-	plan, err := parsePlan(c.RateLimits, c.SourceCluster)
 	if err != nil {
 		return nil, fmt.Errorf("filter_config of a route: %w", err)
 	}
-	return &Route{domain: c.Domain, plan: plan, sourceCluster: c.SourceCluster}, nil
+	return r, nil
 }
 
 // parsePlan compiles rate_limits, and refuses what the module cannot read of a request.

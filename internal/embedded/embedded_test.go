@@ -112,7 +112,7 @@ func TestMemoryAnswersAtOnce(t *testing.T) {
 			t.Errorf("request %d: %+v, want it denied", i, a)
 		}
 	}
-	if a, atOnce := ask(t.Context(), f, &Route{plan: f.plan, domain: "other"}, "ann"); !atOnce || a.Outcome != OK {
+	if a, atOnce := ask(t.Context(), f, &Route{routeConfig{Domain: "other"}, f.Plan}, "ann"); !atOnce || a.Outcome != OK {
 		t.Errorf("a route with a domain of its own: %+v", a)
 	}
 }
@@ -275,7 +275,7 @@ func TestConfigErrors(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
-			if check := m.CheckFilter([]byte(tt.config)); check == nil || check.Error() != err.Error() {
+			if check := CheckFilter([]byte(tt.config)); check == nil || check.Error() != err.Error() {
 				t.Errorf("CheckFilter says %v, NewFilter %v", check, err)
 			}
 		})

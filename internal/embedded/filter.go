@@ -23,9 +23,9 @@ type Filter struct {
 
 // Route is the filter_config of a route: its rate_limits replace those of the filter. It is immutable.
 type Route struct {
-	domain        string // empty for the filter's
-	plan          *actions.Plan
-	sourceCluster string
+	routeConfig
+
+	Plan *actions.Plan
 }
 
 func newFilter(m *Module, in *instance, s *settings) *Filter {
@@ -49,17 +49,5 @@ func (f *Filter) drop() {
 	}
 }
 
-// RequestType says which requests the filter limits. Others pass, and have no end either.
-func (f *Filter) RequestType() RequestType { return f.requestType }
-
-// StatPrefix is what the names of Envoy's counters begin with, before a dot; empty for none.
-func (f *Filter) StatPrefix() string { return f.statPrefix }
-
-// ResourceExhausted reports whether a denied gRPC request has the status RESOURCE_EXHAUSTED, and not UNAVAILABLE.
-func (f *Filter) ResourceExhausted() bool { return f.resourceExhausted }
-
-// Plan is the filter's own.
-func (f *Filter) Plan() *actions.Plan { return f.plan }
-
-// Plan is the route's own.
-func (r *Route) Plan() *actions.Plan { return r.plan }
+// Type says which requests the filter limits. Others pass, and have no end either.
+func (f *Filter) Type() RequestType { return requestTypes[f.RequestType] }

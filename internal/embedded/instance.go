@@ -26,11 +26,11 @@ type Module struct {
 	survival  survival
 	handovers handovers
 	waiting   waiting
+	closing   sync.WaitGroup // of instances without filters
 
 	mu        sync.Mutex
 	instances []*instance
-	closing   []chan struct{} // one for each instance that is closed, closed when that is done
-	pace      *app.GCPace     // from the first instance on
+	pace      *app.GCPace // from the first instance on
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -49,13 +49,9 @@ type instance struct {
 // NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
 // what is wrong.
 func (m *Module) NewFilter(config []byte) (*Filter, error) {
-	s, flags, err := parseFilter(config)
+	s, o, err := readFilter(config)
 	if err != nil {
 		return nil, err
-	}
-	o, err := cli.ParseEmbedded(flags)
-	if err != nil {
-		return nil, fmt.Errorf("filter_config: flags: %w", err)
 	}
 	in, err := m.acquire(o)
 	if err != nil {
@@ -66,15 +62,22 @@ func (m *Module) NewFilter(config []byte) (*Filter, error) {
 
 // CheckFilter reads filter_config as NewFilter does, but starts nothing: for a program that only validates its
 // configuration.
-func (m *Module) CheckFilter(config []byte) error {
-	_, flags, err := parseFilter(config)
+func CheckFilter(config []byte) error {
+	_, _, err := readFilter(config)
+	return err
+}
+
+// readFilter reads filter_config and its flags.
+func readFilter(config []byte) (*settings, *cli.EmbeddedOptions, error) {
+	s, err := parseFilter(config)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if _, err = cli.ParseEmbedded(flags); err != nil {
-		return fmt.Errorf("filter_config: flags: %w", err)
+	o, err := cli.ParseEmbedded(s.Flags)
+	if err != nil {
+		return nil, nil, fmt.Errorf("filter_config: flags: %w", err)
 	}
-	return nil
+	return s, o, nil
 }
 
 // acquire returns the instance with these options, for one more filter.
@@ -140,7 +143,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
 		panics: logging.Every{Interval: panicLines},
 	}
-	m.survival.add(in)
+	m.survival.instances.Store(in, nil)
 	panics.Go("instance", func() { in.run(ctx) })
 	return in, nil
 }
@@ -161,23 +164,12 @@ func (m *Module) release(in *instance) {
 		return
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
-	m.closing = slices.DeleteFunc(m.closing, isClosed)
-	closed := make(chan struct{})
-	m.closing = append(m.closing, closed)
-	panics.Go("end of an instance", func() {
-		defer close(closed)
-		defer m.survival.drop(in)
-		in.close()
+	m.closing.Go(func() {
+		panics.Catch("end of an instance", func() {
+			defer m.survival.instances.Delete(in)
+			in.close()
+		})
 	})
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // close stops the instance and frees what it has.
@@ -194,16 +186,13 @@ func (in *instance) close() {
 // Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
 // the last lines of logs are written.
 func (m *Module) Wait(limit time.Duration) {
-	m.mu.Lock()
-	closing := slices.Clone(m.closing)
-	m.mu.Unlock()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for _, closed := range closing {
-		select {
-		case <-closed:
-		case <-late.C:
-			return
-		}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		m.closing.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +24,7 @@ type survival struct {
 	begin  sync.Once
 	remove func() // ends it, for tests
 
-	mu        sync.Mutex // is held for a moment only: whatever panics waits for it
-	instances []*instance
+	instances sync.Map // *instance, which counts and logs panics; without a lock, for which whatever panics would wait
 }
 
 // start has panics in the background caught, from the first call until the process ends: also what an instance has
@@ -38,43 +36,31 @@ func (s *survival) start(out io.Writer) {
 	})
 }
 
-// add has an instance count and log panics.
-func (s *survival) add(in *instance) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = append(s.instances, in)
-}
-
-func (s *survival) drop(in *instance) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = slices.DeleteFunc(s.instances, func(other *instance) bool { return other == in })
-}
-
 // panicked counts a panic in the background in every instance, since it is not known whose goroutine it was, and logs
 // it in one of them, but not more often than panicLines.
 func (s *survival) panicked(name string, value any, stack []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	log := slog.New(slog.NewTextHandler(s.out, nil))
-	for _, in := range s.instances {
-		in.app.Metrics().Panicked()
-		log = in.log.Logger
+	for in := range s.instances.Range {
+		if in, ok := in.(*instance); ok { // nothing else is there
+			in.app.Metrics().Panicked()
+			log = in.log.Logger
+		}
 	}
 	if skipped, ok := s.line.Allow(time.Now()); ok {
-		logPanic(context.Background(), log, name, value, stack, skipped)
+		logPanic(log, name, value, stack, skipped)
 	}
 }
 
-func logPanic(ctx context.Context, log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
-	log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("in", name), slog.String("panic", fmt.Sprint(value)),
-		slog.String("stack", string(stack)), slog.Uint64("not_logged_before", skipped))
+func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
+	log.LogAttrs(context.Background(), slog.LevelError, "panic",
+		slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)),
+		slog.Uint64("not_logged_before", skipped))
 }
 
 // panicked counts a panic of this instance and logs it, but not more often than panicLines.
-func (in *instance) panicked(ctx context.Context, what string, why any) {
+func (in *instance) panicked(what string, why any) {
 	in.app.Metrics().Panicked()
 	if skipped, ok := in.panics.Allow(time.Now()); ok {
-		logPanic(ctx, in.log.Logger, what, why, debug.Stack(), skipped)
+		logPanic(in.log.Logger, what, why, debug.Stack(), skipped)
 	}
 }

@@ -49,8 +49,8 @@ type Answer struct {
 
 // Descriptor is one descriptor of the request.
 type Descriptor struct {
-	Entries []descriptors.KeyEntry `json:"entries"`
-	Code    string                 `json:"code"`
+	Entries []descriptors.Entry `json:"entries"`
+	Code    string              `json:"code"`
 	// Levels are the entries that led to a rule, and which.
 	Levels []Level `json:"levels"`
 	// Rule is what the last entry reaches. Nil if it reaches none.
@@ -264,7 +264,7 @@ func replacer(name string, matched []*descriptors.Rule) string {
 			replaces = replaces || slices.Contains(l.Replaces, name)
 		}
 		if replaces {
-			return r.Path + " (" + r.Source + ")"
+			return place(r.Path, r.Source)
 		}
 	}
 	return "another limit"
@@ -273,10 +273,13 @@ func replacer(name string, matched []*descriptors.Rule) string {
 // title names a limit and its place.
 func title(l *descriptors.Limit) string {
 	if l.Name != "" {
-		return fmt.Sprintf("%s: %s (%s)", l.Rule.Path, l.Name, l.Rule.Source)
+		return place(l.Rule.Path+": "+l.Name, l.Rule.Source)
 	}
-	return fmt.Sprintf("%s (%s)", l.Rule.Path, l.Rule.Source)
+	return place(l.Rule.Path, l.Rule.Source)
 }
+
+// place is a rule's path and its place.
+func place(path, source string) string { return path + " (" + source + ")" }
 
 func mode(m limiter.Mode) string {
 	if m == limiter.Enforce {
@@ -309,7 +312,7 @@ func (r *Report) Missing(expected string) string {
 	case "none":
 		for i := range r.Descriptors {
 			if d := &r.Descriptors[i]; d.Reason == "" {
-				return fmt.Sprintf("expected no limit, found the rule %s (%s)", d.Rule.Path, d.Rule.Source)
+				return "expected no limit, found the rule " + place(d.Rule.Path, d.Rule.Source)
 			}
 		}
 		return ""
@@ -325,7 +328,7 @@ func (r *Report) missingRule(expected string) string {
 			found[i] = "none: " + d.Message
 			continue
 		}
-		found[i] = d.Rule.Path + " (" + d.Rule.Source + ")"
+		found[i] = place(d.Rule.Path, d.Rule.Source)
 		if d.Rule.Path == expected || d.Rule.Source == expected ||
 			slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Name == expected && l.ReplacedBy == "" }) {
 			return ""

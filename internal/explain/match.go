@@ -37,9 +37,7 @@ func MatchDescriptor(
 ) (Descriptor, *descriptors.Rule) {
 	e := matcher{set: s, domain: s.Domain(domain), entries: entries}
 	e.Levels = []Level{}
-	for _, entry := range entries {
-		e.Entries = append(e.Entries, descriptors.KeyEntry(entry))
-	}
+	e.Entries = append(e.Entries, entries...)
 	switch {
 	case e.domain == nil:
 		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))
@@ -99,7 +97,7 @@ func (e *matcher) walk() {
 	case len(e.rule.Limits) > 0:
 	case e.rule.Unlimited:
 		e.miss(Unlimited, "%s says unlimited: true", at(e.rule))
-	case hasLevels(n):
+	case n.Len() > 0:
 		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.rule))
 		e.nearPrecedence()
 		e.nearDeeper(n)
@@ -133,9 +131,9 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 		below = "below " + at(n.Rule())
 	}
 	switch b := n.Branch(entry.Key); {
-	case !hasLevels(n) && n.Rule() == nil:
+	case n.Len() == 0 && n.Rule() == nil:
 		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.domain.Name()))
-	case !hasLevels(n):
+	case n.Len() == 0:
 		e.miss(TooDeep,
 			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
 			shownEntry(entry), at(n.Rule()))
@@ -171,13 +169,6 @@ func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
 	return n.Rule()
 }
 
-func hasLevels(n *descriptors.Node) bool {
-	for range n.Keys() { // Branches sorts them all
-		return true
-	}
-	return false
-}
-
 func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 	for range all {
 		return true
@@ -186,7 +177,7 @@ func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 }
 
 // at names a rule and its place.
-func at(r *descriptors.Rule) string { return descriptors.Shorten(r.Path) + " (" + r.Source + ")" }
+func at(r *descriptors.Rule) string { return place(descriptors.Shorten(r.Path), r.Source) }
 
 // quotedShort shows a text of a request, with what cannot be seen.
 func quotedShort(text string) string { return fmt.Sprintf("%q", descriptors.Shorten(text)) }

@@ -30,7 +30,7 @@ func (e *matcher) add(kind string, r *descriptors.Rule, format string, args ...a
 
 // nearDomains are the domains that may have been meant.
 func (e *matcher) nearDomains(asked string) {
-	e.nearNames("domain", "domain", "Envoy's rate limit filter sends", asked, domainNames(e.set))
+	e.nearNames("domain", "Envoy's rate limit filter sends", asked, domainNames(e.set))
 	for _, d := range e.set.Domains()[:min(len(e.set.Domains()), maxTries)] {
 		if r := d.Match(e.entries); r != nil && len(e.entries) > 0 {
 			e.add("domain_other", r, "the descriptor matches %s of domain %s", at(r), quotedShort(d.Name()))
@@ -43,19 +43,17 @@ func (e *matcher) nearDomains(asked string) {
 }
 
 func domainNames(s *descriptors.Set) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, d := range s.Domains() {
-			if !yield(d.Name()) {
-				return
-			}
-		}
+	var names []string
+	for _, d := range s.Domains() {
+		names = append(names, d.Name())
 	}
+	return slices.Values(names)
 }
 
 // nearKeys are the keys that may have been meant at a level.
 func (e *matcher) nearKeys(n *descriptors.Node, i int) {
 	before := len(e.Near)
-	e.nearNames("key", "key", "Envoy sends", e.entries[i].Key, n.Keys())
+	e.nearNames("key", "Envoy sends", e.entries[i].Key, n.Keys())
 	e.nearOtherEntries()
 	if len(e.Near) == before {
 		e.add("key_other", nil, "%s", listed("the keys of this level are", n.Keys(), ""))
@@ -63,20 +61,28 @@ func (e *matcher) nearKeys(n *descriptors.Node, i int) {
 }
 
 // nearNames are names of a kind that are like the one that was asked for.
-func (e *matcher) nearNames(kind, what, sender, asked string, names iter.Seq[string]) {
+func (e *matcher) nearNames(kind, sender, asked string, names iter.Seq[string]) {
 	for _, name := range nearest(asked, names) {
-		switch {
-		case strings.TrimSpace(name) == strings.TrimSpace(asked):
-			e.add(kind+"_space", nil,
-				"there is a %s %s: spaces at the ends differ, and they count; make what %s and what the rule says the same",
-				what, quotedShort(name), sender)
-		case strings.EqualFold(name, asked):
-			e.add(kind+"_case", nil,
-				"there is a %s %s: upper and lower case differ, and they count; make what %s and what the rule says the same",
-				what, quotedShort(name), sender)
-		default:
-			e.add(kind+"_near", nil, "there is a %s %s; did you mean that?", what, quotedShort(name))
+		how, differs := difference(name, asked)
+		if differs == "" {
+			e.add(kind+how, nil, "there is a %s %s; did you mean that?", kind, quotedShort(name))
+			continue
 		}
+		e.add(kind+how, nil, "there is a %s %s%s; make what %s and what the rule says the same",
+			kind, quotedShort(name), differs, sender)
+	}
+}
+
+// difference is how a name that is near differs from the one that was asked for: as the end of a Near.Kind, and in
+// words, empty if it is another name.
+func difference(name, asked string) (kind, words string) {
+	switch {
+	case strings.TrimSpace(name) == strings.TrimSpace(asked):
+		return "_space", ": spaces at the ends differ, and they count"
+	case strings.EqualFold(name, asked):
+		return "_case", ": upper and lower case differ, and they count"
+	default:
+		return "_near", ""
 	}
 }
 
@@ -91,14 +97,8 @@ func (e *matcher) nearValues(b *descriptors.Branch, i int) {
 	}
 	for _, value := range nearest(entry.Value, shownValues(b, i)) {
 		r := b.Matches(value)[0].To.Rule()
-		switch {
-		case strings.TrimSpace(value) == strings.TrimSpace(entry.Value):
-			e.add("value_space", r, "%s is for %s: spaces at the ends differ, and they count", at(r), quotedShort(value))
-		case strings.EqualFold(value, entry.Value):
-			e.add("value_case", r, "%s is for %s: upper and lower case differ, and they count", at(r), quotedShort(value))
-		default:
-			e.add("value_near", r, "%s is for %s; did you mean that?", at(r), quotedShort(value))
-		}
+		how, differs := difference(value, entry.Value)
+		e.add("value"+how, r, "%s is for %s%s", at(r), quotedShort(value), cmp.Or(differs, "; did you mean that?"))
 	}
 	if len(e.Near) == before { // else a value is nearer
 		for _, p := range nearestPatterns(b, entry.Value) {
@@ -197,11 +197,8 @@ func (e *matcher) nearWith() {
 // only that of the key alone if there are more values and patterns.
 func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
 	return func(yield func(string, *descriptors.Node) bool) {
-		keys := 0
-		for range n.Keys() {
-			if keys++; keys > maxTries {
-				return
-			}
+		if n.Len() > maxTries {
+			return
 		}
 		for key, b := range n.Branches() {
 			nodes := []*descriptors.Node{b.Any()}

@@ -48,20 +48,17 @@ func (t *page) descriptor(d *Descriptor) {
 	t.line("descriptor %s", strings.Join(entries, ","))
 	for i, e := range d.Entries {
 		entry := quoted(e.Key + "=" + e.Value)
-		switch {
-		case i == len(d.Levels):
-			t.line("  %d  %s: no rule", i+1, entry)
-			continue
-		case i > len(d.Levels):
-			t.line("  %d  %s: not reached", i+1, entry)
-			continue
+		reaches := "not reached"
+		if i == len(d.Levels) {
+			reaches = "no rule"
+		} else if i < len(d.Levels) {
+			l := &d.Levels[i]
+			reaches = how[l.By] + " " + place(l.Rule, l.Source)
+			if len(l.Also) > 0 {
+				reaches += "; " + strings.Join(l.Also, ", ") + " would match as well, but comes after it"
+			}
 		}
-		l := &d.Levels[i]
-		also := ""
-		if len(l.Also) > 0 {
-			also = "; " + strings.Join(l.Also, ", ") + " would match as well, but comes after it"
-		}
-		t.line("  %d  %s: %s %s (%s)%s", i+1, entry, how[l.By], l.Rule, l.Source, also)
+		t.line("  %d  %s: %s", i+1, entry, reaches)
 	}
 	if d.Rule != nil {
 		t.rule(d.Rule)

@@ -65,8 +65,9 @@ type Breaker struct {
 	o      BreakerOptions
 	start  time.Time
 	first  *server            // the one without a name
-	named  map[string]*server // the others
+	all    map[string]*server // by their names, also the first
 	opened chan *watched      // for Run
+	later  Hook[[]limiter.Hit]
 }
 
 // server is one server as a whole, and those of its shards that do not answer.
@@ -87,22 +88,21 @@ type watched struct {
 
 // NewBreaker stands before o.Store. Once open, it closes only while Run runs.
 func NewBreaker(o BreakerOptions) *Breaker {
-	b := &Breaker{o: o, start: time.Now(), named: make(map[string]*server)}
+	b := &Breaker{o: o, start: time.Now(), all: make(map[string]*server)}
 	for name, s := range o.Servers {
 		w := &server{Server: s}
 		w.whole.probe, w.whole.answered = s.Probe, func() {}
-		b.named[name] = w
+		b.all[name] = w
 	}
-	b.opened = make(chan *watched, len(b.named)*maxShards)
-	b.first = b.named[""]
-	delete(b.named, "")
+	b.opened = make(chan *watched, len(b.all)*maxShards)
+	b.first = b.all[""]
+	b.later.Learn = func(hits *[]limiter.Hit, err error) { b.learn(*hits, err, errors.Is(err, context.Canceled)) }
 	return b
 }
 
 // Open is how many servers, and shards of them, are not asked.
-func (b *Breaker) Open() int {
-	open := b.first.open()
-	for _, s := range b.named {
+func (b *Breaker) Open() (open int) {
+	for _, s := range b.all {
 		open += s.open()
 	}
 	return open
@@ -122,6 +122,18 @@ func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	b.learn(hits, err, err != nil && errors.Is(ctx.Err(), context.Canceled))
 	return err
 }
+
+// TakeLater implements limiter.Later.
+func (b *Breaker) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	if why := b.notAsked(hits); why != nil {
+		limiter.EndWait(w, *why)
+		return true
+	}
+	return b.later.TakeLater(b.o.Store, hits, out, w, hits)
+}
+
+// Send implements limiter.Later.
+func (b *Breaker) Send() { send(b.o.Store) }
 
 // learn notes what became of a call. canceled reports that the caller did not wait for its end.
 func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {
@@ -148,20 +160,20 @@ func (b *Breaker) failed(hits []limiter.Hit, err error, canceled bool) {
 	if b.o.Failures != nil {
 		b.o.Failures(err, func(server, shard string, why error) {
 			named = true
-			if s := b.byName(server); s != nil && b.o.Answered(why) {
+			if s := b.all[server]; s != nil && b.o.Answered(why) {
 				s.whole.isWell()
 			}
 			note(b.blamed(hits, server, shard, b.o.Answered(why)), why)
 		})
 	}
-	if !named && len(b.named) == 0 {
+	if !named && len(b.all) == 1 {
 		note(&b.first.whole, err)
 	}
 }
 
 // simple says that all hits are the same to the breaker: there is one server, and no silent shard.
 func (b *Breaker) simple(hits []limiter.Hit) bool {
-	return len(hits) == 0 || (len(b.named) == 0 && b.first.shards.Load() == nil)
+	return len(hits) == 0 || (len(b.all) == 1 && b.first.shards.Load() == nil)
 }
 
 // notAsked is why the hits are not decided; nil if they are to be.
@@ -201,7 +213,7 @@ func (b *Breaker) answered(hits []limiter.Hit) {
 // blamed returns the server or shard that an error of the hits names; nil if that is not known. Shards that answered
 // are looked up, but not watched.
 func (b *Breaker) blamed(hits []limiter.Hit, name, shard string, answered bool) *watched {
-	s := b.byName(name)
+	s := b.all[name]
 	if s == nil {
 		return nil
 	}
@@ -240,20 +252,12 @@ func (b *Breaker) inOneShard(s *server, hits []limiter.Hit) bool {
 	return true
 }
 
-// byName returns nil for a server that there is not.
-func (b *Breaker) byName(name string) *server {
-	if name == "" {
-		return b.first
-	}
-	return b.named[name]
-}
-
+// server returns the server that has the hit's counter; the first one if there is none of its name.
 func (b *Breaker) server(h *limiter.Hit) *server {
-	if len(b.named) == 0 {
-		return b.first
-	}
-	if s := b.named[StoreName(h)]; s != nil {
-		return s
+	if len(b.all) > 1 {
+		if s := b.all[StoreName(h)]; s != nil {
+			return s
+		}
 	}
 	return b.first
 }

@@ -37,14 +37,17 @@ type Denials struct {
 
 	seed     maphash.Seed
 	sets     []set
-	era      atomic.Uint64 // of what is believed; an odd one believes nothing
+	believes atomic.Bool
+	forgets  atomic.Uint64 // how often something was forgotten
+	dropped  atomic.Uint64 // which of these times was the last one that all was
 	answered atomic.Uint64
+	later    Hook[denialsCall]
 }
 
 // set is the denials of some keys.
 type set struct {
-	forgets atomic.Uint64 // how often all of them were forgotten
-	slots   [slots]atomic.Pointer[denial]
+	forgotten atomic.Uint64 // which of Denials.forgets was the last one of this set
+	slots     [slots]atomic.Pointer[denial]
 }
 
 // denial is a decision of the store. It is immutable.
@@ -58,8 +61,7 @@ type denial struct {
 	ends      int64  // when the cost may pass, microseconds
 	resets    int64  // when the limit is fully available again, microseconds
 	until     int64  // when to ask again, microseconds
-	era       uint64
-	forgets   uint64 // of its set, when the store was asked: with another number it may be older than what was given back
+	asked     uint64 // Denials.forgets when the store was asked
 }
 
 // NewDenials stands before store. It believes nothing until Believe(true). now is a monotonic clock in microseconds;
@@ -70,7 +72,7 @@ func NewDenials(store limiter.Store, now func() int64) *Denials {
 		now = func() int64 { return time.Since(start).Microseconds() }
 	}
 	d := &Denials{store: store, now: now, seed: maphash.MakeSeed(), sets: make([]set, sets)}
-	d.era.Store(1)
+	d.later.Learn = d.learn
 	return d
 }
 
@@ -79,99 +81,120 @@ func (d *Denials) Answered() uint64 { return d.answered.Load() }
 
 // Believe says whether Forget is called for all that is given back from now on. What was cached before is dropped.
 func (d *Denials) Believe(yes bool) {
-	for {
-		era := d.era.Load()
-		next := era + 1
-		if odd := next%2 == 1; odd == yes {
-			next++
-		}
-		if d.era.CompareAndSwap(era, next) {
-			return
-		}
-	}
+	d.Drop()
+	d.believes.Store(yes)
 }
 
 // Drop forgets all denials, also those that are on their way: other policies rule the counters from now on, or did
 // meanwhile, and what a policy's own requests can only push away another's may not.
-func (d *Denials) Drop() { d.era.Add(2) }
-
-// Known is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
-func (d *Denials) Known(h limiter.Hit) (cached limiter.Decision, ok bool) {
-	now, era := d.now(), d.era.Load()
-	if era%2 == 1 {
-		return limiter.Decision{}, false
-	}
-	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
-	ok = d.answer(now, era, hits[:], out[:])
-	return out[0], ok
-}
+func (d *Denials) Drop() { d.forget(&d.dropped) }
 
 // Forget is called after something was given back to the counter. It forgets the denials of the key's set, also those
 // that are on their way.
-func (d *Denials) Forget(key string) { d.set(key).forgets.Add(1) }
+func (d *Denials) Forget(key string) { d.forget(&d.set(key).forgotten) }
+
+// forget notes that all denials which the store was asked for before are forgotten: of a set, or of all sets.
+func (d *Denials) forget(last *atomic.Uint64) {
+	now := d.forgets.Add(1)
+	for before := last.Load(); before < now && !last.CompareAndSwap(before, now); {
+		before = last.Load()
+	}
+}
+
+// Known is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
+func (d *Denials) Known(h limiter.Hit) (cached limiter.Decision, ok bool) {
+	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
+	ok = d.believes.Load() && d.known(d.now(), hits[:], out[:])
+	return out[0], ok
+}
+
+// denialsCall is a request that the store decides.
+type denialsCall struct {
+	hits  []limiter.Hit
+	out   []limiter.Decision
+	now   int64  // when the store was asked, by Denials.now
+	asked uint64 // and by Denials.forgets
+}
 
 // Take implements limiter.Store.
 func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	now, era := d.now(), d.era.Load()
-	if era%2 == 1 {
+	if !d.believes.Load() {
 		return d.store.Take(ctx, hits, out)
 	}
-	if d.answer(now, era, hits, out) {
-		d.answered.Add(1)
+	now, asked := d.now(), d.forgets.Load()
+	if d.answer(now, hits, out) {
 		return nil
 	}
-	var few [8]uint64
-	forgets := d.forgetsOf(hits, few[:0])
 	err := d.store.Take(ctx, hits, out)
-	d.learn(now, era, forgets, hits, out, err)
+	d.learn(&denialsCall{hits, out, now, asked}, err)
 	return err
 }
 
-// forgetsOf appends how often the set of each hit was forgotten.
-func (d *Denials) forgetsOf(hits []limiter.Hit, to []uint64) []uint64 {
-	for i := range hits {
-		to = append(to, d.set(hits[i].Key).forgets.Load())
+// TakeLater implements limiter.Later.
+func (d *Denials) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	if !d.believes.Load() {
+		return takeLater(d.store, hits, out, w)
 	}
-	return to
+	now, asked := d.now(), d.forgets.Load()
+	if d.answer(now, hits, out) {
+		limiter.EndWait(w, nil)
+		return true
+	}
+	return d.later.TakeLater(d.store, hits, out, w, denialsCall{hits, out, now, asked})
 }
 
-// learn caches what the store has denied that was asked at now, in an era and with the sets forgotten so often.
-func (d *Denials) learn(
-	now int64, era uint64, forgets []uint64, hits []limiter.Hit, out []limiter.Decision, err error,
-) {
-	for i := range hits {
-		switch h := &hits[i]; {
+// Send implements limiter.Later.
+func (d *Denials) Send() { send(d.store) }
+
+// TakeAtOnce is Take for a request whose hits are all cached as denied. If it returns false, out means nothing.
+func (d *Denials) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
+	return d.believes.Load() && d.answer(d.now(), hits, out)
+}
+
+// learn caches what the store has denied.
+func (d *Denials) learn(c *denialsCall, err error) {
+	for i := range c.hits {
+		switch h := &c.hits[i]; {
 		case h.N < 0:
 			d.Forget(h.Key) // also after an error: it may have been given back
-		case err == nil && !out[i].Allowed && cacheable(h) && isOnlyHitOfKey(hits, i):
-			d.note(now, newDenial(h, &out[i], now, era, forgets[i]))
+		case err == nil && !c.out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.hits, i):
+			d.note(c.now, newDenial(h, &c.out[i], c))
 		}
 	}
 }
 
-// newDenial is a decision on a request that was sent at now. The store made it later, so it does not end before what
-// it says, counted from now.
-func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
+// newDenial is a decision of a call. The store made it later than the call was sent, so it does not end before what it
+// says, counted from then.
+func newDenial(h *limiter.Hit, out *limiter.Decision, c *denialsCall) *denial {
 	cached := &denial{
 		key: strings.Clone(h.Key), policy: h.Policy, store: StoreName(h), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
-		ends:   now + out.RetryAfter.Microseconds(),
-		resets: now + out.ResetAfter.Microseconds(),
-		era:    era, forgets: forgets,
+		ends:   c.now + out.RetryAfter.Microseconds(),
+		resets: c.now + out.ResetAfter.Microseconds(),
+		asked:  c.asked,
 	}
-	cached.until = min(cached.ends, now+maxAge.Microseconds())
+	cached.until = min(cached.ends, c.now+maxAge.Microseconds())
 	return cached
 }
 
-// answer decides the request if each of its hits is cached as denied.
-func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limiter.Decision) bool {
+// answer decides the request if each of its hits is cached as denied, and counts it.
+func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
+	ok := d.known(now, hits, out)
+	if ok {
+		d.answered.Add(1)
+	}
+	return ok
+}
+
+// known is answer without counting.
+func (d *Denials) known(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
 		owes := h.ByItself && h.N > 0 && h.Policy.ChargeDenied() != limiter.ChargeNone // and pays when it is denied
 		if h.Mode != limiter.Enforce || h.N < 0 || owes || !isOnlyHitOfKey(hits, i) {
 			return false
 		}
-		cached := d.find(h, now, era)
+		cached := d.find(h, now)
 		if cached == nil {
 			return false
 		}
@@ -221,12 +244,12 @@ func cacheable(h *limiter.Hit) bool {
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
 
 // find returns the denial that answers the hit, nil if there is none.
-func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
+func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 	s := d.set(h.Key)
-	forgets := s.forgets.Load()
+	forgotten := max(s.forgotten.Load(), d.dropped.Load())
 	for i := range s.slots {
 		cached := s.slots[i].Load()
-		if !cached.isValid(now, era, forgets) || cached.need != need(h) || cached.key != h.Key {
+		if !cached.isValid(now, forgotten) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
 		if cached.store == StoreName(h) && !usesRedisCell(h) &&
@@ -237,14 +260,16 @@ func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 	return nil
 }
 
-func (cached *denial) isValid(now int64, era, forgets uint64) bool {
-	return cached != nil && cached.until > now && cached.era == era && cached.forgets == forgets
+// isValid reports whether the denial holds: what was forgotten later may have been given back since.
+func (cached *denial) isValid(now int64, forgotten uint64) bool {
+	return cached != nil && cached.until > now && cached.asked >= forgotten
 }
 
 // note remembers a denial: where the key's is already, else in place of one that is believed no more, else of
 // the one that ends first.
 func (d *Denials) note(now int64, denied *denial) {
 	s := d.set(denied.key)
+	forgotten := max(s.forgotten.Load(), d.dropped.Load())
 	slot, first := 0, int64(math.MaxInt64)
 	for i := range s.slots {
 		cached := s.slots[i].Load()
@@ -253,7 +278,7 @@ func (d *Denials) note(now int64, denied *denial) {
 			break
 		}
 		ends := int64(0)
-		if cached.isValid(now, denied.era, denied.forgets) {
+		if cached.isValid(now, forgotten) {
 			ends = cached.until
 		}
 		if ends < first {

@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"context"
-	"errors"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -27,110 +25,51 @@ func send(s limiter.Store) {
 	}
 }
 
-// TakeLater implements limiter.Later, for requests that no lease may decide.
-func (l *Leases) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	return !mayLease(hits) && takeLater(l.store, hits, out, w)
+// Hook is what a store that stands before another one learns from each TakeLater. T is what it notes of a request.
+type Hook[T any] struct {
+	// Learn is called with the outcome before the request's Waiter is.
+	Learn func(noted *T, err error)
+
+	waiters sync.Pool // of *waiter[T]
 }
 
-// Send implements limiter.Later.
-func (l *Leases) Send() { send(l.store) }
-
-// denialsWaiter is what Take of Denials does after the store's answer, for a Waiter.
-type denialsWaiter struct {
-	limiter.Waiter
-	denials *Denials
-	hits    []limiter.Hit
-	out     []limiter.Decision
-	now     int64 // when the store was asked, as Denials.learn has it
-	era     uint64
-	forgets []uint64
-}
-
-var denialsWaiters = sync.Pool{New: func() any { return new(denialsWaiter) }}
-
-// TakeLater implements limiter.Later.
-func (d *Denials) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	now, era := d.now(), d.era.Load()
-	if era%2 == 1 {
-		return takeLater(d.store, hits, out, w)
+// TakeLater is TakeLater of the store behind, which may be no limiter.Later.
+func (k *Hook[T]) TakeLater(
+	behind limiter.Store, hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter, note T,
+) bool {
+	x, ok := k.waiters.Get().(*waiter[T])
+	if !ok {
+		x = &waiter[T]{hook: k}
 	}
-	if d.answer(now, era, hits, out) {
-		d.answered.Add(1)
-		limiter.EndWait(w, nil)
-		return true
-	}
-	x, _ := denialsWaiters.Get().(*denialsWaiter) // New makes nothing else
-	x.Waiter, x.denials, x.hits, x.out = w, d, hits, out
-	x.now, x.era, x.forgets = now, era, d.forgetsOf(hits, x.forgets[:0])
-	if takeLater(d.store, hits, out, x) {
+	x.Waiter, x.noted = w, note
+	if takeLater(behind, hits, out, x) {
 		return true
 	}
 	x.free()
 	return false
 }
 
-// Send implements limiter.Later.
-func (d *Denials) Send() { send(d.store) }
-
-// Taken implements limiter.Waiter.
-func (x *denialsWaiter) Taken(err error) {
-	x.denials.learn(x.now, x.era, x.forgets, x.hits, x.out, err)
-	x.Waiter.Taken(err)
-}
-
-// BatchTaken implements limiter.Waiter.
-func (x *denialsWaiter) BatchTaken() {
-	w := x.Waiter
-	x.free()
-	w.BatchTaken()
-}
-
-func (x *denialsWaiter) free() {
-	x.Waiter, x.denials, x.hits, x.out = nil, nil, nil, nil
-	denialsWaiters.Put(x)
-}
-
-// breakerWaiter is what Take of a Breaker does after the store's answer, for a Waiter.
-type breakerWaiter struct {
+// waiter stands before the Waiter of a request.
+type waiter[T any] struct {
 	limiter.Waiter
-	breaker *Breaker
-	hits    []limiter.Hit
+	hook  *Hook[T]
+	noted T
 }
-
-var breakerWaiters = sync.Pool{New: func() any { return new(breakerWaiter) }}
-
-// TakeLater implements limiter.Later.
-func (b *Breaker) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if why := b.notAsked(hits); why != nil {
-		limiter.EndWait(w, *why)
-		return true
-	}
-	x, _ := breakerWaiters.Get().(*breakerWaiter) // New makes nothing else
-	x.Waiter, x.breaker, x.hits = w, b, hits
-	if takeLater(b.o.Store, hits, out, x) {
-		return true
-	}
-	x.free()
-	return false
-}
-
-// Send implements limiter.Later.
-func (b *Breaker) Send() { send(b.o.Store) }
 
 // Taken implements limiter.Waiter.
-func (x *breakerWaiter) Taken(err error) {
-	x.breaker.learn(x.hits, err, errors.Is(err, context.Canceled))
+func (x *waiter[T]) Taken(err error) {
+	x.hook.Learn(&x.noted, err)
 	x.Waiter.Taken(err)
 }
 
 // BatchTaken implements limiter.Waiter.
-func (x *breakerWaiter) BatchTaken() {
+func (x *waiter[T]) BatchTaken() {
 	w := x.Waiter
 	x.free()
 	w.BatchTaken()
 }
 
-func (x *breakerWaiter) free() {
-	x.Waiter, x.breaker, x.hits = nil, nil, nil
-	breakerWaiters.Put(x)
+func (x *waiter[T]) free() {
+	*x = waiter[T]{hook: x.hook}
+	x.hook.waiters.Put(x)
 }

@@ -52,6 +52,16 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 	return true
 }
 
+// answer is spend for a request of this hit alone, and counts it.
+func (e *lease) answer(h *limiter.Hit, now time.Duration, d *limiter.Decision) bool {
+	if !e.spend(h, now, d) {
+		return false
+	}
+	e.shard.stats.Answers++
+	e.shard.stats.Permits -= h.N
+	return true
+}
+
 // join is the call to wait for, nil if it does not ask for enough.
 func (e *lease) join(h *limiter.Hit) *exchange {
 	if e.promised < h.N || e.hit.Policy != h.Policy {
@@ -169,10 +179,8 @@ func unavailable(err error) error { return fmt.Errorf("%w: leases: %w", limiter.
 // counter that is no more, so they are neither spent nor released to the new one. Those of a call or of a request that
 // is under way meanwhile may be; with them no more passes than Leases' bound says of any span of time.
 func (l *Leases) Reset(key string) {
-	sh, _ := l.shard(key)
-	sh.mu.Lock()
+	sh, e := l.lock(key)
 	defer sh.mu.Unlock()
-	e := sh.leases[key]
 	if e == nil || e.permits == 0 {
 		return
 	}
@@ -184,10 +192,8 @@ func (l *Leases) Reset(key string) {
 
 // Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
 func (l *Leases) Permits(key string) (permits int64, leased bool) {
-	sh, _ := l.shard(key)
-	sh.mu.Lock()
+	sh, e := l.lock(key)
 	defer sh.mu.Unlock()
-	e := sh.leases[key]
 	if e == nil {
 		return 0, false
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Bounds of Leases.
@@ -50,13 +49,11 @@ type Leases struct {
 	shards [leaseShards]leaseShard
 	agenda agenda
 
-	ctx     context.Context    // of calls that outlive a request
-	cancel  context.CancelFunc // ends them
-	calls   sync.WaitGroup
-	stop    chan struct{} // ends the keeper
-	stopped chan struct{} // renewUntilStopped has returned
-	end     func() error  // close, once
-	o       LeasesOptions
+	ctx    context.Context    // of calls that outlive a request
+	cancel context.CancelFunc // ends them
+	calls  sync.WaitGroup     // and renewals
+	end    func() error       // close, once
+	o      LeasesOptions
 }
 
 var _ limiter.Store = (*Leases)(nil)
@@ -85,20 +82,14 @@ type LeaseStats struct {
 
 // NewLeases starts a store before another; Close ends it, and not the other.
 func NewLeases(o LeasesOptions) *Leases {
-	l := &Leases{
-		o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
-		stop: make(chan struct{}), stopped: make(chan struct{}),
-	}
+	l := &Leases{o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed()}
+	l.agenda.due = make(map[time.Duration][]*lease)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
 	for i := range l.shards {
 		l.shards[i].leases = make(map[string]*lease)
 		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
 	}
-	go func() {
-		defer close(l.stopped)
-		panics.Restart(l.stop, "renewal of leases", l.renewUntilStopped)
-	}()
 	return l
 }
 
@@ -144,6 +135,67 @@ func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	return l.store.Take(ctx, hits, out)
 }
 
+// TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and
+// out means nothing.
+func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
+	if limiter.ByItself(hits) {
+		return false
+	}
+	var room [inline]cover
+	covers := room[:0]
+	now := l.now()
+	for i := range hits {
+		h := &hits[i]
+		if !leasable(h) || !l.reserve(h, i, &out[i], &covers) {
+			for j := range covers {
+				l.restore(&covers[j], now)
+			}
+			return false
+		}
+	}
+	for i := range covers {
+		covers[i].commit()
+	}
+	for i := range hits {
+		l.count(&hits[i], i == 0)
+	}
+	return len(hits) > 0
+}
+
+// reserve covers a hit by permits of its key, if there are enough.
+func (l *Leases) reserve(h *limiter.Hit, i int, out *limiter.Decision, covers *[]cover) bool {
+	sh, e := l.lock(h.Key)
+	defer sh.mu.Unlock()
+	if e == nil || sh.closed || !e.spend(h, l.now(), out) {
+		return false
+	}
+	e.reserved += h.N
+	*covers = append(*covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
+	return true
+}
+
+// count counts a hit that was covered as one of its key's, and with answered a request that was decided without the
+// store. Hits that the store decides are counted by find.
+func (l *Leases) count(h *limiter.Hit, answered bool) {
+	now := l.now()
+	sh, e := l.lock(h.Key)
+	defer sh.mu.Unlock()
+	if e != nil {
+		e.rate.add(now, leaseTime(h), 1, h.N)
+	}
+	if answered {
+		sh.stats.Answers++
+	}
+}
+
+// TakeLater implements limiter.Later, for requests that no lease may decide.
+func (l *Leases) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	return !mayLease(hits) && takeLater(l.store, hits, out, w)
+}
+
+// Send implements limiter.Later.
+func (l *Leases) Send() { send(l.store) }
+
 // mayLease reports whether a hit of the request may be decided by a lease. What is charged by itself is charged there
 // and then, unless it is alone.
 func mayLease(hits []limiter.Hit) bool {
@@ -168,16 +220,13 @@ func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.
 		sh.mu.Unlock()
 		return l.store.Take(ctx, hits, out)
 	}
-	if e.spend(h, now, &out[0]) {
-		sh.stats.Answers++
-		sh.stats.Permits -= h.N
+	if e.answer(h, now, &out[0]) {
 		sh.mu.Unlock()
 		return nil
 	}
 	if e.call == nil {
-		var x *exchange
 		e.follow(h)
-		l.begin(&x, e, now)
+		x := l.begin(nil, e, now)
 		sh.mu.Unlock()
 		return l.ask(ctx, hits, out, nil, x)
 	}
@@ -201,14 +250,9 @@ func (l *Leases) takeJoined(
 	}
 	now := l.now()
 	if x.err == nil {
-		sh, h := e.shard, &hits[0]
-		sh.mu.Lock()
-		spent := e.spend(h, now, &out[0])
-		if spent {
-			sh.stats.Answers++
-			sh.stats.Permits -= h.N
-		}
-		sh.mu.Unlock()
+		e.shard.mu.Lock()
+		spent := e.answer(&hits[0], now, &out[0])
+		e.shard.mu.Unlock()
 		if spent {
 			return nil
 		}
@@ -255,9 +299,10 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 			}
 			e.follow(h)
 			if byShard == nil {
-				l.begin(&x, e, now)
+				x = l.begin(x, e, now)
 			} else {
-				l.begin(byShard.of(l.o.Shard(h)), e, now)
+				at := l.o.Shard(h)
+				byShard[at] = l.begin(byShard[at], e, now)
 			}
 		}
 		sh.mu.Unlock()
@@ -339,9 +384,8 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 		if !leasable(&hits[i]) {
 			continue
 		}
-		sh, _ := l.shard(hits[i].Key)
-		sh.mu.Lock()
-		if e := sh.leases[hits[i].Key]; e != nil && e.lastAt < sent {
+		sh, e := l.lock(hits[i].Key)
+		if e != nil && e.lastAt < sent {
 			e.learn(&out[i], sent)
 		}
 		sh.mu.Unlock()
@@ -351,6 +395,13 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 func (l *Leases) shard(key string) (sh *leaseShard, sum uint64) {
 	sum = maphash.String(l.seed, key)
 	return &l.shards[sum%leaseShards], sum
+}
+
+// lock locks the shard of a key, and returns the key's lease, nil if it is not hot.
+func (l *Leases) lock(key string) (*leaseShard, *lease) {
+	sh, _ := l.shard(key)
+	sh.mu.Lock()
+	return sh, sh.leases[key]
 }
 
 // find is the key's lease, nil if it is not hot. The hit is counted. The shard is locked.
@@ -368,7 +419,7 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 		e.follow(h)
 		e.rate.add(now, span, int64(count-1), h.N*int64(count-1))
 		sh.leases[h.Key] = e
-		l.agenda.add(e, now+span)
+		l.lookAgain(e, (now + span).Truncate(time.Millisecond))
 	}
 	e.rate.add(now, span, 1, h.N)
 	return e
@@ -415,8 +466,7 @@ func (l *Leases) close() error {
 		l.shards[i].closed = true
 		l.shards[i].mu.Unlock()
 	}
-	close(l.stop)
-	<-l.stopped
+	l.agenda.close()
 	defer context.AfterFunc(ctx, l.cancel)()
 	l.calls.Wait()
 	err := l.releaseAll(ctx)

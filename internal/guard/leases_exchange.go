@@ -13,7 +13,7 @@ import (
 // errPanicked is the error of a call that panicked.
 var errPanicked = errors.New("the call panicked; the log has the stack")
 
-// maxRenewals keeps a call of renewUntilStopped below what redisstore puts into one script call: a renewal is two hits.
+// maxRenewals keeps a call of renew below what redisstore puts into one script call: a renewal is two hits.
 const maxRenewals = 100
 
 // renewal releases what is left of a lease and takes permits again.
@@ -41,30 +41,21 @@ type exchange struct {
 
 func newExchange(l *Leases) *exchange { return &exchange{leases: l, done: make(chan struct{})} }
 
-// exchanges are those that are being filled, one for each shard.
-type exchanges map[Shard]**exchange
-
-// of returns the exchange of a shard. It may be nil, for begin to make it.
-func (xs exchanges) of(at Shard) **exchange {
-	x := xs[at]
-	if x == nil {
-		x = new(*exchange)
-		xs[at] = x
-	}
-	return x
-}
+// exchanges are those that are being filled, one for each shard; nil where there is nothing to do yet.
+type exchanges map[Shard]*exchange
 
 // send does all exchanges. Nobody waits for them.
 func (xs exchanges) send() {
 	for _, x := range xs {
-		if *x != nil {
-			(*x).send()
-		}
+		x.send()
 	}
 }
 
-// send does an exchange without a request's hits. Nobody waits for it.
+// send does an exchange without a request's hits, if there is one. Nobody waits for it.
 func (x *exchange) send() {
+	if x == nil {
+		return
+	}
 	x.assemble(nil, nil)
 	panics.Go("call of leases", func() { x.run(x.leases.ctx) })
 }
@@ -93,9 +84,9 @@ func (l *Leases) shardOf(e *lease) Shard {
 	return l.o.Shard(&e.hit)
 }
 
-// begin takes the lease into the exchange, which it makes if there is none: its permits are no longer spent. Nothing
-// happens if there is nothing to release or to take. The shard is locked, and no call is under way.
-func (l *Leases) begin(x **exchange, e *lease, now time.Duration) {
+// begin takes the lease into the exchange: its permits are no longer spent. It returns x, or a new exchange if that is
+// nil. Nothing happens if there is nothing to release or to take. The shard is locked, and no call is under way.
+func (l *Leases) begin(x *exchange, e *lease, now time.Duration) *exchange {
 	back := e.permits
 	e.permits = 0
 	if back > 0 && !returnable(e.ends, now) {
@@ -108,15 +99,16 @@ func (l *Leases) begin(x **exchange, e *lease, now time.Duration) {
 		extra = e.want(now)
 	}
 	if back == 0 && extra == 0 {
-		return
+		return x
 	}
-	if *x == nil {
-		*x = newExchange(l)
+	if x == nil {
+		x = newExchange(l)
 		l.calls.Add(1)
 	}
 	e.grant++
-	e.call, e.promised = *x, extra
-	(*x).renewals = append((*x).renewals, renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra})
+	e.call, e.promised = x, extra
+	x.renewals = append(x.renewals, renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra})
+	return x
 }
 
 // assemble makes the call's hits of the renewals and the request's hits that are not covered.
@@ -300,13 +292,10 @@ func (l *Leases) releaseAll(ctx context.Context) error {
 			sh.mu.Lock()
 			e := sh.leases[key]
 			at := l.shardOf(e)
-			var x *exchange
 			if xs := all[at]; len(xs) > 0 && len(xs[len(xs)-1].renewals) < maxRenewals {
-				x = xs[len(xs)-1]
-			}
-			before := x
-			if l.begin(&x, e, now); x != before {
-				all[at] = append(all[at], x)
+				l.begin(xs[len(xs)-1], e, now)
+			} else if x := l.begin(nil, e, now); x != nil {
+				all[at] = append(xs, x)
 			}
 			sh.mu.Unlock()
 		}

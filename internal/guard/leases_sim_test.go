@@ -108,7 +108,7 @@ func TestBound(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {
 			used, over := 0, int64(0)
-			longtest.Check(t, 15, func(rt *rapid.T) {
+			longtest.Check(t, 8, func(rt *rapid.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
 					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),

@@ -3,6 +3,9 @@
 package metadata
 
 import (
+	"maps"
+
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -19,17 +22,34 @@ type Costs interface {
 
 // Of returns the dynamic metadata of a verdict, nil if there is none. With all, every verdict has metadata, and not
 // only where a matched rule has `metadata`, and shows the descriptors with their values.
-func Of(v *decide.Verdict, costs Costs, all bool) (m *structpb.Struct) {
+func Of(v *decide.Verdict, costs Costs, all bool) *structpb.Struct {
+	var fields map[string]any
 	if all || hasMetadata(v) {
-		m = dynamicMetadata(v, costs, all)
+		fields = dynamicMetadata(v, costs, all)
 	}
 	if leased := leased(v); leased > 0 {
-		if m == nil {
-			m = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		if fields == nil {
+			fields = map[string]any{}
 		}
-		m.Fields["leased"] = structpb.NewNumberValue(float64(leased))
+		fields["leased"] = leased
+	}
+	if fields == nil {
+		return nil
+	}
+	m, err := structpb.NewStruct(fields)
+	if err != nil { // no rule has what a Struct cannot hold, and no request text that is not UTF-8
+		return nil
 	}
 	return m
+}
+
+// Append appends the bytes of the metadata.
+func Append(dst []byte, m *structpb.Struct) []byte {
+	data, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
+	if err != nil { // Of has made it of what can be encoded
+		return dst
+	}
+	return data
 }
 
 // hasMetadata reports whether a matched rule has any.
@@ -72,115 +92,94 @@ func leased(v *decide.Verdict) int64 {
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
 // All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
-func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) *structpb.Struct {
-	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	var quotaOver, violations []*structpb.Value
+func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) map[string]any {
+	passed := map[string]any{}
+	var quotaOver, violations []any
 	hasQuota := false
 	for i := range v.Statuses {
 		st := &v.Statuses[i]
 		if st.Rule == nil {
 			continue
 		}
-		own := toStruct(st.Rule.Metadata)
 		isOver := false
 		first, last := st.Hits()
 		hasQuota = hasQuota || st.Rule.Mode == limiter.Quota && first < last
 		for ; first < last; first++ {
 			if !v.Decisions[first].Allowed {
 				isOver = true
-				violations = append(violations, violation(v, first, own))
+				violations = append(violations, violation(v, first))
 			}
 		}
 		if isOver && st.Rule.Mode == limiter.Quota {
-			quotaOver = append(quotaOver, structpb.NewNumberValue(float64(i)))
+			quotaOver = append(quotaOver, i)
 		}
-		if own != nil && (!isOver || st.Rule.Mode == limiter.Shadow) {
-			merge(passed, own)
+		if !isOver || st.Rule.Mode == limiter.Shadow {
+			merge(passed, st.Rule.Metadata)
 		}
 	}
-	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(v.Request.Domain),
-		"quotaModeEnabled": structpb.NewBoolValue(hasQuota),
-	}
+	fields := map[string]any{"domain": v.Request.Domain, "quotaModeEnabled": hasQuota}
 	if all {
 		fields["descriptors"] = describe(v.Request, costs)
 	}
 	if n := costs.HitsAddend(); n != 0 {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
+		fields["hitsAddend"] = n
 	}
-	if len(passed.GetFields()) > 0 {
-		fields["metadata"] = structpb.NewStructValue(passed)
+	if len(passed) > 0 {
+		fields["metadata"] = passed
 	}
 	if len(quotaOver) > 0 {
-		fields["quotaModeViolations"] = list(quotaOver)
+		fields["quotaModeViolations"] = quotaOver
 	}
 	if len(violations) > 0 {
-		fields["violations"] = list(violations)
+		fields["violations"] = violations
 	}
-	return &structpb.Struct{Fields: fields}
+	return fields
 }
 
 // describe shows the descriptors as they came.
-func describe(r *decide.Request, costs Costs) *structpb.Value {
-	all := make([]*structpb.Value, len(r.Descriptors))
+func describe(r *decide.Request, costs Costs) []any {
+	all := make([]any, len(r.Descriptors))
 	for i := range r.Descriptors {
-		entries := make([]*structpb.Value, 0, len(r.Descriptors[i].Entries))
+		entries := []any{}
 		for _, e := range r.Descriptors[i].Entries {
-			entries = append(entries, structpb.NewStringValue(e.Key+"="+e.Value))
+			entries = append(entries, e.Key+"="+e.Value)
 		}
-		fields := map[string]*structpb.Value{"entries": list(entries)}
+		fields := map[string]any{"entries": entries}
 		if hits, ok := costs.OwnHitsAddend(i); ok {
-			fields["hitsAddend"] = structpb.NewNumberValue(float64(hits))
+			fields["hitsAddend"] = hits
 		}
-		all[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+		all[i] = fields
 	}
-	return list(all)
+	return all
 }
 
 // violation names the limit of a hit that does not fit.
-func violation(v *decide.Verdict, hit int, own *structpb.Struct) *structpb.Value {
+func violation(v *decide.Verdict, hit int) map[string]any {
 	descriptor := v.Hits[hit].Group
-	fields := map[string]*structpb.Value{
-		"descriptor": structpb.NewNumberValue(float64(descriptor)),
-		"rule":       structpb.NewStringValue(v.Statuses[descriptor].Rule.Path),
-		"limit":      structpb.NewStringValue(v.Limits[hit].Name),
-		"mode":       structpb.NewStringValue(v.Hits[hit].Mode.String()),
+	rule := v.Statuses[descriptor].Rule
+	fields := map[string]any{
+		"descriptor": descriptor, "rule": rule.Path, "limit": v.Limits[hit].Name, "mode": v.Hits[hit].Mode.String(),
 	}
-	if own != nil {
-		fields["metadata"] = structpb.NewStructValue(own)
+	if rule.Metadata != nil {
+		fields["metadata"] = rule.Metadata
 	}
-	return structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	return fields
 }
 
 // merge adds the fields of from that to has not: maps key by key. It leaves from as it is.
-func merge(to, from *structpb.Struct) {
-	for k, v := range from.GetFields() {
-		old, ok := to.GetFields()[k]
+func merge(to, from map[string]any) {
+	for k, v := range from {
+		old, ok := to[k]
 		if !ok {
-			to.Fields[k] = v
+			to[k] = v
 			continue
 		}
-		if o, f := old.GetStructValue(), v.GetStructValue(); o != nil && f != nil {
-			both := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-			merge(both, o)
+		o, isMap := old.(map[string]any)
+		f, areMaps := v.(map[string]any)
+		if isMap && areMaps {
+			both := maps.Clone(o)
 			merge(both, f)
-			to.Fields[k] = structpb.NewStructValue(both)
+			to[k] = both
 		}
 	}
-}
-
-// toStruct is the rule's metadata; nil if there is none. The rule language admits only what a Struct can hold.
-func toStruct(m map[string]any) *structpb.Struct {
-	if m == nil {
-		return nil
-	}
-	s, err := structpb.NewStruct(m)
-	if err != nil {
-		return nil
-	}
-	return s
-}
-
-func list(values []*structpb.Value) *structpb.Value {
-	return structpb.NewListValue(&structpb.ListValue{Values: values})
 }

@@ -9,7 +9,7 @@ import (
 
 // The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
 // src/stats/prom/default_mapper.yaml. Rules there have one level (key1) or two (key2). Deeper rules, and all limits of
-// one rule, count together under the first two levels. Each line also has its name in statsd's format.
+// one rule, count together under the first two levels.
 
 var classicRuleRows = []row[*classicRule]{
 	classicCounter("total_hits", "Hits that requests asked of a rule.",
@@ -30,8 +30,7 @@ var classicRuleRows = []row[*classicRule]{
 
 var classicRows = []row[*Metrics]{
 	counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
-		func(m *Metrics, w writer) { put(w, m.Requests(), "ShouldRateLimit") }).
-		as("ratelimit_server.*.total_requests"),
+		func(m *Metrics, w writer) { put(w, m.Requests(), "ShouldRateLimit") }),
 	histograms("ratelimit_service_response_time_seconds", "grpc_method", "Time from a decoded request to its response.",
 		func(m *Metrics, w writer) {
 			h := m.requestHistogram()
@@ -40,7 +39,7 @@ var classicRows = []row[*Metrics]{
 				upTo[b.GetUpperBound()] = b.GetCumulativeCount()
 			}
 			w.histogram(h.GetSampleCount(), h.GetSampleSum(), upTo, "ShouldRateLimit")
-		}).as("ratelimit_server.*.response_time"),
+		}),
 	counters("ratelimit_service_should_rate_limit_error", "err_type",
 		"Requests that the store did not decide, and requests answered with a gRPC error.",
 		func(m *Metrics, w writer) {
@@ -50,16 +49,16 @@ var classicRows = []row[*Metrics]{
 			}
 			put(w, m.storeErrors.timeout.Load()+m.storeErrors.breakerOpen.Load()+m.storeErrors.other.Load(), "redis_error")
 			put(w, rejected, "service_error")
-		}).as("ratelimit.service.call.should_rate_limit.*"),
+		}),
 	counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",
-		func(m *Metrics) uint64 { return m.loads.ok.Load() }).as("ratelimit.service.config_load_success"),
+		func(m *Metrics) uint64 { return m.loads.ok.Load() }),
 	counter("ratelimit_service_config_load_error", "Loads of changed rules that were refused.",
-		func(m *Metrics) uint64 { return m.loads.refused.Load() }).as("ratelimit.service.config_load_error"),
+		func(m *Metrics) uint64 { return m.loads.refused.Load() }),
 }
 
 func classicCounter(name, help string, value func(*classicRule) uint64) row[*classicRule] {
 	return counters("ratelimit_service_rate_limit_"+name, "domain key1 key2", help,
-		func(r *classicRule, w writer) { put(w, value(r), r.key[:]...) }).as("ratelimit.service.rate_limit.*." + name)
+		func(r *classicRule, w writer) { put(w, value(r), r.key[:]...) })
 }
 
 // classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.
@@ -79,7 +78,7 @@ func (r *classicRule) sum(of ...decide.Outcome) (n uint64) {
 // classicRules yields the rules that requests asked.
 func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 	rules := map[[3]string]*classicRule{}
-	for c := range m.limits.asked {
+	for c := range m.counts.asked {
 		key := c.classicKey()
 		r := rules[key]
 		if r == nil {
@@ -99,14 +98,14 @@ func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 }
 
 // classicKey returns domain, key1 and key2: `api_key > path=/checkout*` is api_key and path_/checkout*.
-func (l *labels) classicKey() [3]string {
-	key := [3]string{classicText(l.domain)}
-	levels := strings.Split(l.rule, " > ")
+func (c *limitCounters) classicKey() [3]string {
+	key := [3]string{classicText(c.Domain)}
+	levels := strings.Split(c.Rule, " > ")
 	for i, level := range levels[:min(2, len(levels))] {
 		key[i+1] = classicText(strings.Replace(level, "=", "_", 1))
 	}
-	if l.rule == "" { // a limit that a request brought along, and no rule matched
-		key[1] = l.limit
+	if c.Rule == "" { // a limit that a request brought along, and no rule matched
+		key[1] = c.Limit
 	}
 	return key
 }

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -11,40 +13,53 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// limits counts what each limit decided. A set's counters are resolved when it goes live; a request that was matched by
-// the set before finds its counters by their labels.
-type limits struct {
-	maxRules int     // with counters of their own
-	ratio    float64 // share of a limit above which a hit is near it
-	live     atomic.Pointer[limitTable]
-	request  limitCounters // of limits that requests bring along
-	other    limitCounters // of the limits of all other rules
+// ruleCounts is what each limit decided, and how many requests of each domain were answered. A set's counters are
+// resolved when it goes live; a request that was matched by the set before finds its counters by their labels.
+type ruleCounts struct {
+	maxRules  int     // with counters of their own; so do domains
+	ratio     float64 // share of a limit above which a hit is near it
+	live      atomic.Pointer[setCounters]
+	request   limitCounters  // of limits that requests bring along
+	other     limitCounters  // of the limits of all other rules
+	elsewhere domainCounters // of all other domains, and of requests without rules
 }
 
-// limitTable is the counters of one set. It is immutable, except for the counts.
-type limitTable struct {
-	slots    []limitSlot // by Limit.ID
-	byLabels map[labels]*limitCounters
-	domains  int
+// setCounters is the counters of one set. It is immutable, except for the counts.
+type setCounters struct {
+	limits   []limitSlot // by Limit.ID
+	byLabels map[adminapi.LimitName]*limitCounters
+	domains  []domainSlot // by Domain.ID
+	byName   map[string]*domainCounters
 	others   int // rules without counters of their own
 }
 
-// limitSlot is a limit's counters, and its rule, by which of recognizes a limit of another set.
+// limitSlot is a limit's counters, and its rule, by which limit recognizes a limit of another set.
 type limitSlot struct {
 	rule *descriptors.Rule
 	*limitCounters
 }
 
-// labels name a limit.
-type labels struct{ domain, rule, limit string }
+// domainSlot is a domain's counters, and the domain, by which domain recognizes a domain of another set.
+type domainSlot struct {
+	domain *descriptors.Domain
+	*domainCounters
+}
 
 type limitCounters struct {
-	labels
+	adminapi.LimitName
 	decisions, hits       outcomeCounts
 	byEnvoys              outcomeCounts // requests that Envoys decided by quotas
 	near, known, returned atomic.Uint64 // hits
 
 	sampled sampled // by Sample alone
+}
+
+// domainCounters are a domain's, by the code that Envoy received.
+type domainCounters struct {
+	domain        string
+	ok, overLimit atomic.Uint64
+
+	sampledOK, sampledOver uint64 // their values at the last Sample
 }
 
 const outcomeCount = decide.DeniedLocally + 1
@@ -55,22 +70,25 @@ type outcomeCounts [outcomeCount]atomic.Uint64
 // otherRules labels rules and domains without series of their own.
 const otherRules = "(other)"
 
-func newLimits(maxRules int, ratio float64) *limits {
-	ls := &limits{maxRules: maxRules, ratio: ratio}
-	ls.live.Store(&limitTable{})
-	ls.request.limit = "(request)"
-	ls.other.labels = labels{otherRules, otherRules, otherRules}
-	return ls
+func newCounts(maxRules int, ratio float64) *ruleCounts {
+	cs := &ruleCounts{maxRules: maxRules, ratio: ratio}
+	cs.live.Store(&setCounters{})
+	cs.request.Limit = "(request)"
+	cs.other.LimitName = adminapi.LimitName{Domain: otherRules, Rule: otherRules, Limit: otherRules}
+	cs.elsewhere.domain = otherRules
+	return cs
 }
 
-// compiled makes the counters of the set's limits the live ones. A limit that both sets have keeps its counts; a limit
-// that is gone loses its series. The first maxRules rules have counters of their own.
-func (ls *limits) compiled(set *descriptors.Set) {
-	before := ls.live.Load()
-	t := &limitTable{
-		slots:    make([]limitSlot, len(set.Limits())),
-		byLabels: make(map[labels]*limitCounters, min(len(set.Limits()), ls.maxRules)),
-		domains:  len(set.Domains()),
+// RulesCompiled makes the set's counters the live ones. Call it just before the set goes live. A limit or a domain
+// that both sets have keeps its counts; one that is gone loses its series. The first MaxRules rules and domains have
+// counters of their own.
+func (m *Metrics) RulesCompiled(set *descriptors.Set) {
+	cs, before := m.counts, m.counts.live.Load()
+	t := &setCounters{
+		limits:   make([]limitSlot, len(set.Limits())),
+		byLabels: make(map[adminapi.LimitName]*limitCounters, min(len(set.Limits()), cs.maxRules)),
+		domains:  make([]domainSlot, len(set.Domains())),
+		byName:   make(map[string]*domainCounters, min(len(set.Domains()), cs.maxRules)),
 	}
 	rules := 0
 	for i, l := range set.Limits() {
@@ -78,42 +96,46 @@ func (ls *limits) compiled(set *descriptors.Set) {
 		if i == 0 || l.Rule != set.Limits()[i-1].Rule { // a rule's limits stand side by side
 			rules++
 		}
-		if rules > ls.maxRules {
-			t.slots[i] = limitSlot{l.Rule, &ls.other}
+		if rules > cs.maxRules {
+			t.limits[i] = limitSlot{l.Rule, &cs.other}
 			continue
 		}
-		name := labelsOf(l)
-		c := t.byLabels[name]
-		if c == nil {
-			c = before.byLabels[name]
+		name := nameOf(l)
+		c := cmp.Or(t.byLabels[name], before.byLabels[name])
+		if c == nil { // its labels outlive the rules
+			c = &limitCounters{LimitName: adminapi.LimitName{
+				Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule), Limit: strings.Clone(name.Limit),
+			}}
 		}
-		if c == nil {
-			name = name.clone()
-			c = &limitCounters{labels: name}
-		}
-		t.slots[i], t.byLabels[name] = limitSlot{l.Rule, c}, c
+		t.limits[i], t.byLabels[c.LimitName] = limitSlot{l.Rule, c}, c
 	}
-	t.others = max(0, rules-ls.maxRules)
-	ls.live.Store(t)
+	t.others = max(0, rules-cs.maxRules)
+	for i, d := range set.Domains() {
+		if i >= cs.maxRules {
+			t.domains[i] = domainSlot{d, &cs.elsewhere}
+			continue
+		}
+		c := before.byName[d.Name()]
+		if c == nil {
+			c = &domainCounters{domain: strings.Clone(d.Name())} // as above
+		}
+		t.domains[i], t.byName[c.domain] = domainSlot{d, c}, c
+	}
+	cs.live.Store(t)
 }
 
-// clone returns labels that outlive the rules.
-func (l labels) clone() labels {
-	return labels{strings.Clone(l.domain), strings.Clone(l.rule), strings.Clone(l.limit)}
-}
-
-// labelsOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
-func labelsOf(l *descriptors.Limit) labels {
-	name := labels{l.Rule.Domain, l.Rule.Path, l.Name}
-	if number := l.Position(); name.limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
-		name.limit = strconv.Itoa(number)
+// nameOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
+func nameOf(l *descriptors.Limit) adminapi.LimitName {
+	name := adminapi.LimitName{Domain: l.Rule.Domain, Rule: l.Rule.Path, Limit: l.Name}
+	if number := l.Position(); name.Limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
+		name.Limit = strconv.Itoa(number)
 	}
 	return name
 }
 
 // Decided implements decide.Observer.
 func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
-	c := m.limits.of(l)
+	c := m.counts.limit(l)
 	if c == nil {
 		return // a reload removed the rule during the request
 	}
@@ -123,7 +145,7 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 		c.hits[o].Add(uint64(hits))
 		switch {
 		case o == decide.Allowed:
-			if near := m.limits.nearHits(l.Policy, hits, d.Remaining); near > 0 {
+			if near := m.counts.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
 		case o == decide.Denied && d.Known:
@@ -136,7 +158,7 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 
 // DecidedByEnvoys counts requests that Envoys decided by their quotas of a limit.
 func (m *Metrics) DecidedByEnvoys(l *descriptors.Limit, o decide.Outcome, requests uint64) {
-	if c := m.limits.of(l); c != nil {
+	if c := m.counts.limit(l); c != nil {
 		c.byEnvoys[o].Add(requests)
 	}
 }
@@ -149,43 +171,67 @@ func (m *Metrics) AnsweredByEnvoys(allowed, denied uint64) {
 
 // nearHits returns how many of the hits just charged lie above the ratio of the capacity. It rounds down, as
 // envoyproxy/ratelimit does.
-func (ls *limits) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
+func (cs *ruleCounts) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
 	capacity := p.Capacity()
-	return min(hits, capacity-remaining-int64(float64(capacity)*ls.ratio))
+	return min(hits, capacity-remaining-int64(float64(capacity)*cs.ratio))
 }
 
-func (ls *limits) of(l *descriptors.Limit) *limitCounters {
+func (cs *ruleCounts) limit(l *descriptors.Limit) *limitCounters {
 	if l.ID < 0 {
-		return &ls.request
+		return &cs.request
 	}
-	t := ls.live.Load()
-	if l.ID < len(t.slots) && t.slots[l.ID].rule == l.Rule {
-		return t.slots[l.ID].limitCounters
+	t := cs.live.Load()
+	if l.ID < len(t.limits) && t.limits[l.ID].rule == l.Rule {
+		return t.limits[l.ID].limitCounters
 	}
-	c := t.byLabels[labelsOf(l)]
+	c := t.byLabels[nameOf(l)]
 	if c == nil && t.others > 0 {
-		return &ls.other // or the rule is gone: the labels do not tell
+		return &cs.other // or the rule is gone: the labels do not tell
 	}
 	return c
 }
 
-// asked yields the counters of every limit that a request asked.
-func (ls *limits) asked(yield func(*limitCounters) bool) {
-	if ls.request.isAsked() && !yield(&ls.request) || ls.other.isAsked() && !yield(&ls.other) {
+func (cs *ruleCounts) domain(d *descriptors.Domain) *domainCounters {
+	if d == nil {
+		return &cs.elsewhere
+	}
+	t := cs.live.Load()
+	if id := d.ID(); id < len(t.domains) && t.domains[id].domain == d {
+		return t.domains[id].domainCounters
+	}
+	if c := t.byName[d.Name()]; c != nil { // matched by the set before
+		return c
+	}
+	return &cs.elsewhere
+}
+
+// allLimits yields the counters of every limit.
+func (cs *ruleCounts) allLimits(yield func(*limitCounters) bool) {
+	if !yield(&cs.request) || !yield(&cs.other) {
 		return
 	}
-	for _, c := range ls.live.Load().byLabels {
-		if c.isAsked() && !yield(c) {
+	maps.Values(cs.live.Load().byLabels)(yield)
+}
+
+// allDomains yields the counters of every domain.
+func (cs *ruleCounts) allDomains(yield func(*domainCounters) bool) {
+	if yield(&cs.elsewhere) {
+		maps.Values(cs.live.Load().byName)(yield)
+	}
+}
+
+// asked yields the counters of every limit that a request asked.
+func (cs *ruleCounts) asked(yield func(*limitCounters) bool) {
+	for c := range cs.allLimits {
+		if c.decisions.any() && !yield(c) {
 			return
 		}
 	}
 }
 
-func (c *limitCounters) isAsked() bool { return c.decisions.any() }
-
 // askedByEnvoys yields the counters of every limit by whose quotas Envoys decided requests.
-func (ls *limits) askedByEnvoys(yield func(*limitCounters) bool) {
-	for c := range ls.all {
+func (cs *ruleCounts) askedByEnvoys(yield func(*limitCounters) bool) {
+	for c := range cs.allLimits {
 		if c.byEnvoys.any() && !yield(c) {
 			return
 		}
@@ -205,8 +251,8 @@ func (counts *outcomeCounts) any() bool {
 // Decisions returns how often a limit had each outcome, by decide.Outcome, and how often in requests that Envoys
 // decided by quotas. They are nil for a limit without counters of its own.
 func (m *Metrics) Decisions(l *descriptors.Limit) (here, byEnvoys []uint64) {
-	c := m.limits.of(l)
-	if c == nil || c.labels != labelsOf(l) {
+	c := m.counts.limit(l)
+	if c == nil || c.LimitName != nameOf(l) {
 		return nil, nil
 	}
 	return c.decisions.load(), c.byEnvoys.load()
@@ -220,97 +266,13 @@ func (counts *outcomeCounts) load() []uint64 {
 	return all
 }
 
-// domains counts whole requests, where limits counts what each limit decided. A set's counters are resolved when it
-// goes live.
-type domains struct {
-	maxDomains int // with counters of their own
-	live       atomic.Pointer[domainTable]
-	other      domainCounters // of all other domains, and of requests without rules
-}
-
-// domainCounters are a domain's, by the code that Envoy received.
-type domainCounters struct {
-	domain        string
-	ok, overLimit atomic.Uint64
-
-	sampledOK, sampledOver uint64 // their values at the last Sample
-}
-
-// domainTable is the counters of one set. It is immutable, except for the counts.
-type domainTable struct {
-	slots  []domainSlot // by Domain.ID
-	byName map[string]*domainCounters
-}
-
-// domainSlot is a domain's counters, and the domain, by which of recognizes a domain of another set.
-type domainSlot struct {
-	domain *descriptors.Domain
-	*domainCounters
-}
-
-func newDomains(maxDomains int) *domains {
-	ds := &domains{maxDomains: maxDomains}
-	ds.other.domain = otherRules
-	ds.live.Store(&domainTable{})
-	return ds
-}
-
-// compiled makes the counters of the set's domains the live ones. A domain that both sets have keeps its counts; a
-// domain that is gone loses its series.
-func (ds *domains) compiled(set *descriptors.Set) {
-	before := ds.live.Load()
-	all := set.Domains()
-	t := &domainTable{
-		slots:  make([]domainSlot, len(all)),
-		byName: make(map[string]*domainCounters, min(len(all), ds.maxDomains)),
-	}
-	for i, d := range all {
-		if i >= ds.maxDomains {
-			t.slots[i] = domainSlot{d, &ds.other}
-			continue
-		}
-		c := before.byName[d.Name()]
-		if c == nil {
-			c = &domainCounters{domain: strings.Clone(d.Name())} // outlives the rules
-		}
-		t.slots[i], t.byName[c.domain] = domainSlot{d, c}, c
-	}
-	ds.live.Store(t)
-}
-
 // Answered implements decide.Observer.
 func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
-	c := m.domains.of(d)
+	c := m.counts.domain(d)
 	if denied {
 		c.overLimit.Add(1)
 	} else {
 		c.ok.Add(1)
-	}
-}
-
-func (ds *domains) of(d *descriptors.Domain) *domainCounters {
-	if d == nil {
-		return &ds.other
-	}
-	t := ds.live.Load()
-	if id := d.ID(); id < len(t.slots) && t.slots[id].domain == d {
-		return t.slots[id].domainCounters
-	}
-	if c := t.byName[d.Name()]; c != nil { // matched by the set before
-		return c
-	}
-	return &ds.other
-}
-
-// all yields the counters of every domain.
-func (ds *domains) all(yield func(*domainCounters) bool) {
-	if !yield(&ds.other) {
-		return
-	}
-	for _, c := range ds.live.Load().byName {
-		if !yield(c) {
-			return
-		}
 	}
 }
 
@@ -323,37 +285,25 @@ type sampled struct{ allowed, denied, hits, near, allowedByEnvoys, deniedByEnvoy
 func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Counts) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
-	for d := range m.domains.all {
+	for d := range m.counts.allDomains {
 		total.Allowed += grown(&d.sampledOK, d.ok.Load())
 		total.Denied += grown(&d.sampledOver, d.overLimit.Load())
 	}
 	total.Allowed += grown(&m.envoys.sampledAllowed, m.envoys.allowed.Load())
 	total.Denied += grown(&m.envoys.sampledDenied, m.envoys.denied.Load())
-	for c := range m.limits.all {
+	for c := range m.counts.allLimits {
 		counts := c.sample()
 		if counts == (adminapi.Counts{}) {
 			continue
 		}
 		total.Near += counts.Near
-		if c == &m.limits.other || c == &m.limits.request {
+		if c == &m.counts.other || c == &m.counts.request {
 			yield(adminapi.LimitCounts{Counts: counts})
 			continue
 		}
-		yield(adminapi.LimitCounts{Domain: c.domain, Rule: c.rule, Limit: c.limit, Counts: counts})
+		yield(adminapi.LimitCounts{LimitName: c.LimitName, Counts: counts})
 	}
 	return total
-}
-
-// all yields the counters of every limit.
-func (ls *limits) all(yield func(*limitCounters) bool) {
-	if !yield(&ls.request) || !yield(&ls.other) {
-		return
-	}
-	for _, c := range ls.live.Load().byLabels {
-		if !yield(c) {
-			return
-		}
-	}
 }
 
 // sample returns how much the counters have grown since the last call. Hits near the limit become requests by their

@@ -23,7 +23,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -40,8 +39,7 @@ type Metrics struct {
 	o        Options
 	registry *prometheus.Registry
 
-	limits         *limits
-	domains        *domains
+	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
@@ -77,7 +75,7 @@ type Options struct {
 func New(o Options) *Metrics {
 	m := &Metrics{
 		o: o, registry: prometheus.NewRegistry(),
-		limits: newLimits(o.MaxRules, o.NearLimitRatio), domains: newDomains(o.MaxRules),
+		counts:         newCounts(o.MaxRules, o.NearLimitRatio),
 		requestSeconds: prometheus.NewHistogram(seconds(requestSecondsRow)),
 		takeSeconds:    prometheus.NewHistogramVec(seconds(takeSecondsRow), takeSecondsRow.Labels),
 	}
@@ -139,12 +137,6 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// RulesCompiled makes the set's counters the live ones. Call it just before the set goes live.
-func (m *Metrics) RulesCompiled(set *descriptors.Set) {
-	m.limits.compiled(set)
-	m.domains.compiled(set)
-}
-
 // RulesLoaded reports that the rules with this content hash went live.
 func (m *Metrics) RulesLoaded(hash string) {
 	m.loads.ok.Add(1)
@@ -169,6 +161,7 @@ const severalStores = "(several)"
 // one name. It is for a store behind a network: memory decides in less time than it takes to read the clock.
 func (m *Metrics) Timed(store limiter.Store, names ...string) limiter.Store {
 	t := &timedStore{Store: store, named: map[string]prometheus.Observer{}}
+	t.later.Learn = func(c *timedCall, _ error) { c.took.Observe(time.Since(c.start).Seconds()) }
 	for _, name := range names {
 		t.several = m.takeSeconds.WithLabelValues(storeLabel(name))
 		t.named[name] = t.several
@@ -183,6 +176,13 @@ type timedStore struct {
 	limiter.Store
 	named   map[string]prometheus.Observer
 	several prometheus.Observer // with one store: its own
+	later   guard.Hook[timedCall]
+}
+
+// timedCall is a call that nobody's goroutine waits for.
+type timedCall struct {
+	took  prometheus.Observer
+	start time.Time
 }
 
 func (t *timedStore) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
@@ -197,17 +197,7 @@ func (t *timedStore) Take(ctx context.Context, hits []limiter.Hit, out []limiter
 
 // TakeLater implements limiter.Later.
 func (t *timedStore) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	later, ok := t.Store.(limiter.Later)
-	if !ok {
-		return false
-	}
-	x, _ := timedWaiters.Get().(*timedWaiter) // New makes nothing else
-	x.Waiter, x.took, x.start = w, t.histogramOf(hits), time.Now()
-	if later.TakeLater(hits, out, x) {
-		return true
-	}
-	x.free()
-	return false
+	return t.later.TakeLater(t.Store, hits, out, w, timedCall{t.histogramOf(hits), time.Now()})
 }
 
 // Send implements limiter.Later.
@@ -215,33 +205,6 @@ func (t *timedStore) Send() {
 	if later, ok := t.Store.(limiter.Later); ok {
 		later.Send()
 	}
-}
-
-// timedWaiter measures a call that nobody's goroutine waits for.
-type timedWaiter struct {
-	limiter.Waiter
-	took  prometheus.Observer
-	start time.Time
-}
-
-var timedWaiters = sync.Pool{New: func() any { return new(timedWaiter) }}
-
-// Taken implements limiter.Waiter.
-func (x *timedWaiter) Taken(err error) {
-	x.took.Observe(time.Since(x.start).Seconds())
-	x.Waiter.Taken(err)
-}
-
-// BatchTaken implements limiter.Waiter.
-func (x *timedWaiter) BatchTaken() {
-	w := x.Waiter
-	x.free()
-	w.BatchTaken()
-}
-
-func (x *timedWaiter) free() {
-	x.Waiter, x.took = nil, nil
-	timedWaiters.Put(x)
 }
 
 // histogramOf returns the histogram of the store that has the hits.

@@ -31,14 +31,7 @@ type Description struct {
 // row is one metric of the table: what it is, and how its series are written from S, the numbers of its source.
 type row[S any] struct {
 	Description
-	statsd string // the name in statsd's format; empty: derived from Name. * stands for the values of the labels.
-	write  func(S, writer)
-}
-
-// as gives the row its name in statsd's format.
-func (r row[S]) as(statsd string) row[S] {
-	r.statsd = statsd
-	return r
+	write func(S, writer)
 }
 
 type number interface {
@@ -57,17 +50,17 @@ func gauge[S any, N number](name, help string, value func(S) N) row[S] {
 
 // counters is a row with a series for each combination of its labels' values. The labels are separated by spaces.
 func counters[S any](name, labels, help string, write func(S, writer)) row[S] {
-	return row[S]{Description{name, "counter", help, strings.Fields(labels)}, "", write}
+	return row[S]{Description{name, "counter", help, strings.Fields(labels)}, write}
 }
 
 // gauges is counters, of gauges.
 func gauges[S any](name, labels, help string, write func(S, writer)) row[S] {
-	return row[S]{Description{name, "gauge", help, strings.Fields(labels)}, "", write}
+	return row[S]{Description{name, "gauge", help, strings.Fields(labels)}, write}
 }
 
 // histograms is counters, of histograms.
 func histograms[S any](name, labels, help string, write func(S, writer)) row[S] {
-	return row[S]{Description{name, "histogram", help, strings.Fields(labels)}, "", write}
+	return row[S]{Description{name, "histogram", help, strings.Fields(labels)}, write}
 }
 
 // writer writes the series of one metric during a scrape.
@@ -103,9 +96,9 @@ type group[S any] struct {
 	writers []writer
 }
 
-func newGroup[S any](source iter.Seq[S], rows ...[]row[S]) *group[S] {
-	g := &group[S]{source: source, rows: slices.Concat(rows...)}
-	for _, r := range g.rows {
+func newGroup[S any](source iter.Seq[S], rows ...row[S]) *group[S] {
+	g := &group[S]{source: source, rows: rows}
+	for _, r := range rows {
 		w := writer{desc: prometheus.NewDesc(r.Name, r.Help, r.Labels, nil), kind: prometheus.CounterValue}
 		if r.Type == "gauge" {
 			w.kind = prometheus.GaugeValue

@@ -15,14 +15,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// sampleOf is one Sample: the counts of each limit, by its name without counts.
-func sampleOf(m *metrics.Metrics) (limits map[adminapi.LimitCounts]adminapi.Counts, total adminapi.Counts) {
-	limits = map[adminapi.LimitCounts]adminapi.Counts{}
-	total = m.Sample(func(c adminapi.LimitCounts) {
-		counts := c.Counts
-		c.Counts = adminapi.Counts{}
-		limits[c] = counts
-	})
+// sampleOf is one Sample: the counts of each limit.
+func sampleOf(m *metrics.Metrics) (limits map[adminapi.LimitName]adminapi.Counts, total adminapi.Counts) {
+	limits = map[adminapi.LimitName]adminapi.Counts{}
+	total = m.Sample(func(c adminapi.LimitCounts) { limits[c.LimitName] = c.Counts })
 	return limits, total
 }
 
@@ -44,9 +40,9 @@ func TestSample(t *testing.T) {
 	decided(0, decide.Uncharged, 1, 5)
 	decided(1, decide.AllowedLocally, 1, 5)
 	decided(2, decide.Allowed, 1, 9) // beyond MaxRules
-	a, b := adminapi.LimitCounts{Domain: "shop", Rule: "a"}, adminapi.LimitCounts{Domain: "shop", Rule: "b"}
+	a, b := adminapi.LimitName{Domain: "shop", Rule: "a"}, adminapi.LimitName{Domain: "shop", Rule: "b"}
 	limits, total := sampleOf(m)
-	want := map[adminapi.LimitCounts]adminapi.Counts{
+	want := map[adminapi.LimitName]adminapi.Counts{
 		a: {Allowed: 2, Denied: 2, Near: 1}, b: {Allowed: 1}, {}: {Allowed: 1},
 	}
 	if diff := cmp.Diff(want, limits); diff != "" {
@@ -102,7 +98,7 @@ func TestDecidedByEnvoys(t *testing.T) {
 		t.Errorf("what was decided here (-want +got):\n%s", diff)
 	}
 	limits, total := sampleOf(m)
-	counts := map[adminapi.LimitCounts]adminapi.Counts{
+	counts := map[adminapi.LimitName]adminapi.Counts{
 		{Domain: "shop", Rule: "a"}: {Allowed: 11, Denied: 5}, {Domain: "shop", Rule: "b"}: {Allowed: 20, Denied: 6},
 		{}: {Allowed: 30},
 	}

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"bufio"
 	"io"
 	"slices"
 	"strconv"
@@ -11,50 +10,49 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// classicNames are the names of classic metrics in statsd's format, as envoyproxy/ratelimit sends them.
-var classicNames = func() map[string]string {
-	names := map[string]string{}
-	for _, r := range classicRuleRows {
-		names[r.Name] = r.statsd
-	}
-	for _, r := range classicRows {
-		names[r.Name] = r.statsd
-	}
-	return names
-}()
+// classicNames are those classic metrics that envoyproxy/ratelimit sends by statsd under names of another form than by
+// Prometheus. * stands for the value of the label.
+var classicNames = map[string]string{
+	"total_requests":          "ratelimit_server.*.total_requests",
+	"response_time_seconds":   "ratelimit_server.*.response_time",
+	"should_rate_limit_error": "ratelimit.service.call.should_rate_limit.*",
+}
 
 // identity tells apart series whose names are the same after clean.
 func identity(name string, labels []*dto.LabelPair) string {
-	var b strings.Builder
-	b.WriteString(name)
+	parts := []string{name}
 	for _, l := range labels {
-		b.WriteByte(0)
-		b.WriteString(l.GetValue())
+		parts = append(parts, l.GetValue())
 	}
-	b.WriteByte(0)
-	return b.String()
+	return strings.Join(parts, "\x00") + "\x00"
 }
 
 // name returns a series' name in the format, and its tags, which end its line. weir_decisions_total is weir.decisions.
 func (s *Statsd) name(metric string, labels []*dto.LabelPair) (name, tags string) {
-	own := s.o.Prefix + strings.TrimSuffix(strings.TrimPrefix(metric, "weir_"), "_total")
-	classic, isClassic := strings.CutPrefix(metric, "ratelimit_service_")
-	switch {
-	case s.o.Format == dogstatsdFormat && isClassic:
-		if stat, isRule := strings.CutPrefix(classic, "rate_limit_"); isRule {
-			classic = "rate_limit." + stat
+	isTagged := s.o.Format == dogstatsdFormat
+	if isTagged {
+		tags = s.tagged(labels)
+	}
+	if classic, isClassic := strings.CutPrefix(metric, "ratelimit_service_"); isClassic {
+		values := strings.Join(classicParts(labels), ".")
+		rule, isRule := strings.CutPrefix(classic, "rate_limit_")
+		switch {
+		case isRule && isTagged:
+			return "ratelimit.service.rate_limit." + rule, tags
+		case isRule:
+			return "ratelimit.service.rate_limit." + values + "." + rule, ""
+		case !isTagged && classicNames[classic] != "":
+			return strings.ReplaceAll(classicNames[classic], "*", values), ""
 		}
-		return "ratelimit.service." + classic, s.tagged(labels)
-	case s.o.Format == dogstatsdFormat:
-		return own, s.tagged(labels)
-	case isClassic:
-		return strings.ReplaceAll(classicNames[metric], "*", strings.Join(classicParts(labels), ".")), ""
+		return "ratelimit.service." + classic, tags
 	}
-	parts := []string{own}
-	for _, l := range slices.SortedStableFunc(slices.Values(labels), byRank) {
-		parts = append(parts, part(l.GetValue()))
+	parts := []string{s.o.Prefix + strings.TrimSuffix(strings.TrimPrefix(metric, "weir_"), "_total")}
+	if !isTagged {
+		for _, l := range slices.SortedStableFunc(slices.Values(labels), byRank) {
+			parts = append(parts, part(l.GetValue()))
+		}
 	}
-	return strings.Join(parts, "."), ""
+	return strings.Join(parts, "."), tags
 }
 
 // classicParts are the labels' values in the alphabetical order of the labels, which is that of envoyproxy/ratelimit's
@@ -136,12 +134,8 @@ func (m *Metrics) WriteText(w io.Writer) error {
 		}
 	}
 	slices.Sort(lines)
-	out := bufio.NewWriter(w)
-	for _, line := range lines {
-		_, _ = out.WriteString(line) // Flush returns its error
-		_ = out.WriteByte('\n')
-	}
-	return out.Flush()
+	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 func valueOf(s *dto.Metric) float64 {

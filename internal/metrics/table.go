@@ -19,363 +19,8 @@ import (
 // This file and classic.go are the table of all metrics; docs/reference/metrics.md is written from them. Each line has
 // a metric's name, its labels, its help, and where the number comes from.
 
-var decisionRows = []row[*limitCounters]{
-	counters("weir_decisions_total", "domain rule limit outcome",
-		"Decisions of a limit, by outcome. A limit appears with its first request.",
-		byOutcome(func(c *limitCounters) *outcomeCounts { return &c.decisions })),
-	counters("weir_hits_total", "domain rule limit outcome",
-		"Hits that requests asked of a limit, by outcome: the sum of the requests' costs.",
-		byOutcome(func(c *limitCounters) *outcomeCounts { return &c.hits })),
-	counters("weir_hits_near_limit_total", "domain rule limit",
-		"Allowed hits above --near-limit-ratio of the limit, or of its burst if it has one.",
-		func(c *limitCounters, w writer) { put(w, c.near.Load(), c.domain, c.rule, c.limit) }),
-	counters("weir_hits_known_denied_total", "domain rule limit",
-		"Denied hits that a cached denial answered, without Redis.",
-		func(c *limitCounters, w writer) { putIfAny(w, c.known.Load(), c.domain, c.rule, c.limit) }),
-	counters("weir_hits_returned_total", "domain rule limit",
-		"Hits that requests with negative costs returned.",
-		func(c *limitCounters, w writer) { putIfAny(w, c.returned.Load(), c.domain, c.rule, c.limit) }),
-}
-
 // byEnvoy is a label that weir_decisions_total does not have, so that the two can be added up.
 const byEnvoy = "envoy"
-
-var envoyRows = []row[*limitCounters]{
-	counters("weir_quota_decisions_total", "domain rule limit outcome by",
-		"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
-			"weir_decisions_total does not count them. by: envoy.",
-		func(c *limitCounters, w writer) {
-			for i := range c.byEnvoys {
-				n := c.byEnvoys[i].Load()
-				if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || n > 0 {
-					put(w, n, c.domain, c.rule, c.limit, o.String(), byEnvoy)
-				}
-			}
-		}),
-}
-
-var domainRows = []row[*domainCounters]{
-	counters("weir_requests_total", "domain code",
-		"Requests that Weir decided, by domain and by the code that Envoy received: ok, over_limit. "+
-			"Domains without rules, and domains beyond --metrics-max-rules, count as (other).",
-		func(c *domainCounters, w writer) {
-			put(w, c.ok.Load(), c.domain, "ok")
-			put(w, c.overLimit.Load(), c.domain, "over_limit")
-		}),
-}
-
-var requestRows = []row[*Metrics]{
-	counters("weir_requests_rejected_total", "code",
-		"Requests answered with a gRPC error, by its code. Requests that are too large (ResourceExhausted) or cannot be "+
-			"decoded (Internal) are included. weir_requests_total does not count them.",
-		func(m *Metrics, w writer) {
-			for code := range m.rejected {
-				putIfAny(w, m.rejected[code].Load(), codes.Code(code).String())
-			}
-		}),
-	counter("weir_panics_total", "Panics that did not end the process: of requests, which are answered Internal, of "+
-		"HTTP requests, and, inside Envoy, of what runs in the background. Report them with the stack in the log.",
-		func(m *Metrics) uint64 { return m.panics.Load() }),
-	counters("weir_store_errors_total", "reason",
-		"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no answer, "+
-			"or no connection, in time), not_asked (the breaker is open), other (an error, such as a refused connection).",
-		func(m *Metrics, w writer) {
-			put(w, m.storeErrors.timeout.Load(), "timeout")
-			put(w, m.storeErrors.breakerOpen.Load(), "not_asked")
-			put(w, m.storeErrors.other.Load(), "other")
-		}),
-}
-
-var delayedRows = []row[decide.DelayedStats]{
-	gauge("weir_held_answers", "Requests whose responses leaky_queue or max_wait may hold now. --max-held bounds them.",
-		func(s decide.DelayedStats) int64 { return s.Now }),
-	counter("weir_held_refused_total", "Requests denied without a charge, since Weir already held --max-held responses.",
-		func(s decide.DelayedStats) uint64 { return s.Refused }),
-}
-
-var quotaRows = []row[QuotaStats]{
-	gauges("weir_quota_streams", "state",
-		"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
-		func(s QuotaStats, w writer) {
-			put(w, s.Keeper.Streams, "open")
-			put(w, s.Keeper.Broken, "broken")
-		}),
-	gauges("weir_quota_buckets", "state",
-		"Buckets of these streams. state: assigned, or refused if their limit cannot be assigned: see the log.",
-		func(s QuotaStats, w writer) {
-			put(w, s.Keeper.Buckets-s.Keeper.Refused, "assigned")
-			put(w, s.Keeper.Refused, "refused")
-		}),
-	counters("weir_quota_assignments_total", "kind",
-		"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
-		func(s QuotaStats, w writer) {
-			put(w, s.Keeper.AllowAll, "allow_all")
-			put(w, s.Keeper.DenyAll, "deny_all")
-			put(w, s.Keeper.TokenBuckets, "token_bucket")
-			put(w, s.Keeper.Abandoned, "abandon")
-		}),
-	counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
-		func(s QuotaStats) uint64 { return s.Keeper.Charged }),
-	counter("weir_quota_returned_hits_total", "Hits charged ahead that were not used, and returned to their windows.",
-		func(s QuotaStats) uint64 { return s.Keeper.Returned }),
-	counter("weir_quota_over_requests_total",
-		"Requests that Envoys admitted before they were charged: until the first assignment, or after a lost one.",
-		func(s QuotaStats) uint64 { return s.Keeper.Over }),
-	counter("weir_quota_shortages_total", "Assignments lowered at once, since their counter had not enough left.",
-		func(s QuotaStats) uint64 { return s.Keeper.Shortages }),
-	counter("weir_quota_store_failures_total", "Charges for quotas that the store did not decide.",
-		func(s QuotaStats) uint64 { return s.Keeper.Failures }),
-	counter("weir_quota_reports_total", "Reports of Envoys about what their buckets admitted.",
-		func(s QuotaStats) uint64 { return s.Service.Reports }),
-	counters("weir_quota_reported_requests_total", "outcome",
-		"Requests that Envoys decided by themselves, as they reported them. outcome: allowed, denied.",
-		func(s QuotaStats, w writer) {
-			put(w, s.Service.Allowed, "allowed")
-			put(w, s.Service.Denied, "denied")
-		}),
-	counters("weir_quota_refused_total", "reason",
-		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
-			"--quota-max-buckets, or 100,000 in all), streams (beyond --quota-max-streams), message (a stream ended "+
-			"for a wrong message), unread (a stream ended since its client did not read the responses).",
-		func(s QuotaStats, w writer) {
-			put(w, s.Service.BadIDs, "entries")
-			put(w, s.Keeper.Dropped, "buckets")
-			put(w, s.Service.TooMany, "streams")
-			put(w, s.Service.InvalidEnded, "message")
-			put(w, s.Service.Unread, "unread")
-		}),
-	gauge("weir_quota_oldest_report_seconds",
-		"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
-		func(s QuotaStats) float64 { return s.Keeper.OldestReport.Seconds() }),
-}
-
-var rulesRows = []row[*Metrics]{
-	gauge("weir_rules_domains", "Domains of the live rules.",
-		func(m *Metrics) int { return m.limits.live.Load().domains }),
-	gauge("weir_rules_limits", "Limits of the live rules.",
-		func(m *Metrics) int { return len(m.limits.live.Load().slots) }),
-	gauge("weir_rules_without_series",
-		"Live rules beyond --metrics-max-rules. They count together, as domain, rule and limit (other).",
-		func(m *Metrics) int { return m.limits.live.Load().others }),
-	gauges("weir_rules_info", "hash", "1. The label is the content hash of the live rules.",
-		func(m *Metrics, w writer) {
-			if hash := m.loads.hash.Load(); hash != nil {
-				put(w, 1, *hash)
-			}
-		}),
-	gauge("weir_rules_last_load_timestamp_seconds", "When the live rules went live. 0: there are none.",
-		func(m *Metrics) float64 { return time.Duration(m.loads.at.Load()).Seconds() }),
-	counters("weir_rules_loads_total", "result", "Loads of changed rule files. result: ok, refused.",
-		func(m *Metrics, w writer) {
-			put(w, m.loads.ok.Load(), "ok")
-			put(w, m.loads.refused.Load(), "refused")
-		}),
-	gauge("weir_rules_refused", "1 while the rule files are refused and older rules are live, else 0. Alert on it.",
-		func(m *Metrics) int { return oneIf(m.loads.isRefused.Load()) }),
-}
-
-var publishedRows = []row[*adminapi.PublishedStatus]{
-	gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
-		func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
-	gauge("weir_rules_published_newest_version",
-		"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
-		func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
-	gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
-		func(s *adminapi.PublishedStatus) int { return oneIf(s.Error == "") }),
-}
-
-var xdsRows = []row[*adminapi.XDSStatus]{
-	gauge("weir_rules_xds_connected", "1 while a stream to the xDS server is open, else 0: the last rules stay.",
-		func(s *adminapi.XDSStatus) int { return oneIf(s.Connected) }),
-	gauge("weir_rules_xds_domains", "Domains whose rules came by xDS.",
-		func(s *adminapi.XDSStatus) int { return s.Domains }),
-	gauge("weir_rules_xds_refused_domains",
-		"Domains of the newest answer that cannot be used, so that their last good rules stay. Alert on it.",
-		func(s *adminapi.XDSStatus) int { return s.RefusedDomains }),
-	gauge("weir_rules_xds_findings", "What is wrong with these domains: number of findings, which GET /rules shows.",
-		func(s *adminapi.XDSStatus) int { return s.FindingCount }),
-	counter("weir_rules_xds_connections_total", "Streams to the xDS server that were opened.",
-		func(s *adminapi.XDSStatus) uint64 { return s.Connections }),
-	counters("weir_rules_xds_answers_total", "result",
-		"Answers of the xDS server. result: ok, also if some of the domains are not used; refused.",
-		func(s *adminapi.XDSStatus, w writer) {
-			put(w, s.Accepted, "ok")
-			put(w, s.Refused, "refused")
-		}),
-}
-
-var boostRows = []row[BoostStats]{
-	gauge("weir_boosts", "Boosts in force: temporary factors on limits.",
-		func(s BoostStats) int { return s.InForce }),
-	gauge("weir_boosts_reachable", "1 if Redis answered the last query for boosts, else 0.",
-		func(s BoostStats) int { return oneIf(s.Reachable) }),
-}
-
-var memoryRows = []row[MemoryStats]{
-	gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
-		func(s MemoryStats) int { return s.Keys }),
-	gauge("weir_memory_max_keys", "Most counters that memory holds.",
-		func(s MemoryStats) int { return s.MaxKeys }),
-	gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
-		func(s MemoryStats) int64 { return s.Bytes }),
-	counter("weir_memory_keys_expired_total", "Counters freed, since their limits were fully available again.",
-		func(s MemoryStats) uint64 { return s.Expired }),
-	counter("weir_memory_keys_evicted_total",
-		"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
-		func(s MemoryStats) uint64 { return s.Evicted }),
-	counter("weir_memory_clock_steps_total",
-		"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
-			"resumes.",
-		func(s MemoryStats) uint64 { return s.ClockSteps }),
-}
-
-var storeRows = []row[StoreStats]{
-	histograms("weir_store_batch_requests", "store",
-		"Requests that share a script call. The count is the script calls, the sum the requests. Redis only.",
-		func(s StoreStats, w writer) {
-			var calls uint64
-			upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
-			for i, n := range s.Batches {
-				if calls += n; i < len(redisstore.BatchSizes) {
-					upTo[float64(redisstore.BatchSizes[i])] = calls
-				}
-			}
-			w.histogram(calls, float64(s.Requests), upTo, storeLabel(s.Name))
-		}),
-	counters("weir_store_script_loads_total", "store",
-		"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
-		func(s StoreStats, w writer) { put(w, s.Texts, storeLabel(s.Name)) }),
-	counters("weir_store_restarted_counters_total", "store",
-		"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read, or it lies too "+
-			"far in the future. Redis only.",
-		func(s StoreStats, w writer) { put(w, s.Restarted, storeLabel(s.Name)) }),
-	gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
-		func(s StoreStats, w writer) {
-			put(w, s.Idle, storeLabel(s.Name), "idle")
-			put(w, s.Connections-s.Idle, storeLabel(s.Name), "used")
-		}),
-	counters("weir_store_pool_gets_total", "store result",
-		"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
-		func(s StoreStats, w writer) {
-			put(w, s.Found, storeLabel(s.Name), "found")
-			put(w, s.Made, storeLabel(s.Name), "made")
-			put(w, s.Timeouts, storeLabel(s.Name), "timeout")
-		}),
-	counters("weir_store_pool_waits_total", "store",
-		"Script calls that waited for a connection, since all were in use. Redis only.",
-		func(s StoreStats, w writer) { put(w, s.Waits, storeLabel(s.Name)) }),
-	counters("weir_store_pool_stale_total", "store",
-		"Connections closed, since they were idle, old or broken. Redis only.",
-		func(s StoreStats, w writer) { put(w, s.Stale, storeLabel(s.Name)) }),
-}
-
-var policyRows = []row[map[string]time.Duration]{
-	gauges("weir_store_policy_seconds", "store",
-		"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
-			"Redis only.",
-		func(stores map[string]time.Duration, w writer) {
-			for name, lasted := range stores {
-				put(w, lasted.Seconds(), storeLabel(name))
-			}
-		}),
-}
-
-var breakerRows = []row[int]{
-	gauge("weir_store_breaker_open",
-		"Redis servers, and masters of a Cluster, that Weir has stopped querying, since they did not answer. Redis only.",
-		func(servers int) int { return servers }),
-}
-
-var denialRows = []row[uint64]{
-	counter("weir_known_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
-		func(answered uint64) uint64 { return answered }),
-}
-
-var leaseRows = []row[guard.LeaseStats]{
-	gauge("weir_lease_keys", "Counters that this process holds a lease of.",
-		func(s guard.LeaseStats) int { return s.Keys }),
-	gauge("weir_lease_permits", "Permits on lease: charged in Redis, neither spent nor released.",
-		func(s guard.LeaseStats) int64 { return s.Permits }),
-	counter("weir_lease_answers_total", "Requests that leases decided, without Redis.",
-		func(s guard.LeaseStats) uint64 { return s.Answers }),
-	counter("weir_lease_permits_taken_total", "Permits that leases acquired.",
-		func(s guard.LeaseStats) uint64 { return s.Taken }),
-	counter("weir_lease_permits_returned_total", "Permits that leases released unspent.",
-		func(s guard.LeaseStats) uint64 { return s.Returned }),
-	counter("weir_lease_permits_lost_total",
-		"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
-		func(s guard.LeaseStats) uint64 { return s.Lost }),
-}
-
-var clientRows = []row[ClientStats]{
-	gauges("weir_connections", "listener", "Open connections. listener: grpc, http.",
-		func(s ClientStats, w writer) { put(w, s.Open, s.Listener) }),
-	gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
-		func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
-	gauges("weir_receiving_bytes", "",
-		"Memory of gRPC requests that have not arrived completely. --grpc-max-receiving bounds it.",
-		func(s ClientStats, w writer) {
-			if s.Listener == "grpc" {
-				put(w, s.Receiving)
-			}
-		}),
-	counters("weir_clients_refused_total", "listener reason",
-		"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
-			"while all others were busy), idle (an idle one, for a new one), slow (--grpc-receive-timeout), memory "+
-			"(--grpc-max-receiving), resets (--grpc-max-resets), unread (the client did not read).",
-		func(s ClientStats, w writer) {
-			for _, reason := range conns.Reasons() {
-				if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {
-					put(w, s.Refused[reason], s.Listener, reason.String())
-				}
-			}
-		}),
-}
-
-var handshakeRows = []row[map[string]uint64]{
-	counters("weir_tls_handshakes_failed_total", "listener",
-		"TLS handshakes that failed. listener: grpc, http. The log has at most one line about them in 10 s.",
-		func(failed map[string]uint64, w writer) {
-			for listener, n := range failed {
-				put(w, n, listener)
-			}
-		}),
-}
-
-var hungReadRows = []row[int]{
-	gauge("weir_file_reads_hung",
-		"Reads of files (rules, values, certificates, passwords) that have not returned for more than 10 s, since a file "+
-			"system hangs. Alert on it.",
-		func(reads int) int { return reads }),
-}
-
-var logRows = []row[logging.QueueStats]{
-	counters("weir_log_dropped_total", "reason",
-		"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
-			"write_error (nobody reads it, or the disk is full).",
-		func(s logging.QueueStats, w writer) {
-			put(w, s.FullBuffer, "buffer")
-			put(w, s.NotWritten, "write_error")
-		}),
-}
-
-var decisionLogRows = []row[decisionlog.Stats]{
-	counter("weir_decision_log_lines_total", "Lines written to the decision log. With --decision-log only.",
-		func(s decisionlog.Stats) uint64 { return s.Written }),
-	counters("weir_decision_log_dropped_total", "reason",
-		"Sampled decisions that were not written. reason: rate (above --decision-log-rate), buffer (read too slowly), "+
-			"write_error (such as a full disk).",
-		func(s decisionlog.Stats, w writer) {
-			for _, reason := range decisionlog.Reasons() {
-				put(w, s.Dropped[reason], reason.String())
-			}
-		}),
-}
-
-var buildRows = []row[*Metrics]{
-	gauges("weir_build_info", "version commit go_version", "1. The labels say what was built.",
-		func(m *Metrics, w writer) { put(w, 1, m.o.Version, m.o.Commit, m.o.Go) }),
-}
 
 var requestSecondsRow = Description{
 	"weir_request_seconds", "histogram", "Time from a decoded request to its response, errors included.", nil,
@@ -399,29 +44,343 @@ func (m *Metrics) table() []described {
 	table := []described{
 		measured{m.requestSeconds, requestSecondsRow},
 		measured{m.takeSeconds, takeSecondsRow},
-		newGroup(only(m), buildRows, requestRows, rulesRows),
-		newGroup(m.limits.asked, decisionRows),
-		newGroup(m.limits.askedByEnvoys, envoyRows),
-		newGroup(m.domains.all, domainRows),
-		newGroup(m.Boosts.now, boostRows),
-		newGroup(m.Breaker.now, breakerRows),
-		newGroup(each(&m.Clients), clientRows),
-		newGroup(m.DecisionLog.now, decisionLogRows),
-		newGroup(m.Denials.now, denialRows),
-		newGroup(m.Handshakes.now, handshakeRows),
-		newGroup(m.Delayed.now, delayedRows),
-		newGroup(m.HungReads.now, hungReadRows),
-		newGroup(m.Leases.now, leaseRows),
-		newGroup(m.Log.now, logRows),
-		newGroup(m.Memory.now, memoryRows),
-		newGroup(m.Policy.now, policyRows),
-		newGroup(m.Published.now, publishedRows),
-		newGroup(m.Quotas.now, quotaRows),
-		newGroup(m.XDS.now, xdsRows),
-		newGroup(each(&m.Stores), storeRows),
+		newGroup(m.counts.asked,
+			counters("weir_decisions_total", "domain rule limit outcome",
+				"Decisions of a limit, by outcome. A limit appears with its first request.",
+				byOutcome(func(c *limitCounters) *outcomeCounts { return &c.decisions })),
+			counters("weir_hits_total", "domain rule limit outcome",
+				"Hits that requests asked of a limit, by outcome: the sum of the requests' costs.",
+				byOutcome(func(c *limitCounters) *outcomeCounts { return &c.hits })),
+			counters("weir_hits_near_limit_total", "domain rule limit",
+				"Allowed hits above --near-limit-ratio of the limit, or of its burst if it has one.",
+				func(c *limitCounters, w writer) { put(w, c.near.Load(), c.Domain, c.Rule, c.Limit) }),
+			counters("weir_hits_known_denied_total", "domain rule limit",
+				"Denied hits that a cached denial answered, without Redis.",
+				func(c *limitCounters, w writer) { putIfAny(w, c.known.Load(), c.Domain, c.Rule, c.Limit) }),
+			counters("weir_hits_returned_total", "domain rule limit",
+				"Hits that requests with negative costs returned.",
+				func(c *limitCounters, w writer) { putIfAny(w, c.returned.Load(), c.Domain, c.Rule, c.Limit) }),
+		),
+		newGroup(m.counts.askedByEnvoys,
+			counters("weir_quota_decisions_total", "domain rule limit outcome by",
+				"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
+					"weir_decisions_total does not count them. by: envoy.",
+				func(c *limitCounters, w writer) {
+					for i := range c.byEnvoys {
+						n := c.byEnvoys[i].Load()
+						if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || n > 0 {
+							put(w, n, c.Domain, c.Rule, c.Limit, o.String(), byEnvoy)
+						}
+					}
+				}),
+		),
+		newGroup(m.counts.allDomains,
+			counters("weir_requests_total", "domain code",
+				"Requests that Weir decided, by domain and by the code that Envoy received: ok, over_limit. "+
+					"Domains without rules, and domains beyond --metrics-max-rules, count as (other).",
+				func(c *domainCounters, w writer) {
+					put(w, c.ok.Load(), c.domain, "ok")
+					put(w, c.overLimit.Load(), c.domain, "over_limit")
+				}),
+		),
+		newGroup(only(m),
+			counters("weir_requests_rejected_total", "code",
+				"Requests answered with a gRPC error, by its code. Requests that are too large (ResourceExhausted) or cannot be "+
+					"decoded (Internal) are included. weir_requests_total does not count them.",
+				func(m *Metrics, w writer) {
+					for code := range m.rejected {
+						putIfAny(w, m.rejected[code].Load(), codes.Code(code).String())
+					}
+				}),
+			counter("weir_panics_total", "Panics that did not end the process: of requests, which are answered Internal, of "+
+				"HTTP requests, and, inside Envoy, of what runs in the background. Report them with the stack in the log.",
+				func(m *Metrics) uint64 { return m.panics.Load() }),
+			counters("weir_store_errors_total", "reason",
+				"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no "+
+					"answer, or no connection, in time), not_asked (the breaker is open), other (an error, such as a refused "+
+					"connection).",
+				func(m *Metrics, w writer) {
+					put(w, m.storeErrors.timeout.Load(), "timeout")
+					put(w, m.storeErrors.breakerOpen.Load(), "not_asked")
+					put(w, m.storeErrors.other.Load(), "other")
+				}),
+		),
+		newGroup(m.Delayed.now,
+			gauge("weir_held_answers", "Requests whose responses leaky_queue or max_wait may hold now. --max-held bounds them.",
+				func(s decide.DelayedStats) int64 { return s.Now }),
+			counter("weir_held_refused_total", "Requests denied without a charge, since Weir already held --max-held responses.",
+				func(s decide.DelayedStats) uint64 { return s.Refused }),
+		),
+		newGroup(m.Quotas.now,
+			gauges("weir_quota_streams", "state",
+				"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
+				func(s QuotaStats, w writer) {
+					put(w, s.Keeper.Streams, "open")
+					put(w, s.Keeper.Broken, "broken")
+				}),
+			gauges("weir_quota_buckets", "state",
+				"Buckets of these streams. state: assigned, or refused if their limit cannot be assigned: see the log.",
+				func(s QuotaStats, w writer) {
+					put(w, s.Keeper.Buckets-s.Keeper.Refused, "assigned")
+					put(w, s.Keeper.Refused, "refused")
+				}),
+			counters("weir_quota_assignments_total", "kind",
+				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
+				func(s QuotaStats, w writer) {
+					put(w, s.Keeper.AllowAll, "allow_all")
+					put(w, s.Keeper.DenyAll, "deny_all")
+					put(w, s.Keeper.TokenBuckets, "token_bucket")
+					put(w, s.Keeper.Abandoned, "abandon")
+				}),
+			counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
+				func(s QuotaStats) uint64 { return s.Keeper.Charged }),
+			counter("weir_quota_returned_hits_total", "Hits charged ahead that were not used, and returned to their windows.",
+				func(s QuotaStats) uint64 { return s.Keeper.Returned }),
+			counter("weir_quota_over_requests_total",
+				"Requests that Envoys admitted before they were charged: until the first assignment, or after a lost one.",
+				func(s QuotaStats) uint64 { return s.Keeper.Over }),
+			counter("weir_quota_shortages_total", "Assignments lowered at once, since their counter had not enough left.",
+				func(s QuotaStats) uint64 { return s.Keeper.Shortages }),
+			counter("weir_quota_store_failures_total", "Charges for quotas that the store did not decide.",
+				func(s QuotaStats) uint64 { return s.Keeper.Failures }),
+			counter("weir_quota_reports_total", "Reports of Envoys about what their buckets admitted.",
+				func(s QuotaStats) uint64 { return s.Service.Reports }),
+			counters("weir_quota_reported_requests_total", "outcome",
+				"Requests that Envoys decided by themselves, as they reported them. outcome: allowed, denied.",
+				func(s QuotaStats, w writer) {
+					put(w, s.Service.Allowed, "allowed")
+					put(w, s.Service.Denied, "denied")
+				}),
+			counters("weir_quota_refused_total", "reason",
+				"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
+					"--quota-max-buckets, or 100,000 in all), streams (beyond --quota-max-streams), message (a stream ended "+
+					"for a wrong message), unread (a stream ended since its client did not read the responses).",
+				func(s QuotaStats, w writer) {
+					put(w, s.Service.BadIDs, "entries")
+					put(w, s.Keeper.Dropped, "buckets")
+					put(w, s.Service.TooMany, "streams")
+					put(w, s.Service.InvalidEnded, "message")
+					put(w, s.Service.Unread, "unread")
+				}),
+			gauge("weir_quota_oldest_report_seconds",
+				"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
+				func(s QuotaStats) float64 { return s.Keeper.OldestReport.Seconds() }),
+		),
+		newGroup(only(m),
+			gauge("weir_rules_domains", "Domains of the live rules.",
+				func(m *Metrics) int { return len(m.counts.live.Load().domains) }),
+			gauge("weir_rules_limits", "Limits of the live rules.",
+				func(m *Metrics) int { return len(m.counts.live.Load().limits) }),
+			gauge("weir_rules_without_series",
+				"Live rules beyond --metrics-max-rules. They count together, as domain, rule and limit (other).",
+				func(m *Metrics) int { return m.counts.live.Load().others }),
+			gauges("weir_rules_info", "hash", "1. The label is the content hash of the live rules.",
+				func(m *Metrics, w writer) {
+					if hash := m.loads.hash.Load(); hash != nil {
+						put(w, 1, *hash)
+					}
+				}),
+			gauge("weir_rules_last_load_timestamp_seconds", "When the live rules went live. 0: there are none.",
+				func(m *Metrics) float64 { return time.Duration(m.loads.at.Load()).Seconds() }),
+			counters("weir_rules_loads_total", "result", "Loads of changed rule files. result: ok, refused.",
+				func(m *Metrics, w writer) {
+					put(w, m.loads.ok.Load(), "ok")
+					put(w, m.loads.refused.Load(), "refused")
+				}),
+			gauge("weir_rules_refused", "1 while the rule files are refused and older rules are live, else 0. Alert on it.",
+				func(m *Metrics) int { return oneIf(m.loads.isRefused.Load()) }),
+		),
+		newGroup(m.Published.now,
+			gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
+				func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
+			gauge("weir_rules_published_newest_version",
+				"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
+				func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
+			gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
+				func(s *adminapi.PublishedStatus) int { return oneIf(s.Error == "") }),
+		),
+		newGroup(m.XDS.now,
+			gauge("weir_rules_xds_connected", "1 while a stream to the xDS server is open, else 0: the last rules stay.",
+				func(s *adminapi.XDSStatus) int { return oneIf(s.Connected) }),
+			gauge("weir_rules_xds_domains", "Domains whose rules came by xDS.",
+				func(s *adminapi.XDSStatus) int { return s.Domains }),
+			gauge("weir_rules_xds_refused_domains",
+				"Domains of the newest answer that cannot be used, so that their last good rules stay. Alert on it.",
+				func(s *adminapi.XDSStatus) int { return s.RefusedDomains }),
+			gauge("weir_rules_xds_findings", "What is wrong with these domains: number of findings, which GET /rules shows.",
+				func(s *adminapi.XDSStatus) int { return s.FindingCount }),
+			counter("weir_rules_xds_connections_total", "Streams to the xDS server that were opened.",
+				func(s *adminapi.XDSStatus) uint64 { return s.Connections }),
+			counters("weir_rules_xds_answers_total", "result",
+				"Answers of the xDS server. result: ok, also if some of the domains are not used; refused.",
+				func(s *adminapi.XDSStatus, w writer) {
+					put(w, s.Accepted, "ok")
+					put(w, s.Refused, "refused")
+				}),
+		),
+		newGroup(m.Boosts.now,
+			gauge("weir_boosts", "Boosts in force: temporary factors on limits.",
+				func(s BoostStats) int { return s.InForce }),
+			gauge("weir_boosts_reachable", "1 if Redis answered the last query for boosts, else 0.",
+				func(s BoostStats) int { return oneIf(s.Reachable) }),
+		),
+		newGroup(m.Memory.now,
+			gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
+				func(s MemoryStats) int { return s.Keys }),
+			gauge("weir_memory_max_keys", "Most counters that memory holds.",
+				func(s MemoryStats) int { return s.MaxKeys }),
+			gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
+				func(s MemoryStats) int64 { return s.Bytes }),
+			counter("weir_memory_keys_expired_total", "Counters freed, since their limits were fully available again.",
+				func(s MemoryStats) uint64 { return s.Expired }),
+			counter("weir_memory_keys_evicted_total",
+				"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
+				func(s MemoryStats) uint64 { return s.Evicted }),
+			counter("weir_memory_clock_steps_total",
+				"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
+					"resumes.",
+				func(s MemoryStats) uint64 { return s.ClockSteps }),
+		),
+		newGroup(each(&m.Stores),
+			histograms("weir_store_batch_requests", "store",
+				"Requests that share a script call. The count is the script calls, the sum the requests. Redis only.",
+				func(s StoreStats, w writer) {
+					var calls uint64
+					upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
+					for i, n := range s.Batches {
+						if calls += n; i < len(redisstore.BatchSizes) {
+							upTo[float64(redisstore.BatchSizes[i])] = calls
+						}
+					}
+					w.histogram(calls, float64(s.Requests), upTo, storeLabel(s.Name))
+				}),
+			counters("weir_store_script_loads_total", "store",
+				"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
+				func(s StoreStats, w writer) { put(w, s.Texts, storeLabel(s.Name)) }),
+			counters("weir_store_restarted_counters_total", "store",
+				"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read, or it lies too "+
+					"far in the future. Redis only.",
+				func(s StoreStats, w writer) { put(w, s.Restarted, storeLabel(s.Name)) }),
+			gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
+				func(s StoreStats, w writer) {
+					put(w, s.Idle, storeLabel(s.Name), "idle")
+					put(w, s.Connections-s.Idle, storeLabel(s.Name), "used")
+				}),
+			counters("weir_store_pool_gets_total", "store result",
+				"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
+				func(s StoreStats, w writer) {
+					put(w, s.Found, storeLabel(s.Name), "found")
+					put(w, s.Made, storeLabel(s.Name), "made")
+					put(w, s.Timeouts, storeLabel(s.Name), "timeout")
+				}),
+			counters("weir_store_pool_waits_total", "store",
+				"Script calls that waited for a connection, since all were in use. Redis only.",
+				func(s StoreStats, w writer) { put(w, s.Waits, storeLabel(s.Name)) }),
+			counters("weir_store_pool_stale_total", "store",
+				"Connections closed, since they were idle, old or broken. Redis only.",
+				func(s StoreStats, w writer) { put(w, s.Stale, storeLabel(s.Name)) }),
+		),
+		newGroup(m.Policy.now,
+			gauges("weir_store_policy_seconds", "store",
+				"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
+					"Redis only.",
+				func(stores map[string]time.Duration, w writer) {
+					for name, lasted := range stores {
+						put(w, lasted.Seconds(), storeLabel(name))
+					}
+				}),
+		),
+		newGroup(m.Breaker.now,
+			gauge("weir_store_breaker_open",
+				"Redis servers, and masters of a Cluster, that Weir has stopped querying, since they did not answer. Redis only.",
+				func(servers int) int { return servers }),
+		),
+		newGroup(m.Denials.now,
+			counter("weir_known_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
+				func(answered uint64) uint64 { return answered }),
+		),
+		newGroup(m.Leases.now,
+			gauge("weir_lease_keys", "Counters that this process holds a lease of.",
+				func(s guard.LeaseStats) int { return s.Keys }),
+			gauge("weir_lease_permits", "Permits on lease: charged in Redis, neither spent nor released.",
+				func(s guard.LeaseStats) int64 { return s.Permits }),
+			counter("weir_lease_answers_total", "Requests that leases decided, without Redis.",
+				func(s guard.LeaseStats) uint64 { return s.Answers }),
+			counter("weir_lease_permits_taken_total", "Permits that leases acquired.",
+				func(s guard.LeaseStats) uint64 { return s.Taken }),
+			counter("weir_lease_permits_returned_total", "Permits that leases released unspent.",
+				func(s guard.LeaseStats) uint64 { return s.Returned }),
+			counter("weir_lease_permits_lost_total",
+				"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
+				func(s guard.LeaseStats) uint64 { return s.Lost }),
+		),
+		newGroup(each(&m.Clients),
+			gauges("weir_connections", "listener", "Open connections. listener: grpc, http.",
+				func(s ClientStats, w writer) { put(w, s.Open, s.Listener) }),
+			gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
+				func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
+			gauges("weir_receiving_bytes", "",
+				"Memory of gRPC requests that have not arrived completely. --grpc-max-receiving bounds it.",
+				func(s ClientStats, w writer) {
+					if s.Listener == "grpc" {
+						put(w, s.Receiving)
+					}
+				}),
+			counters("weir_clients_refused_total", "listener reason",
+				"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
+					"while all others were busy), idle (an idle one, for a new one), slow (--grpc-receive-timeout), memory "+
+					"(--grpc-max-receiving), resets (--grpc-max-resets), unread (the client did not read).",
+				func(s ClientStats, w writer) {
+					for _, reason := range conns.Reasons() {
+						if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {
+							put(w, s.Refused[reason], s.Listener, reason.String())
+						}
+					}
+				}),
+		),
+		newGroup(m.Handshakes.now,
+			counters("weir_tls_handshakes_failed_total", "listener",
+				"TLS handshakes that failed. listener: grpc, http. The log has at most one line about them in 10 s.",
+				func(failed map[string]uint64, w writer) {
+					for listener, n := range failed {
+						put(w, n, listener)
+					}
+				}),
+		),
+		newGroup(m.HungReads.now,
+			gauge("weir_file_reads_hung",
+				"Reads of files (rules, values, certificates, passwords) that have not returned for more than 10 s, since a file "+
+					"system hangs. Alert on it.",
+				func(reads int) int { return reads }),
+		),
+		newGroup(m.Log.now,
+			counters("weir_log_dropped_total", "reason",
+				"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
+					"write_error (nobody reads it, or the disk is full).",
+				func(s logging.QueueStats, w writer) {
+					put(w, s.FullBuffer, "buffer")
+					put(w, s.NotWritten, "write_error")
+				}),
+		),
+		newGroup(m.DecisionLog.now,
+			counter("weir_decision_log_lines_total", "Lines written to the decision log. With --decision-log only.",
+				func(s decisionlog.Stats) uint64 { return s.Written }),
+			counters("weir_decision_log_dropped_total", "reason",
+				"Sampled decisions that were not written. reason: rate (above --decision-log-rate), buffer (read too slowly), "+
+					"write_error (such as a full disk).",
+				func(s decisionlog.Stats, w writer) {
+					for _, reason := range decisionlog.Reasons() {
+						put(w, s.Dropped[reason], reason.String())
+					}
+				}),
+		),
+		newGroup(only(m),
+			gauges("weir_build_info", "version commit go_version", "1. The labels say what was built.",
+				func(m *Metrics, w writer) { put(w, 1, m.o.Version, m.o.Commit, m.o.Go) }),
+		),
 	}
 	if m.o.Classic {
-		table = append(table, newGroup(m.classicRules, classicRuleRows), newGroup(only(m), classicRows))
+		table = append(table, newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...))
 	}
 	return table
 }
@@ -439,7 +398,7 @@ func byOutcome(of func(*limitCounters) *outcomeCounts) func(*limitCounters, writ
 	return func(c *limitCounters, w writer) {
 		for i := range c.decisions {
 			if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || c.decisions[i].Load() > 0 {
-				put(w, of(c)[i].Load(), c.domain, c.rule, c.limit, o.String())
+				put(w, of(c)[i].Load(), c.Domain, c.Rule, c.Limit, o.String())
 			}
 		}
 	}

@@ -24,8 +24,7 @@ type Comparison struct {
 
 	DeniedBefore int64 `json:"denied_before"`
 	DeniedAfter  int64 `json:"denied_after"`
-	NewlyDenied  int64 `json:"newly_denied"`
-	NewlyAllowed int64 `json:"newly_allowed"`
+	NewCount
 	// Rules are the limits that make the difference, those of the most requests first.
 	Rules []*RuleCount `json:"rules"`
 
@@ -37,56 +36,40 @@ type Comparison struct {
 // Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows
 // the first keys of a rule, top of them. Errors are as in ReadLog.
 func Compare(
-	ctx context.Context,
-	before, after *descriptors.Set,
-	in io.Reader,
-	o LogOptions,
-	top int,
+	ctx context.Context, before, after *descriptors.Set, in io.Reader, o LogOptions, top int,
 ) (*Comparison, error) {
-	c, err := newComparing(before, after, top) //nolint:contextcheck // the stores end with close
-	if err != nil {
-		return nil, err
+	c := newComparing(before, after, top)
+	for i, set := range c.sets {
+		engine, err := NewEngine(set) //nolint:contextcheck // it ends with Close
+		if err != nil {
+			return nil, err
+		}
+		defer engine.Close()
+		c.engines[i] = engine
 	}
-	defer c.close()
 	log, err := ReadLog(ctx, in, o, c.sets[:], func(r *Request) error { return c.decide(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
-	c.report.Span, c.report.LineCounts = log.Span, log.LineCounts
 	c.finish(log, o)
-	return c.report, nil
+	return &c.report, nil
 }
 
 // comparing is a comparison in progress.
 type comparing struct {
-	sets    [2]*descriptors.Set // before and after
-	engines [2]*Engine
-	top     int
-	rules   map[countedRule]*RuleCount
-	keys    map[countedKey]*KeyCount
-	report  *Comparison
+	sets     [2]*descriptors.Set // before and after
+	engines  [2]*Engine
+	top      int
+	rules    map[countedRule]*RuleCount
+	keys     map[*RuleCount]map[string]*KeyCount
+	keyCount int // of all rules
+	report   Comparison
 }
 
-func newComparing(before, after *descriptors.Set, top int) (*comparing, error) {
-	c := &comparing{
-		sets: [2]*descriptors.Set{before, after}, top: top, report: &Comparison{},
-		keys: map[countedKey]*KeyCount{}, rules: map[countedRule]*RuleCount{},
-	}
-	for i, set := range c.sets {
-		var err error
-		if c.engines[i], err = NewEngine(set); err != nil {
-			c.close()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-func (c *comparing) close() {
-	for _, e := range c.engines {
-		if e != nil {
-			e.Close()
-		}
+func newComparing(before, after *descriptors.Set, top int) *comparing {
+	return &comparing{
+		sets: [2]*descriptors.Set{before, after}, top: top,
+		rules: map[countedRule]*RuleCount{}, keys: map[*RuleCount]map[string]*KeyCount{},
 	}
 }
 
@@ -101,14 +84,12 @@ func (c *comparing) decide(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// RuleCount is a limit's part in the difference: requests that it denies by the new rules and that pass by the old
-// ones, and the other way round. Shadow is what it would have denied in shadow mode, by either.
+// RuleCount is a limit's part in the difference. Shadow is what it would have denied in shadow mode, by either set.
 type RuleCount struct {
-	Domain       string      `json:"domain"`
-	Rule         string      `json:"rule"`
-	Limit        string      `json:"limit,omitempty"`
-	NewlyDenied  int64       `json:"newly_denied"`
-	NewlyAllowed int64       `json:"newly_allowed"`
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit,omitempty"`
+	NewCount
 	ShadowBefore int64       `json:"shadow_denied_before"`
 	ShadowAfter  int64       `json:"shadow_denied_after"`
 	Keys         []*KeyCount `json:"keys,omitempty"` // those of the most requests first
@@ -116,21 +97,19 @@ type RuleCount struct {
 
 // KeyCount is one counter's part in that.
 type KeyCount struct {
-	Key          string `json:"key"`
-	NewlyDenied  int64  `json:"newly_denied"`
-	NewlyAllowed int64  `json:"newly_allowed"`
+	Key string `json:"key"`
+	NewCount
 }
 
-func (c *RuleCount) size() int64 { return total(c.NewlyDenied, c.NewlyAllowed) }
-func (c *KeyCount) size() int64  { return total(c.NewlyDenied, c.NewlyAllowed) }
+// NewCount counts requests that are denied by the new rules and pass by the old ones, and the other way round.
+type NewCount struct {
+	NewlyDenied  int64 `json:"newly_denied"`
+	NewlyAllowed int64 `json:"newly_allowed"`
+}
+
+func (c *NewCount) size() int64 { return total(c.NewlyDenied, c.NewlyAllowed) }
 
 type countedRule struct{ domain, rule, limit string }
-
-type countedKey struct {
-	countedRule
-
-	key string
-}
 
 // count adds both verdicts on n requests.
 func (c *comparing) count(before, after *decide.Verdict, n int64) {
@@ -163,28 +142,26 @@ func (c *comparing) count(before, after *decide.Verdict, n int64) {
 	}
 }
 
-func countedRuleOf(l *descriptors.Limit) countedRule {
-	return countedRule{l.Rule.Domain, l.Rule.Path, l.Name}
-}
-
 func (c *comparing) rule(l *descriptors.Limit) *RuleCount {
-	at := countedRuleOf(l)
+	at := countedRule{l.Rule.Domain, l.Rule.Path, l.Name}
 	if c.rules[at] == nil {
 		c.rules[at] = &RuleCount{Domain: at.domain, Rule: at.rule, Limit: at.limit}
+		c.keys[c.rules[at]] = map[string]*KeyCount{}
 	}
 	return c.rules[at]
 }
 
-// key is where a counter of the limit is counted. Beyond maxKeys all others are one.
+// key is where a counter of the limit is counted. Beyond maxKeys all others of the rule are one.
 func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
-	at := countedKey{countedRuleOf(l), keyText(key)}
-	if c.keys[at] == nil && len(c.keys) >= maxKeys {
-		at.key = "(others)"
+	all, text := c.keys[c.rule(l)], keyText(key)
+	if all[text] == nil && c.keyCount >= maxKeys {
+		text = "(others)"
 	}
-	if c.keys[at] == nil {
-		c.keys[at] = &KeyCount{Key: at.key}
+	if all[text] == nil {
+		all[text] = &KeyCount{Key: text}
+		c.keyCount++
 	}
-	return c.keys[at]
+	return all[text]
 }
 
 // keyText is what a counter's key says about who is counted.
@@ -201,16 +178,13 @@ func keyText(key string) string {
 }
 
 func (c *comparing) finish(log *Log, o LogOptions) {
-	for at, n := range c.keys {
-		rule := c.rules[at.countedRule]
-		rule.Keys = append(rule.Keys, n)
-	}
+	c.report.Span, c.report.LineCounts = log.Span, log.LineCounts
 	for _, rule := range c.rules {
 		if rule.size() == 0 && rule.ShadowBefore == rule.ShadowAfter {
 			continue
 		}
 		c.report.Rules = append(c.report.Rules, rule)
-		slices.SortFunc(rule.Keys, func(a, b *KeyCount) int {
+		rule.Keys = slices.SortedFunc(maps.Values(c.keys[rule]), func(a, b *KeyCount) int {
 			return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Key, b.Key))
 		})
 		rule.Keys = rule.Keys[:min(len(rule.Keys), c.top)]
@@ -226,7 +200,7 @@ func (c *comparing) finish(log *Log, o LogOptions) {
 				"%d were forgotten, and their limits may have let more pass.", maxCounters, name, evicted))
 		}
 	}
-	if len(c.keys) >= maxKeys {
+	if c.keyCount >= maxKeys {
 		c.report.Notes = append(c.report.Notes,
 			fmt.Sprintf("Only the first %d keys were counted each by itself; the others are one, (others).", maxKeys))
 	}

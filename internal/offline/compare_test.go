@@ -71,10 +71,10 @@ func TestWhoIsDenied(t *testing.T) {
 			Requests: 22,
 		},
 		LineCounts:   LineCounts{Lines: 22},
-		DeniedBefore: 2, DeniedAfter: 6, NewlyDenied: 4,
+		DeniedBefore: 2, DeniedAfter: 6, NewCount: NewCount{NewlyDenied: 4},
 		Rules: []*RuleCount{{
-			Domain: "shop", Rule: "client", Limit: "each", NewlyDenied: 4,
-			Keys: []*KeyCount{{Key: "client=ann", NewlyDenied: 2}, {Key: "client=cid", NewlyDenied: 2}},
+			Domain: "shop", Rule: "client", Limit: "each", NewCount: NewCount{NewlyDenied: 4},
+			Keys: []*KeyCount{{Key: "client=ann", NewCount: NewCount{NewlyDenied: 2}}, {Key: "client=cid", NewCount: NewCount{NewlyDenied: 2}}},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -102,6 +102,25 @@ func TestOrder(t *testing.T) {
 	random.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
 	if diff := cmp.Diff(want, replayed(t, before, after, strings.Join(lines, ""), clients)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Lines of one time keep their order.
+func TestOrderOfOneTime(t *testing.T) {
+	var log strings.Builder
+	for i := range 500 {
+		log.WriteString(access(float64(i/100), fmt.Sprint(i)))
+	}
+	next := 0
+	_, err := ReadLog(t.Context(), strings.NewReader(log.String()), clients, nil, func(r *Request) error {
+		if got := r.Descriptors[0].Entries[0].Value; got != fmt.Sprint(next) {
+			t.Fatalf("line %s is replayed as number %d", got, next)
+		}
+		next++
+		return nil
+	})
+	if err != nil || next != 500 {
+		t.Fatalf("%d lines, %v", next, err)
 	}
 }
 
@@ -199,7 +218,7 @@ func TestSample(t *testing.T) {
 	if !got.Estimate || got.Requests != 1010 || got.DroppedLines != 8 || got.NotAsked != 1 || len(got.Notes) != 2 {
 		t.Errorf("%+v", got)
 	}
-	want := []*KeyCount{{Key: "client=bob", NewlyDenied: 1000}, {Key: "client=ann", NewlyDenied: 2}}
+	want := []*KeyCount{{Key: "client=bob", NewCount: NewCount{NewlyDenied: 1000}}, {Key: "client=ann", NewCount: NewCount{NewlyDenied: 2}}}
 	if diff := cmp.Diff(want, got.Rules[0].Keys); diff != "" {
 		t.Error(diff)
 	}
@@ -251,16 +270,12 @@ func TestMemoryIsBounded(t *testing.T) {
 	if len(r.waiting) > maxWaiting {
 		t.Errorf("%d lines wait, more than %d", len(r.waiting), maxWaiting)
 	}
-	c, err := newComparing(set, set, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
+	c := newComparing(set, set, 2)
 	limit := set.Limits()[0]
 	for i := range maxKeys + 10 {
 		c.key(limit, fmt.Sprintf("fixed_window|shop|client=%d", i)).NewlyDenied++
 	}
-	if len(c.keys) != maxKeys+1 || c.keys[countedKey{countedRuleOf(limit), "(others)"}].NewlyDenied != 10 {
-		t.Errorf("%d keys are counted, want %d and the others", len(c.keys), maxKeys)
+	if c.keyCount != maxKeys+1 || c.key(limit, "(others)").NewlyDenied != 10 {
+		t.Errorf("%d keys are counted, want %d and the others", c.keyCount, maxKeys)
 	}
 }

@@ -99,14 +99,8 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 
 // rule reports one that is only there once, with its limits.
 func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
-	of := func(of *descriptors.Rule) map[string]string {
-		if of == nil {
-			return nil
-		}
-		return ruleFields(of)
-	}
 	c.all = append(c.all, Change{
-		What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after)),
+		What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(ruleFields(before), ruleFields(after)),
 	})
 	c.limits(before, after, r)
 }
@@ -287,7 +281,7 @@ func differentValues(before, after map[string]bool) (f FieldChange, differ bool)
 	return f, f.Old != "" || f.New != ""
 }
 
-// ruleFields are what a rule says beside its limits, in JSON.
+// ruleFields are what a rule says beside its limits, in JSON; of nil there are none.
 func ruleFields(r *descriptors.Rule) map[string]string {
 	return fieldsOf(r, "path", "source", "limits", "description", "owner")
 }

@@ -25,33 +25,22 @@ type parser func(line []byte) (*recorded, error)
 
 // eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
-	r := bufio.NewReaderSize(in, 64<<10)
-	var long []byte // a line of several parts
-	tooLong := false
-	for number := int64(1); ; {
-		part, more, err := r.ReadLine()
+	r := bufio.NewReaderSize(in, maxLine+len("\r\n"))
+	for number := int64(1); ; number++ {
+		line, more, err := r.ReadLine()
+		for more && err == nil {
+			line = nil
+			_, more, err = r.ReadLine()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = do(number, line)
+		}
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
 			return err
 		}
-		line := part
-		if more || len(long) > 0 || tooLong {
-			if tooLong = tooLong || len(long)+len(part) > maxLine; !tooLong {
-				long = append(long, part...)
-			}
-			if more {
-				continue
-			}
-			if line = long; tooLong {
-				line = nil
-			}
-		}
-		if err := do(number, line); err != nil {
-			return err
-		}
-		number, long, tooLong = number+1, long[:0], false
 	}
 }
 
@@ -71,15 +60,14 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 		}
 		switch {
 		case line.Descriptors == nil:
-			return nil, errors.New(
-				"no descriptors: this is no line of Weir's decision log; for Envoy's access log say --map and --domain",
-			)
+			return nil, errors.New("no descriptors: this is no line of Weir's decision log; for Envoy's access log say --map " +
+				"and --domain")
 		case line.Time.IsZero():
 			return nil, errors.New("no time")
 		case !(line.Weight >= 1 && line.Weight <= 1e9):
 			return nil, fmt.Errorf("weight %g is not a number from 1 to 1e9", line.Weight)
 		}
-		r := &recorded{at: line.Time.UnixMicro(), weight: line.Weight, domain: line.Domain}
+		r := &recorded{Request: Request{At: line.Time.UnixMicro(), Domain: line.Domain}, weight: line.Weight}
 		for _, d := range line.Descriptors {
 			q := decide.Descriptor{Cost: d.Cost}
 			if d.Limit != nil {
@@ -100,7 +88,7 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 				}
 				q.Entries = append(q.Entries, descriptors.Entry{Key: e.Key, Value: value})
 			}
-			r.descriptors = append(r.descriptors, q)
+			r.Descriptors = append(r.Descriptors, q)
 		}
 		return r, nil
 	}
@@ -159,13 +147,13 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 			}
 			return nil, err
 		}
-		r := &recorded{at: at, weight: 1, domain: domain}
+		r := &recorded{Request: Request{At: at, Domain: domain}, weight: 1}
 		for _, ms := range mappings {
 			if entries, ok := entriesOf(fields, ms); ok {
-				r.descriptors = append(r.descriptors, decide.Descriptor{Entries: entries, Cost: 1})
+				r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: entries, Cost: 1})
 			}
 		}
-		if r.descriptors == nil {
+		if r.Descriptors == nil {
 			return nil, nil // Envoy asks nothing without a descriptor
 		}
 		return r, nil

@@ -1,15 +1,15 @@
 package offline
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -100,20 +100,19 @@ func ReadLog(
 type reader struct {
 	log     *Log
 	do      func(*Request) error
-	now     int64 // the last request's time
-	waiting waiting
-	bytes   int     // of waiting
-	owed    float64 // the fraction of a request that rounded weights have left over
+	now     int64       // the last request's time
+	waiting []*recorded // by time
+	bytes   int         // of waiting
+	owed    float64     // the fraction of a request that rounded weights have left over
 }
 
 // recorded is the request of a line.
 type recorded struct {
-	at          int64 // microseconds since the Unix epoch
-	line        int64
-	size        int // bytes, about
-	weight      float64
-	domain      string
-	descriptors []decide.Descriptor
+	Request
+
+	weight float64 // how many requests it stands for
+	line   int64
+	size   int // bytes, about
 }
 
 func (r *reader) parser(o LogOptions, sets []*descriptors.Set) parser {
@@ -149,7 +148,8 @@ func (r *reader) line(parse parser, number int64, text []byte) {
 		return
 	}
 	q.line, q.size = number, 2*len(text)
-	heap.Push(&r.waiting, q)
+	at, _ := slices.BinarySearchFunc(r.waiting, q.At+1, func(w *recorded, at int64) int { return cmp.Compare(w.At, at) })
+	r.waiting = slices.Insert(r.waiting, at, q) // behind those of its time
 	r.bytes += q.size
 	for len(r.waiting) > maxWaiting || r.bytes > maxBytes {
 		r.next()
@@ -165,55 +165,30 @@ func (r *reader) bad(number int64, err error) {
 
 // next replays the earliest of the waiting requests.
 func (r *reader) next() {
-	q, ok := heap.Pop(&r.waiting).(*recorded)
-	if !ok {
-		return
-	}
+	q := r.waiting[0]
+	r.waiting[0], r.waiting = nil, r.waiting[1:]
 	r.bytes -= q.size
 	switch {
 	case r.now == 0:
-		r.log.From = time.UnixMicro(q.at).UTC()
-	case q.at < r.now:
+		r.log.From = time.UnixMicro(q.At).UTC()
+	case q.At < r.now:
 		r.log.LateLines++
-		q.at = r.now
+		q.At = r.now
 	}
-	r.now = q.at
-	r.log.To = time.UnixMicro(q.at).UTC()
+	r.now = q.At
+	r.log.To = time.UnixMicro(q.At).UTC()
 	r.log.Estimate = r.log.Estimate || q.weight != 1
 	r.owed += q.weight
 	n := int64(r.owed)
 	r.owed -= float64(n)
 	for each := (n + maxRepeats - 1) / maxRepeats; n > 0; n -= each {
-		each = min(each, n)
-		if err := r.do(&Request{At: q.at, Domain: q.domain, Descriptors: q.descriptors, Times: each}); err != nil {
+		q.Times = min(each, n)
+		if err := r.do(&q.Request); err != nil {
 			r.bad(q.line, err)
 			return
 		}
-		r.log.Requests = total(r.log.Requests, each)
+		r.log.Requests = total(r.log.Requests, q.Times)
 	}
-}
-
-// waiting is a heap of requests by time, those of one time in their order.
-type waiting []*recorded
-
-func (w waiting) Len() int { return len(w) }
-func (w waiting) Less(i, j int) bool {
-	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].line < w[j].line
-}
-func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-
-func (w *waiting) Push(v any) {
-	if q, ok := v.(*recorded); ok {
-		*w = append(*w, q)
-	}
-}
-
-func (w *waiting) Pop() any {
-	last := len(*w) - 1
-	q := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	return q
 }
 
 // total adds without overflow.

@@ -32,19 +32,22 @@ type Bucket struct {
 
 // Result is what became of the traffic. Numbers are hits; a request is as many of them as it costs.
 type Result struct {
-	Offered, Admitted, Denied int64
+	Offered  int64 `json:"offered"`
+	Admitted int64 `json:"admitted"`
+	Denied   int64 `json:"denied"`
 	// Worst is the most that one key was admitted within any window as long as the limit's, begin included and
 	// end not; of concurrency, the most that it had in flight.
-	Worst int64
+	Worst int64 `json:"worst_window"`
 	// Bound is what Worst cannot exceed, whatever the traffic, as the page of its algorithm in docs/algorithms has it.
-	Bound int64
+	Bound int64 `json:"bound"`
 	// Lockout is the longest time in which requests of one key came and all were denied: from the first of them
 	// to the last.
-	Lockout time.Duration
+	Lockout time.Duration `json:"-"`
 	// MeanWait and LongestWait are how long admitted requests were delayed.
-	MeanWait, LongestWait time.Duration
+	MeanWait    time.Duration `json:"-"`
+	LongestWait time.Duration `json:"-"`
 	// Buckets are all hits by time, from the start until the traffic ended and the last request went on.
-	Buckets []Bucket
+	Buckets []Bucket `json:"-"`
 }
 
 // Simulate decides the arrivals, sorted by time, by each limit alone. Windows begin with the traffic. The error is that

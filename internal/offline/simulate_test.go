@@ -3,6 +3,7 @@ package offline
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -103,7 +104,12 @@ func TestGolden(t *testing.T) {
 			r.WriteCharts(w, 4)
 			return nil
 		},
-		"report.svg": r.WriteSVG, "report.csv": r.WriteCSV, "report.json": r.WriteJSON,
+		"report.svg": r.WriteSVG, "report.csv": r.WriteCSV, "report.json": func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			e.SetEscapeHTML(false)
+			return e.Encode(r.JSON())
+		},
 	}
 	for name, write := range write {
 		t.Run(name, func(t *testing.T) {

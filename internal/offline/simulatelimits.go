@@ -73,7 +73,7 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 			in.MaxWait = wait
 		}
 	}
-	if c.from.TimeZone() != nil {
+	if c.from.Params().TimeZone != nil {
 		c.has(a, "align", "calendar")
 	}
 	if charge := c.from.ChargeDenied(); charge != from.DefaultChargeDenied() {
@@ -125,7 +125,7 @@ func alone(p *limiter.Policy) (*descriptors.Set, error) {
 	switch { // a rule file, too, has no window there
 	case p.Algorithm().CountsInFlight():
 		limit.Lease, limit.Params.Window = p.Window(), 0
-	case p.TimeZone() != nil:
+	case p.Params().TimeZone != nil:
 		unit, multiplier := descriptors.UnitOf(p.Window())
 		limit.Unit, limit.UnitMultiplier, limit.Params.Window = unit, int64(multiplier), 0
 	}

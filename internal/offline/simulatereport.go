@@ -2,7 +2,6 @@ package offline
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -137,18 +136,14 @@ type runJSON struct {
 	RequestsPerUnit int64   `json:"requests_per_unit"`
 	WindowSeconds   float64 `json:"window_seconds"`
 	Capacity        int64   `json:"capacity"`
-	Offered         int64   `json:"offered"`
-	Admitted        int64   `json:"admitted"`
-	Denied          int64   `json:"denied"`
-	Worst           int64   `json:"worst_window"` // of concurrency, the most in flight
-	Bound           int64   `json:"bound"`
-	LockoutSeconds  float64 `json:"lockout_seconds"`
-	MeanWait        float64 `json:"mean_wait_seconds"`
-	LongestWait     float64 `json:"longest_wait_seconds"`
+	*Result
+	LockoutSeconds float64 `json:"lockout_seconds"`
+	MeanWait       float64 `json:"mean_wait_seconds"`
+	LongestWait    float64 `json:"longest_wait_seconds"`
 }
 
-// WriteJSON writes what the table says, exactly.
-func (r *Simulation) WriteJSON(w io.Writer) error {
+// JSON returns what the table says, exactly, for encoding/json.
+func (r *Simulation) JSON() any {
 	out := reportJSON{
 		Rule: r.Rule, Traffic: r.Traffic, Seed: r.Seed, Unit: r.Unit,
 		ForSeconds: r.Options.Length.Seconds(), BucketSeconds: r.Options.Bucket.Seconds(),
@@ -156,16 +151,12 @@ func (r *Simulation) WriteJSON(w io.Writer) error {
 	for _, run := range r.Runs {
 		p := run.Policy
 		out.Limits = append(out.Limits, runJSON{
-			Name: run.Name, Rule: run.Rule, Algorithm: p.Algorithm().String(),
-			RequestsPerUnit: p.Limit(), WindowSeconds: p.Window().Seconds(), Capacity: p.Capacity(),
-			Offered: run.Offered, Admitted: run.Admitted, Denied: run.Denied, Worst: run.Worst, Bound: run.Bound,
+			Name: run.Name, Rule: run.Rule, Algorithm: p.Algorithm().String(), RequestsPerUnit: p.Limit(),
+			WindowSeconds: p.Window().Seconds(), Capacity: p.Capacity(), Result: run.Result,
 			LockoutSeconds: run.Lockout.Seconds(), MeanWait: run.MeanWait.Seconds(), LongestWait: run.LongestWait.Seconds(),
 		})
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(out)
+	return out
 }
 
 // peak is the top of every chart's y axis, in hits per second, so that limits can be compared.
@@ -229,14 +220,6 @@ func (r *Simulation) shown(run LimitRun) []Bucket {
 	return run.Buckets[:ceilDiv(int64(r.Options.Length), int64(r.Options.Bucket))]
 }
 
-// later is how many hits go on after the chart's end.
-func (r *Simulation) later(run LimitRun) (hits int64) {
-	for _, b := range run.Buckets[len(r.shown(run)):] {
-		hits += b.Admitted
-	}
-	return hits
-}
-
 const eighths = " ▁▂▃▄▅▆▇█"
 
 // WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
@@ -257,12 +240,16 @@ func (r *Simulation) describe(run LimitRun) string {
 	return run.String()
 }
 
-// laterText says what a chart does not show.
+// laterText says how many hits go on after the chart's end.
 func (r *Simulation) laterText(run LimitRun) string {
-	if later := r.later(run); later > 0 {
-		return fmt.Sprintf(" (%d go on later)", later)
+	later := int64(0)
+	for _, b := range run.Buckets[len(r.shown(run)):] {
+		later += b.Admitted
 	}
-	return ""
+	if later == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d go on later)", later)
 }
 
 func (r *Simulation) writeChart(w io.Writer, run LimitRun, rows int) {

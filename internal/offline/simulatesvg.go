@@ -28,13 +28,8 @@ func (r *Simulation) WriteSVG(w io.Writer) error {
 	down := (len(r.Runs) + across - 1) / across
 	d := &drawing{}
 	height := svgHead + down*panelHeight + svgMargin
-	d.add(
-		`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`,
-		svgWidth,
-		height,
-		svgWidth,
-		height,
-	)
+	d.add(`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" `+
+		`font-family="sans-serif" font-size="12">`, svgWidth, height)
 	d.add(`<title>%s</title>`, escape(r.Rule+" against "+r.title()))
 	d.add(`<defs><pattern id="denied" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">` +
 		`<rect width="6" height="6" fill="#fff"/><rect width="1.6" height="6" fill="#333"/></pattern></defs>`)
@@ -115,14 +110,12 @@ func (r *Simulation) panel(d *drawing, run LimitRun, x, y, width float64) {
 	r.axes(d, p)
 	buckets := r.shown(run)
 	none := func(Bucket) int64 { return 0 }
+	offered := func(b Bucket) int64 { return b.Offered }
 	admitted := func(b Bucket) int64 { return b.Admitted }
+	decided := func(b Bucket) int64 { return b.Admitted + b.Denied }
 	d.add(`<path d="%s" %s/>`, r.area(p, buckets, none, admitted), admittedLook)
-	d.add(
-		`<path d="%s" %s/>`,
-		r.area(p, buckets, admitted, func(b Bucket) int64 { return b.Admitted + b.Denied }),
-		deniedLook,
-	)
-	d.add(`<path d="%s" %s/>`, r.outline(p, buckets), offeredLook)
+	d.add(`<path d="%s" %s/>`, r.area(p, buckets, admitted, decided), deniedLook)
+	d.add(`<path d="%sV%.1f" %s/>`, r.outline(p, buckets, offered), p.up(0), offeredLook)
 	rate := float64(run.Policy.Limit()) / run.Policy.Window().Seconds()
 	if rate <= p.peak && !run.Policy.Algorithm().CountsInFlight() {
 		d.line(p.x, p.up(rate), p.x+p.width, p.up(rate), rateLook)
@@ -159,29 +152,24 @@ func (r *Simulation) axes(d *drawing, p plot) {
 		left, middle, left, middle, escape(r.Unit+"/s"))
 }
 
+// outline is the line along the top of a count.
+func (r *Simulation) outline(p plot, buckets []Bucket, count func(Bucket) int64) string {
+	var path strings.Builder
+	fmt.Fprintf(&path, "M%.1f %.1f", p.x, p.up(0))
+	for i, b := range buckets {
+		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(count(b))), p.across(float64(i+1)*r.Options.Bucket.Seconds()))
+	}
+	return path.String()
+}
+
 // area is the path around what lies between two counts.
 func (r *Simulation) area(p plot, buckets []Bucket, low, high func(Bucket) int64) string {
 	var path strings.Builder
-	width := r.Options.Bucket.Seconds()
-	fmt.Fprintf(&path, "M%.1f %.1f", p.x, p.up(0))
-	for i, b := range buckets {
-		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(high(b))), p.across(float64(i+1)*width))
-	}
+	path.WriteString(r.outline(p, buckets, high))
 	for i, b := range slices.Backward(buckets) {
-		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(low(b))), p.across(float64(i)*width))
+		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(low(b))), p.across(float64(i)*r.Options.Bucket.Seconds()))
 	}
 	return path.String() + "Z"
-}
-
-// outline is the line along the top of what was offered.
-func (r *Simulation) outline(p plot, buckets []Bucket) string {
-	var path strings.Builder
-	fmt.Fprintf(&path, "M%.1f %.1f", p.x, p.up(0))
-	for i, b := range buckets {
-		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(b.Offered)), p.across(float64(i+1)*r.Options.Bucket.Seconds()))
-	}
-	fmt.Fprintf(&path, "V%.1f", p.up(0))
-	return path.String()
 }
 
 // cut shortens a text to that many characters.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -37,13 +36,16 @@ type Traffic struct {
 	// End is when the last request of a file comes, 0 for traffic that goes on for as long as it is asked for.
 	End time.Duration
 
-	generate func(length int64, random *rand.Rand) iter.Seq[Arrival]
+	generate generator
 }
+
+// generator yields requests by time, until the length in microseconds has passed or yield returns false.
+type generator func(length int64, random *rand.Rand, yield func(Arrival) bool)
 
 // kinds are the traffic that needs no file, by name, with an example for people.
 var kinds = []struct {
 	name, example string
-	parse         func(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error)
+	parse         func(text string) (generator, error)
 }{
 	{"constant", "constant:100/s", parseConstant},
 	{"poisson", "poisson:100/s", parsePoisson},
@@ -79,14 +81,15 @@ func ParseTraffic(spec string) (*Traffic, error) {
 func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]Arrival, error) {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time is what is asked for
 	var all []Arrival
-	for a := range t.generate(length.Microseconds(), random) {
-		if len(all) == MaxArrivals {
-			return nil, fmt.Errorf("%q makes more than %d requests in %s; write a shorter --for or a lower rate", t.Spec,
-				MaxArrivals, length)
-		}
+	t.generate(length.Microseconds(), random, func(a Arrival) bool {
 		all = append(all, a)
-	}
-	if len(all) == 0 {
+		return len(all) <= MaxArrivals
+	})
+	switch {
+	case len(all) > MaxArrivals:
+		return nil, fmt.Errorf("%q makes more than %d requests in %s; write a shorter --for or a lower rate", t.Spec,
+			MaxArrivals, length)
+	case len(all) == 0:
 		return nil, fmt.Errorf("%q makes no request in %s; write a longer --for or a higher rate", t.Spec, length)
 	}
 	return all, nil
@@ -98,7 +101,7 @@ type phase struct {
 	perSecond float64 // requests
 }
 
-func parseConstant(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) {
+func parseConstant(text string) (generator, error) {
 	rate, err := parseRate(text)
 	if err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func parseConstant(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], erro
 	return steady([]phase{{0, rate}}), nil
 }
 
-func parseSteps(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) {
+func parseSteps(text string) (generator, error) {
 	var phases []phase
 	for part := range strings.SplitSeq(text, ",") {
 		rateText, fromText, dated := strings.Cut(part, "@")
@@ -130,48 +133,41 @@ func parseSteps(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) 
 }
 
 // steady is evenly spaced traffic, from the beginning of each phase.
-func steady(phases []phase) func(int64, *rand.Rand) iter.Seq[Arrival] {
-	return func(length int64, _ *rand.Rand) iter.Seq[Arrival] {
-		return func(yield func(Arrival) bool) {
-			for i, p := range phases {
-				end := length
-				if i+1 < len(phases) {
-					end = min(end, phases[i+1].from)
+func steady(phases []phase) generator {
+	return func(length int64, _ *rand.Rand, yield func(Arrival) bool) {
+		for i, p := range phases {
+			end := length
+			if i+1 < len(phases) {
+				end = min(end, phases[i+1].from)
+			}
+			for k := 0; p.perSecond > 0; k++ {
+				at := p.from + int64(math.Floor(float64(k)*1e6/p.perSecond))
+				if at >= end {
+					break
 				}
-				for k := 0; p.perSecond > 0; k++ {
-					at := p.from + int64(math.Floor(float64(k)*1e6/p.perSecond))
-					if at >= end {
-						break
-					}
-					if !yield(Arrival{At: at, Cost: 1}) {
-						return
-					}
+				if !yield(Arrival{At: at, Cost: 1}) {
+					return
 				}
 			}
 		}
 	}
 }
 
-func parsePoisson(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) {
+func parsePoisson(text string) (generator, error) {
 	rate, err := parseRate(text)
 	if err != nil {
 		return nil, err
 	}
-	return func(length int64, random *rand.Rand) iter.Seq[Arrival] {
-		return func(yield func(Arrival) bool) {
-			if rate == 0 {
+	return func(length int64, random *rand.Rand, yield func(Arrival) bool) {
+		for at := random.ExpFloat64(); rate > 0 && at*1e6/rate < float64(length); at += random.ExpFloat64() {
+			if !yield(Arrival{At: int64(at * 1e6 / rate), Cost: 1}) {
 				return
-			}
-			for at := random.ExpFloat64(); at*1e6/rate < float64(length); at += random.ExpFloat64() {
-				if !yield(Arrival{At: int64(at * 1e6 / rate), Cost: 1}) {
-					return
-				}
 			}
 		}
 	}, nil
 }
 
-func parseBurst(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) {
+func parseBurst(text string) (generator, error) {
 	sizeText, everyText, _ := strings.Cut(text, "x")
 	size, err := strconv.Atoi(sizeText)
 	if err != nil || size < 1 || size > MaxArrivals {
@@ -181,13 +177,11 @@ func parseBurst(text string) (func(int64, *rand.Rand) iter.Seq[Arrival], error) 
 	if err != nil || every < time.Millisecond {
 		return nil, fmt.Errorf("%q is not a time of 1ms or more", everyText)
 	}
-	return func(length int64, _ *rand.Rand) iter.Seq[Arrival] {
-		return func(yield func(Arrival) bool) {
-			for at := int64(0); at < length; at += every.Microseconds() {
-				for range size {
-					if !yield(Arrival{At: at, Cost: 1}) {
-						return
-					}
+	return func(length int64, _ *rand.Rand, yield func(Arrival) bool) {
+		for at := int64(0); at < length; at += every.Microseconds() {
+			for range size {
+				if !yield(Arrival{At: at, Cost: 1}) {
+					return
 				}
 			}
 		}
@@ -228,9 +222,9 @@ func readTraffic(path string) (*Traffic, error) {
 	last := arrivals[len(arrivals)-1].At
 	return &Traffic{
 		Spec: path, End: time.Duration(last) * time.Microsecond,
-		generate: func(length int64, _ *rand.Rand) iter.Seq[Arrival] {
+		generate: func(length int64, _ *rand.Rand, yield func(Arrival) bool) {
 			before, _ := slices.BinarySearchFunc(arrivals, length, func(a Arrival, at int64) int { return int(a.At - at) })
-			return slices.Values(arrivals[:before])
+			slices.Values(arrivals[:before])(yield)
 		},
 	}, nil
 }

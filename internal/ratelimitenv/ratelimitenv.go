@@ -1,5 +1,5 @@
 // Package ratelimitenv reads the environment of a process of envoyproxy/ratelimit and says by which flags weir serve
-// does the same. Its table of variables is also what docs/migrating/envoyproxy-ratelimit.md shows.
+// does the same.
 package ratelimitenv
 
 import (
@@ -30,15 +30,6 @@ type Settings struct {
 	Remarks []string
 	// Secrets say where the secrets belong for which Shown has placeholders, a line each.
 	Secrets []string
-}
-
-// Args are the flags as arguments of weir serve, with their secrets.
-func (s *Settings) Args() []string {
-	args := make([]string, len(s.Flags))
-	for i, f := range s.Flags {
-		args[i] = "--" + f.Name + "=" + f.Value
-	}
-	return args
 }
 
 // Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,

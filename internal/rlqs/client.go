@@ -219,6 +219,9 @@ func (c *client) setRate(rate float64, now time.Duration) {
 	c.rate = rate
 }
 
+// isBucket reports whether the Envoy has a token bucket.
+func (c *client) isBucket() bool { return c.isSent && c.assigned.Strategy == TokenBucket }
+
 // isBroken reports whether nothing can be sent to the client.
 func (c *client) isBroken() bool { return c.stream.closed }
 
@@ -230,7 +233,7 @@ func (c *client) isListening() bool { return !c.isBroken() && (c.isSent || c.rep
 func (c *client) makePlan(long time.Duration, room float64, now time.Duration) {
 	cover := (long + aheadOf).Seconds()
 	p := plan{rate: c.rate, burst: c.burst}
-	isBucket := c.isSent && c.assigned.Strategy == TokenBucket
+	isBucket := c.isBucket()
 	if c.isListening() {
 		goal := max(0, c.share-c.unpaid) // what does not fit at once is paid in about a second
 		distance := math.Abs(goal - c.rate)
@@ -280,8 +283,7 @@ func (c *client) charge(n float64, window int) {
 // affords returns the rate and burst that what was charged suffices for, and whether they are lower for want of it.
 func (c *client) affords(long time.Duration) (rate, burst float64, isShort bool) {
 	cover, late := (long + aheadOf).Seconds(), (long + aheadOf/2).Seconds()
-	isBucket := c.isSent && c.assigned.Strategy == TokenBucket
-	if !isBucket { // its first token comes first
+	if !c.isBucket() { // its first token comes first
 		if c.plan.rate == 0 || c.float < 1-littleHit {
 			return 0, 0, c.plan.rate > 0
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -270,7 +271,7 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	last := ""
 	for i := range hits {
 		isRest := i > 0 && hits[i].Mode == limiter.Enforce && hits[i].N > 0 && last != ""
-		if !out[i].Allowed || isRest { // several limits of one request are one charge
+		if !out[i].Allowed || isRest || strings.HasPrefix(hits[i].Key, "quota_") { // several limits of one request are one charge
 			continue
 		}
 		if hits[i].Mode == limiter.Enforce && hits[i].N > 0 {

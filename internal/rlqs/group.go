@@ -1,6 +1,7 @@
 package rlqs
 
 import (
+	"iter"
 	"log/slog"
 	"math"
 	"slices"
@@ -58,6 +59,22 @@ type counter struct {
 	dirty    bool          // the shares are to be divided again
 	isListed bool          // among those that are
 	total    float64       // that was divided last
+
+	demand  sum // of all keepers' claims, in parts of the limit's rate
+	buckets sum // of all keepers
+}
+
+// clients are those of all groups that are charged to the counter.
+func (ct *counter) clients() iter.Seq[*client] {
+	return func(yield func(*client) bool) {
+		for _, g := range ct.groups {
+			for _, c := range g.clients {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // group is the clients that are charged to the same counters. The keeper's lock guards it.
@@ -320,48 +337,34 @@ func (g *group) capacity() float64 {
 // isWindow reports whether what the group did not use can be returned to all of its counters. What was charged to a
 // bucket that leaks has leaked.
 func (g *group) isWindow() bool {
-	for i := range g.hits {
-		switch g.hits[i].Policy.Algorithm() {
-		case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
-		default:
-			return false
-		}
+	return len(g.hits) > 0 && !slices.ContainsFunc(g.hits, func(h limiter.Hit) bool { return !isWindow(h.Policy) })
+}
+
+func isWindow(p *limiter.Policy) bool {
+	switch p.Algorithm() {
+	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
+		return true
+	default:
+		return false
 	}
-	return len(g.hits) > 0
 }
 
 // canRefund reports whether what was charged in the time since a report still counts in windows that slide: what has
 // left one cannot be returned to it. Fixed windows are looked at by their end.
 func (g *group) canRefund(since time.Duration) bool {
-	if !g.isWindow() {
-		return false
-	}
-	for i := range g.hits {
-		if p := g.hits[i].Policy; !p.CountsInWindows() && p.Window() < 2*since {
-			return false
-		}
-	}
-	return true
+	return g.isWindow() && !slices.ContainsFunc(g.hits, func(h limiter.Hit) bool {
+		return !h.Policy.CountsInWindows() && h.Policy.Window() < 2*since
+	})
 }
 
 // isSlow reports whether a limit admits less than a request a second.
 func (g *group) isSlow() bool {
-	for i := range g.hits {
-		if rateOf(g.hits[i].Policy) < 1 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.hits, func(h limiter.Hit) bool { return rateOf(h.Policy) < 1 })
 }
 
 // slides reports whether one of the group's windows slides, so that hits leave it one by one.
 func (g *group) slides() bool {
-	for i := range g.hits {
-		if !g.hits[i].Policy.CountsInWindows() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.hits, func(h limiter.Hit) bool { return !h.Policy.CountsInWindows() })
 }
 
 // windowEnds is the end of the fixed window that ends first; 0 if there is none.
@@ -431,21 +434,19 @@ func (ct *counter) sees(ends time.Duration) {
 
 // most is how many hits a second the limit gives at most: of one that counts in windows, a part of what remains.
 func (ct *counter) most() float64 {
-	rate := ct.sustained
-	switch ct.policy.Algorithm() {
-	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
-		return max(rate, float64(ct.remaining)/leavePart/interval.Seconds())
-	default:
-		return rate
+	if isWindow(ct.policy) {
+		return max(ct.sustained, float64(ct.remaining)/leavePart/interval.Seconds())
 	}
+	return ct.sustained
 }
 
 // divisible is how many hits a second are divided, of clients that want that many.
 func (ct *counter) divisible(wanted float64, now time.Duration) float64 {
 	most := ct.most()
+	fair := ct.fair(most)
 	if now-ct.deniedAt < contended {
-		return min(ct.room, most, wanted*probeOf+most/probePart)
+		return min(ct.room, fair, wanted*probeOf+most/probePart)
 	}
 	ct.room = math.Inf(1)
-	return min(most, wanted*slackOf+most/slackPart)
+	return min(fair, wanted*slackOf+most/slackPart)
 }

@@ -51,15 +51,15 @@ type Options struct {
 // they may let pass (docs/adr/0077). It is safe for concurrent use.
 type Keeper struct {
 	o     Options
+	sums  *limiter.Policy // of sumParams
 	start time.Time
 	wake  chan struct{} // something does not wait for the next tick
 	halt  chan struct{} // closed by Stop
 	done  chan struct{} // closed when Run has returned
 
 	mu       sync.Mutex
-	streams  map[*Stream]struct{}
-	broken   map[*Stream]struct{} // whose assignments may still be in force
-	pools    map[poolKey]*pool    // of the buckets of broken
+	streams  map[*Stream]struct{} // also those that broke, while their assignments may be in force
+	pools    map[poolKey]*pool    // of the buckets of those that broke
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
@@ -93,11 +93,15 @@ func New(o Options) (*Keeper, error) {
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
+	sums, err := limiter.NewPolicy(sumParams)
+	if err != nil {
+		return nil, err
+	}
 	return &Keeper{
-		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
+		o: o, sums: sums, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
-		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
-		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
+		streams: make(map[*Stream]struct{}),
+		pools:   make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
 		told: make(map[string]struct{}),
 	}, nil
 }
@@ -200,7 +204,13 @@ func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, st, debt := k.now(), k.stats, 0.0
-	st.Streams, st.Broken = len(k.streams), len(k.broken)
+	for s := range k.streams {
+		if s.closed {
+			st.Broken++
+		} else {
+			st.Streams++
+		}
+	}
 	k.eachClient(func(c *client) {
 		st.Buckets++
 		if c.refused != "" {
@@ -283,36 +293,32 @@ func (k *Keeper) Streams(most int) []StreamInfo {
 	defer k.mu.Unlock()
 	now := k.now()
 	var all []StreamInfo
-	for _, streams := range []map[*Stream]struct{}{k.streams, k.broken} {
-		for s := range streams {
-			if len(all) >= most {
-				return all
-			}
-			of := StreamInfo{Domain: s.domain, Node: s.node, Buckets: len(s.buckets), Broken: s.closed}
-			newest := time.Duration(0)
-			for _, c := range s.buckets {
-				of.Rate, of.Want, of.PassRate = of.Rate+c.rate, of.Want+c.want, of.PassRate+c.passRate
-				newest = max(newest, c.reported)
-				if c.refused != "" {
-					of.Refused++
-				}
-			}
-			if len(s.buckets) > 0 {
-				of.ReportAge = now - newest
-			}
-			all = append(all, of)
+	for s := range k.streams {
+		if len(all) >= most {
+			break
 		}
+		of := StreamInfo{Domain: s.domain, Node: s.node, Buckets: len(s.buckets), Broken: s.closed}
+		newest := time.Duration(0)
+		for _, c := range s.buckets {
+			of.Rate, of.Want, of.PassRate = of.Rate+c.rate, of.Want+c.want, of.PassRate+c.passRate
+			newest = max(newest, c.reported)
+			if c.refused != "" {
+				of.Refused++
+			}
+		}
+		if len(s.buckets) > 0 {
+			of.ReportAge = now - newest
+		}
+		all = append(all, of)
 	}
 	return all
 }
 
 // eachClient calls f with all clients.
 func (k *Keeper) eachClient(f func(*client)) {
-	for _, streams := range []map[*Stream]struct{}{k.streams, k.broken} {
-		for s := range streams {
-			for _, c := range s.buckets {
-				f(c)
-			}
+	for s := range k.streams {
+		for _, c := range s.buckets {
+			f(c)
 		}
 	}
 }

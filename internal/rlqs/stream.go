@@ -102,9 +102,7 @@ func (s *Stream) takeOver(u *Usage) *client {
 	c := p.goOn(k, float64(u.Allowed), k.now()-u.Elapsed)
 	old := c.stream
 	delete(old.buckets, u.ID)
-	if len(old.buckets) == 0 {
-		delete(k.broken, old)
-	}
+	old.forgetIfEnded()
 	return c
 }
 
@@ -125,8 +123,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 	if s.closed {
 		return
 	}
-	s.closed = true
-	delete(k.streams, s)
+	s.closed, s.outbox = true, nil
 	now := k.now()
 	for _, c := range s.buckets {
 		c.account(now)
@@ -142,8 +139,13 @@ func (s *Stream) Close(endedByEnvoy bool) {
 		}
 		k.enterPool(c)
 	}
-	if len(s.buckets) > 0 {
-		k.broken[s] = struct{}{}
+	s.forgetIfEnded()
+}
+
+// forgetIfEnded forgets a stream that is closed, and of which nothing can be in force.
+func (s *Stream) forgetIfEnded() {
+	if s.closed && len(s.buckets) == 0 {
+		delete(s.keeper.streams, s)
 	}
 }
 
@@ -155,7 +157,5 @@ func (k *Keeper) drop(c *client) {
 	k.leavePool(c)
 	k.leave(c)
 	delete(c.stream.buckets, c.id)
-	if c.stream.closed && len(c.stream.buckets) == 0 {
-		delete(k.broken, c.stream)
-	}
+	c.stream.forgetIfEnded()
 }

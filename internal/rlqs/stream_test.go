@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -344,44 +343,6 @@ func TestBrokenStreamBesideCalls(t *testing.T) {
 			t.Error("something is assigned after 20 s")
 		}
 	})
-}
-
-// Two processes know of each other by the store only. Together they use the limit, whichever charges first. What each
-// gets depends on that.
-func TestTwoKeepers(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	for _, later := range []int{3, 37, 50, 97} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newLedger(t)
-			f := newFleet(t, store, one(p), 3)
-			time.Sleep(time.Duration(later) * time.Millisecond)
-			g := newFleet(t, store, one(p), 3)
-			for i := range 3 {
-				f.envoys[i].demand["b"] = steady(400)
-				g.envoys[i].demand["b"] = steady([]float64{400, 20, 20}[i])
-			}
-			both := func(long time.Duration) (n, m int64) {
-				a, b := f.passed, g.passed
-				for range int(long / playStep) {
-					f.play(playStep)
-					for _, e := range g.envoys {
-						e.advance(g.now(), playStep)
-					}
-					synctest.Wait()
-				}
-				return f.passed - a, g.passed - b
-			}
-			both(30 * time.Second)
-			n, m := both(30 * time.Second)
-			t.Logf("%d and %d passed in 30 s", n, m)
-			if n+m < 20_000 || n+m > 30_300 || min(n, m) < 600 { // by demand it would be 16,800 and 13,200
-				t.Errorf("the second one %d ms later: %d and %d passed in 30 s of a limit of 30,000", later, n, m)
-			}
-			g.cancel()
-			<-g.stopped
-			f.close()
-		})
-	}
 }
 
 // A keeper that stops has charged what the Envoys may let pass until they ask another one.

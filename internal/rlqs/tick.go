@@ -30,13 +30,16 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.askShadows(now)
+	shadows, sums := k.askShadows(now), k.askSums(due, now)
 	k.mu.Unlock()
 
-	k.take(ctx, append(slices.Clip(asks), shadows...))
+	k.take(ctx, slices.Concat(asks, shadows, sums))
 
 	k.mu.Lock()
 	now = k.now()
+	for _, a := range sums {
+		a.sum.learn(a, now)
+	}
 	for _, a := range asks {
 		k.settle(a, now)
 	}
@@ -159,25 +162,15 @@ func (k *Keeper) divideAll(due []*group, now time.Duration) {
 // divideEach divides the shares of counters: a client has the least of its shares. isSecond says that they were divided
 // before, so that it is known which counter gives a client least.
 func divideEach(all []*counter, now time.Duration, isSecond bool) {
-	for _, ct := range all {
-		for _, g := range ct.groups {
-			for _, c := range g.clients {
-				if !isSecond {
-					c.limitedBy = nil
-				} else if c.share < c.want && c.limitedBy != nil && c.limitedBy != ct {
-					continue
-				}
-			}
-		}
-	}
 	given := make([][]float64, len(all))
 	for i, ct := range all {
 		given[i] = ct.divide(now, isSecond)
 	}
 	for _, ct := range all {
-		for _, g := range ct.groups {
-			for _, c := range g.clients {
-				c.share, c.burstGoal = math.Inf(1), math.Inf(1)
+		for c := range ct.clients() {
+			c.share, c.burstGoal = math.Inf(1), math.Inf(1)
+			if !isSecond {
+				c.limitedBy = nil
 			}
 		}
 	}
@@ -188,10 +181,8 @@ func divideEach(all []*counter, now time.Duration, isSecond bool) {
 
 // wanted is what all clients of the counter want, in requests a second.
 func (ct *counter) wanted() (sum float64) {
-	for _, g := range ct.groups {
-		for _, c := range g.clients {
-			sum += c.want
-		}
+	for c := range ct.clients() {
+		sum += c.want
 	}
 	return sum
 }
@@ -200,19 +191,17 @@ func (ct *counter) wanted() (sum float64) {
 func (ct *counter) divide(now time.Duration, isSecond bool) []float64 {
 	var wants []float64
 	wanted, fixed := 0.0, 0.0
-	for _, g := range ct.groups {
-		for _, c := range g.clients {
-			want := c.want
-			if isSecond && c.limitedBy != ct {
-				want = min(want, c.share)
-			}
-			if c.isBroken() { // it keeps what it has
-				fixed += c.rate
-				want = 0
-			}
-			wanted += want
-			wants = append(wants, want)
+	for c := range ct.clients() {
+		want := c.want
+		if isSecond && c.limitedBy != ct {
+			want = min(want, c.share)
 		}
+		if c.isBroken() { // it keeps what it has
+			fixed += c.rate
+			want = 0
+		}
+		wanted += want
+		wants = append(wants, want)
 	}
 	total := ct.divisible(ct.wanted(), now)
 	if !isSecond {
@@ -230,15 +219,13 @@ func (ct *counter) give(shares []float64) {
 		sum += s
 	}
 	i := 0
-	for _, g := range ct.groups {
-		for _, c := range g.clients {
-			s := shares[i]
-			i++
-			if c.limitedBy == nil || s < c.share {
-				c.limitedBy, c.share = ct, s
-			}
-			c.burstGoal = min(c.burstGoal, s, float64(ct.policy.Capacity())/burstPart*s/max(sum, s, 1e-9))
+	for c := range ct.clients() {
+		s := shares[i]
+		i++
+		if c.limitedBy == nil || s < c.share {
+			c.limitedBy, c.share = ct, s
 		}
+		c.burstGoal = min(c.burstGoal, s, float64(ct.policy.Capacity())/burstPart*s/max(sum, s, 1e-9))
 	}
 }
 
@@ -260,6 +247,8 @@ type ask struct {
 
 	shadow  counted // of an ask without a group: the limit, in shadow mode
 	isFirst bool    // of its bucket
+
+	sum *sum // of an ask that adds to one
 }
 
 // plan makes what the groups charge.
@@ -303,10 +292,8 @@ func sumBursts(groups []*group) {
 				continue
 			}
 			ct.bursts = 0
-			for _, of := range ct.groups {
-				for _, c := range of.clients {
-					ct.bursts += c.burst
-				}
+			for c := range ct.clients() {
+				ct.bursts += c.burst
 			}
 		}
 	}
@@ -388,17 +375,14 @@ func (k *Keeper) learn(a *ask, now time.Duration) {
 func (k *Keeper) assign(c *client, long, planned, now time.Duration) {
 	rate, burst, isShort := c.affords(long)
 	burst = math.Floor(burst)
-	next, ok := c.assigned, c.isSent && c.assigned.Strategy == TokenBucket
-	if !ok || rate != c.rate || burst != c.burst {
-		next, ok = roundDown(rate, burst, c.assigned)
-	}
-	if !ok {
-		next = Assignment{Strategy: DenyAll}
+	next := c.assigned
+	if !c.isBucket() || rate != c.rate || burst != c.burst {
+		next = bucketOf(rate, burst, c.assigned)
 	}
 	if next.TTL = k.ttl(c, next.Strategy, now); next.TTL < time.Second {
 		return
 	}
-	if isShort && c.isSent && c.assigned.Strategy == TokenBucket {
+	if isShort && c.isBucket() {
 		k.stats.Shortages++
 	}
 	c.isLow = isShort || c.isLow && rate < c.plan.rate
@@ -442,12 +426,9 @@ func (k *Keeper) assignByPolicy(a *ask, now time.Duration) {
 			rate *= min(1, g.localRate/max(sum, 1e-9))
 		case descriptors.Allow:
 		}
-		next, ok := c.assigned, c.isSent && c.assigned.Strategy == TokenBucket
-		if !ok || math.Abs(rate-c.rate) > c.rate/100 {
-			next, ok = roundDown(rate, max(1, c.plan.burst), c.assigned)
-		}
-		if !ok {
-			next = Assignment{Strategy: DenyAll}
+		next := c.assigned
+		if !c.isBucket() || math.Abs(rate-c.rate) > c.rate/100 {
+			next = bucketOf(rate, max(1, c.plan.burst), c.assigned)
 		}
 		isSame := c.isSent && c.assigned.Strategy == next.Strategy && c.assigned.PerFill == next.PerFill
 		if isSame && !c.reply && !c.isUrgent {
@@ -457,6 +438,14 @@ func (k *Keeper) assignByPolicy(a *ask, now time.Duration) {
 		c.rate, c.burst = next.rate(), float64(next.MaxTokens)
 		k.send(c, next, now)
 	}
+}
+
+// bucketOf returns the token bucket for a rate and a burst, or what denies all if the rate is too low for one.
+func bucketOf(rate, burst float64, last Assignment) Assignment {
+	if a, ok := roundDown(rate, burst, last); ok {
+		return a
+	}
+	return Assignment{Strategy: DenyAll}
 }
 
 // ttl is how long the client's next assignment holds. One that does not extend the last one may be less than a second.

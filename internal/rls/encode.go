@@ -6,8 +6,6 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -69,13 +67,6 @@ func appendHeader(dst []byte, h decide.Header) []byte {
 	dst, number := begin(dst, 2)
 	dst = end(strconv.AppendInt(dst, h.Number, 10), number)
 	return end(dst, start)
-}
-
-// appendMetadata leaves metadata, which is rare and has many shapes, to protobuf.
-func appendMetadata(dst []byte, m *structpb.Struct) ([]byte, error) {
-	dst, start := begin(dst, 6)
-	dst, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
-	return end(dst, start), err
 }
 
 // code is the code of a request, or of a descriptor.

@@ -219,11 +219,7 @@ func FuzzEncode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.report(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		encoded, err := Codec().Marshal(r)
+		encoded, err := Codec().Marshal(c.report(v))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,8 +289,8 @@ func TestCodecAllocatesOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, err = c.report(v) }); n > 1 || !v.Denied || err != nil {
-		t.Errorf("report of a denial %t: %v allocations, error %v", v.Denied, n, err)
+	if n := testing.AllocsPerRun(100, func() { c.report(v) }); n > 1 || !v.Denied {
+		t.Errorf("report of a denial %t: %v allocations", v.Denied, n)
 	}
 	decode := func() {
 		c.reset()

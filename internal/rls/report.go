@@ -6,7 +6,7 @@ import (
 )
 
 // report encodes the response.
-func (c *call) report(v *decide.Verdict) (*reply, error) {
+func (c *call) report(v *decide.Verdict) *reply {
 	res := appendNumber(c.response[:0], 1, code(v.Denied))
 	for i := range v.Statuses {
 		res = appendStatus(res, &v.Statuses[i])
@@ -21,13 +21,12 @@ func (c *call) report(v *decide.Verdict) (*reply, error) {
 		}
 	}
 	if m := metadata.Of(v, c, c.o.DynamicMetadata); m != nil {
-		var err error
-		if res, err = appendMetadata(res, m); err != nil {
-			return nil, err
-		}
+		var start int
+		res, start = begin(res, 6)
+		res = end(metadata.Append(res, m), start)
 	}
 	c.response = res
-	return newReply(res), nil
+	return newReply(res)
 }
 
 // HitsAddend implements metadata.Costs.

@@ -143,48 +143,23 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		s.release(c)
 		return nil, s.reject(toStatus(err))
 	}
-	delay := v.Delay()
-	res, err := c.report(v)
-	if c.TakesPlaces() {
-		return s.answerWithPlaces(ctx, c, v, res, err)
+	delay, takesPlaces := v.Delay(), c.TakesPlaces()
+	res := c.report(v)
+	if !takesPlaces {
+		s.release(c) // before it waits
 	}
-	s.release(c) // before it waits
+	err = delay.Wait(ctx)
+	if takesPlaces {
+		if err = cmp.Or(err, ctx.Err()); err != nil { // nobody will report the end of the request
+			_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
+		}
+		s.release(c)
+	}
 	if err != nil {
-		delay.End()
-		return nil, s.reject(unreported(err))
-	}
-	if err := delay.Wait(ctx); err != nil {
 		return nil, s.reject(toStatus(err))
 	}
 	return res, nil
 }
-
-// answerWithPlaces answers a request that may have taken places of limits on requests in flight. If it is denied, its
-// caller has gone, or gets an error, nobody will report the end of the request, so the places are given back.
-func (s *Service) answerWithPlaces(
-	ctx context.Context, c *call, v *decide.Verdict, res *reply, unreportable error,
-) (any, error) {
-	defer s.release(c)
-	delay := v.Delay()
-	var err error
-	if unreportable != nil {
-		delay.End()
-		err = unreported(unreportable)
-	} else if err = cmp.Or(delay.Wait(ctx), ctx.Err()); err != nil {
-		err = toStatus(err)
-	}
-	if err != nil || v.Denied {
-		// Without an answer of the store, the places are free at the end of their lease.
-		_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
-	}
-	if err != nil {
-		return nil, s.reject(err)
-	}
-	return res, nil
-}
-
-// unreported is the error of a verdict that cannot be encoded.
-func unreported(err error) error { return status.Errorf(codes.Internal, "dynamic_metadata: %v", err) }
 
 // reject counts a request that is answered by an error.
 func (s *Service) reject(err error) error {

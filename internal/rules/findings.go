@@ -299,13 +299,7 @@ func readableName(name string) string {
 }
 
 func looksLikeRules(ctx context.Context, name string) bool {
-	text, err := fileread.Do(ctx, fileread.Default, func(s *fileread.Session) (text []byte, err error) {
-		err = s.Step(name, nil, func() error {
-			text, err = readHead(name)
-			return err
-		})
-		return text, err
-	})
+	text, err := fileread.Step(ctx, fileread.Default, name, nil, func() ([]byte, error) { return readHead(name) })
 	return err == nil && hasDomain.Match(text) && hasDescriptors.Match(text)
 }
 

@@ -164,17 +164,35 @@ func (i *PublishedInfo) mark() string {
 	return strconv.FormatUint(i.Version, 10) + " " + i.Hash
 }
 
-// current is the mark in force, "" if nothing is published.
-func (s *Published) current(ctx context.Context) (string, error) {
-	var mark string
-	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
-		mark, err = c.HGet(ctx, s.doc.Key(), "current").Result()
+// infoOf returns the version and hash of a mark. Of version 0: Hash is what stands there instead.
+func infoOf(mark string) PublishedInfo {
+	version, hash, _ := strings.Cut(mark, " ")
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || n == 0 {
+		return PublishedInfo{Hash: mark}
+	}
+	return PublishedInfo{Version: n, Hash: hash}
+}
+
+// query returns the answer to a command; what Redis does not have is no error. Its error is a callError.
+func query[T any](
+	ctx context.Context, s *Published, command func(c redis.UniversalClient) (T, error),
+) (answer T, err error) {
+	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+		answer, err = command(c)
 		return err
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", s.failed("read the rules in", err)
+		return answer, s.failed("read the rules in", err)
 	}
-	return mark, nil
+	return answer, nil
+}
+
+// current is the mark in force, "" if nothing is published.
+func (s *Published) current(ctx context.Context) (string, error) {
+	return query(ctx, s, func(c redis.UniversalClient) (string, error) {
+		return c.HGet(ctx, s.doc.Key(), "current").Result()
+	})
 }
 
 // Current is the set in force. Its error wraps ErrNothingPublished if there is none.
@@ -191,14 +209,14 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 		if err == nil || errors.As(err, new(callError)) {
 			return set, err
 		}
-		if errors.As(err, new(*MissingError)) {
+		if errors.As(err, new(missingError)) {
 			if newest, err2 := s.current(ctx); err2 != nil {
 				return nil, errors.Join(err, err2)
 			} else if newest != mark {
 				continue // so many were published since that it went
 			}
 		}
-		return nil, damaged(mark, err)
+		return nil, &DamagedError{Info: infoOf(mark), err: err}
 	}
 }
 
@@ -214,21 +232,10 @@ func (e *DamagedError) Error() string { return e.err.Error() }
 // Unwrap is for errors.As.
 func (e *DamagedError) Unwrap() error { return e.err }
 
-// damaged is the error of the set of a mark.
-func damaged(mark string, err error) error {
-	version, hash, _ := strings.Cut(mark, " ")
-	n, bad := strconv.ParseUint(version, 10, 64)
-	if bad != nil || n == 0 {
-		return &DamagedError{Info: PublishedInfo{Hash: mark}, err: err}
-	}
-	return &DamagedError{Info: PublishedInfo{Version: n, Hash: hash}, err: err}
-}
-
 // get is the set of a mark.
 func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error) {
-	version, _, _ := strings.Cut(mark, " ")
-	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
+	n := infoOf(mark).Version
+	if n == 0 {
 		return nil, fmt.Errorf("%s: current is %.80q, which weir did not write", s, mark)
 	}
 	set, err := s.Get(ctx, n)
@@ -238,29 +245,21 @@ func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error)
 	return set, err
 }
 
-// MissingError says that a version is not kept, or no longer.
-type MissingError struct {
-	Version uint64
-	where   string
-}
+// missingError says that a version is not kept, or no longer.
+type missingError struct{ error }
 
-// Error implements error.
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where,
-		e.Version)
-}
-
-// Get is the set of a version. Its error is a *MissingError if that is not kept.
+// Get is the set of a version. Its error is a missingError if that is not kept.
 func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, error) {
 	n := strconv.FormatUint(version, 10)
 	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
 	if err != nil {
-		return nil, s.failed("read the rules in", err)
+		return nil, err
 	}
 	info, ok1 := fields[0].(string)
 	files, ok2 := fields[1].(string)
 	if !ok1 || !ok2 {
-		return nil, &MissingError{Version: version, where: s.String()}
+		return nil, missingError{fmt.Errorf("%s: there is no version %d, or no longer; weir publish --list shows those that "+
+			"are kept", s, version)}
 	}
 	set := &PublishedSet{}
 	if err = json.Unmarshal([]byte(info), &set.PublishedInfo); err == nil {
@@ -277,23 +276,19 @@ func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, err
 }
 
 // fields returns fields of the hash, nil for each that is not there.
-func (s *Published) fields(ctx context.Context, names ...string) (values []any, err error) {
-	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
-		values, err = c.HMGet(ctx, s.doc.Key(), names...).Result()
-		return err
+func (s *Published) fields(ctx context.Context, names ...string) ([]any, error) {
+	return query(ctx, s, func(c redis.UniversalClient) ([]any, error) {
+		return c.HMGet(ctx, s.doc.Key(), names...).Result()
 	})
-	return values, err
 }
 
 // List is what is known of the versions that are kept, newest first.
 func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
-	var keys []string
-	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
-		keys, err = c.HKeys(ctx, s.doc.Key()).Result()
-		return err
+	keys, err := query(ctx, s, func(c redis.UniversalClient) ([]string, error) {
+		return c.HKeys(ctx, s.doc.Key()).Result()
 	})
 	if err != nil {
-		return nil, s.failed("read the rules in", err)
+		return nil, err
 	}
 	keys = slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "info:") })
 	if len(keys) == 0 {
@@ -301,7 +296,7 @@ func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
 	}
 	fields, err := s.fields(ctx, keys...)
 	if err != nil {
-		return nil, s.failed("read the rules in", err)
+		return nil, err
 	}
 	var infos []PublishedInfo
 	for i, f := range fields {

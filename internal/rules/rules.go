@@ -167,7 +167,7 @@ func (r *Rules) build(files []reload.File) (*descriptors.Set, error) {
 	process.Lenient = process.Lenient || r.o.XDS != nil
 	own := Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile))
 	b := descriptors.NewBuilder(process)
-	rulefile.Add(b, process, own)
+	rulefile.Add(b, own)
 	for _, f := range files {
 		if xds.IsFile(f) {
 			xds.Add(b, process, f)

@@ -10,6 +10,7 @@ package shield
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -90,7 +91,7 @@ type builder struct {
 type candidate struct {
 	entries []descriptors.Entry
 	rule    *descriptors.Rule
-	exempt  bool // the rule admits everything
+	bucket  Bucket // zero if the rule admits everything
 }
 
 // replaced has the names of limits that another limit of the same request may drop: the shield must not hold them.
@@ -136,14 +137,12 @@ func (b *builder) walk(n *descriptors.Node, path []descriptors.Entry, exact bool
 }
 
 func (b *builder) visit(n *descriptors.Node, entries []descriptors.Entry, exact bool) {
-	if r := n.Rule(); r != nil {
-		bucket, why := b.bucket(r)
-		if bucket.isLimiting() || exact {
-			b.candidates = append(b.candidates, candidate{entries, r, !bucket.isLimiting()})
-		}
-		if why != "" {
-			b.leaveRule(r, why)
-		}
+	bucket, why := b.bucket(n.Rule())
+	if bucket.isLimiting() || exact {
+		b.candidates = append(b.candidates, candidate{entries, n.Rule(), bucket})
+	}
+	if why != "" {
+		b.leaveRule(n.Rule(), why)
 	}
 	b.walk(n, entries, exact)
 }
@@ -160,7 +159,7 @@ func (b *builder) leave(n *descriptors.Node, why string) {
 
 // leaveRule leaves out a rule that limits something; a rule of several values stands once.
 func (b *builder) leaveRule(r *descriptors.Rule, why string) {
-	if r != nil && len(r.Limits) > 0 && !b.left[r] {
+	if len(r.Limits) > 0 && !b.left[r] {
 		b.left[r] = true
 		b.leftOut = append(b.leftOut, LeftOut{r, why})
 	}
@@ -196,7 +195,7 @@ func (b *builder) limit(l *descriptors.Limit) (Bucket, string) {
 		return Bucket{}, "it limits requests in flight, not a rate"
 	}
 	bound := p.Bound(1)
-	if p.OnWallClock() && (p.TimeZone() != nil || p.Window() >= shortestMonth) {
+	if p.OnWallClock() && (p.Params().TimeZone != nil || p.Window() >= shortestMonth) {
 		bound += p.Limit()
 	}
 	// Delayed requests pass in the windows behind that in which they come.
@@ -219,27 +218,25 @@ func (b *builder) shield() *Shield {
 	needed := map[string]bool{}
 	for _, c := range b.candidates {
 		d := Descriptor{Entries: c.entries, Rule: c.rule}
-		if d.isExact() || c.exempt {
+		if d.isExact() || !c.bucket.isLimiting() {
 			continue
 		}
-		cover, ok := b.cover(c.entries)
-		if !ok {
+		bucket, exact := b.cover(c.entries)
+		if !bucket.isLimiting() {
 			s.LeftOut = append(s.LeftOut, LeftOut{c.rule, "it shares its key with rules that admit more, and by patterns"})
 			continue
 		}
-		d.Bucket = cover.bucket
-		for _, entries := range cover.exact {
+		d.Bucket = bucket
+		for _, entries := range exact {
 			needed[descriptors.FormatEntries(entries)] = true
 		}
 		s.Descriptors = append(s.Descriptors, d)
 	}
 	for _, c := range b.candidates {
-		d := Descriptor{Entries: c.entries, Rule: c.rule}
-		if !d.isExact() || c.exempt && !needed[descriptors.FormatEntries(c.entries)] {
-			continue
+		d := Descriptor{Entries: c.entries, Rule: c.rule, Bucket: c.bucket}
+		if d.isExact() && (c.bucket.isLimiting() || needed[descriptors.FormatEntries(c.entries)]) {
+			s.Descriptors = append(s.Descriptors, d)
 		}
-		d.Bucket, _ = b.bucket(c.rule)
-		s.Descriptors = append(s.Descriptors, d)
 	}
 	slices.SortStableFunc(s.Descriptors, func(x, y Descriptor) int {
 		return cmp.Compare(line(x.Rule.Source), line(y.Rule.Source))
@@ -253,70 +250,55 @@ func line(source string) string {
 	return file + ":" + strings.Repeat("0", max(0, 9-len(number))) + number
 }
 
-// coverage is what requests reach that a descriptor with entries of any value meets.
-type coverage struct {
-	bucket Bucket                // the loosest
-	exact  [][]descriptors.Entry // descriptors of whole values, which Envoy prefers
-}
-
-// reached is a node that such a request may be at after some entries.
+// reached is a node that a request may be at after some entries.
 type reached struct {
 	node  *descriptors.Node
 	path  []descriptors.Entry
 	exact bool
 }
 
-// cover follows the entries through all rules. It is false if a request may meet no limit.
-func (b *builder) cover(entries []descriptors.Entry) (c coverage, ok bool) {
+// cover follows the entries, one at least of any value, through all rules. It returns the loosest bucket that a request
+// may meet, the zero one if it may meet no limit, and the descriptors of whole values, which Envoy prefers.
+func (b *builder) cover(entries []descriptors.Entry) (bucket Bucket, exact [][]descriptors.Entry) {
 	frontier := []reached{{node: b.root, exact: true}}
 	for _, e := range entries {
 		var next []reached
 		for _, at := range frontier {
-			to, ok := at.next(e)
-			if !ok {
-				return c, false
-			}
-			if next = append(next, to...); len(next) > maxDescriptors {
-				return c, false
+			to := at.next(e)
+			if next = append(next, to...); len(to) == 0 || len(next) > maxDescriptors {
+				return Bucket{}, nil
 			}
 		}
 		frontier = next
 	}
 	for _, at := range frontier {
 		if at.exact {
-			if at.node.Rule() == nil {
-				return c, false
-			}
-			c.exact = append(c.exact, at.path)
+			exact = append(exact, at.path)
 			continue
 		}
-		if at.node.Rule() == nil {
-			return c, false
+		other, _ := b.bucket(at.node.Rule())
+		if !other.isLimiting() {
+			return Bucket{}, nil
 		}
-		bucket, _ := b.bucket(at.node.Rule())
-		if !bucket.isLimiting() {
-			return c, false
-		}
-		c.bucket = loosest(c.bucket, bucket)
+		bucket = loosest(bucket, other)
 	}
-	return c, c.bucket.isLimiting()
+	return bucket, exact
 }
 
-// next returns where an entry may lead, false if also to no rule. An empty value is any.
-func (at reached) next(e descriptors.Entry) (all []reached, ok bool) {
+// next returns where an entry may lead, nothing if it may also lead to no rule. An empty value is any.
+func (at reached) next(e descriptors.Entry) (all []reached) {
 	branch := at.node.Branch(e.Key)
-	if branch == nil {
-		return nil, false
-	}
-	if e.Value != "" {
+	switch {
+	case branch == nil:
+		return nil
+	case e.Value != "":
 		matches := branch.Matches(e.Value)
 		if len(matches) == 0 {
-			return nil, false
+			return nil
 		}
-		return []reached{at.to(matches[0].To, e, matches[0].By == "value" && hasNamed(branch))}, true
-	}
-	if branch.Any() == nil {
-		return nil, false
+		return []reached{at.to(matches[0].To, e, matches[0].By == "value" && hasNamed(branch))}
+	case branch.Any() == nil:
+		return nil
 	}
 	var named []*descriptors.Node
 	if hasNamed(branch) {
@@ -330,7 +312,7 @@ func (at reached) next(e descriptors.Entry) (all []reached, ok bool) {
 			all = append(all, at.to(to, e, false))
 		}
 	}
-	return all, true
+	return all
 }
 
 func (at reached) to(n *descriptors.Node, e descriptors.Entry, exact bool) reached {
@@ -340,7 +322,8 @@ func (at reached) to(n *descriptors.Node, e descriptors.Entry, exact bool) reach
 // hasNamed reports whether the branch's values get descriptors of their own.
 func hasNamed(b *descriptors.Branch) bool { return b.Len() <= maxValues }
 
-func sortedValues(b *descriptors.Branch) func(yield func(string, *descriptors.Node) bool) {
+// sortedValues are Branch.Values in their order.
+func sortedValues(b *descriptors.Branch) iter.Seq2[string, *descriptors.Node] {
 	to := maps.Collect(b.Values())
 	return func(yield func(string, *descriptors.Node) bool) {
 		for _, v := range slices.Sorted(maps.Keys(to)) {

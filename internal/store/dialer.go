@@ -13,25 +13,62 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dialer is go-redis's Options.Dialer.
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+// dialer makes the connections to a Redis.
+type dialer struct {
+	net.Dialer
+	tls       *tlsFiles // nil: without TLS
+	noScripts bool      // it may be a proxy
+	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
+	setName time.Duration
+}
 
-// namedConns sends CLIENT SETNAME while a connection is made. go-redis's OnConnect would send it within the first
-// request's time: with a server that is far away, two round trips take longer than a request may, the request ends its
-// connection, and so does the next one. Where a password is needed, AUTH has to come first. A server that does not
-// answer within the timeout does not answer requests either: a longer wait would only miss its recovery.
-func namedConns(dial dialer, timeout time.Duration) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		if err := setName(conn, timeout); err != nil {
+// dial is go-redis's Options.Dialer. What goes wrong is what the connection's reads and writes return: after as many
+// failed dials as it may have connections, go-redis dials only once a second, and would miss a server's return for
+// longer.
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.connect(ctx, network, addr)
+	if err != nil {
+		conn = failedConn{err}
+	}
+	return conn, nil
+}
+
+// connect makes a connection, and names it if it may: go-redis's OnConnect would do that within the first request's
+// time. With a server that is far away, two round trips take longer than a request may, the request ends its
+// connection, and so does the next one. A server that does not answer within the timeout does not answer requests
+// either: a longer wait would only miss its recovery.
+func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	if d.tls != nil {
+		conn, err = d.tls.dial(ctx, &d.Dialer, network, addr)
+	} else {
+		conn, err = d.DialContext(ctx, network, addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	socket, hasSocket := conn.(syscall.Conn)
+	conn = &boundedConn{Conn: conn}
+	if d.noScripts {
+		conn = &helloConn{Conn: conn}
+	} else if d.setName > 0 {
+		if err := setName(conn, d.setName); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
-		return conn, nil
 	}
+	if hasSocket { // by which go-redis finds that a connection was closed
+		conn = socketConn{conn, socket}
+	}
+	return conn, nil
 }
+
+// socketConn is a connection whose socket can be looked at.
+type socketConn struct {
+	net.Conn
+	socket syscall.Conn
+}
+
+// SyscallConn implements syscall.Conn.
+func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
 
 // setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same.
 func setName(conn net.Conn, timeout time.Duration) error {
@@ -52,20 +89,8 @@ func setName(conn net.Conn, timeout time.Duration) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// neverFailing returns a connection whose reads and writes fail, rather than an error. After as many failed dials as it
-// may have connections, go-redis dials only once a second, and would miss a server's return for longer.
-func neverFailing(dial dialer) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			conn = failedConn{err}
-		}
-		return conn, nil
-	}
-}
-
-// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the call
-// may be made again.
+// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the
+// call may be made again.
 func connectTimedOut(err error) bool {
 	var failed connectError
 	var timeout net.Error
@@ -91,35 +116,14 @@ func (failedConn) SetDeadline(time.Time) error      { return nil }
 func (failedConn) SetReadDeadline(time.Time) error  { return nil }
 func (failedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// withoutHello answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
-// AUTH where there is a password. twemproxy closes a connection that sends HELLO.
-func withoutHello(dial dialer) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		answering := &helloConn{Conn: conn}
-		if raw, ok := conn.(syscall.Conn); ok { // by which go-redis finds that a connection was closed
-			return &helloRawConn{answering, raw}, nil
-		}
-		return answering, nil
-	}
-}
-
-// helloConn is a connection that answers HELLO itself. As with go-redis, what was written is answered before more is
-// written, and one goroutine at a time uses it.
+// helloConn answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
+// AUTH where there is a password. twemproxy closes a connection that sends HELLO. As with go-redis, what was written
+// is answered before more is written, and one goroutine at a time uses it.
 type helloConn struct {
 	net.Conn
 
 	begun  bool   // something else was written
 	answer []byte // to be read
-}
-
-// helloRawConn is one whose socket can be looked at.
-type helloRawConn struct {
-	*helloConn
-	syscall.Conn
 }
 
 // Write implements net.Conn.

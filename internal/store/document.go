@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -137,9 +136,9 @@ func (d *Document) isDue() bool {
 // subscription is the one connection on which a process hears that documents changed. It exists while somebody listens.
 type subscription struct {
 	mu        sync.Mutex
-	pubsub    *redis.PubSub // nil while nobody listens
-	ended     chan struct{} // is closed when nothing reads from pubsub any more
-	listeners map[string][]chan<- struct{}
+	pubsub    *redis.PubSub              // nil while nobody listens
+	ended     chan struct{}              // is closed when nothing reads from pubsub any more
+	listeners map[chan<- struct{}]string // the channel that each hears
 }
 
 // listen sends to changed when something is published on the channel, and when a connection was made that may have
@@ -147,14 +146,14 @@ type subscription struct {
 func (r *Redis) listen(ctx context.Context, channel string, changed chan<- struct{}) {
 	r.subscription.add(ctx, r.Client, channel, changed)
 	<-ctx.Done()
-	r.subscription.remove(channel, changed)
+	r.subscription.remove(changed)
 }
 
 func (s *subscription) add(ctx context.Context, c redis.UniversalClient, channel string, changed chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pubsub == nil {
-		s.listeners = map[string][]chan<- struct{}{}
+		s.listeners = map[chan<- struct{}]string{}
 		s.pubsub, s.ended = c.Subscribe(ctx, channel), make(chan struct{})
 		messages, ended := s.pubsub.ChannelWithSubscriptions(), s.ended
 		go func() {
@@ -164,17 +163,13 @@ func (s *subscription) add(ctx context.Context, c redis.UniversalClient, channel
 	} else {
 		_ = s.pubsub.Subscribe(ctx, channel) // without a connection yet, go-redis subscribes when it has made one
 	}
-	s.listeners[channel] = append(s.listeners[channel], changed)
+	s.listeners[changed] = channel
 }
 
-func (s *subscription) remove(channel string, changed chan<- struct{}) {
+func (s *subscription) remove(changed chan<- struct{}) {
 	s.mu.Lock()
-	s.listeners[channel] = slices.DeleteFunc(s.listeners[channel], func(l chan<- struct{}) bool { return l == changed })
-	if len(s.listeners[channel]) == 0 {
-		delete(s.listeners, channel)
-	}
-	pubsub, ended := s.pubsub, s.ended
-	last := len(s.listeners) == 0
+	delete(s.listeners, changed)
+	pubsub, ended, last := s.pubsub, s.ended, len(s.listeners) == 0
 	if last {
 		s.pubsub = nil
 	}
@@ -203,7 +198,9 @@ func (s *subscription) forward(messages <-chan any) {
 func (s *subscription) hintAll(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.listeners[channel] {
-		reload.Hint(l)
+	for l, hears := range s.listeners {
+		if hears == channel {
+			reload.Hint(l)
+		}
 	}
 }

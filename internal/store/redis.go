@@ -30,12 +30,7 @@ const (
 type Redis struct {
 	Client redis.UniversalClient
 
-	server    string // for logs: without user and password
-	keyPrefix string
-	timeout   time.Duration
-	follows   bool // RedisOptions.UntilDeadline
-	noScripts bool // RedisOptions.NoScripts
-
+	o            RedisOptions // with what the URL says
 	subscription subscription
 }
 
@@ -66,7 +61,7 @@ func Connect(o RedisOptions) (*Redis, error) {
 	}
 	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
 	o.Timeout = cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout)
-	o.PoolSize = cmp.Or(a.poolSize, o.PoolSize)
+	o.PoolSize = cmp.Or(a.client.PoolSize, o.PoolSize)
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
 			o.Timeout, o.PoolSize)
@@ -80,11 +75,8 @@ func Connect(o RedisOptions) (*Redis, error) {
 	}
 	o.Timeout = max(o.Timeout, o.MinTimeout)
 	silence()
-	r := &Redis{
-		server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts,
-	}
-	r.Client, err = a.client(&o)
-	return r, err
+	client, err := a.newClient(&o)
+	return &Redis{Client: client, o: o}, err
 }
 
 // ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
@@ -103,26 +95,26 @@ func (discard) Printf(context.Context, string, ...any) {}
 func (r *Redis) Close() error { return r.Client.Close() }
 
 // String names the server, without user and password.
-func (r *Redis) String() string { return r.server }
+func (r *Redis) String() string { return Redact(r.o.URL) }
 
 // NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent: there are no documents, then.
-func (r *Redis) NoScripts() bool { return r.noScripts }
+func (r *Redis) NoScripts() bool { return r.o.NoScripts }
 
 // KeyPrefix starts the keys of every release: "weir:".
-func (r *Redis) KeyPrefix() string { return r.keyPrefix }
+func (r *Redis) KeyPrefix() string { return r.o.KeyPrefix }
 
 // Prefix starts the keys of this release: "weir:1:".
-func (r *Redis) Prefix() string { return r.keyPrefix + redisstore.FormatVersion }
+func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 
 // Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
-	o.Server, o.KeyPrefix, o.Timeout, o.UntilDeadline = r.server, r.keyPrefix, r.timeout, r.follows
-	o.NoScripts = r.noScripts
+	o.Server, o.KeyPrefix, o.Timeout = r.String(), r.o.KeyPrefix, r.o.Timeout
+	o.UntilDeadline, o.NoScripts = r.o.UntilDeadline, r.o.NoScripts
 	return redisstore.New(r.Client, o)
 }
 
-// client makes the client. It does not connect.
-func (a *address) client(o *RedisOptions) (redis.UniversalClient, error) {
+// newClient makes the client. It does not connect.
+func (a *address) newClient(o *RedisOptions) (redis.UniversalClient, error) {
 	u, err := a.options(o)
 	if err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
@@ -146,23 +138,20 @@ func (a *address) client(o *RedisOptions) (redis.UniversalClient, error) {
 
 // options are those of the client. It reads the files that the URL names once, to find errors.
 func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
-	u := &redis.UniversalOptions{
-		Addrs: a.hosts, DB: a.db, Username: a.user, Password: a.password, OnConnect: setNameLater,
-		MasterName: a.master, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
-
-		MaxRetries:            -1, // a call that was sent may have been counted: a second one would count twice
-		MinRetryBackoff:       -1, // a redirected call goes to the other server at once
-		MaxRetryBackoff:       -1,
-		DialerRetries:         1,
-		ContextTimeoutEnabled: true,
-		ReadTimeout:           o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-		// Connecting goes on behind a request that gave up, and serves the next one.
-		DialTimeout: cmp.Or(a.dialTimeout, max(time.Second, o.Timeout)),
-
-		PoolSize: o.PoolSize, MinIdleConns: a.minIdle, PipelinePoolSize: -1,
-		ConnMaxIdleTime: a.connIdle, ConnMaxLifetime: a.connLifetime,
-		Protocol: 2, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	u := &a.client
+	u.MaxRetries = -1      // a call that was sent may have been counted: a second one would count twice
+	u.MinRetryBackoff = -1 // a redirected call goes to the other server at once
+	u.MaxRetryBackoff = -1
+	u.DialerRetries = 1
+	u.ContextTimeoutEnabled = true
+	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = o.Timeout, o.Timeout, o.Timeout
+	// Connecting goes on behind a request that gave up, and serves the next one.
+	u.DialTimeout = cmp.Or(u.DialTimeout, max(time.Second, o.Timeout))
+	u.PoolSize, u.PipelinePoolSize = o.PoolSize, -1
+	u.Protocol, u.DisableIdentity = 2, true
+	u.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if a.deployment == sentinel || a.deployment == cluster {
+		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
 	}
 	if a.passwordFile != "" {
 		u.CredentialsProviderContext = a.credentials
@@ -170,26 +159,19 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	dialer := &net.Dialer{Timeout: u.DialTimeout}
-	dial := dialer.DialContext
+	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err
 		}
-		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return a.tlsFiles.dial(ctx, dialer, network, addr)
-		}
+		d.tls = &a.tlsFiles
 	}
-	dial = boundedReplies(dial)
-	if a.deployment == sentinel || a.deployment == cluster {
-		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
+	if u.Username == "" && u.Password == "" && a.passwordFile == "" {
+		d.setName = o.Timeout
+	} else if !o.NoScripts {
+		u.OnConnect = setNameLater
 	}
-	if o.NoScripts {
-		dial, u.OnConnect = withoutHello(dial), nil
-	} else if a.user == "" && a.password == "" && a.passwordFile == "" {
-		dial, u.OnConnect = namedConns(dial, o.Timeout), nil
-	}
-	u.Dialer = neverFailing(dial)
+	u.Dialer = d.dial
 	return u, nil
 }
 
@@ -205,5 +187,5 @@ func (a *address) credentials(ctx context.Context) (user, password string, err e
 	if err != nil {
 		return "", "", fmt.Errorf("password_file: %w", err)
 	}
-	return a.user, strings.TrimRight(string(text), "\r\n"), nil
+	return a.client.Username, strings.TrimRight(string(text), "\r\n"), nil
 }

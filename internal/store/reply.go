@@ -2,12 +2,10 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"syscall"
 )
 
 // Bounds of one reply of a server; see docs/adr/0033. go-redis makes room for what a reply announces before it comes,
@@ -27,32 +25,11 @@ const (
 // errReply is wrapped by what is wrong with a reply. It ends the connection.
 var errReply = errors.New("this is no reply of a Redis")
 
-// boundedReplies has the connections of a dialer refuse what no Redis replies.
-func boundedReplies(dial dialer) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		bounded := &boundedConn{Conn: conn}
-		if raw, ok := conn.(syscall.Conn); ok { // by which go-redis finds that a connection was closed
-			return &boundedRawConn{bounded, raw}, nil
-		}
-		return bounded, nil
-	}
-}
-
 // boundedConn is a connection whose replies are bounded. As of any net.Conn, one goroutine at a time reads.
 type boundedConn struct {
 	net.Conn
 
 	reply replyBounds
-}
-
-// boundedRawConn is one whose socket can be looked at.
-type boundedRawConn struct {
-	*boundedConn
-	syscall.Conn
 }
 
 // Read implements net.Conn. An error that wraps errReply closes the connection: what follows cannot be understood.

@@ -27,12 +27,8 @@ type Options struct {
 	Redis *Redis
 	// Named are the URLs of further Redis servers, by the names that limits give them.
 	Named map[string]string
-	// KeyPrefix, Timeout, UntilDeadline, NoScripts and PoolSize are RedisOptions of the named ones.
-	KeyPrefix     string
-	Timeout       time.Duration
-	UntilDeadline bool
-	NoScripts     bool
-	PoolSize      int
+	// OfNamed are the options of the named ones, which have URLs of their own.
+	OfNamed RedisOptions
 	// CachedDenials answers a cost that Redis has denied without asking again until it may pass. It needs scripts in all
 	// stores, since no refund of others is heard of without them.
 	CachedDenials bool
@@ -158,10 +154,9 @@ func (s *Store) openRedis(o *Options) error {
 	}
 	named := map[string]*redisstore.Store{}
 	for name, url := range o.Named {
-		r, err := Connect(RedisOptions{
-			URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, UntilDeadline: o.UntilDeadline, PoolSize: o.PoolSize,
-			NoScripts: o.NoScripts,
-		})
+		of := o.OfNamed
+		of.URL = url
+		r, err := Connect(of)
 		if err != nil {
 			return err
 		}
@@ -176,7 +171,7 @@ func (s *Store) openRedis(o *Options) error {
 
 // lacksScripts reports whether one of the servers gets no scripts.
 func (s *Store) lacksScripts(o *Options) bool {
-	return o.Redis.noScripts || slices.ContainsFunc(s.named, func(r *Redis) bool { return r.noScripts })
+	return o.Redis.o.NoScripts || slices.ContainsFunc(s.named, func(r *Redis) bool { return r.o.NoScripts })
 }
 
 // disconnect ends the connections to the named servers.

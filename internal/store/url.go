@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Forms are the forms of a store's URL, for people.
@@ -32,25 +34,16 @@ var schemes = map[string]deployment{
 	"redis": server, "unix": socket, "redis+sentinel": sentinel, "redis+cluster": cluster,
 }
 
-// address is a store's URL in parts.
+// address is what a store's URL says.
 type address struct {
-	deployment     deployment
-	hosts          []string // host:port, or the path of a socket
-	user, password string
-	db             int
-	master         string // as the sentinels call it
-
-	sentinelUser, sentinelPassword string
-	passwordFile                   string
-
-	tls      bool
-	tlsFiles tlsFiles
-
-	keyPrefix              string
-	timeout, dialTimeout   time.Duration
-	poolSize, minIdle      int
-	connIdle, connLifetime time.Duration
-	scripts                *bool // nil: as the flag says
+	deployment   deployment
+	client       redis.UniversalOptions // hosts and their ports or the path of a socket, users, sizes and times
+	passwordFile string
+	tls          bool
+	tlsFiles     tlsFiles
+	keyPrefix    string
+	timeout      time.Duration
+	scripts      *bool // nil: as the flag says
 }
 
 // CheckURL returns what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
@@ -119,8 +112,8 @@ func (a *address) readAuthority(text string) error {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		user, password, _ := strings.Cut(text[:i], ":")
 		var err1, err2 error
-		a.user, err1 = url.PathUnescape(user)
-		a.password, err2 = url.PathUnescape(password)
+		a.client.Username, err1 = url.PathUnescape(user)
+		a.client.Password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil || strings.Contains(text[:i], " ") {
 			return errors.New("user or password have special characters; write them as %XX")
 		}
@@ -137,9 +130,9 @@ func (a *address) readAuthority(text string) error {
 		if err != nil {
 			return err
 		}
-		a.hosts = append(a.hosts, full)
+		a.client.Addrs = append(a.client.Addrs, full)
 	}
-	if a.deployment == server && len(a.hosts) > 1 {
+	if a.deployment == server && len(a.client.Addrs) > 1 {
 		return errors.New("several hosts are those of redis+sentinel:// or redis+cluster://")
 	}
 	return nil
@@ -179,9 +172,9 @@ func (a *address) readPath(text string) error {
 		if !path.IsAbs(where) {
 			return errors.New("there is no path of a socket")
 		}
-		a.hosts, db = []string{where}, ""
+		a.client.Addrs, db = []string{where}, ""
 	case sentinel:
-		if a.master, db, _ = strings.Cut(db, "/"); a.master == "" {
+		if a.client.MasterName, db, _ = strings.Cut(db, "/"); a.client.MasterName == "" {
 			return errors.New("there is no name of a master behind the sentinels")
 		}
 	default:
@@ -200,7 +193,7 @@ func (a *address) readDB(text string) error {
 	if a.deployment == cluster && n != 0 {
 		return fmt.Errorf("a cluster has database 0 only, got %d", n)
 	}
-	a.db = int(n)
+	a.client.DB = int(n)
 	return nil
 }
 
@@ -211,52 +204,53 @@ func (a *address) readQuery(query string) error {
 		return errors.New("the options cannot be read; write them as ?name=value&name=value, " +
 			"and special characters as %XX")
 	}
-	texts := map[string]*string{
-		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile,
-		"sentinel_username": &a.sentinelUser, "sentinel_password": &a.sentinelPassword,
-		"tls_ca": &a.tlsFiles.ca, "tls_cert": &a.tlsFiles.cert, "tls_key": &a.tlsFiles.key,
-		"tls_server_name": &a.tlsFiles.serverName,
+	if values.Has("scripts") {
+		a.scripts = new(bool)
 	}
-	times := map[string]*time.Duration{
-		"timeout": &a.timeout, "dial_timeout": &a.dialTimeout,
-		"conn_max_idle_time": &a.connIdle, "conn_max_lifetime": &a.connLifetime,
+	c, files := &a.client, &a.tlsFiles
+	options := map[string]any{
+		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile, "scripts": a.scripts,
+		"sentinel_username": &c.SentinelUsername, "sentinel_password": &c.SentinelPassword,
+		"tls_ca": &files.ca, "tls_cert": &files.cert, "tls_key": &files.key, "tls_server_name": &files.serverName,
+		"tls_skip_hostname": &files.skipHostname,
+		"timeout":           &a.timeout, "dial_timeout": &c.DialTimeout,
+		"conn_max_idle_time": &c.ConnMaxIdleTime, "conn_max_lifetime": &c.ConnMaxLifetime,
+		"pool_size": &c.PoolSize, "min_idle_conns": &c.MinIdleConns,
 	}
-	numbers := map[string]*int{"pool_size": &a.poolSize, "min_idle_conns": &a.minIdle}
+	if a.deployment == socket {
+		options["db"] = a.readDB
+	}
 	for name, given := range values {
-		value := given[len(given)-1]
-		if name == "tls_skip_hostname" {
-			if a.tlsFiles.skipHostname, err = strconv.ParseBool(value); err != nil {
-				return fmt.Errorf("option %s must be true or false, got %q", name, value)
-			}
-			continue
-		}
-		if name == "scripts" {
-			runs, err := strconv.ParseBool(value)
-			if err != nil {
-				return fmt.Errorf("option %s must be true or false, got %q", name, value)
-			}
-			a.scripts = &runs
-			continue
-		}
-		if to := texts[name]; to != nil {
-			*to = value
-		} else if to := times[name]; to != nil {
-			if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
-				return fmt.Errorf("option %s must be a time such as 20ms, got %q", name, value)
-			}
-		} else if to := numbers[name]; to != nil {
-			if *to, err = strconv.Atoi(value); err != nil || *to < 1 || *to > 10_000 {
-				return fmt.Errorf("option %s must be a number from 1 to 10000, got %q", name, value)
-			}
-		} else if name == "db" && a.deployment == socket {
-			if err := a.readDB(value); err != nil {
-				return err
-			}
-		} else {
-			return fmt.Errorf("option %q is not known; use %s", name, optionNames)
+		if err := setOption(options[name], name, given[len(given)-1]); err != nil {
+			return err
 		}
 	}
 	return a.checkOptions(values)
+}
+
+// setOption reads an option's value into what it sets.
+func setOption(option any, name, value string) (err error) {
+	switch to := option.(type) {
+	case *string:
+		*to = value
+	case *time.Duration:
+		if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
+			return fmt.Errorf("option %s must be a time such as 20ms, got %q", name, value)
+		}
+	case *int:
+		if *to, err = strconv.Atoi(value); err != nil || *to < 1 || *to > 10_000 {
+			return fmt.Errorf("option %s must be a number from 1 to 10000, got %q", name, value)
+		}
+	case *bool:
+		if *to, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("option %s must be true or false, got %q", name, value)
+		}
+	case func(string) error:
+		return to(value)
+	default:
+		return fmt.Errorf("option %q is not known; use %s", name, optionNames)
+	}
+	return nil
 }
 
 const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
@@ -284,7 +278,7 @@ func (a *address) checkOptions(values url.Values) error {
 		return errors.New("option scripts: the servers of a cluster run scripts; remove scripts=false, or write redis:// " +
 			"for a proxy in front of them")
 	}
-	if a.passwordFile != "" && a.password != "" {
+	if a.passwordFile != "" && a.client.Password != "" {
 		return errors.New("there is a password and a password_file; remove one of the two")
 	}
 	return nil

@@ -116,7 +116,7 @@ func (r *rule) rows(q Query) []row {
 
 func (r *row) show(hash bool) adminapi.TopKey {
 	k := adminapi.TopKey{
-		Domain: r.domain, Rule: r.path, Entries: []descriptors.KeyEntry{},
+		Domain: r.domain, Rule: r.path, Entries: []descriptors.Entry{},
 		Hits: r.hits.Count, HitsError: r.hits.Error, Denied: r.denied.Count, DeniedError: r.denied.Error,
 		Share: min(1, float64(r.by.Count)/float64(r.total)),
 	}
@@ -124,15 +124,13 @@ func (r *row) show(hash bool) adminapi.TopKey {
 		k.Counter = r.key
 	}
 	terms, _ := descriptors.ParseKey(r.key)
-	entries := make([]descriptors.Entry, len(terms.Entries))
-	for i, e := range terms.Entries {
+	for _, e := range terms.Entries {
 		if hash {
 			e.Value = Hashed(e.Value)
 		}
 		k.Entries = append(k.Entries, e)
-		entries[i] = descriptors.Entry(e)
 	}
-	k.Descriptor = descriptors.FormatEntries(entries)
+	k.Descriptor = descriptors.FormatEntries(k.Entries)
 	return k
 }
 

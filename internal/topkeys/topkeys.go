@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -318,23 +320,21 @@ func (t *Top) rotate(now time.Time) {
 	t.mu.Lock()
 	t.since = [2]time.Time{now, t.since[0]}
 	t.mu.Unlock()
-	var idle []*rule
 	for _, r := range t.all() {
 		r.mu.Lock()
 		if r.before != nil {
 			t.free.Add(int64(r.before.counters()))
 			r.before = nil
 		}
-		if r.now.hits.isEmpty() {
-			idle = append(idle, r)
-		} else {
+		isIdle := r.now.hits.isEmpty()
+		if !isIdle {
 			before := r.now
 			r.now, r.before = half{}, &before
 		}
 		r.mu.Unlock()
-	}
-	for _, r := range idle {
-		t.forget(r, func() bool { return r.now.hits.isEmpty() && r.before == nil })
+		if isIdle {
+			t.forget(r, func() bool { return r.now.hits.isEmpty() && r.before == nil })
+		}
 	}
 	t.retryRefused()
 }
@@ -377,11 +377,7 @@ func (t *Top) Keep(set *descriptors.Set) {
 func (t *Top) all() []*rule {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := make([]*rule, 0, len(t.rules))
-	for _, r := range t.rules {
-		all = append(all, r)
-	}
-	return all
+	return slices.Collect(maps.Values(t.rules))
 }
 
 // forget drops a rule's sketches if isIdle still holds while they are locked.

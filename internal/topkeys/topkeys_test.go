@@ -93,15 +93,15 @@ func TestKeysOfRules(t *testing.T) {
 	hit(top, path, "/", 4, true)
 
 	ann := adminapi.TopKey{
-		Domain: "shop", Rule: "user", Descriptor: "user=ann", Entries: []descriptors.KeyEntry{{Key: "user", Value: "ann"}},
+		Domain: "shop", Rule: "user", Descriptor: "user=ann", Entries: []descriptors.Entry{{Key: "user", Value: "ann"}},
 		Counter: "fixed_window|shop|user=ann", Hits: 8, Denied: 3, Share: 0.8,
 	}
 	bob := adminapi.TopKey{
-		Domain: "shop", Rule: "user", Descriptor: "user=bob", Entries: []descriptors.KeyEntry{{Key: "user", Value: "bob"}},
+		Domain: "shop", Rule: "user", Descriptor: "user=bob", Entries: []descriptors.Entry{{Key: "user", Value: "bob"}},
 		Counter: "fixed_window|shop|user=bob", Hits: 2, Denied: 2, Share: 0.2,
 	}
 	root := adminapi.TopKey{
-		Domain: "shop", Rule: "path", Descriptor: "path=/", Entries: []descriptors.KeyEntry{{Key: "path", Value: "/"}},
+		Domain: "shop", Rule: "path", Descriptor: "path=/", Entries: []descriptors.Entry{{Key: "path", Value: "/"}},
 		Counter: "fixed_window|shop|path=/", Hits: 4, Denied: 4, Share: 1,
 	}
 	denied := func(k adminapi.TopKey, share float64) adminapi.TopKey {

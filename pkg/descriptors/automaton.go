@@ -2,9 +2,9 @@ package descriptors
 
 import (
 	"fmt"
+	"math/bits"
 	"regexp/syntax"
 	"slices"
-	"sort"
 	"unicode"
 	"unicode/utf8"
 )
@@ -93,15 +93,11 @@ func runTogether(patterns *[together]*Pattern, text string) (states [together]ui
 
 // class is that of a character beyond ASCII.
 func (a *automaton) class(char rune) uint8 {
-	lo, hi := 0, len(a.bounds) // the last bound up to char is in [lo, hi)
-	for hi-lo > 1 {
-		if middle := (lo + hi) / 2; a.bounds[middle] <= char {
-			lo = middle
-		} else {
-			hi = middle
-		}
+	i, isBound := slices.BinarySearch(a.bounds, char)
+	if !isBound {
+		i-- // the last bound before char: the first one is where ASCII ends
 	}
-	return a.classes[lo]
+	return a.classes[i]
 }
 
 // newAutomaton makes the automaton of a program that must match the whole text. It calls rest now and then.
@@ -390,5 +386,5 @@ func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bou
 
 // cost is how many steps a character takes, when run together with others.
 func (a *automaton) cost() int {
-	return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) })
+	return 1 + bits.Len(uint(len(a.bounds)-1))
 }

@@ -24,6 +24,7 @@ type Builder struct {
 	branches []*Branch // that have patterns
 	automata int       // bytes
 	checked  []checked // of one rule, for use by the next
+	here     Position  // of the descriptor that is added
 }
 
 // form is what limits with one policy and one route have in common.
@@ -47,32 +48,13 @@ func NewBuilder(process Process) *Builder {
 
 // Add adds rules to a domain. Within a domain, patterns added earlier are tried first.
 func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
-	if domain == "" {
-		for _, d := range descriptors {
-			c.addNowhere(d)
-		}
-		return
-	}
 	d := c.domain(domain)
 	for _, descriptor := range descriptors {
+		if domain == "" && !descriptor.Invalid {
+			c.enter(descriptor, d.name, "")
+			c.Errorf(descriptor.At, "the domain is empty; name the domain that Envoy's rate limit filter sends")
+		}
 		c.descriptor(parent{Node: &d.root, domain: d}, descriptor)
-	}
-}
-
-// addNowhere checks the limits of a descriptor whose domain is not known.
-func (c *Builder) addNowhere(d *Descriptor) {
-	if d.At.File == "" {
-		d = d.located("no domain: " + c.path("", d))
-	}
-	if !d.Invalid {
-		c.Errorf(d.At, "the domain is empty; name the domain that Envoy's rate limit filter sends")
-	}
-	c.checkDescriptor(d)
-	c.checkLimits(d)
-	for _, child := range d.Descriptors {
-		silent := *child
-		silent.Invalid = true
-		c.addNowhere(&silent)
 	}
 }
 
@@ -103,27 +85,45 @@ func (c *Builder) Build() (*Set, error) {
 	return s, nil
 }
 
+// enter notes where the descriptor is. One that a Go program made is at its path.
+func (c *Builder) enter(d *Descriptor, domain, parent string) {
+	if c.here = d.At; c.here == (Position{}) {
+		c.here.File = domain + ": " + c.path(parent, d)
+	}
+}
+
+// at is the position, or that of the descriptor that is added, if a Go program has left it out.
+func (c *Builder) at(given Position) Position {
+	if given == (Position{}) {
+		return c.here
+	}
+	return given
+}
+
 // Errorf reports a problem, which makes Build fail. It is for readers of rules.
 func (c *Builder) Errorf(at Position, format string, args ...any) {
-	c.found.add("", at, format, args...)
+	c.found.add("", c.at(at), format, args...)
 }
 
 // Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that
 // says what holds until it is mended. It is for readers of rules.
 func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	if !c.process.Lenient {
-		c.found.add("", at, format, args...)
+		c.Errorf(at, format, args...)
 		return
 	}
-	c.warnings.add(WarnTolerated, at, format+"; until then "+holds, args...)
+	c.Warnf(WarnTolerated, at, format+"; until then "+holds, args...)
 }
+
+// Rest calls Process.Rest.
+func (c *Builder) Rest() { c.process.rest() }
 
 // Lenient is Process.Lenient.
 func (c *Builder) Lenient() bool { return c.process.Lenient }
 
 // Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
 func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
-	c.warnings.add(code, at, format, args...)
+	c.warnings.add(code, c.at(at), format, args...)
 }
 
 // Problems is the number of problems so far.
@@ -153,7 +153,7 @@ type replacement struct {
 func (c *Builder) domain(name string) *domain {
 	d := c.domains[name]
 	if d == nil {
-		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
+		d = &domain{Domain: &Domain{name: cmp.Or(name, "no domain")}, named: map[string]bool{}, starts: map[counter]string{}}
 		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process, Mode: c.process.mode(false, false)}
 		var err error
 		if d.long, err = newLongRule(name, c.process); err != nil {

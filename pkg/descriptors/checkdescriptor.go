@@ -84,12 +84,10 @@ func looksLikeRegex(text string) bool {
 	if len(text) > maxRegexBytes || !strings.ContainsAny(text, `^$\[(+.`) {
 		return false
 	}
-	signs := strings.HasPrefix(text,
-		"^") && len(text) > 1 || strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
-	for _, sign := range regexSigns {
-		signs = signs || strings.Contains(text, sign)
-	}
-	if !signs {
+	begins := strings.HasPrefix(text, "^") && len(text) > 1
+	ends := strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
+	has := func(sign string) bool { return strings.Contains(text, sign) }
+	if !begins && !ends && !slices.ContainsFunc(regexSigns, has) {
 		return false
 	}
 	_, err := regexp.Compile(text)

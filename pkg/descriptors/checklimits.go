@@ -15,24 +15,26 @@ type checked struct {
 	*RateLimit
 
 	form
+	at         Position // of the limit
+	fields     []Field
 	unit       Unit
 	multiplier int64
 	policy     *sharedPolicy // nil if unlimited, or if something is wrong
 	wrong      bool          // one of its fields is wrong, and that is reported
 }
 
-// at is where the field is written, else where the limit is.
-func (l *checked) at(field string) Position {
-	for _, f := range l.Fields {
-		if f.Name == field {
+// fieldAt is where the field is written, else where the limit is.
+func (l *checked) fieldAt(name string) Position {
+	for _, f := range l.fields {
+		if f.Name == name {
 			return f.At
 		}
 	}
-	return l.At
+	return l.at
 }
 
 func (l *checked) has(field string) bool {
-	return slices.ContainsFunc(l.Fields, func(f Field) bool { return f.Name == field })
+	return slices.ContainsFunc(l.fields, func(f Field) bool { return f.Name == field })
 }
 
 // lacks reports that the field is not written, nor seems to be by another name.
@@ -57,14 +59,19 @@ func (c *Builder) checkLimits(d *Descriptor) []checked {
 
 // checkLimit checks one limit, and makes its policy.
 func (c *Builder) checkLimit(from *RateLimit) checked {
-	l := checked{RateLimit: from, form: form{from.Params, from.Placement}, wrong: from.Invalid}
+	l := checked{
+		RateLimit: from, form: form{from.Params, from.Placement}, at: c.at(from.At), fields: from.Fields, wrong: from.Invalid,
+	}
+	if from.At == (Position{}) {
+		l.fields = from.given(l.at)
+	}
 	for _, p := range l.Replaces {
 		if p.Text == l.Name {
 			c.Errorf(p.At, "a limit cannot replace itself; name another limit than %s", p.Text)
 		}
 	}
 	if name := l.placement.Store; name != "" {
-		at := l.at("store")
+		at := l.fieldAt("store")
 		c.stores = append(c.stores, &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: name})
 	}
 	if l.Unlimited {
@@ -82,7 +89,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	l.placement.Store = c.process.store(l.placement.Store, l.unit, l.multiplier)
 	for _, e := range paramErrors(c.makePolicy(&l)) {
 		if e.Param == "lease_for" && !l.has("lease_for") {
-			c.Errorf(l.at("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
+			c.Errorf(l.fieldAt("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
 			continue
 		}
 		c.Errorf(l.paramAt(e.Param), "%s: %s", fieldOf(e.Param), e.Msg)
@@ -100,7 +107,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 		"%s for none"
 	var others []string
 	var at Position
-	for _, f := range l.Fields {
+	for _, f := range l.fields {
 		if slices.Contains([]string{"unlimited", "name", "replaces"}, f.Name) {
 			continue
 		}
@@ -114,7 +121,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 	case at.File != "":
 		c.Tolerate(at, "nothing is limited", message, all, all)
 	case len(others) > 0:
-		c.Warnf(WarnUnlimited, l.at("requests_per_unit"), message, all, all)
+		c.Warnf(WarnUnlimited, l.fieldAt("requests_per_unit"), message, all, all)
 	}
 }
 
@@ -122,7 +129,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 func (c *Builder) checkRate(l *checked) bool {
 	before := c.Problems()
 	if l.lacks("requests_per_unit") {
-		c.Tolerate(l.At, "it denies everything",
+		c.Tolerate(l.at, "it denies everything",
 			"requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
@@ -130,14 +137,14 @@ func (c *Builder) checkRate(l *checked) bool {
 	case l.params.Algorithm.CountsInFlight():
 		c.checkLease(l)
 	case unit && window:
-		c.Errorf(l.at("window"), "unit and window are both given; remove one of the two")
+		c.Errorf(l.fieldAt("window"), "unit and window are both given; remove one of the two")
 	case window && l.has("unit_multiplier"):
-		c.Errorf(l.at("unit_multiplier"),
+		c.Errorf(l.fieldAt("unit_multiplier"),
 			"unit_multiplier goes with unit, not with window; remove it and write the whole window")
 	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and that is reported
 		return false
 	case !unit && !window:
-		c.Errorf(l.At,
+		c.Errorf(l.at,
 			"unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
 	case window:
 		if !l.wrong {
@@ -147,7 +154,7 @@ func (c *Builder) checkRate(l *checked) bool {
 	default:
 		l.multiplier = max(l.multiplier, 1)
 		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(limiter.MaxWindow/d) {
-			c.Errorf(l.at("unit_multiplier"),
+			c.Errorf(l.fieldAt("unit_multiplier"),
 				"unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
 			return false
 		}
@@ -160,7 +167,7 @@ func (c *Builder) checkRate(l *checked) bool {
 func (c *Builder) checkLease(l *checked) {
 	for _, name := range []string{"unit", "unit_multiplier", "window"} {
 		if l.has(name) {
-			c.Errorf(l.at(name),
+			c.Errorf(l.fieldAt(name),
 				"concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
 					"a request that is never given back counts", name)
 		}
@@ -185,14 +192,14 @@ func (c *Builder) checkCalendar(l *checked) bool {
 				instead += fmt.Sprintf(" and unit_multiplier: %d", l.multiplier)
 			}
 		}
-		c.Errorf(l.at("window"), "align: calendar goes with unit, not with window; %s", instead)
+		c.Errorf(l.fieldAt("window"), "align: calendar goes with unit, not with window; %s", instead)
 	case l.unit == UnitUnknown: // and that is reported
 		return true
 	case l.unit < Hour:
-		c.Errorf(l.at("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
+		c.Errorf(l.fieldAt("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
 			"which is the same for a %s", l.unit)
 	case l.multiplier > 1 && (l.unit != Month || !limiter.OnCalendar(l.params.Window)):
-		c.Errorf(l.at("unit_multiplier"),
+		c.Errorf(l.fieldAt("unit_multiplier"),
 			"align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
 				"write one of those, or align: epoch")
 	default:
@@ -217,7 +224,7 @@ func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	if l.params.Algorithm == 0 {
 		return false // it is not known, and that is reported
 	}
-	for _, f := range l.Fields {
+	for _, f := range l.fields {
 		if !parameters[f.Name] {
 			continue
 		}
@@ -269,11 +276,11 @@ func PolicyError(err error) error {
 func (l *checked) paramAt(param string) Position {
 	switch {
 	case param == "window" && !l.has("window") && l.params.Algorithm.CountsInFlight():
-		return l.at("lease")
+		return l.fieldAt("lease")
 	case param == "window" && !l.has("window"):
-		return l.at("unit")
+		return l.fieldAt("unit")
 	default:
-		return l.at(fieldOf(param))
+		return l.fieldAt(fieldOf(param))
 	}
 }
 
@@ -302,12 +309,12 @@ func (c *Builder) checkTogether(all []checked) {
 	for i := range all {
 		l := &all[i]
 		if first, ok := byName[l.Name]; ok && l.Name != "" {
-			c.Errorf(l.at("name"),
+			c.Errorf(l.fieldAt("name"),
 				"the name %s is already used at %s; name each limit of a descriptor differently", l.Name, first)
 		}
-		byName[l.Name] = l.at("name")
+		byName[l.Name] = l.fieldAt("name")
 		if l.Unlimited {
-			c.Errorf(l.at("unlimited"),
+			c.Errorf(l.fieldAt("unlimited"),
 				"unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
 		}
 		if l.policy == nil {
@@ -315,9 +322,9 @@ func (c *Builder) checkTogether(all []checked) {
 		}
 		same := [2]any{l.policy.Identity(), l.placement}
 		if first, ok := byPolicy[same]; ok {
-			c.Errorf(l.At, "this limit is the same as the one at %s; remove one of the two", first)
+			c.Errorf(l.at, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {
-			byPolicy[same] = l.At
+			byPolicy[same] = l.at
 		}
 	}
 	c.warnRedundant(all)

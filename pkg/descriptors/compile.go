@@ -1,6 +1,8 @@
 package descriptors
 
 import (
+	"cmp"
+
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -8,17 +10,17 @@ import (
 type parent struct {
 	*Node
 	domain *domain
-	path   string
-	depth  int // entries that lead here
-	levels []level
 }
+
+// above is the parent's rule, an empty one at the top of the domain.
+func (to *parent) above() *Rule { return cmp.Or(to.rule, &noRule) }
+
+var noRule Rule
 
 // descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
 func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
-	c.process.rest()
-	if d.At.File == "" {
-		d = d.located(to.domain.name + ": " + c.path(to.path, d))
-	}
+	c.Rest()
+	c.enter(d, to.domain.name, to.above().Path)
 	c.checkDescriptor(d)
 	if d.Key == "" {
 		c.checkLimits(d)
@@ -31,15 +33,20 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 	}
 	n := c.memory.nodes.next()
 	n.rule = c.rule(to, d)
-	p := c.insert(to, d, n)
+	return c.below(to, n, c.insert(to, d, n), d)
+}
+
+// below adds the descriptors below one that leads to the node, by the pattern if that is not nil. It returns where
+// among all of these a limit denies.
+func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	if len(n.rule.Limits) > 0 && n.rule.Mode != limiter.Shadow {
 		enforced = 1
 	}
 	for _, child := range d.Descriptors {
-		enforced |= c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.depth, n.rule.levels}, child).below()
+		enforced |= c.descriptor(parent{n, to.domain}, child).below()
 	}
-	if p != nil {
-		p.enforced = enforced
+	if by != nil {
+		by.enforced |= enforced
 	}
 	return enforced
 }
@@ -48,8 +55,8 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	r := c.memory.rules.next()
 	*r = Rule{
 		Domain:         to.domain.name,
-		Path:           c.path(to.path, d),
-		Source:         c.memory.texts.source(d.At.File, d.At.Line),
+		Path:           c.path(to.above().Path, d),
+		Source:         c.memory.texts.source(c.here),
 		Metadata:       d.Metadata,
 		DetailedMetric: d.DetailedMetric,
 		ValueToMetric:  d.ValueToMetric,
@@ -57,8 +64,8 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		Description:    d.Description,
 		Owner:          d.Owner,
 		Extra:          d.Extra,
-		depth:          to.depth + 1,
-		levels:         to.levelsTo(d),
+		depth:          to.above().depth + 1,
+		levels:         to.above().levelsTo(d),
 		process:        c.process,
 	}
 	r.Mode = c.process.mode(d.ShadowMode, d.QuotaMode)
@@ -67,22 +74,19 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	return r
 }
 
-// levelsTo are the levels of the descriptor's rule: no more than the last that is not shown as it came.
-func (to *parent) levelsTo(d *Descriptor) []level {
+// levelsTo are the levels of a descriptor below the rule: no more than the last that is not shown as it came.
+func (r *Rule) levelsTo(d *Descriptor) []level {
 	last := newLevel(d)
 	if last == (level{}) {
-		return to.levels
+		return r.levels
 	}
-	levels := make([]level, to.depth+1)
-	copy(levels, to.levels)
-	levels[to.depth] = last
+	levels := make([]level, r.depth+1)
+	copy(levels, r.levels)
+	levels[r.depth] = last
 	return levels
 }
 
 func (c *Builder) path(parent string, d *Descriptor) string {
-	if parent == "" && d.Value == "" && d.Match.Form == "" {
-		return pathKey(d.Key)
-	}
 	above, is := " > ", "="
 	if parent == "" {
 		above = ""
@@ -90,11 +94,7 @@ func (c *Builder) path(parent string, d *Descriptor) string {
 	if d.Value == "" {
 		is = ""
 	}
-	of := ""
-	if d.Match.Form != "" {
-		of = d.Match.text()
-	}
-	return c.memory.texts.join(parent, above, pathKey(d.Key), is, pathValue(d.Value), pathValue(of))
+	return c.memory.texts.join(parent, above, pathKey(d.Key), is, pathValue(d.Value), pathValue(d.Match.text()))
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
@@ -106,9 +106,9 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 			to.named[l.Name] = true
 		}
 		for _, p := range l.Replaces {
-			to.replaces = append(to.replaces, replacement{l.Name, p})
+			to.replaces = append(to.replaces, replacement{l.Name, Text{p.Text, c.at(p.At)}})
 		}
-		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: l.placement.RedisCell}
+		which := newCounter(&l.params, &l.placement)
 		if d.RateLimits != nil {
 			if which.name = l.Name; l.Name == "" {
 				which.distinguish(all, i)
@@ -152,7 +152,7 @@ func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *L
 		l.OnStoreFailure = *from.OnStoreFailure
 	}
 	if err := l.share(); err != nil {
-		c.Errorf(from.At, "%s", err)
+		c.Errorf(from.at, "%s", err)
 	}
 	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)

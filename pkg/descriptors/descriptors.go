@@ -36,7 +36,10 @@ import (
 )
 
 // Entry is one key and value of a request's descriptor.
-type Entry struct{ Key, Value string }
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
 // Set is the compiled rules of all files. It is immutable and safe for concurrent use.
 type Set struct {
@@ -133,10 +136,8 @@ var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "loca
 
 // ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
-	for _, o := range []OnStoreFailure{Allow, Deny, Local, Fail} {
-		if o.String() == name {
-			return o, nil
-		}
+	if i := slices.Index(onStoreFailureNames[:], name); i >= 0 {
+		return OnStoreFailure(i), nil //nolint:gosec // there are four
 	}
 	return Allow, fmt.Errorf("%q is not known: use allow, deny, local or error", name)
 }

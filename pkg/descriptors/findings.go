@@ -69,23 +69,23 @@ func (es Errors) Count() (n int) {
 
 // findings is a bounded list of errors, or of warnings.
 type findings struct {
-	total  int // added, with those that were there already
-	listed Errors
-	seen   map[Error]bool // each that is listed
-	byFile map[string]*fileFindings
-	beyond *Error // the first of the file for which nothing could be listed, and how many such there are
+	total   int // added, with those that were there already
+	listed  Errors
+	seen    map[Error]bool // each that is listed
+	inFile  map[string]int // how many are listed of a file
+	further map[string]int // how many are not
+	beyond  *Error         // the first of the file for which nothing could be listed, and how many such there are
 }
-
-// fileFindings says how many findings of one file are listed, and how many are not.
-type fileFindings struct{ listed, more int }
 
 // add lists the finding, unless there are too many. One that several aliases lead to is listed only the first time.
 func (f *findings) add(code string, at Position, format string, args ...any) {
+	if f.seen == nil {
+		f.seen, f.inFile, f.further = map[Error]bool{}, map[string]int{}, map[string]int{}
+	}
 	f.total++
-	of := f.byFile[at.File]
 	switch full := f.full(at.File); {
-	case full && of != nil:
-		of.more++
+	case full && f.inFile[at.File] > 0:
+		f.further[at.File]++
 		return
 	case full:
 		if f.beyond == nil {
@@ -95,25 +95,16 @@ func (f *findings) add(code string, at Position, format string, args ...any) {
 		return
 	}
 	e := &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...), Code: code}
-	if f.seen[*e] {
-		return
+	if !f.seen[*e] {
+		f.seen[*e] = true
+		f.inFile[at.File]++
+		f.listed = append(f.listed, e)
 	}
-	if f.seen == nil {
-		f.seen, f.byFile = map[Error]bool{}, map[string]*fileFindings{}
-	}
-	if of == nil {
-		of = &fileFindings{}
-		f.byFile[at.File] = of
-	}
-	f.seen[*e] = true
-	of.listed++
-	f.listed = append(f.listed, e)
 }
 
 // full says that no more findings of the file are listed.
 func (f *findings) full(file string) bool {
-	of := f.byFile[file]
-	return of != nil && of.listed >= maxFileErrors || len(f.listed) >= maxErrors
+	return f.inFile[file] >= maxFileErrors || len(f.listed) >= maxErrors
 }
 
 // sorted is what is listed, by file, line and column, and behind each file how many were not.
@@ -124,7 +115,7 @@ func (f *findings) sorted() (all Errors) {
 	for i, e := range f.listed {
 		all = append(all, e)
 		last := i+1 == len(f.listed) || f.listed[i+1].File != e.File
-		if more := f.byFile[e.File].more; last && more > 0 {
+		if more := f.further[e.File]; last && more > 0 {
 			all = append(all, &Error{
 				File: e.File, Line: e.Line, Column: e.Column, Code: e.Code, More: more,
 				Msg: fmt.Sprintf("and %d more in this file; mend the first ones, and check again", more),

@@ -22,7 +22,7 @@ func (c *Builder) finishBranch(b *Branch) {
 	}
 	b.index = c.index(b.all, false)
 	for i, p := range b.all {
-		c.process.rest()
+		c.Rest()
 		if p.re != nil {
 			continue
 		}
@@ -38,33 +38,35 @@ func (c *Builder) finishBranch(b *Branch) {
 				p.text, first.text, first.to.rule.Source)
 		}
 	}
-	path, steps := b.index.costliest((*group).steps)
-	if steps > maxMatchSteps {
-		last := b.index.costliestPattern(path)
-		i := slices.Index(b.all, last)
-		c.Errorf(b.positions[i].value,
+	if b.index.steps > maxMatchSteps {
+		last := 0
+		for i, p := range b.all {
+			if strings.HasPrefix(b.index.costliest, p.prefix) && p.steps() >= MaxPatternValue {
+				last = i
+			}
+		}
+		c.Errorf(b.positions[last].value,
 			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
-			steps, maxMatchSteps, last.to.rule.Path)
+			b.index.steps, maxMatchSteps, b.all[last].to.rule.Path)
 	}
 	b.positions = nil
 }
 
-// index makes the tree over the patterns' fixed beginnings, or over their ends.
+// index makes the index of the patterns by their fixed beginnings, or by their ends.
 func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	affix, compare := func(p *Pattern) string { return p.prefix }, strings.Compare
-	var reversed func(string) string
 	if byEnd {
-		affix, compare, reversed = func(p *Pattern) string { return p.suffix }, compareEnds, c.memory.texts.reversed
+		affix, compare = func(p *Pattern) string { return p.suffix }, compareEnds
 	}
 	members := c.memory.patternLists.take(len(patterns))
 	copy(members, patterns)
-	c.process.rest()
+	c.Rest()
 	slices.SortStableFunc(members, func(a, b *Pattern) int { return compare(affix(a), affix(b)) })
 	var texts []string
 	var groups []group
 	for len(members) > 0 {
-		c.process.rest()
+		c.Rest()
 		n := 1
 		for n < len(members) && affix(members[n]) == affix(members[0]) {
 			n++
@@ -77,7 +79,7 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 		}
 		members = members[n:]
 	}
-	return newAffixes(texts, slices.Clip(groups), reversed)
+	return newAffixes(texts, slices.Clip(groups), byEnd)
 }
 
 // compareEnds is strings.Compare of the texts from their last byte to their first.
@@ -111,7 +113,7 @@ func (c *Builder) group(patterns []*Pattern) group {
 		g.few = others
 	}
 	if len(withTexts) > maxTried {
-		g.sequences = newSequences(withTexts, c.process.rest, c.endings)
+		g.sequences = newSequences(withTexts, c.Rest, c.endings)
 		g.sequences.tails = c.index(withTexts, true)
 		for i := range g.sequences.tails.groups {
 			tail := &g.sequences.tails.groups[i]
@@ -154,8 +156,7 @@ func (g *group) steps() int {
 	}
 	steps += min(alone, together-1) * MaxPatternValue
 	if g.bySuf != nil {
-		_, most := g.bySuf.costliest((*group).steps)
-		steps += most
+		steps += g.bySuf.steps
 	}
 	if g.sequences != nil {
 		steps += g.sequences.cost() * MaxPatternValue
@@ -173,35 +174,4 @@ func (p *Pattern) steps() int {
 	default:
 		return 5
 	}
-}
-
-// costliestPattern is the last in file order of the patterns in these groups that read a value.
-func (a *affixes) costliestPattern(path []int32) (last *Pattern) {
-	add := func(patterns []*Pattern) {
-		for _, p := range patterns {
-			if (last == nil || p.order > last.order) && p.steps() >= MaxPatternValue {
-				last = p
-			}
-		}
-	}
-	for _, i := range path {
-		g := &a.groups[i]
-		add(g.few)
-		for _, more := range []*affixes{g.bySuf, g.tails()} {
-			if more == nil {
-				continue
-			}
-			for j := range more.groups {
-				add(more.groups[j].few)
-			}
-		}
-	}
-	return last
-}
-
-func (g *group) tails() *affixes {
-	if g.sequences == nil {
-		return nil
-	}
-	return g.sequences.tails
 }

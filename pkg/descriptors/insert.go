@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/gaissmai/bart"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
@@ -66,7 +64,7 @@ func (c *Builder) open(b *Branch) {
 func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
 	c.open(b)
 	p.order = b.next()
-	b.all, b.positions = append(b.all, p), append(b.positions, written{descriptor, value})
+	b.all, b.positions = append(b.all, p), append(b.positions, written{c.at(descriptor), c.at(value)})
 }
 
 // insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
@@ -82,12 +80,10 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 	}
 	c.open(b)
 	b.by[shared] = n
-	if all := b.every; all != nil {
-		if d.Match.Form == FormCIDR || d.Match.Form == FormRegex {
-			c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
-				d.Match.Form, all.text, all.to.rule.Source)
-			return nil
-		}
+	if all := b.every; all != nil && (d.Match.Form == FormCIDR || d.Match.Form == FormRegex) {
+		c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
+			d.Match.Form, all.text, all.to.rule.Source)
+		return nil
 	}
 	switch d.Match.Form {
 	case FormValues:
@@ -105,7 +101,7 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 
 func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
-		c.process.rest()
+		c.Rest()
 		if strings.Contains(v.Text, "*") {
 			c.Errorf(v.At,
 				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
@@ -123,7 +119,7 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 	p := &Pattern{to: n, order: b.next()}
 	for _, item := range d.Match.Items {
-		c.process.rest()
+		c.Rest()
 		prefix, ok := c.prefix(item)
 		if !ok {
 			continue
@@ -142,7 +138,7 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 
 func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	text := d.Match.Items[0]
-	p, err := newRegex(text.Text, n, c.process.rest)
+	p, err := newRegex(text.Text, n, c.Rest)
 	if err != nil {
 		c.Errorf(text.At, "%s", err)
 		return nil
@@ -232,15 +228,5 @@ func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enf
 	}
 	c.Tolerate(d.At, holds,
 		"%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
-	if len(first.rule.Limits) > 0 && first.rule.Mode != limiter.Shadow {
-		enforced = 1
-	}
-	for _, child := range d.Descriptors {
-		r := first.rule
-		enforced |= c.descriptor(parent{first, to.domain, r.Path, r.depth, r.levels}, child).below()
-	}
-	if by != nil {
-		by.enforced |= enforced
-	}
-	return enforced
+	return c.below(to, first, by, d)
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 
@@ -124,7 +125,7 @@ func comma(i int) string {
 func showRule(r *Rule) ruleJSON {
 	last := r.level(r.depth - 1)
 	shown := ruleJSON{
-		Path: r.Path, Source: r.Source, Mode: modeName(r.Mode), Unlimited: r.Unlimited, Replaces: r.Replaces,
+		Path: r.Path, Source: r.Source, Mode: unless(r.Mode, limiter.Enforce), Unlimited: r.Unlimited, Replaces: r.Replaces,
 		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
 		Shared: last.shared != "", Hashed: last.hash, Metadata: r.Metadata,
 		Response: r.Response, Description: r.Description, Owner: r.Owner, Extra: r.Extra,
@@ -135,44 +136,34 @@ func showRule(r *Rule) ruleJSON {
 	return shown
 }
 
-func modeName(m limiter.Mode) string {
-	if m == limiter.Enforce {
+// unless is the value's name, empty for the usual value.
+func unless[T interface {
+	comparable
+	fmt.Stringer
+}](value, usual T) string {
+	if value == usual {
 		return ""
 	}
-	return m.String()
+	return value.String()
 }
 
 func showLimit(l *Limit) limitJSON {
-	p := l.Policy
+	p, placement := l.Policy, l.Placement()
 	shown := limitJSON{
 		ID: l.ID, Name: l.Name, Algorithm: p.Algorithm().String(),
 		RequestsPerUnit: p.Limit(), Window: FormatDuration(p.Window()), Capacity: p.Capacity(),
-		Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
+		Unit: unless(l.Unit, UnitUnknown), Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
+		Oldest: unless(l.params.Oldest, limiter.OldestProportional), Align: unless(l.params.Align, limiter.AlignEpoch),
+		Initial: unless(l.params.Initial, limiter.InitialFull), Refill: unless(l.params.Refill, limiter.RefillGreedy),
+		Store:        placement.Store,
 		ChargeDenied: p.ChargeDenied().String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
-	}
-	if l.Unit != UnitUnknown {
-		shown.Unit = l.Unit.String()
 	}
 	if l.UnitMultiplier != 1 {
 		shown.UnitMultiplier = l.UnitMultiplier
 	}
-	if l.params.Oldest != limiter.OldestProportional {
-		shown.Oldest = l.params.Oldest.String()
-	}
-	if l.params.Align != limiter.AlignEpoch {
-		shown.Align = l.params.Align.String()
-	}
 	if l.params.Align == limiter.AlignCalendar {
 		shown.TimeZone = l.params.TimeZone.String() // of nil, too, which is UTC
 	}
-	if l.params.Initial != limiter.InitialFull {
-		shown.Initial = l.params.Initial.String()
-	}
-	if l.params.Refill != limiter.RefillGreedy {
-		shown.Refill = l.params.Refill.String()
-	}
-	placement := l.Placement()
-	shown.Store = placement.Store
 	if placement.RedisCell {
 		shown.Engine = "redis_cell"
 	}
@@ -182,8 +173,8 @@ func showLimit(l *Limit) limitJSON {
 	if placement.LeaseFor > 0 {
 		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(placement.LeaseFor)
 	}
-	if p.WarmUp() > 0 {
-		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100
+	if p.Params().WarmUp > 0 {
+		shown.WarmUp, shown.ColdFactor = FormatDuration(p.Params().WarmUp), float64(p.Params().ColdFactor)/100
 	}
 	return shown
 }

@@ -77,17 +77,20 @@ type counter struct {
 	own       bool          // a request brought the limit along
 }
 
+// newCounter is what the key of a limit says that its rule has alone.
+func newCounter(params *limiter.Params, placement *Placement) counter {
+	return counter{algorithm: params.Algorithm, refill: params.Refill, redisCell: placement.RedisCell}
+}
+
 // distinguish decides what the key of the limit all[i], which has no name, shows beside the others of its rule that
 // have none. Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the
 // longest window, which may have counted most, has the key that it would have alone; the others say their window. Of
 // those with one window, all but the first say which they are.
 func (c *counter) distinguish(all []checked, i int) {
-	p := &all[i].params
+	p, kind := &all[i].params, newCounter(&all[i].params, &all[i].placement)
 	for j := range all {
 		l := &all[j]
-		sameKind := l.params.Algorithm == p.Algorithm && l.params.Refill == p.Refill &&
-			l.placement.RedisCell == all[i].placement.RedisCell
-		if j == i || l.Name != "" || l.Unlimited || !sameKind {
+		if j == i || l.Name != "" || l.Unlimited || newCounter(&l.params, &l.placement) != kind {
 			continue
 		}
 		switch {
@@ -138,25 +141,20 @@ func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 		lv := l.Rule.level(i)
 		dst = appendEscaped(append(dst, '|'), entries[i].Key, &inKey)
 		dst = append(dst, '=')
-		switch {
-		case lv.shared != "":
+		if lv.shared != "" {
 			dst = append(dst, lv.shared...)
-		case lv.hash:
-			from := len(dst)
-			if addr, ok := lv.canonical(entries[i].Value); ok {
-				dst = addr.AppendTo(dst)
-			} else {
-				dst = append(dst, entries[i].Value...)
-			}
-			dst = hashFrom(dst, from, from)
-		default:
-			if lv.address {
-				if addr, ok := lv.canonical(entries[i].Value); ok {
-					dst = addr.AppendTo(dst) // in one spelling, as RFC 5952 has it
-					continue
-				}
-			}
+			continue
+		}
+		from := len(dst)
+		if addr, ok := lv.canonical(entries[i].Value); ok {
+			dst = addr.AppendTo(dst) // in one spelling, as RFC 5952 has it
+		} else if lv.hash {
+			dst = append(dst, entries[i].Value...)
+		} else {
 			dst = appendEscaped(dst, entries[i].Value, &inValue)
+		}
+		if lv.hash {
+			dst = hashFrom(dst, from, from)
 		}
 	}
 	if len(dst)-start > maxKey {

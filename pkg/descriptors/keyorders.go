@@ -56,25 +56,14 @@ func NewKeyOrders(d *Domain) *KeyOrders {
 
 // eachPath calls do with each rule and the keys that lead to it. The keys are valid during the call.
 func (d *Domain) eachPath(do func(keys []string, r *Rule)) {
-	seen := map[*Node]bool{nil: true} // many values of one rule lead to one node
 	var below func(n *Node, keys []string)
 	below = func(n *Node, keys []string) {
 		for key, b := range n.keys {
 			to := append(keys, key) //nolint:gocritic // each branch overwrites the key of the one before
-			visit := func(n *Node) {
-				if !seen[n] {
-					seen[n] = true
-					do(to, n.rule)
-					below(n, to)
-				}
+			for _, n := range b.Nodes() {
+				do(to, n.rule)
+				below(n, to)
 			}
-			for _, n := range b.exact {
-				visit(n)
-			}
-			for _, p := range b.Patterns() {
-				visit(p.to)
-			}
-			visit(b.any)
 		}
 	}
 	below(&d.root, nil)
@@ -128,23 +117,22 @@ type OrderProblem struct {
 // order.
 func (d *Domain) OrderProblems() (all []OrderProblem) {
 	orders := NewKeyOrders(d)
-	twice := map[*Rule]string{}
-	other := map[*Rule]*Rule{}
+	problems := map[*Rule]OrderProblem{}
 	d.eachPath(func(keys []string, r *Rule) {
 		sorted := slices.Sorted(slices.Values(keys))
 		for i := 1; i < len(sorted); i++ {
 			if sorted[i] == sorted[i-1] {
-				twice[r] = sorted[i]
+				problems[r] = OrderProblem{Rule: r, Twice: sorted[i]}
 				return
 			}
 		}
 		if first := orders.orders[joinKeys(sorted)][0]; !slices.Equal(first.keys, keys) {
-			other[r] = first.first
+			problems[r] = OrderProblem{Rule: r, Other: first.first}
 		}
 	})
 	for _, r := range d.rules {
-		if r.isDecisive() && (twice[r] != "" || other[r] != nil) {
-			all = append(all, OrderProblem{Rule: r, Twice: twice[r], Other: other[r]})
+		if p, ok := problems[r]; ok && r.isDecisive() {
+			all = append(all, p)
 		}
 	}
 	return all

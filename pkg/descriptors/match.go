@@ -92,7 +92,7 @@ func (m *matchers) find(value string, left int) (best, open *Pattern) {
 	s := search{best: m.blocks.match(value)}
 	if m.index != nil {
 		s.begin(value, left)
-		m.index.look(&s)
+		m.index.look(&s, value, toDecide)
 		if s.isOpen() {
 			return nil, s.open
 		}
@@ -107,7 +107,7 @@ func (m *matchers) firstStar(value string) *Pattern {
 	}
 	s := search{stars: true}
 	s.begin(value, 0)
-	m.index.look(&s)
+	m.index.look(&s, value, toDecide)
 	return s.best
 }
 
@@ -128,7 +128,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	r := &Rule{Domain: domain, Path: tooLongPath, process: process, tooLong: true, Mode: process.mode(false, false)}
 	l := &Limit{
 		ID: -1, Policy: policy, Unit: Minute, UnitMultiplier: 1, OnStoreFailure: Deny, Rule: r, params: &params,
-		keyStart: counter{algorithm: params.Algorithm}.keyStart(domain) + tooLongKey,
+		keyStart: newCounter(&params, &Placement{}).keyStart(domain) + tooLongKey,
 	}
 	r.Limits = []*Limit{l}
 	return r, nil

@@ -3,6 +3,7 @@ package descriptors_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,45 @@ func TestMatchTakesLinearTime(t *testing.T) {
 	if r := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}); r != nil {
 		t.Errorf("Match found %s", r.Path)
 	}
+}
+
+// TestMatchOfManyLengths: the longest fixed text that a value begins, or ends, with leads to all shorter ones.
+func TestMatchOfManyLengths(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		has, pattern := strings.HasPrefix, func(text string) string { return text + "*" }
+		if rapid.Bool().Draw(t, "ends") {
+			has, pattern = strings.HasSuffix, func(text string) string { return "*" + text }
+		}
+		texts := rapid.StringMatching("[ab]{0,3}(ab|a){0,12}[ab]{0,2}")
+		var known []string
+		var rules strings.Builder
+		rules.WriteString("domain: d\ndescriptors:\n  - {key: other}\n")
+		for _, text := range rapid.SliceOfN(texts, 0, 60).Draw(t, "texts") {
+			covers := func(earlier string) bool { return has(text, earlier) }
+			if !slices.ContainsFunc(known, covers) { // such a pattern is refused
+				known = append(known, text)
+				fmt.Fprintf(&rules, "  - {key: k, value: '%s'}\n", pattern(text))
+			}
+		}
+		set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(rules.String())}})
+		if err != nil {
+			t.Fatal(err, rules.String())
+		}
+		for _, value := range rapid.SliceOfN(texts, 1, 20).Draw(t, "values") {
+			want := ""
+			first := slices.IndexFunc(known, func(text string) bool { return has(value, text) })
+			if first >= 0 {
+				want = "k=" + pattern(known[first])
+			}
+			got := ""
+			if r := set.Domain("d").Match(entry(value)); r != nil {
+				got = r.Path
+			}
+			if got != want {
+				t.Fatalf("%q matches %q, want %q, of\n%s", value, got, want, rules.String())
+			}
+		}
+	})
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {

@@ -41,27 +41,12 @@ func (s *slab[T]) take(n int) []T {
 
 type texts struct{ last strings.Builder }
 
-// room makes room for that many bytes, and returns where they begin.
-func (t *texts) room(length int) (from int) {
-	if t.last.Cap()-t.last.Len() < length {
-		t.last.Reset()
-		t.last.Grow(max(length, 4096))
-	}
-	return t.last.Len()
-}
-
 // source is "file:line", or the file alone if it has no lines.
-func (t *texts) source(file string, line int) string {
-	if line == 0 {
-		return file
+func (t *texts) source(at Position) string {
+	if at.Line == 0 {
+		return at.File
 	}
-	var digits [20]byte
-	number := strconv.AppendInt(digits[:0], int64(line), 10)
-	from := t.room(len(file) + 1 + len(number))
-	t.last.WriteString(file)
-	t.last.WriteByte(':')
-	t.last.Write(number)
-	return t.last.String()[from:]
+	return t.join(at.File, ":", strconv.Itoa(at.Line))
 }
 
 // join puts the parts together, in memory of its own.
@@ -70,21 +55,13 @@ func (t *texts) join(parts ...string) string {
 	for _, part := range parts {
 		length += len(part)
 	}
-	from := t.room(length)
+	if t.last.Cap()-t.last.Len() < length {
+		t.last.Reset()
+		t.last.Grow(max(length, 4096))
+	}
+	from := t.last.Len()
 	for _, part := range parts {
 		t.last.WriteString(part)
-	}
-	return t.last.String()[from:]
-}
-
-// reversed is the text from its last byte to its first.
-func (t *texts) reversed(text string) string {
-	if text == "" {
-		return ""
-	}
-	from := t.room(len(text))
-	for i := range len(text) {
-		t.last.WriteByte(text[len(text)-1-i])
 	}
 	return t.last.String()[from:]
 }

@@ -55,10 +55,8 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
 		return l, nil // and its key
 	}
-	which := counter{
-		algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: placement.RedisCell, window: l.params.Window,
-		own: true,
-	}
+	which := newCounter(l.params, &placement)
+	which.window, which.own = l.params.Window, true
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
 }

@@ -12,18 +12,12 @@ import (
 type KeyTerms struct {
 	Algorithm string `json:"algorithm"` // with .interval or .redis_cell
 	// Limit is :name or /window, and #ordinal, or @window of a limit that a request brought along.
-	Limit   string     `json:"limit,omitempty"`
-	Domain  string     `json:"domain"`
-	Entries []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
-	Cut     bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
+	Limit   string  `json:"limit,omitempty"`
+	Domain  string  `json:"domain"`
+	Entries []Entry `json:"entries"`       // a value may be a pattern, or # and a hash
+	Cut     bool    `json:"cut,omitempty"` // the key was too long: its end is a hash
 	// Window is @BEGIN+LENGTH of a counter in a store without scripts, in seconds.
 	Window string `json:"window,omitempty"`
-}
-
-// KeyEntry is an entry of a request, as far as the key shows it.
-type KeyEntry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
 }
 
 // ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what
@@ -55,7 +49,7 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 		if !entry && (!terms.Cut || i < len(parts)-2) {
 			return KeyTerms{}, false
 		}
-		terms.Entries = append(terms.Entries, KeyEntry{Key: unescaped(name), Value: unescaped(value)})
+		terms.Entries = append(terms.Entries, Entry{Key: unescaped(name), Value: unescaped(value)})
 	}
 	return terms, true
 }
@@ -108,7 +102,7 @@ func (s *Set) CanonicalKey(key string) string {
 	if l == nil || terms.Cut || !slices.ContainsFunc(l.Rule.levels, func(l level) bool { return l.address }) {
 		return key
 	}
-	return string(l.AppendKey(nil, terms.entries())) + of
+	return string(l.AppendKey(nil, terms.Entries)) + of
 }
 
 // LimitOf returns the limit whose counter has this key, nil if none of the set's rules has it.
@@ -124,7 +118,7 @@ func (s *Set) limitOf(key string) (*Limit, KeyTerms) {
 	if !ok || d == nil {
 		return nil, terms
 	}
-	r := d.Match(terms.entries())
+	r := d.Match(terms.Entries)
 	if r == nil {
 		return nil, terms
 	}
@@ -134,12 +128,4 @@ func (s *Set) limitOf(key string) (*Limit, KeyTerms) {
 		}
 	}
 	return nil, terms
-}
-
-func (t *KeyTerms) entries() []Entry {
-	entries := make([]Entry, len(t.Entries))
-	for i, e := range t.Entries {
-		entries[i] = Entry(e)
-	}
-	return entries
 }

@@ -12,9 +12,9 @@ import (
 )
 
 func TestParseKey(t *testing.T) {
-	entries := func(pairs ...string) (all []descriptors.KeyEntry) {
+	entries := func(pairs ...string) (all []descriptors.Entry) {
 		for i := 0; i < len(pairs); i += 2 {
-			all = append(all, descriptors.KeyEntry{Key: pairs[i], Value: pairs[i+1]})
+			all = append(all, descriptors.Entry{Key: pairs[i], Value: pairs[i+1]})
 		}
 		return all
 	}

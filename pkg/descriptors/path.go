@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,25 +25,19 @@ func pathValue(value string) string {
 	if !strings.Contains(value, ">") {
 		return value
 	}
-	var b strings.Builder
-	done := 0
-	for i := range len(value) {
-		if value[i] != '>' || i+1 < len(value) && value[i+1] != ' ' {
-			continue
-		}
-		from := i
-		for from > done && value[from-1] == '\\' {
-			from--
-		}
-		if from > 0 && value[from-1] == ' ' {
-			b.WriteString(value[done:i])
-			b.WriteByte('\\')
-			done = i
+	words := strings.Split(value, " ")
+	for i := 1; i < len(words); i++ {
+		if strings.TrimLeft(words[i], `\`) == ">" {
+			words[i] = `\` + words[i]
 		}
 	}
-	b.WriteString(value[done:])
-	return b.String()
+	return strings.Join(words, " ")
 }
+
+var (
+	beforeComma = regexp.MustCompile(`(\\*),`)
+	atEnd       = regexp.MustCompile(`(\\+)$`)
+)
 
 // pathItem is an item of a list as a path shows it: backslashes are doubled before a comma and at the end, and a
 // comma has one.
@@ -50,22 +45,7 @@ func pathItem(item string) string {
 	if !strings.Contains(item, ",") && !strings.HasSuffix(item, `\`) {
 		return item
 	}
-	var b strings.Builder
-	run := 0 // backslashes that were read last
-	for i := range len(item) {
-		switch c := item[i]; c {
-		case '\\':
-			run++
-		case ',':
-			b.WriteString(strings.Repeat(`\`, run+1))
-			run = 0
-		default:
-			run = 0
-		}
-		b.WriteByte(item[i])
-	}
-	b.WriteString(strings.Repeat(`\`, run))
-	return b.String()
+	return atEnd.ReplaceAllString(beforeComma.ReplaceAllString(item, `$1$1\,`), "$1$1")
 }
 
 // Bounds of how a Matcher is shown.
@@ -77,6 +57,9 @@ const (
 // text is the matcher as a rule's path shows it. Two rules of one level differ in it, as no two of them may have the
 // same first item.
 func (m *Matcher) text() string {
+	if m.Form == "" {
+		return ""
+	}
 	names := make([]string, 0, maxShownItems+1)
 	for _, p := range m.Items[:min(len(m.Items), maxShownItems)] {
 		if m.Form == FormValues {

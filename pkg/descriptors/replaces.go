@@ -9,8 +9,8 @@ import (
 // checkReplaces checks that every replaced name is one of the domain's limits, and that no limit replaces
 // itself by way of others: each would drop the next, and nothing would be left.
 func (c *Builder) checkReplaces(d *domain) {
-	search := cycles{Builder: c, edges: map[string][]Text{}, state: map[string]visit{}}
 	known := slices.Sorted(maps.Keys(d.named))
+	edges := map[string][]Text{}
 	for _, r := range d.replaces {
 		switch {
 		case !d.named[r.of.Text] && c.incomplete:
@@ -18,17 +18,38 @@ func (c *Builder) checkReplaces(d *domain) {
 			c.Tolerate(r.of.At, "it replaces nothing",
 				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
 		case r.by != "" && r.by != r.of.Text: // itself: the reader reports it
-			search.edges[r.by] = append(search.edges[r.by], r.of)
+			edges[r.by] = append(edges[r.by], r.of)
 		}
 	}
+	var path []string // of names that replace one another
+	visited, open := map[string]bool{}, map[string]bool{}
+	var visit func(name string)
+	visit = func(name string) {
+		if visited[name] {
+			return
+		}
+		visited[name], open[name] = true, true
+		path = append(path, name)
+		for _, to := range edges[name] {
+			if open[to.Text] {
+				cycle := append(slices.Clone(path[slices.Index(path, to.Text):]), to.Text)
+				c.Tolerate(to.At, "a request that matches all of them has none of them",
+					"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
+					strings.Join(cycle, " replaces "))
+			}
+			visit(to.Text)
+		}
+		path = path[:len(path)-1]
+		open[name] = false
+	}
 	for _, name := range known {
-		search.from(name)
+		visit(name)
 	}
 }
 
 func nameHint(name string, known []string) string {
-	if near := didYouMean(name, known); near != "" {
-		return near
+	if near := Nearest(name, known); near != "" {
+		return "did you mean " + near + "?"
 	}
 	if len(known) == 0 {
 		return "give the limit that it replaces a name"
@@ -38,39 +59,4 @@ func nameHint(name string, known []string) string {
 		return "its names are " + strings.Join(known[:shown], ", ") + "..."
 	}
 	return "its names are " + strings.Join(known, ", ")
-}
-
-// cycles looks for names that replace themselves by way of others.
-type cycles struct {
-	*Builder
-	edges map[string][]Text
-	state map[string]visit
-	path  []string
-}
-
-type visit uint8
-
-const (
-	unseen visit = iota
-	open         // on the path
-	done
-)
-
-func (s *cycles) from(name string) {
-	if s.state[name] != unseen {
-		return
-	}
-	s.state[name] = open
-	s.path = append(s.path, name)
-	for _, to := range s.edges[name] {
-		if s.state[to.Text] == open {
-			cycle := append(slices.Clone(s.path[slices.Index(s.path, to.Text):]), to.Text)
-			s.Tolerate(to.At, "a request that matches all of them has none of them",
-				"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
-				strings.Join(cycle, " replaces "))
-		}
-		s.from(to.Text)
-	}
-	s.path = s.path[:len(s.path)-1]
-	s.state[name] = done
 }

@@ -106,7 +106,7 @@ func (s *search) leaveOpen(p *Pattern, enforced levels) {
 	}
 }
 
-// purpose is what a look at the groups of fixed ends is for.
+// purpose is what a look at groups is for.
 type purpose uint8
 
 const (
@@ -115,8 +115,8 @@ const (
 	toLeaveOpen                // all else of them may match
 )
 
-// ends does with the group, whose fixed end the value has, what the look is for.
-func (s *search) ends(g *group, why purpose) {
+// visit does with a group, whose fixed text the value has, what the look is for.
+func (s *search) visit(g *group, why purpose) {
 	switch why {
 	case toDecide:
 		s.look(g)
@@ -140,6 +140,7 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 // group is the patterns of a branch that begin with the same fixed text, or of these the ones that end with the same.
 type group struct {
 	first     int        // the order of the first one
+	up        int32      // the group of the longest text that this one begins, or ends, with, -1: none; see affixes
 	enforced  levels     // where below one of them a limit denies; only for the groups of sequences.tails
 	only      *Pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
 	few       []*Pattern // tried one by one, in file order
@@ -157,7 +158,7 @@ func (s *search) look(g *group) {
 	}
 	s.try(g.few)
 	if g.bySuf != nil {
-		g.bySuf.lookBack(s, 0, toDecide)
+		g.bySuf.look(s, s.value, toDecide)
 	}
 	if g.sequences != nil {
 		g.sequences.look(s)

@@ -107,7 +107,7 @@ func (ps *sequences) look(s *search) {
 		ps.pool.Put(p)
 	}
 	if s.isLong() {
-		ps.tails.lookBack(s, 0, toLeaveOpen)
+		ps.tails.look(s, s.value, toLeaveOpen)
 	}
 }
 
@@ -152,7 +152,7 @@ func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 		}
 	}
 	if to.ends.bySuf != nil {
-		to.ends.bySuf.lookBack(s, end, toMatch)
+		to.ends.bySuf.look(s, s.value[end:], toMatch)
 	}
 	return true
 }

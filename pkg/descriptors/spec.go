@@ -135,49 +135,12 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
 }
 
-// located returns the descriptor, or if it has no place, a copy that has the name of its path wherever a place is
-// missing.
-func (d *Descriptor) located(path string) *Descriptor {
-	if d.At.File != "" {
-		return d
-	}
-	at := Position{File: path}
-	c := *d
-	c.At, c.ValueAt, c.ShareAt, c.Match.At = at, at, at, at
-	c.Match.Items, c.Match.Listed = allAt(at, d.Match.Items), allAt(at, d.Match.Listed)
-	if d.RateLimit != nil {
-		c.RateLimit = d.RateLimit.located(at)
-	}
-	c.RateLimits = nil
-	for _, l := range d.RateLimits {
-		c.RateLimits = append(c.RateLimits, l.located(at))
-	}
-	if d.Response != nil {
-		r := *d.Response
-		r.HeadersAt, r.BodyAt, r.Headers = at, at, nil
-		for _, h := range d.Response.Headers {
-			r.Headers = append(r.Headers, Header{Name: h.Name, Value: h.Value, NameAt: at, ValueAt: at})
-		}
-		c.Response = &r
-	}
-	return &c
-}
-
-func allAt(at Position, texts []Text) []Text {
-	all := make([]Text, len(texts))
-	for i, t := range texts {
-		all[i] = Text{t.Text, at}
-	}
-	return all
-}
-
-// located returns a copy whose fields that are not zero count as written there.
-func (l *RateLimit) located(at Position) *RateLimit {
-	c, p := *l, &l.Params
-	c.At, c.Replaces, c.Fields = at, allAt(at, l.Replaces), nil
+// given are the fields of a limit that a Go program made at that place: those that are not zero.
+func (l *RateLimit) given(at Position) (all []Field) {
+	p := &l.Params
 	for _, f := range []struct {
-		name  string
-		given bool
+		name    string
+		isGiven bool
 	}{
 		{"requests_per_unit", p.Limit != 0 || !l.Unlimited},
 		{"algorithm", p.Algorithm != 0},
@@ -193,9 +156,9 @@ func (l *RateLimit) located(at Position) *RateLimit {
 		{"store", l.Placement.Store != ""},
 		{"on_store_failure", l.OnStoreFailure != nil},
 	} {
-		if f.given {
-			c.Fields = append(c.Fields, Field{f.name, at})
+		if f.isGiven {
+			all = append(all, Field{f.name, at})
 		}
 	}
-	return &c
+	return all
 }

@@ -14,6 +14,9 @@ func (d *Domain) Root() *Node { return &d.root }
 // Rule is the node's rule, nil at the top of a domain.
 func (n *Node) Rule() *Rule { return n.rule }
 
+// Len is the number of keys of entries that lead on from the node.
+func (n *Node) Len() int { return len(n.keys) }
+
 // Keys returns the keys of entries that lead on from the node, in no order.
 func (n *Node) Keys() iter.Seq[string] { return maps.Keys(n.keys) }
 

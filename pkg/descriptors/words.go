@@ -21,12 +21,12 @@ func FormatRate(p *limiter.Policy) string {
 	}
 	text := fmt.Sprintf("%d per %s", p.Limit(), FormatDuration(p.Window()))
 	switch {
-	case p.TimeZone() != nil:
-		text += ", calendar of " + p.TimeZone().String()
+	case p.Params().TimeZone != nil:
+		text += ", calendar of " + p.Params().TimeZone.String()
 	case p.Algorithm().Has("burst"):
 		text += fmt.Sprintf(", burst %d", p.Capacity())
-	case p.WarmUp() > 0:
-		text += ", warms up in " + FormatDuration(p.WarmUp())
+	case p.Params().WarmUp > 0:
+		text += ", warms up in " + FormatDuration(p.Params().WarmUp)
 	}
 	if wait := p.MaxWait(); wait > 0 {
 		text += ", waits up to " + FormatDuration(wait)
@@ -51,34 +51,22 @@ func Shorten(text string) string {
 	return text
 }
 
-// Distance returns the number of insertions, deletions and replacements of a byte that make one name of the other.
-func Distance(a, b string) int { return editDistance(a, b, len(a)+len(b)+1) }
-
-// didYouMean asks whether the known name was meant that is most like what was written; empty if none is like it.
-func didYouMean(written string, known []string) string {
-	if best := Nearest(written, known); best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return ""
-}
-
 // Nearest returns the known name that is most like the one that was written, empty if none is like it.
 func Nearest(written string, known []string) (best string) {
 	distance := 1 + max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits
 	for _, name := range known {
-		if d := editDistance(written, name, distance); d < distance {
+		if differs := len(name) - len(written); max(differs, -differs) >= distance {
+			continue
+		}
+		if d := Distance(written, name); d < distance {
 			best, distance = name, d
 		}
 	}
 	return best
 }
 
-// editDistance is the number of insertions, deletions and replacements of a byte that make b of a; at least
-// bound if it is not below bound.
-func editDistance(a, b string, bound int) int {
-	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
-		return bound
-	}
+// Distance returns the number of insertions, deletions and replacements of a byte that make one name of the other.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -32,18 +31,16 @@ func ExampleReadFile() {
 }
 
 // Each step makes one system call that may hang.
-func ExampleDo() {
-	size, err := fileread.Do(context.Background(), fileread.Default, func(s *fileread.Session) (int64, error) {
-		_, info, err := s.Resolve(os.DevNull, nil)
+func ExampleStep() {
+	size, err := fileread.Step(context.Background(), fileread.Default, os.DevNull, nil, func() (int64, error) {
+		info, err := os.Stat(os.DevNull)
 		if err != nil {
 			return 0, err
 		}
 		return info.Size(), nil
 	})
 	fmt.Println(size, err)
-	_, err = fileread.Do(context.Background(), fileread.Default, func(s *fileread.Session) (fs.FileInfo, error) {
-		return s.Lstat("/no/such/file", "file")
-	})
+	_, err = fileread.Default.Lstat(context.Background(), "/no/such/file", "file")
 	fmt.Println(err)
 	// Output:
 	// 0 <nil>

@@ -5,13 +5,14 @@
 //
 //	key, err := fileread.ReadFile(ctx, "/run/secrets/key")
 //
-// For anything else, [Do] runs a function in a goroutine of its own, which works in steps: one stat, one list, one
-// open, one read of 64 KiB. Do gives up when a step takes longer than Timeout, or when its context ends, and leaves
-// the goroutine behind. The goroutine ends when its step returns. Until then, every other step on the same file
-// returns a HungError at once, so that goroutines do not pile up.
+// Anything else is done in steps: one stat, one list, one open, one read of 64 KiB. [Step] runs one of them in a
+// goroutine of its own. It gives up when the step takes longer than Timeout, or when its context ends, and leaves the
+// goroutine behind, which ends when the step returns. Until then, every other step on the same file returns a
+// HungError at once, so that goroutines do not pile up.
 package fileread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ const Timeout = 10 * time.Second
 // maxHung is the most steps that may hang at once. Each file has at most one, but a directory may get ever more files.
 const maxHung = 100
 
-// soon is how long Do waits for its function after the context has ended.
+// soon is how long Step waits for its function after the context has ended.
 const soon = 100 * time.Millisecond
 
 // HungError reports a step that takes longer than Reader.Timeout.
@@ -50,7 +51,7 @@ type Reader struct {
 	Timeout time.Duration
 
 	mu    sync.Mutex
-	steps map[string][]*step // under way, by path; several only if another file has taken the path
+	steps []*step // under way; several at one path only if another file has taken it
 }
 
 // Default is the process's Reader.
@@ -64,47 +65,36 @@ type step struct {
 	done  chan struct{}
 }
 
-func (r *Reader) timeout() time.Duration {
-	if r.Timeout == 0 {
-		return Timeout
-	}
-	return r.Timeout
-}
+func (r *Reader) timeout() time.Duration { return cmp.Or(r.Timeout, Timeout) }
 
 // Hung returns how many steps have taken longer than Timeout and have not returned.
 func (r *Reader) Hung() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, steps := range r.steps {
-		for _, s := range steps {
-			if time.Since(s.since) >= r.timeout() {
-				n++
-			}
+	for _, s := range r.steps {
+		if time.Since(s.since) >= r.timeout() {
+			n++
 		}
 	}
 	return n
 }
 
-// Session is one call of Do. It is for the goroutine of that call.
-type Session struct {
-	reader *Reader
-	ctx    context.Context //nolint:containedctx // of one call of Do
-
-	mu  sync.Mutex
-	now *step // nil between steps
-}
-
-// Do runs f in a goroutine of its own and returns f's results. It returns a HungError if a step of f hangs, and ctx's
-// error if ctx ends. In both cases f goes on until its step returns, and its next step fails; so f must not write to
-// anything that the caller reads. A panic in f becomes an error.
-func Do[T any](ctx context.Context, r *Reader, f func(*Session) (T, error)) (T, error) {
+// Step runs f, which makes one system call on the file at the path, in a goroutine of its own, and returns f's results.
+// file is the file that is known to be there, or nil if f looks it up; Step does not wait for a step that hangs on
+// another file at the same path, so that a file can be replaced. Step returns a HungError if f, or an earlier step on
+// the file, hangs, and ctx's error if ctx ends. Then f goes on until its system call returns, so it must not write to
+// anything that the caller reads after an error. A panic in f becomes an error.
+func Step[T any](
+	ctx context.Context, r *Reader, path string, file fs.FileInfo, f func() (T, error),
+) (none T, err error) {
 	type result struct {
 		value T
 		err   error
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends f after it was left behind
-	s := &Session{reader: r, ctx: ctx}
+	now, err := r.begin(ctx, path, file)
+	if err != nil {
+		return none, err
+	}
 	done := make(chan result, 1)
 	go func() {
 		var got result
@@ -112,111 +102,59 @@ func Do[T any](ctx context.Context, r *Reader, f func(*Session) (T, error)) (T, 
 			if p := recover(); p != nil {
 				got.err = fmt.Errorf("reading panicked: %v", p)
 			}
+			r.end(now)
 			done <- got
 		}()
-		got.value, got.err = f(s)
+		got.value, got.err = f()
 	}()
-	timer := time.NewTimer(r.timeout())
-	defer timer.Stop()
-	var none T
-	for {
-		select {
-		case got := <-done:
-			return got.value, got.err
-		case <-ctx.Done():
-			select { // if f does not hang, it has ended when Do returns
-			case <-done:
-			case <-time.After(soon):
-			}
-			return none, ctx.Err()
-		case <-timer.C:
-			left, err := s.left()
-			if err != nil {
-				return none, err
-			}
-			timer.Reset(left)
-		}
+	select {
+	case got := <-done:
+		return got.value, got.err
+	case <-time.After(r.timeout()):
+		return none, &HungError{Path: path, Since: now.since}
+	case <-ctx.Done():
 	}
-}
-
-// left returns how long the step under way may still take. Its error is a HungError.
-func (s *Session) left() (time.Duration, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limit := s.reader.timeout()
-	if s.now == nil {
-		return limit, nil
+	select { // if f does not hang, it has ended when Step returns
+	case <-done:
+	case <-time.After(soon):
 	}
-	if left := limit - time.Since(s.now.since); left > 0 {
-		return left, nil
-	}
-	return 0, &HungError{Path: s.now.path, Since: s.now.since}
-}
-
-// Step runs f, which makes one system call on the file at the path. file is the file that is known to be there, or nil
-// if f looks it up; Step does not wait for a step that hangs on another file at the same path, so that a file can be
-// replaced. The error is f's, a HungError if an earlier step on the file hangs, or the context's.
-func (s *Session) Step(path string, file fs.FileInfo, f func() error) error {
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
-	now, err := s.reader.begin(s.ctx, path, file)
-	if err != nil {
-		return err
-	}
-	defer s.reader.end(now)
-	s.set(now)
-	defer s.set(nil)
-	return f()
-}
-
-func (s *Session) set(now *step) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = now
+	return none, ctx.Err()
 }
 
 // begin waits for the step on the file that is under way, and then registers another.
 func (r *Reader) begin(ctx context.Context, path string, file fs.FileInfo) (*step, error) {
-	for {
+	for ctx.Err() == nil {
 		before, now, err := r.tryBegin(path, file)
 		if err != nil || now != nil {
 			return now, err
 		}
-		timer := time.NewTimer(r.timeout() - time.Since(before.since))
 		select {
 		case <-before.done:
-		case <-timer.C:
+		case <-time.After(r.timeout() - time.Since(before.since)):
 		case <-ctx.Done():
 		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
 	}
+	return nil, ctx.Err()
 }
 
 // tryBegin returns the step to wait for, or the new step.
 func (r *Reader) tryBegin(path string, file fs.FileInfo) (before, now *step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.steps[path] {
+	for _, s := range r.steps {
 		switch {
-		case !sameFile(s.file, file):
+		case s.path != path || !sameFile(s.file, file):
 		case time.Since(s.since) >= r.timeout():
 			return nil, nil, &HungError{Path: path, Since: s.since}
 		default:
 			return s, nil, nil
 		}
 	}
-	if len(r.steps) >= maxHung || len(r.steps[path]) >= maxHung {
+	if len(r.steps) >= maxHung {
 		return nil, nil, errors.New(path + ": not read, since the reads of many other files hang")
 	}
-	if r.steps == nil {
-		r.steps = map[string][]*step{}
-	}
 	now = &step{path: path, file: file, since: time.Now(), done: make(chan struct{})}
-	r.steps[path] = append(r.steps[path], now)
+	r.steps = append(r.steps, now)
 	return nil, now, nil
 }
 
@@ -232,8 +170,5 @@ func (r *Reader) end(s *step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(s.done)
-	r.steps[s.path] = slices.DeleteFunc(r.steps[s.path], func(other *step) bool { return other == s })
-	if len(r.steps[s.path]) == 0 {
-		delete(r.steps, s.path)
-	}
+	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == s })
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // step is one use of a Reader that does one step.
 func step(ctx context.Context, r *fileread.Reader, path string, f func() error) error {
-	_, err := fileread.Do(ctx, r, func(s *fileread.Session) (int, error) { return 0, s.Step(path, nil, f) })
+	_, err := fileread.Step(ctx, r, path, nil, func() (int, error) { return 0, f() })
 	return err
 }
 
@@ -106,17 +106,12 @@ func TestGivenUpEarly(t *testing.T) {
 // Many steps, each shorter than the timeout, may take longer in all.
 func TestProgressIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := fileread.Do(t.Context(), &fileread.Reader{}, func(s *fileread.Session) (int, error) {
-			for i := range 10 {
-				slow := func() error { <-time.After(fileread.Timeout - time.Second); return nil }
-				if err := s.Step(strconv.Itoa(i), nil, slow); err != nil {
-					return 0, err
-				}
+		r := &fileread.Reader{}
+		for i := range 10 {
+			slow := func() error { <-time.After(fileread.Timeout - time.Second); return nil }
+			if err := step(t.Context(), r, strconv.Itoa(i), slow); err != nil {
+				t.Error(err)
 			}
-			return 0, nil
-		})
-		if err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -29,29 +29,23 @@ func ReadFile(ctx context.Context, path string) ([]byte, error) { return Default
 
 // ReadFile is the function ReadFile with this Reader.
 func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	return Do(ctx, r, func(s *Session) ([]byte, error) {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return nil, err
-		}
-		var info fs.FileInfo
-		err = s.Step(abs, nil, func() error {
-			info, err = os.Stat(path)
-			return err
-		})
-		var of *fs.PathError
-		switch {
-		case errors.As(err, &of):
-			return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // like os.ReadFile
-		case err != nil:
-			return nil, err
-		case info.IsDir():
-			return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
-		case info.Size() > maxSmall:
-			return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of it", path, maxSmall>>20)
-		}
-		return s.read(abs, path, info, maxSmall, func() {})
-	})
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := Step(ctx, r, abs, nil, func() (fs.FileInfo, error) { return os.Stat(path) })
+	var of *fs.PathError
+	switch {
+	case errors.As(err, &of):
+		return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // like os.ReadFile
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
+	case info.Size() > maxSmall:
+		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of it", path, maxSmall>>20)
+	}
+	return r.read(ctx, abs, path, info, maxSmall, func() {})
 }
 
 // X509KeyPair is tls.LoadX509KeyPair with ReadFile.
@@ -103,7 +97,9 @@ func ClientTLS(ctx context.Context, prefix, ca, cert, key string) (*tls.Config, 
 
 // Resolve returns the path without symbolic links, and the file there. onLink, if not nil, is called with each symbolic
 // link that it follows, and with the first path that does not exist. Errors name the path as it was given.
-func (s *Session) Resolve(path string, onLink func(path string)) (realPath string, info fs.FileInfo, err error) {
+func (r *Reader) Resolve(
+	ctx context.Context, path string, onLink func(path string),
+) (realPath string, info fs.FileInfo, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", nil, err
@@ -112,7 +108,7 @@ func (s *Session) Resolve(path string, onLink func(path string)) (realPath strin
 		onLink = func(string) {}
 	}
 	links := 0
-	realPath, info, err = s.follow(abs, onLink, &links)
+	realPath, info, err = r.follow(ctx, abs, onLink, &links)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
 	}
@@ -120,18 +116,20 @@ func (s *Session) Resolve(path string, onLink func(path string)) (realPath strin
 }
 
 // follow resolves an absolute path link by link.
-func (s *Session) follow(path string, onLink func(string), links *int) (string, fs.FileInfo, error) {
+func (r *Reader) follow(
+	ctx context.Context, path string, onLink func(string), links *int,
+) (string, fs.FileInfo, error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if dir == path {
-		info, err := s.lstat(path)
+		info, err := r.lstat(ctx, path)
 		return path, info, err
 	}
-	dir, _, err := s.follow(dir, onLink, links)
+	dir, _, err := r.follow(ctx, dir, onLink, links)
 	if err != nil {
 		return "", nil, err
 	}
 	here := filepath.Join(dir, base)
-	info, err := s.lstat(here)
+	info, err := r.lstat(ctx, here)
 	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return here, info, nil
 	}
@@ -142,60 +140,51 @@ func (s *Session) follow(path string, onLink func(string), links *int) (string, 
 	if *links++; *links > maxLinks {
 		return "", nil, &fs.PathError{Op: "stat", Path: here, Err: syscall.ELOOP}
 	}
-	var target string
-	err = s.Step(here, info, func() error {
-		target, err = os.Readlink(here)
-		return err
-	})
+	target, err := Step(ctx, r, here, info, func() (string, error) { return os.Readlink(here) })
 	if err != nil {
 		return "", nil, err
 	}
 	if !filepath.IsAbs(target) {
 		target = filepath.Join(dir, target)
 	}
-	return s.follow(target, onLink, links)
+	return r.follow(ctx, target, onLink, links)
 }
 
 // Lstat is os.Lstat of an absolute path. Errors name it as name.
-func (s *Session) Lstat(path, name string) (fs.FileInfo, error) {
-	info, err := s.lstat(path)
+func (r *Reader) Lstat(ctx context.Context, path, name string) (fs.FileInfo, error) {
+	info, err := r.lstat(ctx, path)
 	return info, named(err, name)
 }
 
-func (s *Session) lstat(path string) (info fs.FileInfo, err error) {
-	err = s.Step(path, nil, func() error {
-		info, err = os.Lstat(path)
-		return err
-	})
-	return info, err
+func (r *Reader) lstat(ctx context.Context, path string) (fs.FileInfo, error) {
+	return Step(ctx, r, path, nil, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
 // ReadDir is os.ReadDir of a path that Resolve returned. Errors name it as name.
-func (s *Session) ReadDir(realPath, name string) (entries []fs.DirEntry, err error) {
-	err = s.Step(realPath, nil, func() error {
-		entries, err = os.ReadDir(realPath)
-		return err
-	})
+func (r *Reader) ReadDir(ctx context.Context, realPath, name string) ([]fs.DirEntry, error) {
+	entries, err := Step(ctx, r, realPath, nil, func() ([]fs.DirEntry, error) { return os.ReadDir(realPath) })
 	return entries, named(err, name)
 }
 
-// ReadFile reads a regular file of at most limit bytes, at a path that Resolve returned with info. Errors name it as
+// ReadRegular reads a regular file of at most limit bytes, at a path that Resolve returned with info. Errors name it as
 // name. It calls rest before each step.
-func (s *Session) ReadFile(realPath, name string, info fs.FileInfo, limit int64, rest func()) ([]byte, error) {
+func (r *Reader) ReadRegular(
+	ctx context.Context, realPath, name string, info fs.FileInfo, limit int64, rest func(),
+) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
 		return nil, fmt.Errorf("%s: not a regular file", name)
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
 	}
-	return s.read(realPath, name, info, limit, rest)
+	return r.read(ctx, realPath, name, info, limit, rest)
 }
 
-func (s *Session) read(path, name string, info fs.FileInfo, limit int64, rest func()) ([]byte, error) {
-	var f *os.File
-	err := s.Step(path, info, func() (err error) {
-		f, err = os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
-		return err
+func (r *Reader) read(
+	ctx context.Context, path, name string, info fs.FileInfo, limit int64, rest func(),
+) ([]byte, error) {
+	f, err := Step(ctx, r, path, info, func() (*os.File, error) {
+		return os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
 	})
 	if err != nil {
 		return nil, named(err, name)
@@ -203,13 +192,12 @@ func (s *Session) read(path, name string, info fs.FileInfo, limit int64, rest fu
 	defer f.Close() //nolint:errcheck // nothing was written
 	// The buffer grows if it has less than MinRead free.
 	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	size := int64(0)
 	for err == nil {
 		rest()
-		err = s.Step(path, info, func() error {
-			_, err := io.CopyN(all, f, block)
-			return err
-		})
-		if int64(all.Len()) > limit {
+		var n int64
+		n, err = Step(ctx, r, path, info, func() (int64, error) { return io.CopyN(all, f, block) })
+		if size += n; size > limit {
 			err = fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
 		}
 	}

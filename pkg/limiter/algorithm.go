@@ -58,7 +58,7 @@ type algorithm interface {
 	// step decides a cost of n hits at time now, in microseconds since the Unix epoch, on state s. next is meaningful if
 	// o.changes. It shares no memory with s.List that a later step could change. All arguments and results are in
 	// registers: this halves what a step costs.
-	step(s State, now, n int64, c charge) (next State, o outcome)
+	step(s State, now, n int64, c Charge) (next State, o outcome)
 	// args are the numbers that the Lua twin of step reads, in the order that the head of its file gives. All are from 0
 	// on and below 2^53.
 	args() []int64
@@ -89,7 +89,7 @@ type traits struct {
 // denyAll is a limit of 0. It has no state.
 type denyAll struct{}
 
-func (denyAll) step(_ State, _, n int64, _ charge) (State, outcome) {
+func (denyAll) step(_ State, _, n int64, _ Charge) (State, outcome) {
 	if n < 0 {
 		return State{}, outcome{is: fits}
 	}

@@ -18,6 +18,7 @@ import (
 // Its answers depend on nothing but the time. It is safe for concurrent use.
 type calendar struct {
 	zone         *time.Location
+	length       int64 // of a window, nominal, in seconds
 	days, months int64 // how many of them make a window; hours if both are 0
 
 	cache atomic.Pointer[edges] // those around a time that was asked for last
@@ -62,7 +63,7 @@ func newCalendar(window time.Duration, zone *time.Location) *calendar {
 		zone = time.UTC
 	}
 	w := calendarWindows[calendarOf(window)]
-	return &calendar{zone: zone, days: w.days, months: w.months}
+	return &calendar{zone: zone, length: int64(window / time.Second), days: w.days, months: w.months}
 }
 
 // around returns the edges of the windows around now, in microseconds since the Unix epoch:
@@ -73,10 +74,10 @@ func (c *calendar) around(now int64) *edges {
 	}
 	const second = 1_000_000 // no zone changes within a second
 	t := floorDiv(now, second)
-	e := &edges{}
-	e[1] = c.lastEdge(t)
-	e[0] = c.lastEdge(e[1] - 1)
-	e[2] = c.nextEdge(t)
+	e := &edges{2: c.nextEdge(t - 4*c.length)} // no window is longer than twice its nominal length
+	for e[2] <= t {
+		e[0], e[1], e[2] = e[1], e[2], c.nextEdge(e[2])
+	}
 	e[3] = c.nextEdge(e[2])
 	e[4] = c.nextEdge(e[3])
 	for i := range e {
@@ -86,20 +87,7 @@ func (c *calendar) around(now int64) *edges {
 	return e
 }
 
-// lastEdge is where the window begins that contains t. All that follows is in seconds.
-func (c *calendar) lastEdge(t int64) int64 {
-	if c.days == 0 && c.months == 0 {
-		return c.lastFullHour(t)
-	}
-	n := c.number(t + c.shift(t).offset)
-	begins := c.first(c.begin(n))
-	for next := c.first(c.begin(n + 1)); next <= t; next = c.first(c.begin(n + 1)) { // the clock was set back behind it
-		begins, n = next, n+1
-	}
-	return begins
-}
-
-// nextEdge is where the first window begins that begins after t.
+// nextEdge is where the first window begins that begins after t, in seconds as all that follows.
 func (c *calendar) nextEdge(t int64) int64 {
 	if c.days == 0 && c.months == 0 {
 		return c.nextFullHour(t + 1)
@@ -146,17 +134,6 @@ func (c *calendar) first(local int64) int64 {
 	}
 }
 
-// lastFullHour is the last moment up to t at which the clocks show a full hour.
-func (c *calendar) lastFullHour(t int64) int64 {
-	for {
-		s := c.shift(t)
-		if full := t - floorMod(t+s.offset, hourSeconds); full >= s.from {
-			return full
-		}
-		t = s.from - 1
-	}
-}
-
 // nextFullHour is the first moment from t on at which the clocks show a full hour.
 func (c *calendar) nextFullHour(t int64) int64 {
 	for {
@@ -168,29 +145,21 @@ func (c *calendar) nextFullHour(t int64) int64 {
 	}
 }
 
-// shift is how far a zone's clocks are ahead of UTC, from a moment on and until another.
-type shift struct{ offset, from, until int64 }
+// shift is how far a zone's clocks are ahead of UTC, until a moment.
+type shift struct{ offset, until int64 }
 
 // shift returns the one at t.
 func (c *calendar) shift(t int64) shift {
 	at := time.Unix(t, 0).In(c.zone)
 	_, offset := at.Zone()
-	from, until := at.ZoneBounds()
-	s := shift{offset: int64(offset), from: math.MinInt64, until: math.MaxInt64}
-	if !from.IsZero() {
-		s.from = from.Unix()
-	}
-	if !until.IsZero() {
+	s := shift{offset: int64(offset), until: math.MaxInt64}
+	if _, until := at.ZoneBounds(); !until.IsZero() {
 		s.until = until.Unix()
 	}
 	// Beyond the transitions that a zone file lists, package time's bounds are only good close to a transition: on
 	// December 31 of a leap year they end before that day. No zone changes there.
-	today := floorDiv(t, daySeconds) * daySeconds
 	if s.until <= t {
-		s.until = today + daySeconds
-	}
-	if s.from > t {
-		s.from = today
+		s.until = (floorDiv(t, daySeconds) + 1) * daySeconds
 	}
 	return s
 }

@@ -22,9 +22,9 @@ func (l *concurrency) traits() traits {
 	return traits{script: "sliding_log", capacity: l.limit, largest: l.limit}
 }
 
-func (l *concurrency) step(s State, now, n int64, c charge) (next State, o outcome) {
-	if c == spend {
-		c = look // nobody gives back what a hit that did not fit would hold
+func (l *concurrency) step(s State, now, n int64, c Charge) (next State, o outcome) {
+	if c == ChargeSpend {
+		c = ChargeNothing // nobody gives back what a hit that did not fit would hold
 	}
 	return l.slidingLog.step(s, now, n, c)
 }

@@ -136,7 +136,7 @@ func (c *Clocks) of(p *Policy) int64 {
 // DecideAt is Decide where windows on the clock go by another clock than the rest.
 func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 	if len(hits) == 1 && hits[0].Mode == Enforce {
-		slots[0].step(&hits[0], &now, takeOrPenalty, &out[0])
+		slots[0].step(&hits[0], &now, ChargeOrPenalty, &out[0])
 		return out[0].Allowed
 	}
 	if len(hits) > 0 && slots[0].first == 0 {
@@ -153,7 +153,7 @@ func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 		for i := range hits {
 			if Spends(&hits[i], out[i].Allowed) {
 				var d Decision
-				slots[slots[i].First()].step(&hits[i], &now, spend, &d)
+				slots[slots[i].First()].step(&hits[i], &now, ChargeSpend, &d)
 				CompleteSpent(&out[i], &d)
 			}
 		}
@@ -168,13 +168,13 @@ func chargeEach(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 	for i := range hits {
 		slot := &slots[slots[i].First()]
 		if hits[i].Mode != Quota {
-			slot.step(&hits[i], now, takeOrPenalty, &out[i])
+			slot.step(&hits[i], now, ChargeOrPenalty, &out[i])
 			continue
 		}
-		slot.step(&hits[i], now, takeIfFits, &out[i])
+		slot.step(&hits[i], now, ChargeIfFits, &out[i])
 		if !out[i].Allowed {
 			var d Decision
-			slot.step(&hits[i], now, spend, &d)
+			slot.step(&hits[i], now, ChargeSpend, &d)
 			CompleteSpent(&out[i], &d)
 		}
 	}
@@ -197,7 +197,7 @@ func chargeDenied(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 }
 
 // step runs the policy's step over the slot's newest state.
-func (s *Slot) step(h *Hit, now *Clocks, c charge, d *Decision) {
+func (s *Slot) step(h *Hit, now *Clocks, c Charge, d *Decision) {
 	from := &s.State
 	if s.Changed {
 		from = &s.Next

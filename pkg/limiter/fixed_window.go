@@ -51,14 +51,14 @@ func (f *fixedWindow) args() []int64 {
 // step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
 // limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
 // next one will be.
-func (f *fixedWindow) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	start, ends, count := f.currentWindow(&s, now)
 	left := max(0, f.limit-count)
 	end := micros(ends - now)
 
 	needs := max(n, 1)
 	if f.limit == 0 && !f.lookAtLimit {
-		c = look
+		c = ChargeNothing
 	}
 	ok, take := f.fits(left, n, c)
 	if f.lookAtLimit && n == 0 {

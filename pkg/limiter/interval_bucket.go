@@ -43,7 +43,7 @@ func (b *intervalBucket) args() []int64 {
 	return []int64{b.limit, b.window, b.burst, b.maxDebt, fromBool(b.startsEmpty), b.linger}
 }
 
-func (b *intervalBucket) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	start, missing, first := b.refilled(&s, now)
 	left := max(0, b.burst-missing)
 

@@ -135,7 +135,7 @@ func (m *meter) args() []int64 {
 	}
 }
 
-func (m *meter) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / m.tick
 	ahead, part, first := m.empties(&s, t)
 	level := m.level(ahead, part)
@@ -231,7 +231,7 @@ func (m *meter) passing(level int64) int64 {
 }
 
 // passes reports whether a cost of n passes at a level, and how many hits to charge for it.
-func (m *meter) passes(level, n int64, c charge) (ok bool, take int64) {
+func (m *meter) passes(level, n int64, c Charge) (ok bool, take int64) {
 	left := m.passing(level)
 	switch {
 	case n > 0 && m.paysLater:

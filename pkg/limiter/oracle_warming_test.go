@@ -22,7 +22,7 @@ type warmOracle struct {
 }
 
 func newWarmOracle(in limiter.Params, p *limiter.Policy) *warmOracle {
-	warmUp, factor := p.WarmUp().Microseconds(), in.ColdFactor
+	warmUp, factor := p.Params().WarmUp.Microseconds(), in.ColdFactor
 	if factor == 0 {
 		factor = 300
 	}

@@ -87,15 +87,35 @@ func (in *Params) terms() terms {
 	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
 }
 
-// validate checks each parameter by itself.
+// validate checks each parameter by itself, and that the algorithm takes those that are given.
 func (in *Params) validate() error {
-	var errs []error
-	bad := func(param, format string, args ...any) {
-		errs = append(errs, &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
+	var errs, foreign []error
+	bad := func(param, format string, args ...any) { errs = append(errs, paramError(param, format, args...)) }
+	given := func(param string, isGiven bool) {
+		if isGiven && !in.Algorithm.Has(param) {
+			foreign = append(foreign, paramError(param, "is not a parameter of %s, which takes %s",
+				in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", ")))
+		}
 	}
 	upTo := func(param string, v, most int64) {
 		if v < 0 || v > most {
 			bad(param, "must be between 0 and %d, got %d", most, v)
+		}
+	}
+	number := func(param string, v, most int64) {
+		given(param, v != 0)
+		upTo(param, v, most)
+	}
+	wait := func(param string, v time.Duration) {
+		given(param, v != 0)
+		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
+			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
+		}
+	}
+	name := func(param string, v uint8, name string, names []string) {
+		given(param, v != 0)
+		if name == "" {
+			bad(param, "%d is not known: use one of %s", v, strings.Join(names, ", "))
 		}
 	}
 	upTo("limit", in.Limit, MaxLimit)
@@ -104,74 +124,27 @@ func (in *Params) validate() error {
 	} else if in.Window%time.Microsecond != 0 {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
-	upTo("burst", in.Burst, MaxLimit)
-	upTo("max_cost", in.MaxCost, MaxCost)
-	wait := func(param string, v time.Duration) {
-		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
-			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
-		}
-	}
+	number("burst", in.Burst, MaxLimit)
+	name("initial", uint8(in.Initial), in.Initial.String(), names(initialNames))
+	name("refill", uint8(in.Refill), in.Refill.String(), names(refillNames))
 	wait("max_wait", in.MaxWait)
+	number("max_cost", in.MaxCost, MaxCost)
 	wait("burst_for", in.BurstFor)
 	wait("warm_up", in.WarmUp)
+	given("cold_factor", in.ColdFactor != 0)
 	if f := in.ColdFactor; f != 0 && (f < 101 || f > MaxColdFactor) {
 		bad("cold_factor", "must be between 1.01 and %d, got %g", MaxColdFactor/100, float64(f)/100)
 	}
-	upTo("segments", in.Segments, MaxSegments)
-	upTo("segment_cap", in.SegmentCap, MaxLimit)
-	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
-	in.validateNames(bad)
-	for _, name := range in.given() {
-		if !in.Algorithm.Has(name) {
-			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// validateNames checks the values that stand for names.
-func (in *Params) validateNames(bad func(param, format string, args ...any)) {
-	known := func(param string, v uint8, ok bool, names []string) {
-		if !ok {
-			bad(param, "%d is not known: use one of %s", v, strings.Join(names, ", "))
-		}
-	}
+	number("segments", in.Segments, MaxSegments)
+	number("segment_cap", in.SegmentCap, MaxLimit)
+	name("oldest", uint8(in.Oldest), in.Oldest.String(), names(oldestNames))
+	name("align", uint8(in.Align), in.Align.String(), names(alignNames))
+	given("time_zone", in.TimeZone != nil)
+	number("max_log_entries", in.MaxLogEntries, 1_000_000)
 	if in.ChargeDenied != ChargeDefault {
-		known("charge_denied", uint8(in.ChargeDenied), in.ChargeDenied.String() != "", names(chargeDeniedNames))
+		name("charge_denied", uint8(in.ChargeDenied), in.ChargeDenied.String(), names(chargeDeniedNames))
 	}
-	known("oldest", uint8(in.Oldest), in.Oldest.String() != "", names(oldestNames))
-	known("initial", uint8(in.Initial), in.Initial.String() != "", names(initialNames))
-	known("refill", uint8(in.Refill), in.Refill.String() != "", names(refillNames))
-	known("align", uint8(in.Align), in.Align.String() != "", names(alignNames))
-}
-
-// given names the parameters that are not left at their zero value and that not every algorithm has.
-func (in *Params) given() []string {
-	var names []string
-	for _, f := range []struct {
-		name  string
-		given bool
-	}{
-		{"burst", in.Burst != 0},
-		{"initial", in.Initial != InitialFull},
-		{"refill", in.Refill != RefillGreedy},
-		{"max_wait", in.MaxWait != 0},
-		{"max_cost", in.MaxCost != 0},
-		{"burst_for", in.BurstFor != 0},
-		{"warm_up", in.WarmUp != 0},
-		{"cold_factor", in.ColdFactor != 0},
-		{"segments", in.Segments != 0},
-		{"segment_cap", in.SegmentCap != 0},
-		{"oldest", in.Oldest != OldestProportional},
-		{"align", in.Align != AlignEpoch},
-		{"time_zone", in.TimeZone != nil},
-		{"max_log_entries", in.MaxLogEntries != 0},
-	} {
-		if f.given {
-			names = append(names, f.name)
-		}
-	}
-	return names
+	return errors.Join(append(errs, foreign...)...)
 }
 
 // ErrInvalid is wrapped by the error of a Store that was asked what no store can decide: it is the caller's mistake,

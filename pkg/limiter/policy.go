@@ -50,24 +50,6 @@ func (p *Policy) Window() time.Duration { return p.params.Window }
 // ChargeDenied is what a denied request takes; never ChargeDefault.
 func (p *Policy) ChargeDenied() ChargeDenied { return p.params.ChargeDenied }
 
-// Oldest is how a sliding window's partly expired segment counts.
-func (p *Policy) Oldest() Oldest { return p.params.Oldest }
-
-// Initial is how a token bucket or SmoothBursty starts.
-func (p *Policy) Initial() Initial { return p.params.Initial }
-
-// Refill is how a token bucket's tokens come back.
-func (p *Policy) Refill() Refill { return p.params.Refill }
-
-// TimeZone is whose calendar the windows follow, nil if they follow none.
-func (p *Policy) TimeZone() *time.Location { return p.params.TimeZone }
-
-// WarmUp is how long SmoothWarmingUp takes to its full rate, 0 for the other algorithms.
-func (p *Policy) WarmUp() time.Duration { return p.params.WarmUp }
-
-// ColdFactor is how many times dearer than a warm one its coldest hit is, in hundredths, 0 for the other algorithms.
-func (p *Policy) ColdFactor() int64 { return p.params.ColdFactor }
-
 // Capacity is the most hits that can pass at once: the burst where the algorithm has one, else the limit.
 func (p *Policy) Capacity() int64 { return p.traits.capacity }
 

@@ -327,7 +327,7 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := told{p.Limit(), p.Capacity(), p.Window(), p.ChargeDenied(), p.MaxWait(), p.Refill()}
+		got := told{p.Limit(), p.Capacity(), p.Window(), p.ChargeDenied(), p.MaxWait(), p.Params().Refill}
 		if p.Algorithm() != c.in.Algorithm || got != c.want {
 			t.Errorf("%s: (-want +got)\n%s", p.Algorithm(), cmp.Diff(c.want, got))
 		}

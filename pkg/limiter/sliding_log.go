@@ -39,7 +39,7 @@ func (l *slidingLog) traits() traits {
 
 func (l *slidingLog) args() []int64 { return []int64{l.limit, l.window, int64(l.kind)} }
 
-func (l *slidingLog) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	log, base := s.List, s.A
 	if len(log) > 0 && log[len(log)-2]-now > grace {
 		log, base = nil, 0

@@ -76,7 +76,7 @@ func (sw *slidingWindow) args() []int64 {
 	return []int64{sw.limit, sw.tick, sw.segments, sw.segment, sw.segmentCap, sw.maxCount, int64(sw.oldest)}
 }
 
-func (sw *slidingWindow) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (sw *slidingWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	if s.A*s.B-now > grace {
 		s = State{}
 	}

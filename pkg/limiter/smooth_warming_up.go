@@ -143,7 +143,7 @@ func nearFraction(r *big.Rat) (n, d int64) {
 	return n1.Int64(), d1.Int64()
 }
 
-func (w *smoothWarmingUp) step(s State, now, n int64, c charge) (next State, o outcome) {
+func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / w.tick
 	ahead, part, stored := w.warmth(&s, t)
 	level := w.level(ahead, part)
@@ -159,7 +159,7 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c charge) (next State, o o
 		}
 	}
 	left := int64(0)
-	if c == penalty || c == spend || n > w.burst { // where else it is asked for, nothing is left
+	if c == ChargePenalty || c == ChargeSpend || n > w.burst { // where else it is asked for, nothing is left
 		left = w.passingWarm(level, stored)
 	}
 	take := min(w.burst, w.amount(ok, left, n, c))

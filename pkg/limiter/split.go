@@ -6,18 +6,6 @@ package limiter
 // charges what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for
 // that.
 
-// Charge says what a hit takes of its counter.
-type Charge = charge
-
-// The values of Charge.
-const (
-	ChargeIfFits    = takeIfFits    // its cost, if it fits
-	ChargeOrPenalty = takeOrPenalty // its cost if it fits, else the policy's ChargeDenied
-	ChargePenalty   = penalty       // the policy's ChargeDenied
-	ChargeNothing   = look
-	ChargeSpend     = spend // what is left, up to its cost, or all of its cost if ChargeDenied is ChargeFull
-)
-
 // ByItself reports whether each hit of the request is charged by itself (Hit.ByItself). Such a request needs one step
 // only, wherever its hits lie: nothing depends on what the others are answered.
 func ByItself(hits []Hit) bool {

@@ -25,15 +25,16 @@ type State struct {
 // isNew says whether the state is that of a counter that was never hit.
 func (s *State) isNew() bool { return s.A == 0 && s.B == 0 && len(s.List) == 0 }
 
-// charge says what a step may take.
-type charge uint8
+// Charge says what a step takes of a counter.
+type Charge uint8
 
+// The values of Charge.
 const (
-	takeIfFits    charge = iota // the cost if it fits, else nothing
-	takeOrPenalty               // the cost if it fits, else what ChargeDenied says
-	penalty                     // what ChargeDenied says, whether or not the cost fits
-	look                        // nothing
-	spend                       // what is left, up to the cost, or all of the cost where ChargeDenied is ChargeFull
+	ChargeIfFits    Charge = iota // the cost if it fits, else nothing
+	ChargeOrPenalty               // the cost if it fits, else what ChargeDenied says
+	ChargePenalty                 // what ChargeDenied says, whether or not the cost fits
+	ChargeNothing
+	ChargeSpend // what is left, up to the cost, or all of the cost where ChargeDenied is ChargeFull
 )
 
 // Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
@@ -43,7 +44,7 @@ const (
 // What it returns shares no memory with s that a later step could change: one state may be stepped several times.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 	s.List = slices.Clip(s.List)
-	next, o := p.algorithm.step(s, now, n, takeOrPenalty)
+	next, o := p.algorithm.step(s, now, n, ChargeOrPenalty)
 	if !o.changed() {
 		next = s
 	}
@@ -98,7 +99,7 @@ type terms struct {
 }
 
 // fits reports whether a cost of n passes where left hits of cost 1 would, and how many hits to charge for it.
-func (t *terms) fits(left, n int64, c charge) (ok bool, take int64) {
+func (t *terms) fits(left, n int64, c Charge) (ok bool, take int64) {
 	switch {
 	case n < 0:
 		ok = true
@@ -111,15 +112,15 @@ func (t *terms) fits(left, n int64, c charge) (ok bool, take int64) {
 }
 
 // amount is how many hits to charge for a cost of n, where ok says whether it fits and left how many of cost 1 would.
-func (t *terms) amount(ok bool, left, n int64, c charge) (take int64) {
+func (t *terms) amount(ok bool, left, n int64, c Charge) (take int64) {
 	switch {
-	case c == look:
-	case n < 0, ok && c != penalty && c != spend:
+	case c == ChargeNothing:
+	case n < 0, ok && c != ChargePenalty && c != ChargeSpend:
 		take = n
-	case c == takeIfFits:
+	case c == ChargeIfFits:
 	case t.denied == ChargeFull:
 		take = n
-	case t.denied == ChargeRemaining, c == spend:
+	case t.denied == ChargeRemaining, c == ChargeSpend:
 		take = min(n, left)
 	}
 	return take

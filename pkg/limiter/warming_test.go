@@ -61,7 +61,7 @@ func TestWarmUpTakesAsLongAsItSays(t *testing.T) {
 func leastFor(p *limiter.Policy, factor int64, warm *big.Rat) *big.Rat {
 	f := big.NewRat(factor, 100)
 	one := big.NewRat(1, 1)
-	span := rat(2 * p.WarmUp().Microseconds()) // of the dear ones at the rate: 2*warm_up/(1+factor)
+	span := rat(2 * p.Params().WarmUp.Microseconds()) // of the dear ones at the rate: 2*warm_up/(1+factor)
 	span.Quo(span, new(big.Rat).Add(f, one))
 	share := new(big.Rat).Quo(warm, span)
 	if share.Cmp(one) > 0 {

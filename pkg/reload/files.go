@@ -75,27 +75,24 @@ func (p Files) reader() *fileread.Reader {
 // Read implements Source. Its error names every path that failed. It returns soon after ctx ends, even if a file system
 // hangs.
 func (p Files) Read(ctx context.Context) (Snapshot, error) {
-	return fileread.Do(ctx, p.reader(), func(s *fileread.Session) (Snapshot, error) { return p.read(ctx, s) })
-}
-
-func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) {
-	found, err := p.found(ctx, s)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	if len(found) == 0 && len(p.Paths) == 0 {
+	if len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
-	files := make([]File, len(found), len(found)+1)
-	for i, f := range found {
+	found, err := p.walk(ctx)
+	if err = errors.Join(err, p.load(ctx, found.files)); err != nil {
+		return Snapshot{}, err
+	}
+	files := make([]File, len(found.files), len(found.files)+1)
+	for i, f := range found.files {
 		files[i] = f.File
 	}
 	var errs []error
-	for _, i := range p.included(found) {
-		data, err := i.read(s, p.rest)
+	included := p.included(found.files)
+	for _, name := range slices.Sorted(maps.Keys(included)) {
+		data, err := p.readIncluded(ctx, name, included[name])
 		switch {
 		case err == nil:
-			files = append(files, File{Name: i.name, Data: data, Included: true})
+			files = append(files, File{Name: name, Data: data, Included: true})
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}
@@ -106,25 +103,21 @@ func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) 
 	return newSnapshot(files, p.rest), nil
 }
 
-// foundFile is a file at the paths. It may include files from the given directory, or that of the given file, and from
-// its own directory; both are without links.
-type foundFile struct {
-	File
-
-	root, dir string
-}
-
-// found returns the files at the paths, also after errors.
-func (p Files) found(ctx context.Context, s *fileread.Session) ([]foundFile, error) {
-	r := fileReader{session: s, rest: p.rest}
-	err := walk(ctx, s, p, p.Paths, &r)
-	return r.files, err
-}
-
-// include is a file that other files refer to.
-type include struct {
-	name string
-	by   []referrer
+// load reads the content of the files, also after errors.
+func (p Files) load(ctx context.Context, files []foundFile) error {
+	var errs []error
+	for i := range files {
+		f := &files[i]
+		var err error
+		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+		if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
+			if f.realPath, f.info, err = p.reader().Resolve(ctx, f.Name, nil); err == nil {
+				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // referrer is a file that refers to another file, and where.
@@ -134,61 +127,39 @@ type referrer struct {
 	at string
 }
 
-// included returns the files that the files refer to, sorted by name, each once.
-func (p Files) included(files []foundFile) (all []include) {
-	if p.Includes == nil {
-		return nil
-	}
+// included returns the files that the loaded files refer to, by name, each with all that refer to it.
+func (p Files) included(files []foundFile) map[string][]referrer {
 	by := map[string][]referrer{}
+	if p.Includes == nil {
+		return by
+	}
 	for _, f := range files {
 		for _, to := range p.Includes(f.File) {
 			by[to.Name] = append(by[to.Name], referrer{f, cmp.Or(to.At, f.Name)})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(by)) {
-		all = append(all, include{name, by[name]})
-	}
-	return all
+	return by
 }
 
-// read reads the file if all files that refer to it may include it.
-func (i include) read(s *fileread.Session, rest func()) ([]byte, error) {
-	realPath, info, err := s.Resolve(i.name, nil)
+// readIncluded reads a file if all files that refer to it may include it.
+func (p Files) readIncluded(ctx context.Context, name string, by []referrer) ([]byte, error) {
+	realPath, info, err := p.reader().Resolve(ctx, name, nil)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range i.by {
-		if !below(realPath, f.root) && !below(realPath, f.dir) {
+	for _, f := range by {
+		if !below(realPath, f.root) && !below(realPath, filepath.Dir(f.realPath)) {
 			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: "+
-				"put the file itself into that directory, or a link that stays in it", f.at, i.name, realPath, f.root)
+				"put the file itself into that directory, or a link that stays in it", f.at, name, realPath, f.root)
 		}
 	}
-	return s.ReadFile(realPath, i.name, info, MaxFileSize, rest)
+	return p.reader().ReadRegular(ctx, realPath, name, info, MaxFileSize, p.rest)
 }
 
 // below reports whether a path is in a directory or deeper. Both are absolute and without links.
 func below(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-// fileReader is a visitor that reads files.
-type fileReader struct {
-	session *fileread.Session
-	files   []foundFile
-	rest    func()
-}
-
-func (r *fileReader) dir(string)   {}
-func (r *fileReader) link(string)  {}
-func (r *fileReader) other(string) {}
-
-func (r *fileReader) file(f walkedFile) error {
-	data, err := r.session.ReadFile(f.realPath, f.name, f.info, MaxFileSize, r.rest)
-	if err == nil {
-		r.files = append(r.files, foundFile{File{Name: f.name, Data: data}, f.root, filepath.Dir(f.realPath)})
-	}
-	return err
 }
 
 // isFileName reports whether Read reads a directory's entry with this name.

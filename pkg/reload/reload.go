@@ -55,24 +55,6 @@ const (
 	DefaultSettle = 50 * time.Millisecond
 )
 
-// File is one file's content. Name is the path as the user would write it, for messages.
-type File struct {
-	Name string
-	Data []byte
-	// Included reports that another file refers to this one: see Files.Includes.
-	Included bool
-}
-
-// Source is where files come from.
-type Source interface {
-	// Read returns all files. Its error names the path that it could not read.
-	Read(ctx context.Context) (Snapshot, error)
-	// Watch sends on changed, without blocking, when Read may return something new: once as soon as it watches, then after
-	// each change. It is a hint: Watch may send without a change, and may miss a change. It returns nil when ctx ends, and
-	// an error if it cannot watch.
-	Watch(ctx context.Context, changed chan<- struct{}) error
-}
-
 // Reason is why the Reloader read its source.
 type Reason string
 
@@ -258,11 +240,9 @@ func (r *Reloader[T]) unwatched(ctx context.Context, err error) {
 }
 
 func (r *Reloader[T]) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -351,4 +331,73 @@ func (r *Reloader[T]) record(e Event) {
 	}
 	r.mu.Unlock()
 	r.o.OnLoad(e)
+}
+
+// patience is how many times Options.Settle content may keep changing before the Reloader reports it.
+const patience = 50
+
+// reading is the result of one read.
+type reading struct {
+	Snapshot
+	err error
+}
+
+// id is the same for two readings with the same content, or the same error text.
+func (g reading) id() string {
+	if g.err != nil {
+		return "error: " + g.err.Error()
+	}
+	return g.Hash
+}
+
+func (r *Reloader[T]) read(ctx context.Context) (got reading) {
+	defer func() {
+		if p := recover(); p != nil {
+			got = reading{err: fmt.Errorf("reading panicked: %v", p)}
+		}
+	}()
+	snapshot, err := r.o.Source.Read(ctx)
+	if err == nil && snapshot.Hash == "" {
+		err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
+	}
+	return reading{snapshot, err}
+}
+
+// settle reads until two reads, Settle apart and without a hint between them, return the same. Errors must settle, too:
+// a file is often missing for a moment while it is replaced. After the deadline, settle ignores hints, which may come
+// without a change, and returns an error if the content still differs.
+func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
+	deadline := time.Now().Add(patience * r.o.Settle)
+	for {
+		r.quiet(ctx, deadline)
+		if ctx.Err() != nil {
+			return last
+		}
+		next := r.read(ctx)
+		if next.id() == last.id() {
+			return next
+		}
+		if !time.Now().Before(deadline) {
+			return reading{err: fmt.Errorf("the files have kept changing for %v; waiting until they stay the same for %v",
+				patience*r.o.Settle, r.o.Settle)}
+		}
+		last = next
+	}
+}
+
+// quiet returns when there was no hint for Settle. After the deadline it returns in any case.
+func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
+	end := time.After(r.o.Settle)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-end:
+			return
+		case <-r.changed:
+			if time.Now().Before(deadline) {
+				end = time.After(r.o.Settle)
+			}
+		}
+	}
 }

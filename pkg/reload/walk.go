@@ -7,48 +7,46 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-
-	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// walkedFile is a file that a walk finds.
-type walkedFile struct {
-	name     string // as the user would write it
-	realPath string // absolute, without symbolic links
-	info     fs.FileInfo
-	root     string // the directory that it may include files from: the given one, or that of the given file
+// tree is what a walk through the paths of Files finds.
+type tree struct {
+	files   []foundFile // to be read: each real file once, under the first name that leads to it
+	dirs    []string    // real paths of the directories
+	links   []string    // the directories' entries that are symbolic links
+	skipped []string    // regular files in the directories that Read skips because of their names
 }
 
-// visitor receives what a walk finds.
-type visitor interface {
-	dir(realPath string)     // before it is listed
-	link(path string)        // an entry that is a symbolic link, before it is followed
-	file(f walkedFile) error // once for each real file
-	other(name string)       // a regular file in a directory whose name Read skips
+// foundFile is a file of a tree. Its Data is not read yet.
+type foundFile struct {
+	File
+
+	realPath string // absolute, without symbolic links
+	info     fs.FileInfo
+	root     string // the directory that it may include files from, besides its own: the given one, or the given file's
 }
 
 // walk goes through all paths, also after errors, and returns all errors.
-func walk(ctx context.Context, s *fileread.Session, files Files, paths []string, v visitor) error {
-	w := walker{ctx: ctx, session: s, files: files, visitor: v, seen: map[string]bool{}}
-	for _, path := range paths {
+func (p Files) walk(ctx context.Context) (tree, error) {
+	w := walker{Files: p, ctx: ctx, seen: map[string]bool{}}
+	for _, path := range p.Paths {
 		w.start(filepath.Clean(path))
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return w.tree, ctx.Err()
 	}
-	return errors.Join(w.errs...)
+	return w.tree, errors.Join(w.errs...)
 }
 
 type walker struct {
-	visitor
+	Files
+	tree
 
-	ctx     context.Context //nolint:containedctx // of one walk
-	session *fileread.Session
-	files   Files           // which of them are read
-	given   string          // the path of the walk that is under way
-	root    string          // see walkedFile
-	seen    map[string]bool // by real path; true: it is a file, or holds one
-	errs    []error
+	ctx   context.Context //nolint:containedctx // of one walk
+	given string          // the path of the walk that is under way
+	root  string          // see foundFile
+	seen  map[string]bool // by real path; true: it is a file, or holds one
+	errs  []error
 }
 
 // fail collects an error. It returns true, as if there were a file: "no file" would be a second error about the same.
@@ -59,22 +57,22 @@ func (w *walker) fail(err error) (found bool) {
 
 func (w *walker) start(path string) {
 	w.given = path
-	realPath, info, err := w.session.Resolve(path, nil)
+	realPath, info, err := w.reader().Resolve(w.ctx, path, nil)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && w.files.Absent != nil && w.files.Absent():
+	case errors.Is(err, fs.ErrNotExist) && w.Absent != nil && w.Absent():
 	case err != nil:
 		w.fail(err)
 	case info.IsDir():
 		w.root = realPath
-		if !w.list(path, realPath) && !w.files.EveryFile {
+		if !w.list(path, realPath) && !w.EveryFile {
 			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
 		}
 	default:
-		if w.root, _, err = w.session.Resolve(filepath.Dir(path), nil); err != nil {
+		if w.root, _, err = w.reader().Resolve(w.ctx, filepath.Dir(path), nil); err != nil {
 			w.fail(err)
 			return
 		}
-		w.read(path, realPath, info)
+		w.add(path, realPath, info)
 	}
 }
 
@@ -84,8 +82,8 @@ func (w *walker) list(dir, realDir string) (found bool) {
 		return found
 	}
 	w.seen[realDir] = false // for a link from below to here
-	w.dir(realDir)
-	entries, err := w.session.ReadDir(realDir, dir)
+	w.dirs = append(w.dirs, realDir)
+	entries, err := w.reader().ReadDir(w.ctx, realDir, dir)
 	if err != nil {
 		return w.fail(err)
 	}
@@ -101,54 +99,41 @@ func (w *walker) list(dir, realDir string) (found bool) {
 
 // entry visits an entry of a directory.
 func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
-	below, _ := filepath.Rel(w.given, path)
-	isLink := e.Type()&fs.ModeSymlink != 0
-	wanted := w.files.isFileName(e.Name()) && w.files.includesPath(below)
-	switch {
-	case strings.HasPrefix(e.Name(), "."):
-		return false
-	case e.IsDir():
-		return w.files.leadsOn(below) && w.list(path, realPath)
-	case !wanted && !isLink:
-		if e.Type().IsRegular() {
-			w.other(path)
-		}
+	if strings.HasPrefix(e.Name(), ".") {
 		return false
 	}
+	below, _ := filepath.Rel(w.given, path)
+	mode, wanted := e.Type(), w.isFileName(e.Name()) && w.includesPath(below)
 	var info fs.FileInfo
 	var err error
-	if isLink {
-		w.link(path)
-		realPath, info, err = w.session.Resolve(path, nil)
-	} else {
-		info, err = w.session.Lstat(realPath, path)
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		w.links = append(w.links, path)
+		realPath, info, err = w.reader().Resolve(w.ctx, path, nil)
+	case wanted && !mode.IsDir():
+		info, err = w.reader().Lstat(w.ctx, realPath, path)
+	}
+	if err != nil {
+		return wanted && w.fail(err)
+	}
+	if info != nil {
+		mode = info.Mode()
 	}
 	switch {
-	case err != nil:
-		return wanted && w.fail(err)
-	case info.IsDir():
-		return w.files.leadsOn(below) && w.list(path, realPath)
-	case wanted && (info.Mode().IsRegular() || !w.files.EveryFile):
-		return w.read(path, realPath, info)
-	case info.Mode().IsRegular():
-		w.other(path)
+	case mode.IsDir():
+		return w.leadsOn(below) && w.list(path, realPath)
+	case wanted && (mode.IsRegular() || !w.EveryFile):
+		return w.add(path, realPath, info)
+	case mode.IsRegular():
+		w.skipped = append(w.skipped, path)
 	}
 	return false
 }
 
-func (w *walker) read(path, realPath string, info fs.FileInfo) (found bool) {
-	if w.seen[realPath] {
-		return true
-	}
-	w.seen[realPath] = true
-	err := w.file(walkedFile{path, realPath, info, w.root})
-	if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
-		if realPath, info, err = w.session.Resolve(path, nil); err == nil {
-			err = w.file(walkedFile{path, realPath, info, w.root})
-		}
-	}
-	if err != nil {
-		w.fail(err)
+func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
+	if !w.seen[realPath] {
+		w.seen[realPath] = true
+		w.files = append(w.files, foundFile{File{Name: path}, realPath, info, w.root})
 	}
 	return true
 }
@@ -160,23 +145,6 @@ const maxSkipped = 1000
 // a thousand, in the order of a walk. It leaves out names that begin with ".", and directories that cannot be listed,
 // which Read reports.
 func (p Files) Skipped(ctx context.Context) []string {
-	names, _ := fileread.Do(ctx, p.reader(), func(s *fileread.Session) ([]string, error) {
-		var found skipped
-		_ = walk(ctx, s, p, p.Paths, &found)
-		return found.names, nil
-	})
-	return names
-}
-
-// skipped is a visitor that collects the names of files that Read skips.
-type skipped struct{ names []string }
-
-func (*skipped) dir(string)            {}
-func (*skipped) link(string)           {}
-func (*skipped) file(walkedFile) error { return nil }
-
-func (s *skipped) other(name string) {
-	if len(s.names) < maxSkipped {
-		s.names = append(s.names, name)
-	}
+	found, _ := p.walk(ctx)
+	return found.skipped[:min(len(found.skipped), maxSkipped)]
 }

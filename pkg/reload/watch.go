@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -23,13 +24,14 @@ const closing = time.Second
 
 // Watch implements Source. It returns soon after ctx ends. A file system that hangs is an error.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
-	w, err := newWatcher(p)
+	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
 	}
+	w := &watcher{Files: p, notify: notify, watched: map[string]fs.FileInfo{}}
 	err = w.run(ctx, changed)
 	closed := make(chan error, 1)
-	panics.Go("end of a watch", func() { closed <- w.notify.Close() })
+	panics.Go("end of a watch", func() { closed <- notify.Close() })
 	select {
 	case closeErr := <-closed:
 		err = errors.Join(err, closeErr)
@@ -42,32 +44,16 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 }
 
 // watcher watches the directories where a change can change what Read returns. It watches no files, since a file's
-// watch ends with the file. Its paths are absolute and without symbolic links, so that a directory has one name. Only
-// the field paths has them as given.
+// watch ends with the file. Its paths are absolute and without symbolic links, so that a directory has one name.
 type watcher struct {
+	Files
+
 	notify  *fsnotify.Watcher
-	source  Files
-	paths   []string
-	session *fileread.Session      // of the sync under way
 	watched map[string]fs.FileInfo // the watched directories
 
 	// The tree as of the last walk:
 	wanted map[string]bool // directories to watch; true: Read reads their files, false: only names matter
 	names  map[string]bool // paths that matter in any directory: the given ones, and symbolic links in them
-}
-
-func newWatcher(source Files) (*watcher, error) {
-	w := &watcher{source: source, watched: map[string]fs.FileInfo{}}
-	for _, path := range source.Paths {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return nil, err
-		}
-		w.paths = append(w.paths, abs)
-	}
-	var err error
-	w.notify, err = fsnotify.NewWatcher()
-	return w, err
 }
 
 func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
@@ -78,13 +64,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			return nil
 		case <-resync:
 			resync = nil
-			_, err := fileread.Do(ctx, w.source.reader(), func(s *fileread.Session) (struct{}, error) {
-				return struct{}{}, w.sync(ctx, s) // if it hangs, nothing else uses w any more
-			})
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // ctx has ended; a sync that was left behind still uses w
-			}
-			if err != nil {
+			if err := w.sync(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 			Hint(changed) // also for files that came into a new directory before its watch
@@ -96,7 +76,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 				continue
 			}
 			Hint(changed)
-			if resync == nil && (e.Op != fsnotify.Write || w.source.Includes != nil) { // a write may change what a file includes
+			if resync == nil && (e.Op != fsnotify.Write || w.Includes != nil) { // a write may change what a file includes
 				resync = time.After(resyncAfter)
 			}
 		case err := <-w.notify.Errors:
@@ -116,7 +96,7 @@ func (w *watcher) matters(e fsnotify.Event) bool {
 	case self || !known || w.names[e.Name]:
 		return true
 	case read: // a new or removed name may be a directory or a link
-		return e.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 || w.source.isFileName(filepath.Base(e.Name))
+		return e.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 || w.isFileName(filepath.Base(e.Name))
 	default:
 		return false
 	}
@@ -124,38 +104,32 @@ func (w *watcher) matters(e fsnotify.Event) bool {
 
 // sync sets the watches for the tree as it is now. It walks until a walk adds no watch: then everything that the last
 // walk saw was already watched.
-func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
-	w.session = s
+func (w *watcher) sync(ctx context.Context) error {
 	for added := true; added && ctx.Err() == nil; {
 		w.wanted, w.names = map[string]bool{}, map[string]bool{}
-		for _, path := range w.paths {
-			w.link(path)
+		found, _ := w.walk(ctx) // Read reports what cannot be read
+		for _, dir := range found.dirs {
+			w.wanted[dir] = true
 		}
-		_ = walk(ctx, s, w.source, w.paths, w) // Read reports what cannot be read
-		w.included(ctx)
+		for _, path := range slices.Concat(w.Paths, found.links) {
+			w.link(ctx, path)
+		}
+		if w.Includes != nil {
+			_ = w.load(ctx, found.files) // Read reports these, too
+			for name := range w.included(found.files) {
+				w.link(ctx, name)
+			}
+		}
 		var err error
-		if added, err = w.add(); err != nil {
+		if added, err = w.add(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// included adds the files that other files refer to.
-func (w *watcher) included(ctx context.Context) {
-	if w.source.Includes == nil {
-		return
-	}
-	files, _ := w.source.found(ctx, w.session) // Read reports these, too
-	for _, i := range w.source.included(files) {
-		if abs, err := filepath.Abs(i.name); err == nil {
-			w.link(abs)
-		}
-	}
-}
-
 // add changes the watches to the wanted directories, and reports whether one is new.
-func (w *watcher) add() (added bool, err error) {
+func (w *watcher) add(ctx context.Context) (added bool, err error) {
 	for dir := range w.watched {
 		if _, ok := w.wanted[dir]; !ok { // before adding: a new one may be the same directory under another name
 			_ = w.notify.Remove(dir) // fails if the watch ended with the directory
@@ -163,15 +137,14 @@ func (w *watcher) add() (added bool, err error) {
 		}
 	}
 	for dir := range w.wanted {
-		info, err := w.session.Lstat(dir, dir) // its path has no links
+		info, err := w.reader().Lstat(ctx, dir, dir) // its path has no links
 		if err == nil {
-			err = w.session.Step(dir, info, func() error {
-				return w.notify.Add(dir) // also a known one: another directory may have taken its place
+			_, err = fileread.Step(ctx, w.reader(), dir, info, func() (struct{}, error) {
+				return struct{}{}, w.notify.Add(dir) // also a known one: another directory may have taken its place
 			})
 		}
-		var hung *fileread.HungError
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.As(err, &hung):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			delete(w.watched, dir)
 		case err != nil:
 			return false, fmt.Errorf("%s: %w", dir, err)
@@ -184,13 +157,9 @@ func (w *watcher) add() (added bool, err error) {
 	return added, nil
 }
 
-func (w *watcher) dir(realPath string)   { w.wanted[realPath] = true }
-func (w *watcher) file(walkedFile) error { return nil }
-func (w *watcher) other(string)          {}
-
 // link adds each directory where a change can make the path lead elsewhere.
-func (w *watcher) link(path string) {
-	if realPath, _, err := w.session.Resolve(path, w.name); err == nil {
+func (w *watcher) link(ctx context.Context, path string) {
+	if realPath, _, err := w.reader().Resolve(ctx, path, w.name); err == nil {
 		w.name(realPath)
 	}
 }

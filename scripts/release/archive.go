@@ -6,9 +6,8 @@ import (
 	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -139,34 +138,24 @@ func writeChecksums(dir string) error {
 		return err
 	}
 	var out bytes.Buffer
-	for _, s := range sums {
-		fmt.Fprintf(&out, "%x  %s\n", s.sum, s.name)
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&out, "%x  %s\n", sums[name], name)
 	}
 	return os.WriteFile(filepath.Join(dir, checksumFile), out.Bytes(), 0o644) //nolint:gosec // a release is public
 }
 
-type checksum struct {
-	name string
-	sum  [sha256.Size]byte
-}
-
 // checksums are those of the files in a directory, by name.
-func checksums(dir string) (sums []checksum, err error) {
+func checksums(dir string) (map[string][sha256.Size]byte, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
+	sums := map[string][sha256.Size]byte{}
 	for _, e := range entries {
-		if e.IsDir() {
-			return nil, &fs.PathError{Op: "checksum", Path: e.Name(), Err: errors.New("is a directory")}
-		}
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			return nil, err
 		}
-		sums = append(sums, checksum{e.Name(), sha256.Sum256(data)})
+		sums[e.Name()] = sha256.Sum256(data)
 	}
-	return sums, nil
+	return sums, err
 }
 
 // compare returns what differs between two releases of the same commit.
@@ -179,22 +168,12 @@ func compare(first, second string) error {
 	if err != nil {
 		return err
 	}
-	different := map[string]bool{}
-	for _, s := range a {
-		different[s.name] = different[s.name] || !slices.Contains(b, s)
-	}
-	for _, s := range b {
-		different[s.name] = different[s.name] || !slices.Contains(a, s)
-	}
-	var names []string
-	for name, is := range different {
-		if is {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	same := func(name string, _ [sha256.Size]byte) bool { return a[name] == b[name] }
+	if maps.DeleteFunc(all, same); len(all) == 0 {
 		return nil
 	}
-	slices.Sort(names)
-	return fmt.Errorf("two builds of the same commit differ in %s", strings.Join(names, ", "))
+	return fmt.Errorf("two builds of the same commit differ in %s",
+		strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 }

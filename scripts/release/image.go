@@ -216,8 +216,7 @@ func push(ctx context.Context, o *options) (err error) {
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "weir_"), "_"+imageFile)
 	tags := []string{version}
 	if !strings.Contains(version, "-") {
-		minor, _, _ := cutLast(version, ".")
-		tags = append(tags, minor, "latest")
+		tags = append(tags, strings.TrimSuffix(version, path.Ext(version)), "latest")
 	}
 	for _, tag := range tags {
 		to, err := name.NewTag(o.push + ":" + tag)
@@ -231,12 +230,4 @@ func push(ctx context.Context, o *options) (err error) {
 		fmt.Fprintf(o.log, "pushed %s@%s\n", to, manifest.Manifests[0].Digest)
 	}
 	return nil
-}
-
-// cutLast cuts around the last sep.
-func cutLast(text, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, sep); i >= 0 {
-		return text[:i], text[i+len(sep):], true
-	}
-	return text, "", false
 }

@@ -54,22 +54,30 @@ const get = async (kind, path, query) => {
   }
 };
 
-// labelled gives the cells of a row their columns' names, which a narrow screen shows beside them.
-const labelled = (row, ...labels) => {
-  [...row.querySelectorAll("td")].forEach((cell, i) => { cell.dataset.label = labels[i]; });
-  return row;
+// soft is a line beside something more important, and cell a cell of a number.
+const soft = (...children) => el("div", {className: "soft"}, ...children);
+const cell = (...children) => el("td", {className: "n"}, ...children);
+// replace gives an element other children; what had the focus has it again.
+const replace = (id, ...children) => {
+  const parent = $(id), focus = parent.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+  parent.replaceChildren(...children);
+  if (focus) parent.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 };
-// fill replaces a table's rows; what had the focus has it again.
-const fill = (id, rows, columns, none) => {
-  const body = $(id), focus = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-  if (!rows.length) rows = [el("tr", null, el("td", {className: "none", colSpan: columns}, none))];
-  body.replaceChildren(...rows);
-  if (focus) body.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+// fill replaces a table's rows. Where it is labelled, each cell has its column's name, which a narrow screen shows beside it.
+const fill = (id, rows, none) => {
+  const table = $(id).closest("table"), columns = [...table.tHead.rows[0].cells].map((c) => c.textContent);
+  if (table.classList.contains("labelled")) {
+    for (const row of rows) [...row.cells].forEach((c, i) => { c.dataset.label = columns[i]; });
+  }
+  replace(id, ...(rows.length ? rows : [el("tr", null, el("td", {className: "none", colSpan: columns.length}, none))]));
 };
 
 // Counts over time: lists of points for the total and for each limit, by its domain, rule and name.
 const points = 120;
 let past = null;
+const kinds = ["allowed", "denied", "near"];
+const each = (f) => Object.fromEntries(kinds.map((kind) => [kind, f(kind)]));
+const noCounts = () => each(() => Array(past.total.allowed.length).fill(0));
 const nameOf = (domain, rule, limit) => [domain, rule, limit].join("\n");
 const labelOf = (r, i) => r.limits[i].name || (r.limits.length > 1 ? String(i + 1) : "");
 const askHistory = async () => {
@@ -84,13 +92,13 @@ const take = (s) => {
   const group = past.step / past.every;
   const all = [past.total, ...past.limits.values()];
   if (Math.floor(s.tick / group) > Math.floor(past.tick / group)) {
-    for (const l of all) for (const list of [l.allowed, l.denied, l.near]) { list.shift(); list.push(0); }
+    for (const l of all) for (const kind of kinds) { l[kind].shift(); l[kind].push(0); }
   }
-  const add = (to, c) => { for (const what of ["allowed", "denied", "near"]) to[what][to[what].length - 1] += c[what]; };
+  const add = (to, c) => { for (const kind of kinds) to[kind][to[kind].length - 1] += c[kind]; };
   add(past.total, s.total);
   for (const l of s.limits) {
-    const name = nameOf(l.domain, l.rule, l.limit), none = () => Array(past.total.allowed.length).fill(0);
-    if (!past.limits.has(name)) past.limits.set(name, {domain: l.domain, rule: l.rule, limit: l.limit, allowed: none(), denied: none(), near: none()});
+    const name = nameOf(l.domain, l.rule, l.limit);
+    if (!past.limits.has(name)) past.limits.set(name, {domain: l.domain, rule: l.rule, limit: l.limit, ...noCounts()});
     add(past.limits.get(name), l);
   }
   past.tick = s.tick;
@@ -108,7 +116,7 @@ const short = (t) => t.toLocaleTimeString(undefined, {hour: "2-digit", minute: "
 // drawn is the part of a series that is drawn: from the start of the process on, but ten minutes at the least.
 const drawn = (c) => {
   const n = Math.max(Math.ceil(600 / past.step), Math.ceil((past.until - past.since) / past.step / 1000) + 1);
-  return {allowed: c.allowed.slice(-n), denied: c.denied.slice(-n), near: c.near.slice(-n)};
+  return each((kind) => c[kind].slice(-n));
 };
 
 // chart draws a series as stacked columns. Its label says in words what it shows.
@@ -140,12 +148,11 @@ const tableOf = (c) => {
   for (let i = c.allowed.length; i > 0; i -= size) {
     const of = (list) => number(add(list.slice(Math.max(0, i - size), i)));
     rows.push(el("tr", null, el("th", {scope: "row"}, `${short(at(Math.max(0, i - size), c.allowed.length))} to ${short(at(i, c.allowed.length))}`),
-      ...[c.allowed, c.near, c.denied].map((list) => el("td", {className: "n"}, of(list)))));
+      ...[c.allowed, c.near, c.denied].map((list) => cell(of(list)))));
   }
   return [el("thead", null, el("tr", null, ...["Time", "Allowed", "Of these near the limit", "Denied"].map((h, i) => el("th", {scope: "col", className: i ? "n" : ""}, h)))),
     el("tbody", null, ...rows)];
 };
-const noCounts = () => ({allowed: Array(past.total.allowed.length).fill(0), denied: Array(past.total.allowed.length).fill(0), near: Array(past.total.allowed.length).fill(0)});
 const countsOf = (domain, rule, limit) => past.limits.get(nameOf(domain, rule, limit)) ?? noCounts();
 const hrefOf = (domain, path) => "#/rule?" + new URLSearchParams({domain, rule: path});
 
@@ -158,14 +165,10 @@ const drawAll = () => {
   $("now-table").replaceChildren(el("caption", {className: "soft"}, "Requests of the last hour"), ...tableOf(past.total));
   const denying = [...past.limits.values()].map((l) => [ofLast(l.denied, 5), l]).filter(([n]) => n)
     .sort((a, b) => b[0] - a[0] || nameOf(a[1].domain, a[1].rule, a[1].limit).localeCompare(nameOf(b[1].domain, b[1].rule, b[1].limit)));
-  const focus = $("denying").contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-  $("denying").replaceChildren(...denying.slice(0, 5).map(([n, l]) => {
-    const link = el("a", {href: hrefOf(l.domain, l.rule)}, visible(l.rule));
-    link.dataset.focus = nameOf(l.domain, l.rule, l.limit);
-    return el("li", null, el("div", null, link, el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(n)} denied`)),
-      chart(l, `${l.rule} ${l.limit}`));
-  }), ...(denying.length ? [] : [el("li", {className: "soft"}, "No request was denied.")]));
-  if (focus) $("denying").querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+  replace("denying", ...denying.slice(0, 5).map(([n, l]) => el("li", null,
+    el("div", null, el("a", {href: hrefOf(l.domain, l.rule), "data-focus": nameOf(l.domain, l.rule, l.limit)}, visible(l.rule)),
+      el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(n)} denied`)),
+    chart(l, `${l.rule} ${l.limit}`))), ...(denying.length ? [] : [el("li", {className: "soft"}, "No request was denied.")]));
   for (const cell of document.querySelectorAll("#rules-rows td.chart")) {
     const [domain, rule, limit] = JSON.parse(cell.dataset.series);
     cell.replaceChildren(chart(countsOf(domain, rule, limit), `${rule} ${limit}`));
@@ -234,11 +237,11 @@ const askTop = async () => {
   say("top-rule-name", shownRule ? `Only ${visible(shownRule.domain)}: ${visible(shownRule.path)}` : "");
   fill("top-rows", a.keys.map((k) => el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(k.descriptor)),
-      el("div", {className: "soft"}, `${visible(k.domain)}: ${visible(k.rule)} `, a.values_hashed ? null : explainButton(k))),
-    el("td", {className: "n"}, range(k.hits, k.hits_error)),
-    el("td", {className: "n"}, range(k.denied, k.denied_error)),
-    el("td", {className: "n"}, (100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
-  )), 4, by === "denied" ? "Nobody was denied." : "Nobody came.");
+      soft(`${visible(k.domain)}: ${visible(k.rule)} `, a.values_hashed ? null : explainButton(k))),
+    cell(range(k.hits, k.hits_error)),
+    cell(range(k.denied, k.denied_error)),
+    cell((100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
+  )), by === "denied" ? "Nobody was denied." : "Nobody came.");
   say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range. Share is of all hits of the rule, or of its denied ones.` +
     (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
 };
@@ -252,7 +255,7 @@ const stateText = (b) => ({
 })[b.state] ?? b.state;
 const plain = ["assigned", "shadow", "unlimited", "denied"]; // states that need nobody
 const stateCell = (b) => el("td", null, ...(plain.includes(b.state) ? [stateText(b)] : [el("span", {className: "mode"}, b.state),
-  el("div", {className: "soft"}, visible(b.refused ?? stateText(b).replace(/^\w+: /, "")))]));
+  soft(visible(b.refused ?? stateText(b).replace(/^\w+: /, "")))]));
 const envoyName = (q) => visible(q.node ?? "") || "unnamed";
 const askQuotas = async () => {
   const shown = shownRule, query = {n: 50, sort: $("quotas-sort").value};
@@ -261,24 +264,24 @@ const askQuotas = async () => {
   if (shown?.path !== shownRule?.path || shown?.domain !== shownRule?.domain) return;
   say("quotas-sum", quotaText({...a, buckets: a.count}) + ".");
   say("quotas-rule-name", shown ? `Only ${visible(shown.domain)}: ${visible(shown.path)}` : "");
-  fill("quotas-rows", a.buckets.map((b) => labelled(el("tr", null,
+  fill("quotas-rows", a.buckets.map((b) => el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(b.descriptor)),
-      el("div", {className: "soft"}, `${visible(b.domain)}: `, b.rule ? ruleLink({domain: b.domain, path: b.rule}) : "no rule")),
+      soft(`${visible(b.domain)}: `, b.rule ? ruleLink({domain: b.domain, path: b.rule}) : "no rule")),
     el("td", null, envoyName(b)),
     el("td", null, ...(b.limits ?? []).map((l, i) => i ? el("div", null, visible(l)) : visible(l))),
-    el("td", {className: "n"}, perSecond(b.wanted_per_second)),
-    el("td", {className: "n"}, b.strategy === "token_bucket" ? perSecond(b.per_second) : {allow_all: "all", deny_all: "none"}[b.strategy] ?? "–",
-      b.strategy === "token_bucket" ? el("div", {className: "soft"}, `${number(b.burst)} at once`) : null),
-    el("td", {className: "n"}, perSecond(b.passed_per_second)),
-    stateCell(b)), "Envoy", "Limit", "Wanted", "Assigned", "Passed", "State")), 7, "No Envoy has a bucket here.");
+    cell(perSecond(b.wanted_per_second)),
+    cell(b.strategy === "token_bucket" ? perSecond(b.per_second) : {allow_all: "all", deny_all: "none"}[b.strategy] ?? "–",
+      b.strategy === "token_bucket" ? soft(`${number(b.burst)} at once`) : null),
+    cell(perSecond(b.passed_per_second)),
+    stateCell(b))), "No Envoy has a bucket here.");
   say("quotas-note", (a.found > a.buckets.length ? `The first ${a.buckets.length} of ${number(a.found)} buckets. ` : "") +
     "Wanted and passed are of an Envoy's last report, which comes every 5 seconds; an Envoy has a name if it sends x-weir-node." + (a.values_hashed ? " Values are shown as hashes." : ""));
-  fill("envoys-rows", a.envoys.map((e) => labelled(el("tr", null,
-    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, envoyName(e)), el("div", {className: "soft"}, visible(e.domain))),
-    el("td", {className: "n"}, number(e.buckets), e.refused ? el("div", {className: "soft"}, `${number(e.refused)} refused`) : null),
-    el("td", {className: "n"}, perSecond(e.wanted_per_second)), el("td", {className: "n"}, perSecond(e.per_second)), el("td", {className: "n"}, perSecond(e.passed_per_second)),
-    el("td", null, e.broken ? el("span", {className: "mode"}, "broken") : "", ` ${ago(1000 * e.reported_seconds_ago)} ago`)),
-  "Buckets", "Wanted", "Assigned", "Passed", "Last report")), 6, "No Envoy has a stream.");
+  fill("envoys-rows", a.envoys.map((e) => el("tr", null,
+    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, envoyName(e)), soft(visible(e.domain))),
+    cell(number(e.buckets), e.refused ? soft(`${number(e.refused)} refused`) : null),
+    cell(perSecond(e.wanted_per_second)), cell(perSecond(e.per_second)), cell(perSecond(e.passed_per_second)),
+    el("td", null, e.broken ? el("span", {className: "mode"}, "broken") : "", ` ${ago(1000 * e.reported_seconds_ago)} ago`))),
+  "No Envoy has a stream.");
   say("envoys-title", a.envoys.length < a.streams + a.broken ? `Envoys: the first ${a.envoys.length} of ${number(a.streams + a.broken)}` : "Envoys");
 };
 
@@ -297,45 +300,36 @@ const counts = (l, names, ...beside) => {
   if (!d) return [el("span", {title: "not counted for this rule alone"}, "–")];
   const others = [...names.slice(1), ...beside].filter((name) => d[name]);
   return [number(sum(d, names) + byEnvoys),
-    byEnvoys ? el("div", {className: "soft"}, `by Envoys ${number(byEnvoys)}`) : null,
-    ...names.slice(1).filter((name) => e[name]).map((name) => el("div", {className: "soft"}, `${name.replaceAll("_", " ")}, by Envoys ${number(e[name])}`)),
-    ...others.map((name) => el("div", {className: "soft"}, `${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
+    byEnvoys ? soft(`by Envoys ${number(byEnvoys)}`) : null,
+    ...names.slice(1).filter((name) => e[name]).map((name) => soft(`${name.replaceAll("_", " ")}, by Envoys ${number(e[name])}`)),
+    ...others.map((name) => soft(`${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
-const limitText = (l) => [visible(l.text), el("div", {className: "soft"}, visible(l.name ?? "")),
-  l.written ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` from ${visible(l.written)}`) : null,
-  l.boosted_keys ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` for ${count(l.boosted_keys, "key")}`) : null];
-const ruleLink = (r) => {
-  const link = el("a", {href: hrefOf(r.domain, r.path)}, visible(r.path));
-  link.dataset.focus = `${r.domain}\n${r.path}`;
-  return link;
-};
-const chartCell = (r, i) => {
-  const cell = el("td", {className: "chart aside"});
-  cell.dataset.series = JSON.stringify([r.domain, r.path, labelOf(r, i)]);
-  return cell;
-};
+const limitText = (l) => [visible(l.text), soft(visible(l.name ?? "")),
+  l.written ? soft(el("span", {className: "mode"}, "boosted"), ` from ${visible(l.written)}`) : null,
+  l.boosted_keys ? soft(el("span", {className: "mode"}, "boosted"), ` for ${count(l.boosted_keys, "key")}`) : null];
+const ruleLink = (r) => el("a", {href: hrefOf(r.domain, r.path), "data-focus": `${r.domain}\n${r.path}`}, visible(r.path));
+const chartCell = (r, i) => el("td", {className: "chart aside", "data-series": JSON.stringify([r.domain, r.path, labelOf(r, i)])});
 const ruleRows = (r) => {
   const rows = Math.max(1, r.limits.length);
   const about = el("th", {scope: "rowgroup", rowSpan: rows, className: "key"},
-    el("div", {className: "path"}, ruleLink(r), ...(r.mode === "enforce" ? [] : [" ", el("span", {className: "mode"}, r.mode + " mode")])));
-  const where = el("div", {className: "soft"}, `${visible(r.domain)} · ${visible(r.source)} `);
-  about.append(where);
-  const whom = el("td", {rowSpan: rows, className: "aside"}, visible(r.description ?? ""), el("div", {className: "soft"}, visible(r.owner ?? "")));
-  about.append(el("div", {className: "soft inside"}, visible([r.description, r.owner].filter(Boolean).join(" · ")))); // where the column is left out
+    el("div", {className: "path"}, ruleLink(r), ...(r.mode === "enforce" ? [] : [" ", el("span", {className: "mode"}, r.mode + " mode")])),
+    soft(`${visible(r.domain)} · ${visible(r.source)} `),
+    el("div", {className: "soft inside"}, visible([r.description, r.owner].filter(Boolean).join(" · ")))); // where the column is left out
+  const whom = el("td", {rowSpan: rows, className: "aside"}, visible(r.description ?? ""), soft(visible(r.owner ?? "")));
   if (!r.limits.length) {
-    return [el("tr", null, about, el("td", null, r.unlimited ? "unlimited" : "no limit"), el("td", {className: "aside"}), el("td", {className: "n"}), el("td", {className: "n"}), whom)];
+    return [el("tr", null, about, el("td", null, r.unlimited ? "unlimited" : "no limit"), el("td", {className: "aside"}), cell(), cell(), whom)];
   }
   return r.limits.map((l, i) => el("tr", {className: i ? "more" : ""}, i ? null : about,
     el("td", null, ...limitText(l)),
     chartCell(r, i),
-    el("td", {className: "n"}, ...counts(l, allowed, "uncharged")),
-    el("td", {className: "n"}, ...counts(l, denied)),
+    cell(...counts(l, allowed, "uncharged")),
+    cell(...counts(l, denied)),
     i ? null : whom));
 };
 const askRules = async () => {
   const a = await get("rules", "rules/list", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page});
   if (from && from >= a.found) { from = 0; return askRules(); }
-  fill("rules-rows", a.rules.flatMap(ruleRows), 6, $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
+  fill("rules-rows", a.rules.flatMap(ruleRows), $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
   say("rules-range", a.found ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : "");
   $("rules-back").disabled = from === 0;
   $("rules-on").disabled = from + a.rules.length >= a.found;
@@ -346,12 +340,12 @@ const askBoosts = async () => {
   const a = await get("boosts", "boosts");
   $("boosts").hidden = !!shownRule || !a.boosts.length && !a.error;
   say("boosts-note", a.error ? `There may be others: ${visible(a.error)}` : "");
-  fill("boosts-rows", a.boosts.map((b) => labelled(el("tr", null,
-    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), el("div", {className: "soft"}, visible(b.domain))),
+  fill("boosts-rows", a.boosts.map((b) => el("tr", null,
+    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), soft(visible(b.domain))),
     el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
-    el("td", {className: "n"}, String(b.factor), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
+    cell(String(b.factor), b.problem ? soft(visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Counters", "Factor", "Ends", "Reason, author")), 5, "None.");
+    el("td", null, visible(b.reason), soft(visible(b.author))))), "None.");
 };
 
 // The page of one rule: #/rule?domain=..&rule=..
@@ -382,38 +376,33 @@ const askRule = async () => {
   const json = JSON.stringify(r.rule, null, 2);
   say("rule-json", visible(json).replaceAll("\\u{a}", "\n"));
   $("rule-boosts").hidden = !r.boosts.length;
-  fill("rule-boosts-rows", r.boosts.map((b) => labelled(el("tr", null,
+  fill("rule-boosts-rows", r.boosts.map((b) => el("tr", null,
     el("th", {scope: "row", className: "key mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
-    el("td", {className: "n"}, String(b.factor)),
-    el("td", null, ...(b.limits ?? []).map((l) => el("div", null, visible(boostedText(l)))), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
+    cell(String(b.factor)),
+    el("td", null, ...(b.limits ?? []).map((l) => el("div", null, visible(boostedText(l)))), b.problem ? soft(visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Factor", "Limits while it lasts", "Ends", "Reason, author")), 5, "None.");
+    el("td", null, visible(b.reason), soft(visible(b.author))))), "None.");
   drawRule();
 };
 const drawRule = () => {
   const r = shownRule;
   if (!past || !r.limits) return;
   const open = new Set([...$("rule-limits").querySelectorAll("details[open]")].map((d) => d.dataset.limit));
-  const focus = $("rule-limits").contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-  $("rule-limits").replaceChildren(...r.limits.map((l, i) => {
+  replace("rule-limits", ...r.limits.map((l, i) => {
     const c = countsOf(r.domain, r.path, labelOf(r, i)), name = labelOf(r, i) || "Limit";
-    const details = el("details", {open: open.has(name)}, el("summary", null, "As a table"), el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
-    details.dataset.limit = details.firstChild.dataset.focus = name;
+    const details = el("details", {open: open.has(name), "data-limit": name}, el("summary", {"data-focus": name}, "As a table"),
+      el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
     return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
       el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(total(l, allowed))} allowed, ${number(total(l, denied))} denied${byEnvoysText(l)}.`] : []))),
       chart(c, `${r.path} ${name}`, true), axis(c), details);
   }));
-  if (focus) [...$("rule-limits").querySelectorAll("summary")].find((e) => e.dataset.focus === focus)?.focus();
 };
 // skeleton is a descriptor of a rule, with what is known of its values.
 const skeleton = (path) => path.split(" > ").map((level) => level.includes("=") ? level.replaceAll(",", "\\,") : level + "=").join(",");
-const explainButton = (k) => {
-  const b = el("button", {type: "button", className: "small"}, "Explain");
-  b.dataset.focus = `${k.domain}\n${k.rule}\n${k.descriptor}`;
-  b.setAttribute("aria-label", `Explain ${visible(k.descriptor)}`);
-  b.addEventListener("click", () => { $("explain-domain").value = k.domain; $("explain-descriptor").value = k.descriptor; $("explain-descriptor").focus(); explain(); });
-  return b;
-};
+const explainButton = (k) => el("button", {
+  type: "button", className: "small", "data-focus": `${k.domain}\n${k.rule}\n${k.descriptor}`, "aria-label": `Explain ${visible(k.descriptor)}`,
+  onclick: () => { $("explain-domain").value = k.domain; $("explain-descriptor").value = k.descriptor; $("explain-descriptor").focus(); explain(); },
+}, "Explain");
 // show goes to the page that the address names.
 const show = async (moves) => {
   const [name, query] = location.hash.split("?"), q = new URLSearchParams(query);

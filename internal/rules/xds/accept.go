@@ -103,12 +103,11 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 	if before != nil {
 		d.good = before.good
 	}
-	if err != nil {
-		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
-		return d
+	var text []byte
+	if err == nil {
+		config.Name = "" // says nothing
+		text, err = proto.MarshalOptions{Deterministic: true}.Marshal(config)
 	}
-	config.Name = "" // says nothing
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
 	if err != nil {
 		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
 		return d

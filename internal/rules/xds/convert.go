@@ -139,7 +139,7 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 		At: here, ValueAt: here, ShareAt: here,
 	}
 	if d.GetMetadata() != nil {
-		if err := finite(d.GetMetadata()); err != nil {
+		if err := finite(structpb.NewStructValue(d.GetMetadata())); err != nil {
 			c.b.Errorf(here, "metadata: %s", err)
 		} else {
 			out.Metadata = d.GetMetadata().AsMap()
@@ -184,26 +184,21 @@ func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptor
 }
 
 // finite returns an error if a number is none that JSON has.
-func finite(s *structpb.Struct) error {
-	for name, v := range s.GetFields() {
-		if err := finiteValue(v); err != nil {
-			return fmt.Errorf("%q: %w", shorten(name), err)
-		}
-	}
-	return nil
-}
-
-func finiteValue(v *structpb.Value) error {
+func finite(v *structpb.Value) error {
 	switch kind := v.GetKind().(type) {
 	case *structpb.Value_NumberValue:
 		if math.IsNaN(kind.NumberValue) || math.IsInf(kind.NumberValue, 0) {
 			return fmt.Errorf("%v is no number; remove it", kind.NumberValue)
 		}
 	case *structpb.Value_StructValue:
-		return finite(kind.StructValue)
+		for name, field := range kind.StructValue.GetFields() {
+			if err := finite(field); err != nil {
+				return fmt.Errorf("%q: %w", shorten(name), err)
+			}
+		}
 	case *structpb.Value_ListValue:
 		for _, item := range kind.ListValue.GetValues() {
-			if err := finiteValue(item); err != nil {
+			if err := finite(item); err != nil {
 				return err
 			}
 		}

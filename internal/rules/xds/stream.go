@@ -133,31 +133,30 @@ func (f *follower) stream(ctx context.Context) error {
 	return f.answerAll(ctx, answers, ended)
 }
 
-// receive passes answers on, the newest one if several came. Its error comes by ended, then answers is closed.
+// receive passes answers on until the stream ends or ctx is done. The error comes by ended, then answers is closed.
 func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryResponse, <-chan error) {
 	answers, ended := make(chan *discoveryv3.DiscoveryResponse), make(chan error, 1)
 	panics.Go("receiver of an xDS stream", func() {
-		defer close(answers)
-		err := errors.New("the receiver panicked") // unless pass returns
-		defer func() { ended <- err }()
-		err = f.pass(ctx, answers)
+		err := errors.New("the receiver panicked") // unless the loop ends
+		defer func() {
+			ended <- err
+			close(answers)
+		}()
+		for {
+			answer, failed := f.ads.Recv()
+			if failed != nil {
+				err = failed
+				return
+			}
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+				err = ctx.Err()
+				return
+			}
+		}
 	})
 	return answers, ended
-}
-
-// pass passes answers on until the stream ends or ctx is done.
-func (f *follower) pass(ctx context.Context, answers chan<- *discoveryv3.DiscoveryResponse) error {
-	for {
-		answer, err := f.ads.Recv()
-		if err != nil {
-			return err
-		}
-		select {
-		case answers <- answer:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a
@@ -274,12 +273,10 @@ func (s *Source) accept(ctx context.Context, v *verdict, answer *discoveryv3.Dis
 	default:
 		close(s.first)
 	}
-	if changed {
-		for watcher := range s.watchers {
-			reload.Hint(watcher)
-		}
-	}
 	s.mu.Unlock()
+	if changed {
+		reload.Hint(s.changed)
+	}
 	s.logRefused(ctx, v, answer)
 }
 

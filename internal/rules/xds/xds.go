@@ -61,11 +61,11 @@ type Source struct {
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when the stream has ended for good; nil before Start
 	first   chan struct{} // closed when the first answer was accepted
+	changed chan struct{} // hints for Watch; it has room for one
 
 	awayLine, backLine, refusedLine logging.Every
 
 	mu       sync.Mutex
-	watchers map[chan<- struct{}]bool
 	accepted accepted
 	snapshot reload.Snapshot
 	status   adminapi.XDSStatus
@@ -76,7 +76,7 @@ type Source struct {
 func New(o Options) *Source {
 	o.unit = cmp.Or(o.unit, time.Second)
 	return &Source{
-		o: o, first: make(chan struct{}), watchers: map[chan<- struct{}]bool{},
+		o: o, first: make(chan struct{}), changed: make(chan struct{}, 1),
 		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},
 		refusedLine: logging.Every{Interval: lineEvery},
 		status:      adminapi.XDSStatus{Server: Scheme + o.Server}, away: "not connected yet",
@@ -97,12 +97,10 @@ func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEm
 	if allowEmpty {
 		wait = firstRulesAllowEmpty
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case <-s.first:
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(wait):
 	}
 }
 
@@ -135,17 +133,16 @@ func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 	return reload.Snapshot{}, errors.New("--rules xds: no rules from " + Scheme + s.o.Server + " yet: " + why)
 }
 
-// Watch implements reload.Source: there is a hint after each answer that was accepted.
+// Watch implements reload.Source, for one watcher at a time: there is a hint after each answer that changes rules.
 func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) error {
-	s.mu.Lock()
-	s.watchers[changed] = true
-	s.mu.Unlock()
-	reload.Hint(changed)
-	<-ctx.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.watchers, changed)
-	return nil
+	for {
+		reload.Hint(changed)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+		}
+	}
 }
 
 // Status is the state of the stream and of what came by it.

@@ -16,24 +16,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
-// Browser is a running Chromium with one page.
+// Browser is one page in a Chromium, with cookies, storage and a cache of its own.
 type Browser struct {
-	tb      testing.TB
-	session string // of the page
+	tb       testing.TB
+	chromium *chromium
+	session  string // of the page
+
+	mu      sync.Mutex
+	console []string
+	urls    []string
+}
+
+// chromium is a running Chromium.
+type chromium struct {
+	process *launch.Process
+	read    chan struct{} // closed when nothing more is read
+	dir     string        // what it writes
 
 	mu      sync.Mutex
 	in      io.Writer
 	id      int
 	answers map[int]chan message // by the ID of the command
+	pages   map[string]*Browser  // by session
 	err     error                // why nothing more is read
-	console []string
-	urls    []string
 }
 
 // message is one message of the protocol: an answer has an ID, an event has a Method.
@@ -47,57 +59,147 @@ type message struct {
 	Error  *struct{ Message string } `json:"error,omitempty"`
 }
 
-// Start runs Chromium until the test ends. Under -short it skips the test; without a Chromium it fails the test.
+// sharing has the Chromium that the tests of a package share.
+var sharing struct {
+	mu       sync.Mutex
+	on       bool
+	chromium *chromium // nil before the first Start
+}
+
+// Share runs the tests of a package, which share one Chromium, and returns their exit code: a start costs a second of
+// CPU time. Every Browser still has a page and storage of its own. Call it in TestMain.
+func Share(m *testing.M) (code int) {
+	sharing.on = true
+	defer func() {
+		if c := sharing.chromium; c != nil {
+			c.stop()
+		}
+	}()
+	return m.Run()
+}
+
+// Start opens an empty page, which is closed when the test ends. It runs a Chromium for that, or uses the one of Share.
+// Under -short it skips the test; without a Chromium it fails the test.
 func Start(tb testing.TB) *Browser {
 	tb.Helper()
 	path := proctest.Program(tb, "chromium", "chromium-browser", "google-chrome")
-	toBrowser, in := pipe(tb)
-	out, fromBrowser := pipe(tb)
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
-		"--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars", "--user-data-dir="+tb.TempDir(),
-		"--remote-debugging-pipe")
-	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4, as the protocol wants
-	process := proctest.Start(tb, "Chromium", cmd)
-	b := &Browser{tb: tb, in: in, answers: map[int]chan message{}}
-	for _, f := range cmd.ExtraFiles {
-		if err := f.Close(); err != nil {
-			tb.Fatal(err)
-		}
+	c, err := running(tb, path)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		b.read(out)
-	}()
+	b := &Browser{tb: tb, chromium: c}
 	tb.Cleanup(func() {
-		process.Kill()
-		_ = in.Close()
-		_ = out.Close()
-		<-read
+		if tb.Failed() {
+			tb.Logf("output of Chromium:\n%s", c.process.Output())
+		}
 	})
+	var storage struct {
+		ID string `json:"browserContextId"`
+	}
+	b.call("Target.createBrowserContext", nil, &storage)
+	tb.Cleanup(func() { _ = b.tryCall("", "Target.disposeBrowserContext", storage, nil) }) // which closes the page
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.call("Target.createTarget", map[string]any{
+		"url": "about:blank", "browserContextId": storage.ID, "newWindow": true,
+	}, &target)
 	var attached struct{ SessionID string }
 	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
+	c.mu.Lock()
+	c.pages[b.session] = b
+	c.mu.Unlock()
+	tb.Cleanup(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pages, b.session)
+	})
 	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
 		b.call(domain+".enable", nil, nil)
 	}
 	return b
 }
 
-func pipe(tb testing.TB) (r, w *os.File) {
+// running returns the Chromium that tests share, or else one that ends with the test.
+func running(tb testing.TB, path string) (*chromium, error) {
 	tb.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		tb.Fatal(err)
+	if !sharing.on {
+		c, err := run(path)
+		if err == nil {
+			tb.Cleanup(c.stop)
+		}
+		return c, err
 	}
-	return r, w
+	sharing.mu.Lock()
+	defer sharing.mu.Unlock()
+	if c := sharing.chromium; c != nil {
+		select {
+		case <-c.process.Exited(): // one test fails by that, and not all that follow
+			c.stop()
+			sharing.chromium = nil
+		default:
+			return c, nil
+		}
+	}
+	c, err := run(path)
+	if err == nil {
+		sharing.chromium = c
+	}
+	return c, err
 }
 
-// read reads messages, each of which ends in a zero byte, until the pipe is closed.
-func (b *Browser) read(out io.Reader) {
+// run starts Chromium.
+func run(path string) (*chromium, error) {
+	dir, err := os.MkdirTemp("", "chrometest")
+	if err != nil {
+		return nil, err
+	}
+	toBrowser, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, fromBrowser, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+		"--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars", "--user-data-dir="+dir,
+		"--remote-debugging-pipe")
+	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4, as the protocol wants
+	process, err := launch.Start("Chromium", cmd)
+	for _, f := range cmd.ExtraFiles {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &chromium{
+		process: process, read: make(chan struct{}), dir: dir, in: in, answers: map[int]chan message{},
+		pages: map[string]*Browser{},
+	}
+	go func() {
+		defer close(c.read)
+		c.readAll(out)
+		_ = in.Close()
+		_ = out.Close()
+	}()
+	return c, nil
+}
+
+// stop kills Chromium and returns when it is gone.
+func (c *chromium) stop() {
+	c.process.Kill()
+	<-c.read
+	for range 100 { // its other processes end by themselves, and may write until then
+		if os.RemoveAll(c.dir) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// readAll reads messages, each of which ends in a zero byte, until the pipe is closed.
+func (c *chromium) readAll(out io.Reader) {
 	for r := bufio.NewReader(out); ; {
 		text, err := r.ReadBytes(0)
 		var m struct {
@@ -107,23 +209,24 @@ func (b *Browser) read(out io.Reader) {
 		if err == nil {
 			err = json.Unmarshal(text[:len(text)-1], &m)
 		}
-		b.mu.Lock()
-		if b.err = err; err != nil {
-			for _, answer := range b.answers {
+		c.mu.Lock()
+		if c.err = err; err != nil {
+			for _, answer := range c.answers {
 				close(answer)
 			}
-			b.mu.Unlock()
+			c.mu.Unlock()
 			return
 		}
-		if answer := b.answers[m.ID]; answer != nil {
-			delete(b.answers, m.ID)
+		if answer := c.answers[m.ID]; answer != nil {
+			delete(c.answers, m.ID)
 			answer <- m.message
 		}
+		page := c.pages[m.SessionID]
+		c.mu.Unlock()
 		var e event
-		if json.Unmarshal(m.Params, &e) == nil { // of most events it is something else
-			b.note(m.Method, &e)
+		if page != nil && json.Unmarshal(m.Params, &e) == nil { // of most events it is something else
+			page.note(m.Method, &e)
 		}
-		b.mu.Unlock()
 	}
 }
 
@@ -140,6 +243,8 @@ type event struct {
 
 // note keeps an event of the console or the network.
 func (b *Browser) note(method string, e *event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch method {
 	case "Runtime.consoleAPICalled":
 		b.console = append(b.console, fmt.Sprint(e.Type, e.Args))
@@ -155,14 +260,15 @@ func (b *Browser) note(method string, e *event) {
 // call sends a command and decodes its result, unless that is nil.
 func (b *Browser) call(method string, params, result any) {
 	b.tb.Helper()
-	if err := b.tryCall(method, params, result); err != nil {
+	if err := b.tryCall(b.session, method, params, result); err != nil {
 		b.tb.Fatalf("%s: %v", method, err)
 	}
 }
 
-func (b *Browser) tryCall(method string, params, result any) error {
+// tryCall is call in a session, "" is that of the whole Chromium.
+func (b *Browser) tryCall(session, method string, params, result any) error {
 	answer := make(chan message, 1)
-	if err := b.send(method, params, answer); err != nil {
+	if err := b.chromium.send(session, method, params, answer); err != nil {
 		return err
 	}
 	select {
@@ -181,21 +287,27 @@ func (b *Browser) tryCall(method string, params, result any) error {
 	}
 }
 
-func (b *Browser) send(method string, params any, answer chan message) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err != nil {
-		return b.err
+func (c *chromium) send(session, method string, params any, answer chan message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
 	}
-	b.id++
-	text, err := json.Marshal(message{ID: b.id, SessionID: b.session, Method: method, Params: params})
+	c.id++
+	text, err := json.Marshal(message{ID: c.id, SessionID: session, Method: method, Params: params})
 	if err != nil {
 		return err
 	}
-	b.answers[b.id] = answer
-	_, err = b.in.Write(append(text, 0))
+	c.answers[c.id] = answer
+	_, err = c.in.Write(append(text, 0))
 	return err
 }
+
+// PID returns the number of the Chromium's main process.
+func (b *Browser) PID() int { return b.chromium.process.PID() }
+
+// Exited is closed when the Chromium has ended.
+func (b *Browser) Exited() <-chan struct{} { return b.chromium.process.Exited() }
 
 // Open goes to a URL and returns when the page has loaded.
 func (b *Browser) Open(url string) {
@@ -236,7 +348,7 @@ func (b *Browser) eval(expression string) (any, error) {
 		}
 	}
 	params := map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}
-	err := b.tryCall("Runtime.evaluate", params, &answer)
+	err := b.tryCall(b.session, "Runtime.evaluate", params, &answer)
 	if err == nil && answer.ExceptionDetails != nil {
 		err = errors.New(answer.ExceptionDetails.Exception.Description)
 	}

@@ -3,11 +3,14 @@ package chrometest_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
+
+func TestMain(m *testing.M) { os.Exit(chrometest.Share(m)) }
 
 // A page runs, keys arrive, and the console shows what the page's policy refuses.
 func TestBrowser(t *testing.T) {
@@ -32,5 +35,58 @@ func TestBrowser(t *testing.T) {
 	}
 	if asked := b.URLs(); len(asked) == 0 || !strings.HasPrefix(asked[0], s.URL) {
 		t.Errorf("asked: %v", asked)
+	}
+}
+
+// Tests at the same time have one Chromium and pages of their own: neither sees what the other stores, asks for or
+// writes, and both have the focus.
+func TestShare(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Cache-Control", "max-age=3600")
+		page := `<!doctype html><input autofocus><script>console.log("NAME")</script>`
+		_, _ = w.Write([]byte(strings.ReplaceAll(page, "NAME", r.URL.Query().Get("name"))))
+	}))
+	defer s.Close()
+	pages := map[string]*chrometest.Browser{"one": chrometest.Start(t), "two": chrometest.Start(t)}
+	for name, b := range pages {
+		b.Open(s.URL + "/?name=" + name)
+		if kept := b.Text(`String(localStorage.name) + document.cookie`); kept != "undefined" {
+			t.Errorf("page %s finds %s", name, kept)
+		}
+		b.Eval(`localStorage.name = document.cookie = "` + name + `"`)
+	}
+	for name, b := range pages {
+		if b.Eval(`document.hasFocus() && document.visibilityState === "visible"`) != true {
+			t.Errorf("page %s has not the focus, or is hidden", name)
+		}
+		for key := range strings.SplitSeq(name, "") {
+			b.Press(key)
+		}
+		b.Await(`document.activeElement.value === "` + name + `"`)
+		if said := b.Console(); len(said) != 1 || !strings.Contains(said[0], name) {
+			t.Errorf("the console of page %s has %q", name, said)
+		}
+		for _, url := range b.URLs() {
+			if url != s.URL+"/?name="+name && !strings.HasSuffix(url, "/favicon.ico") {
+				t.Errorf("page %s asks for %s", name, url)
+			}
+		}
+	}
+	if pages["one"].PID() != pages["two"].PID() {
+		t.Error("each page has a Chromium of its own")
+	}
+}
+
+// When the shared Chromium has died, the next test gets another one.
+func TestShareAgain(t *testing.T) {
+	b := chrometest.Start(t)
+	if p, err := os.FindProcess(b.PID()); err != nil || p.Kill() != nil {
+		t.Fatal("Chromium cannot be killed:", err)
+	}
+	<-b.Exited()
+	next := chrometest.Start(t)
+	if next.PID() == b.PID() || next.Eval("1 + 1") != 2.0 {
+		t.Error("the next page has no Chromium that works")
 	}
 }

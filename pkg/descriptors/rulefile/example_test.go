@@ -86,9 +86,8 @@ descriptors:
 
 // Rules of a file and rules of Go in one set.
 func ExampleAdd() {
-	process := descriptors.Process{}
-	b := descriptors.NewBuilder(process)
-	rulefile.Add(b, process, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
+	b := descriptors.NewBuilder(descriptors.Process{})
+	rulefile.Add(b, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
 	b.Add("shop", &descriptors.Descriptor{
 		Key: "client", Value: "monitoring", RateLimit: &descriptors.RateLimit{Unlimited: true},
 	})

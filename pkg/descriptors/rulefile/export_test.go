@@ -4,5 +4,7 @@ import "github.com/weir-ratelimit/weir/pkg/descriptors"
 
 // CompileByYAML is Compile without parsePlain.
 func CompileByYAML(files []File) (*descriptors.Set, error) {
-	return compile(descriptors.Process{}, files, (*reader).readYAML)
+	b := descriptors.NewBuilder(descriptors.Process{})
+	add(b, files, (*reader).readYAML)
+	return b.Build()
 }

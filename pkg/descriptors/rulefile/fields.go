@@ -13,7 +13,7 @@ func (r *reader) documentSchema() *schema[document] {
 	s.required(r,
 		"domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
 	s.field("descriptors", func(n *yaml.Node, d *document) {
-		d.descriptors, d.listAt = r.readDescriptors(n, r.items), r.at(n)
+		d.descriptors, d.listAt = r.readDescriptors(n, r.taken), r.at(n)
 	})
 	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes it; it means nothing here
 	forPeople(r, s)
@@ -70,7 +70,7 @@ func (r *reader) readDescriptors(n *yaml.Node, skip int) (all []*descriptors.Des
 }
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
-	r.rest()
+	r.Rest()
 	d := r.descriptorPool.next()
 	*d = descriptors.Descriptor{At: r.at(n)}
 	readFields(r, n, r.descriptorFields, d)

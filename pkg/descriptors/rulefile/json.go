@@ -15,11 +15,10 @@ func (r *reader) metadata(n *yaml.Node) map[string]any {
 	if isNull(resolve(n)) {
 		return nil
 	}
-	m := r.object(n)
-	if len(m) == 0 {
-		return nil
+	if m := r.object(n); len(m) > 0 {
+		return m
 	}
-	return m
+	return nil
 }
 
 func (r *reader) object(n *yaml.Node) map[string]any {

@@ -20,10 +20,11 @@ const (
 
 // addForms adds the fields of a descriptor that say what it matches, of which there may be one.
 func addForms(r *reader, s *schema[descriptors.Descriptor]) {
-	add := func(form descriptors.Form, read func(name string, n *yaml.Node) descriptors.Matcher) {
+	for _, form := range []descriptors.Form{
+		descriptors.FormValues, descriptors.FormCIDR, descriptors.FormFile, descriptors.FormRegex,
+	} {
 		s.field(string(form), func(n *yaml.Node, d *descriptors.Descriptor) {
-			m := read(string(form), n)
-			m.Form, m.At = form, r.at(n)
+			m := descriptors.Matcher{Form: form, Items: r.items(form, n), At: r.at(n)}
 			if d.Match.Form != "" {
 				r.Errorf(m.At, "%s and %s are both given; write two descriptors", d.Match.Form, form)
 				return
@@ -37,37 +38,28 @@ func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 			d.Invalid = d.Invalid || len(m.Items) == 0
 		})
 	}
-	add(descriptors.FormValues, r.matchItems)
-	add(descriptors.FormCIDR, r.matchItems)
-	add(descriptors.FormFile, r.matchOne)
-	add(descriptors.FormRegex, r.matchOne)
 }
 
-// matchItems reads a list of values or blocks.
-func (r *reader) matchItems(name string, n *yaml.Node) (m descriptors.Matcher) {
-	before := r.Problems()
-	r.list(n, name, func(item *yaml.Node) {
-		r.field = name
-		if t := (descriptors.Text{Text: r.text(item), At: r.at(item)}); t.Text != "" {
-			m.Items = append(m.Items, t)
-		} else if resolve(item).Kind == yaml.ScalarNode {
-			r.Errorf(t.At, "an item of %s is empty; remove it", name)
+// items reads the list of values or blocks, or else the one file's name or regex.
+func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.Text) {
+	read := func(n *yaml.Node, isEmpty string) {
+		r.field = string(form)
+		if t := (descriptors.Text{Text: r.text(n), At: r.at(n)}); t.Text != "" {
+			all = append(all, t)
+		} else if resolve(n).Kind == yaml.ScalarNode {
+			r.Errorf(t.At, isEmpty, form)
 		}
-	})
-	if len(m.Items) == 0 && r.Problems() == before {
-		r.Errorf(r.at(n), "%s is empty; write at least one item, or leave it out", name)
 	}
-	return m
-}
-
-// matchOne reads one file's name or regex.
-func (r *reader) matchOne(name string, n *yaml.Node) (m descriptors.Matcher) {
-	if t := (descriptors.Text{Text: r.text(n), At: r.at(n)}); t.Text != "" {
-		m.Items = []descriptors.Text{t}
-	} else if resolve(n).Kind == yaml.ScalarNode {
-		r.Errorf(t.At, "%s is empty; write one, or leave it out", name)
+	if form == descriptors.FormFile || form == descriptors.FormRegex {
+		read(n, "%s is empty; write one, or leave it out")
+		return all
 	}
-	return m
+	before := r.Problems()
+	r.list(n, string(form), func(item *yaml.Node) { read(item, "an item of %s is empty; remove it") })
+	if len(all) == 0 && r.Problems() == before {
+		r.Errorf(r.at(n), "%s is empty; write at least one item, or leave it out", form)
+	}
+	return all
 }
 
 // valuesFileName is the file that values_file names, as File.Name has it. The error says what to write instead.
@@ -107,7 +99,7 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 	blank := true
 	number := 0
 	for line := range strings.Lines(string(data)) {
-		r.rest()
+		r.Rest()
 		number++
 		text := strings.TrimSpace(line)
 		if blank = blank && text == ""; text == "" || text[0] == '#' {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // tree is a visitor that keeps all documents.
@@ -59,7 +61,7 @@ func samePlain(t interface {
 		return false
 	}
 	var want []*yaml.Node
-	roots, err := (&reader{}).parseAll([]byte(text))
+	roots, err := newReader(File{}, descriptors.NewBuilder(descriptors.Process{})).parseAll([]byte(text))
 	for _, root := range roots {
 		if !isNull(root) {
 			want = append(want, bare(root))

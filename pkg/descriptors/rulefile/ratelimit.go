@@ -20,9 +20,9 @@ const maxNumber = math.MaxUint32
 type rateLimit struct {
 	descriptors.RateLimit
 
-	leased          bool   // consistency
-	waitsForNothing bool   // max_wait: 0s
-	badUnit         func() // reports a unit that there is not; nil: it is none
+	leased          bool  // consistency
+	waitsForNothing bool  // max_wait: 0s
+	badUnit         error // unit is none
 }
 
 func (r *reader) rateLimitSchema() *schema[rateLimit] {
@@ -63,7 +63,9 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
 	field("algorithm", func(n *yaml.Node, l *rateLimit) { l.Params.Algorithm = readName(r, n, parseAlgorithm) })
 	number("requests_per_unit", 0, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Limit })
-	field("unit", func(n *yaml.Node, l *rateLimit) { r.readUnit(n, l) })
+	field("unit", func(n *yaml.Node, l *rateLimit) {
+		r.scalar(n, "a text", func(n *yaml.Node) { l.Unit, l.badUnit = parseUnit(n.Value) })
+	})
 	number("unit_multiplier", 1, maxNumber, func(l *rateLimit) *int64 { return &l.UnitMultiplier })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Burst })
@@ -139,35 +141,8 @@ func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
 	if !isMapping {
 		return nil
 	}
-	if l.badUnit != nil {
-		l.badUnit()
-	}
-	if !l.Unlimited {
-		r.finish(l)
-	}
+	r.finish(l)
 	return &l.RateLimit
-}
-
-// readUnit reads the unit. One that there is not is a problem, but beside unlimited, where it means nothing, only for a
-// process that is not lenient.
-func (r *reader) readUnit(n *yaml.Node, l *rateLimit) {
-	if !r.Lenient() {
-		l.Unit = readName(r, n, parseUnit)
-		return
-	}
-	name := r.text(n)
-	unit, err := parseUnit(name)
-	if l.Unit = unit; err == nil {
-		return
-	}
-	l.badUnit = func() {
-		if l.Unlimited {
-			r.Tolerate(r.at(n), "nothing is limited", "unit: %s", err)
-			return
-		}
-		l.Invalid = true
-		r.Errorf(r.at(n), "unit: %s", err)
-	}
 }
 
 // finish completes what depends on several fields.
@@ -175,6 +150,16 @@ func (r *reader) finish(l *rateLimit) {
 	at := func(name string) descriptors.Position {
 		i := slices.IndexFunc(l.Fields, func(f descriptors.Field) bool { return f.Name == name })
 		return l.Fields[i].At
+	}
+	switch {
+	case l.badUnit != nil && l.Unlimited: // where it means nothing
+		r.Tolerate(at("unit"), "nothing is limited", "unit: %s", l.badUnit)
+		return
+	case l.Unlimited:
+		return
+	case l.badUnit != nil:
+		l.Invalid = true
+		r.Errorf(at("unit"), "unit: %s", l.badUnit)
 	}
 	if l.waitsForNothing {
 		l.Invalid = true

@@ -18,10 +18,9 @@ type reader struct {
 	file   File
 	values map[string][]byte // files of values by name; nil: they are not read
 	take   func(domain string, d *descriptors.Descriptor)
-	pause  func() // may be nil
 
 	documents int // that are read
-	items     int // of the next document's descriptors, that are read and taken
+	taken     int // items of the next document's descriptors, that are read and taken
 
 	depth    int    // mappings and lists around the node that is read
 	aliases  int    // around the node that is read
@@ -48,8 +47,8 @@ type document struct {
 	descriptors []*descriptors.Descriptor
 }
 
-func newReader(f File, b *descriptors.Builder, pause func()) *reader {
-	r := &reader{Builder: b, file: f, pause: pause}
+func newReader(f File, b *descriptors.Builder) *reader {
+	r := &reader{Builder: b, file: f}
 	r.documentFields = r.documentSchema()
 	r.descriptorFields = r.descriptorSchema()
 	r.rateLimitFields = r.rateLimitSchema()
@@ -59,16 +58,10 @@ func newReader(f File, b *descriptors.Builder, pause func()) *reader {
 	return r
 }
 
-func (r *reader) rest() {
-	if r.pause != nil {
-		r.pause()
-	}
-}
-
 // read reads the file: by parsePlain as far as that goes, and what is left by the parser of all YAML.
 func (r *reader) read() {
 	switch {
-	case !parsePlain(copied(r.file.Data, r.rest), r):
+	case !parsePlain(copied(r.file.Data, r.Rest), r):
 		r.readYAML()
 	case r.documents == 0:
 		r.reportEmpty()
@@ -100,7 +93,7 @@ func (r *reader) reportEmpty() {
 
 // item reads one item of a document's descriptors, whose domain is known. With document, it makes the reader a visitor.
 func (r *reader) item(domain string, n *yaml.Node) {
-	r.items++
+	r.taken++
 	r.take(domain, r.readDescriptor(n))
 	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
@@ -129,7 +122,7 @@ func (r *reader) document(root *yaml.Node) {
 			r.take(d.domain, child)
 		}
 	}
-	if d.domain != "" && len(d.descriptors)+r.items == 0 && r.Problems() == before {
+	if d.domain != "" && len(d.descriptors)+r.taken == 0 && r.Problems() == before {
 		// A writer who has only just begun leaves such a file, as it leaves an empty one: it must not take all limits away.
 		at := d.listAt
 		if at.File == "" {
@@ -140,7 +133,7 @@ func (r *reader) document(root *yaml.Node) {
 				"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
 	}
 	r.documents++
-	r.items = 0
+	r.taken = 0
 	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
 
@@ -182,7 +175,7 @@ func (r *reader) parseYAML() (roots []*yaml.Node) {
 
 // parseAll returns the roots of the documents before the first error.
 func (r *reader) parseAll(data []byte) (roots []*yaml.Node, err error) {
-	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.rest})
+	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.Rest})
 	for {
 		var document yaml.Node
 		err := decoder.Decode(&document)

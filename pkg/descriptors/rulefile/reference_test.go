@@ -50,7 +50,7 @@ func firstCells(rows [][]string) []string {
 
 // TestReferenceHasEveryField: the tables of docs/reference/rules.md have the fields that files may have, and no others.
 func TestReferenceHasEveryField(t *testing.T) {
-	r := newReader(File{Name: "rules.yaml"}, descriptors.NewBuilder(descriptors.Process{}), nil)
+	r := newReader(File{Name: "rules.yaml"}, descriptors.NewBuilder(descriptors.Process{}))
 	tables := referenceTables(t)
 	const anything = "x-..." // which every level takes
 	for heading, known := range map[string][]string{

@@ -33,21 +33,15 @@ func Compile(files []File) (*descriptors.Set, error) {
 
 // CompileFor is Compile for a process that fills in what the files leave to it.
 func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, error) {
-	return compile(process, files, (*reader).read)
-}
-
-func compile(process descriptors.Process, files []File, read func(*reader)) (*descriptors.Set, error) {
 	b := descriptors.NewBuilder(process)
-	add(b, process, files, read)
+	Add(b, files)
 	return b.Build()
 }
 
-// Add reads the files into b, a Builder for that process: for a Set that has other descriptors, too.
-func Add(b *descriptors.Builder, process descriptors.Process, files []File) {
-	add(b, process, files, (*reader).read)
-}
+// Add reads the files into b: for a Set that has other descriptors, too.
+func Add(b *descriptors.Builder, files []File) { add(b, files, (*reader).read) }
 
-func add(b *descriptors.Builder, process descriptors.Process, files []File, read func(*reader)) {
+func add(b *descriptors.Builder, files []File, read func(*reader)) {
 	values := map[string][]byte{}
 	for _, f := range files {
 		if f.Included {
@@ -56,7 +50,7 @@ func add(b *descriptors.Builder, process descriptors.Process, files []File, read
 	}
 	for _, f := range files {
 		if !f.Included {
-			r := newReader(f, b, process.Rest)
+			r := newReader(f, b)
 			r.values = values
 			r.take = func(domain string, d *descriptors.Descriptor) { b.Add(domain, d) }
 			read(r)
@@ -91,7 +85,7 @@ func IncludesFor(process descriptors.Process, f File) (all []Include) {
 			collect(child)
 		}
 	}
-	r := newReader(f, descriptors.NewBuilder(process), process.Rest)
+	r := newReader(f, descriptors.NewBuilder(process))
 	r.take = func(_ string, d *descriptors.Descriptor) { collect(d) }
 	r.read()
 	return all

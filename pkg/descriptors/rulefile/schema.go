@@ -1,7 +1,6 @@
 package rulefile
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -43,13 +42,6 @@ func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *st
 		}
 	})
 }
-
-func (s *schema[T]) has(name string) bool {
-	return s.read[name] != nil
-}
-
-// fieldSet is a schema, whatever it is read into.
-type fieldSet interface{ has(name string) bool }
 
 // readFields reads a mapping of that schema; it is false, and the reason reported, if the node is no mapping.
 func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
@@ -103,20 +95,15 @@ func (s *schema[T]) meantBy(name string) string {
 
 // hint says what to write instead of an unknown field, which seems to stand for meant.
 func (r *reader) hint(name, meant string, known []string) string {
-	for _, l := range []struct {
-		fieldSet
-		where string
-	}{
-		{r.rateLimitFields, "in rate_limit"},
-		{r.descriptorFields, "in a descriptor, beside key"},
-		{r.documentFields, "at the top of the file"},
-	} {
-		if l.has(name) {
-			return "it belongs " + l.where
-		}
-	}
-	if meant != "" {
-		return fmt.Sprintf("did you mean %s?", meant)
+	switch {
+	case r.rateLimitFields.read[name] != nil:
+		return "it belongs in rate_limit"
+	case r.descriptorFields.read[name] != nil:
+		return "it belongs in a descriptor, beside key"
+	case r.documentFields.read[name] != nil:
+		return "it belongs at the top of the file"
+	case meant != "":
+		return "did you mean " + meant + "?"
 	}
 	known = slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == "description" || n == "owner" })
 	return "its fields are " + strings.Join(known, ", ")

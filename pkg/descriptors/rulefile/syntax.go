@@ -27,8 +27,10 @@ var syntaxHints = []struct{ part, hint string }{
 
 // reportSyntax reports the parser's error: what is wrong with the indentation in words, where that is what is wrong.
 func (r *reader) reportSyntax(err error) {
-	line, msg := r.syntaxError(r.file.Data, err)
-	lines := linesUpTo(r.file.Data, line)
+	ends := lineEnds(r.file.Data)
+	line, msg := r.syntaxError(ends, err)
+	text := strings.ReplaceAll(string(r.file.Data[:ends[line-1]]), "\r\n", "\n")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + indentOf(lines[len(lines)-1])}
 	if field, hint := misplacedField(lines); field != "" {
 		r.Errorf(at, "%s; %s", field, hint)
@@ -41,21 +43,6 @@ func (r *reader) reportSyntax(err error) {
 		}
 	}
 	r.Errorf(at, "this is not valid YAML: %s; check the indentation, quotes and brackets here and in the lines above", msg)
-}
-
-// linesUpTo are the lines up to and with that one, at least one.
-func linesUpTo(data []byte, line int) []string {
-	lines := make([]string, 0, min(line, 1000))
-	for text := range bytes.Lines(data) {
-		if len(lines) == line {
-			break
-		}
-		lines = append(lines, strings.TrimRight(string(text), "\r\n"))
-	}
-	if len(lines) == 0 {
-		return []string{""}
-	}
-	return lines
 }
 
 // indentOf is the number of spaces that a line begins with.
@@ -139,14 +126,13 @@ func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
 
 // syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list
 // or mapping, so the line is rather the one that makes the lines up to it fail with the same message.
-func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
+func (r *reader) syntaxError(ends []int, err error) (line int, msg string) {
 	named, msg := splitLine(err)
-	ends := lineEnds(data)
-	if len(data) > maxSyntaxSearch {
+	if len(r.file.Data) > maxSyntaxSearch {
 		return min(max(named, 1), len(ends)), msg
 	}
 	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
-		_, err := r.parseAll(data[:ends[i]])
+		_, err := r.parseAll(r.file.Data[:ends[i]])
 		if err == nil {
 			return false
 		}
@@ -168,11 +154,13 @@ func splitLine(err error) (line int, msg string) {
 
 // lineEnds are the offsets behind each line of the data; there is at least one line.
 func lineEnds(data []byte) []int {
-	var ends []int
-	for i, c := range data {
-		if c == '\n' && i+1 < len(data) {
-			ends = append(ends, i+1)
-		}
+	ends, end := []int{}, 0
+	for line := range bytes.Lines(data) {
+		end += len(line)
+		ends = append(ends, end)
 	}
-	return append(ends, len(data))
+	if end == 0 {
+		return []int{0}
+	}
+	return ends
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,27 +89,25 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// daysAndWeeks are the parts of a duration that Go does not know.
+var daysAndWeeks = regexp.MustCompile(`[0-9.]+[dw]`)
+
 func durationOf(text string) (d time.Duration, ok bool) {
-	if text == "" {
+	const longest = 100 // bytes
+	if len(text) > longest || strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") || text == "0" {
 		return 0, false
 	}
-	var total time.Duration
-	for rest := text; rest != ""; {
-		number := strings.IndexFunc(rest, func(c rune) bool { return c != '.' && (c < '0' || c > '9') })
-		if number <= 0 {
-			return 0, false
-		}
-		end := strings.IndexFunc(rest[number:], func(c rune) bool { return c == '.' || c >= '0' && c <= '9' })
-		if end < 0 {
-			end = len(rest) - number
-		}
-		part, err := parsePart(rest[:number], rest[number:number+end])
-		if err != nil || part > math.MaxInt64-total {
-			return 0, false
-		}
-		total, rest = total+part, rest[number+end:]
+	if strings.ContainsAny(text, "dw") {
+		text = daysAndWeeks.ReplaceAllStringFunc(text, func(part string) string {
+			number, hours := part[:len(part)-1], 24
+			if strings.HasSuffix(part, "w") {
+				hours = 7 * 24
+			}
+			return strings.Repeat(number+"h", hours) // which are added up
+		})
 	}
-	return total, true
+	d, err := time.ParseDuration(text)
+	return d, err == nil
 }
 
 // parseSeconds reads a number of seconds, such as 2 or 0.5.
@@ -130,19 +129,6 @@ func parseFactor(text string) (int64, error) {
 			text, most/100)
 	}
 	return int64(hundredths), nil
-}
-
-// parsePart reads one number and its unit.
-func parsePart(number, unit string) (time.Duration, error) {
-	hours := map[string]int64{"d": 24, "w": 7 * 24}[unit]
-	if hours == 0 {
-		return time.ParseDuration(number + unit)
-	}
-	d, err := time.ParseDuration(number + "h")
-	if err == nil && d > time.Duration(math.MaxInt64/hours) {
-		err = fmt.Errorf("%s%s is too long", number, unit)
-	}
-	return d * time.Duration(hours), err
 }
 
 // integer reads a whole number between lo and hi; ok is false, and the reason reported, if it is none.

@@ -85,56 +85,34 @@ func invalidHits(f *fixture) {
 	p, log, window := f.hourly(limiter.Funnel, 3), f.hourly(limiter.SlidingLog, 3), f.hourly(limiter.SlidingWindow, 3)
 	good := limiter.Hit{Key: "good", Policy: p, N: 1}
 	for _, c := range []struct {
-		name string
-		hits []limiter.Hit
 		room int
 		want string
+		hits []limiter.Hit
 	}{
+		{2, "hits[1].N: must not be 0; set Look if the hit is only to look", []limiter.Hit{good, {Key: "free", Policy: p}}},
 		{
-			"a cost that was forgotten",
-			[]limiter.Hit{good, {Key: "free", Policy: p}},
-			2,
-			"hits[1].N: must not be 0; set Look if the hit is only to look",
-		},
-		{
-			"a look that costs",
+			1, "hits[0].Look: a hit that only looks has no cost, got N 1",
 			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}},
-			1,
-			"hits[0].Look: a hit that only looks has no cost, got N 1",
 		},
-		{"short out", []limiter.Hit{good, good}, 1, "there are 2 hits, and out has room for 1 answers"},
-		{"no policy", []limiter.Hit{good, {Key: "k", N: 1}}, 2, "hits[1].Policy: must be set"},
+		{1, "there are 2 hits, and out has room for 1 answers", []limiter.Hit{good, good}},
+		{2, "hits[1].Policy: must be set", []limiter.Hit{good, {Key: "k", N: 1}}},
+		{1, "hits[0].Policy: must be set", []limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}}},
+		{2, "hits[1].N: must be between", []limiter.Hit{good, {Key: "k", Policy: p, N: limiter.MaxHits + 1}}},
+		{1, "hits[0].N: must be between", []limiter.Hit{{Key: "k", Policy: p, N: math.MaxInt64}}},
+		{1, "hits[0].N: must be between", []limiter.Hit{{Key: "k", Policy: p, N: math.MinInt64}}},
 		{
-			"a policy that nobody made",
-			[]limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}},
-			1,
-			"hits[0].Policy: must be set",
-		},
-		{
-			"a cost that is too large",
-			[]limiter.Hit{good, {Key: "k", Policy: p, N: limiter.MaxHits + 1}},
-			2,
-			"hits[1].N: must be between",
-		},
-		{"the largest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MaxInt64}}, 1, "hits[0].N: must be between"},
-		{"the lowest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MinInt64}}, 1, "hits[0].N: must be between"},
-		{
-			"a mode that there is not",
+			2, "hits[1].Mode: must be Enforce, Shadow or Quota, got 3",
 			[]limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}},
-			2,
-			"hits[1].Mode: must be Enforce, Shadow or Quota, got 3",
 		},
 		{
-			"one key of two algorithms",
+			3, `hits[1] and hits[2] have the same key, "k", and do not count alike`,
 			[]limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}},
-			3,
-			`hits[1] and hits[2] have the same key, "k", and do not count alike`,
 		},
 	} {
 		err := f.store.Take(f.Context(), c.hits, make([]limiter.Decision, c.room))
 		if !errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrUnavailable) ||
 			!strings.Contains(err.Error(), c.want) {
-			f.Errorf("%s: %v, want ErrInvalid: %s", c.name, err, c.want)
+			f.Errorf("%v, want ErrInvalid: %s", err, c.want)
 		}
 	}
 	many := make([]limiter.Hit, 50)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -21,20 +20,21 @@ type batch struct {
 	hits  int // in all calls
 	steps stepSet
 
-	counters []string       // each one time
+	counters index[string]
 	keyText  []byte         // their keys in Redis, one after the other
 	keyEnds  []int          // in keyText
 	keys     []string       // of the counters, when all are known
 	places   []byte         // for each hit which of the counters is its own
-	indexes  map[string]int // in counters, from 1 on; unused for few
 	requests []byte         // for each request which of texts is its plan
 	texts    []string       // the plans and policies
 	plan     []byte         // of the request that is written
 	plans    map[string]int // which of texts has a plan, as ARGV counts them
-	deciders []decider
-	policies []int           // which of texts is a decider's policy, as ARGV counts them
-	known    map[decider]int // index in deciders; unused for few
+	deciders index[decider]
+	policies []int // which of texts is a decider's policy, as ARGV counts them
 	args     []any
+
+	script *script
+	cmd    *redis.Cmd // its call
 
 	restarted []any // the keys of counters that the script restarted
 
@@ -45,19 +45,16 @@ type batch struct {
 func (b *batch) reset() {
 	clear(b.calls)
 	clear(b.waiters)
-	clear(b.counters)
 	clear(b.keys)
-	clear(b.indexes)
 	clear(b.texts)
 	clear(b.plans)
-	clear(b.deciders)
-	clear(b.known)
 	clear(b.args)
+	b.counters.reset()
+	b.deciders.reset()
 	*b = batch{
-		calls: b.calls[:0], counters: b.counters[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
-		places: b.places[:0], indexes: b.indexes, requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0],
-		plans: b.plans, deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
-		waiters: b.waiters[:0],
+		calls: b.calls[:0], counters: b.counters, keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
+		places: b.places[:0], requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0], plans: b.plans,
+		deciders: b.deciders, policies: b.policies[:0], args: b.args[:0], waiters: b.waiters[:0],
 	}
 }
 
@@ -91,22 +88,45 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 }
 
 func (r *batcher) decide(ctx context.Context, b *batch) {
-	if r.noScripts {
+	switch {
+	case r.noScripts:
 		r.decidePlain(ctx, b)
-		return
-	}
-	if r.slotted {
+	case r.slotted:
 		r.decideSlots(ctx, b)
-		return
+	default:
+		r.run(ctx, b)
 	}
-	r.write(b)
-	cmd, err := r.run(ctx, b)
-	if err == nil {
-		err = b.read(cmd.Val())
-		r.sent.restarts.note(b.restarted, time.Now())
+}
+
+// run decides each batch by one script call, all in one pipeline.
+func (r *batcher) run(ctx context.Context, batches ...*batch) {
+	for _, b := range batches {
+		r.write(b)
+		b.script = r.scripts.with(b.steps)
+		b.command(ctx, "evalsha", b.script.sha)
+		r.sent.batch(len(b.calls))
 	}
-	if err != nil {
-		b.fail(err)
+	r.process(ctx, batches)
+	var unknown []*batch
+	for _, b := range batches {
+		if redis.HasErrorPrefix(b.cmd.Err(), "NOSCRIPT") { // the server does not know it, and so has not run it
+			b.command(ctx, "eval", b.script.text)
+			r.sent.texts.Add(1)
+			unknown = append(unknown, b)
+		}
+	}
+	r.process(ctx, unknown)
+	for _, b := range batches {
+		err := b.cmd.Err()
+		if err == nil {
+			err = b.read(b.cmd.Val())
+			r.sent.restarts.note(b.restarted, time.Now())
+		} else if !isMoving(err) {
+			r.reload(ctx)
+		}
+		if err != nil {
+			b.fail(err)
+		}
 	}
 }
 
@@ -116,26 +136,24 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// run calls the script by its hash, and then with its text if the server does not know it.
-func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
-	sc := r.scripts.with(b.steps)
-	cmd := b.command(ctx, "evalsha", sc.sha)
-	r.sent.batch(len(b.calls))
-	err := r.client.Process(ctx, noRetry{cmd})
-	if redis.HasErrorPrefix(err, noScript) {
-		r.sent.texts.Add(1)
-		cmd = b.command(ctx, "eval", sc.text)
-		err = r.client.Process(ctx, noRetry{cmd})
-	}
-	return cmd, err
+func (b *batch) command(ctx context.Context, name, script string) {
+	b.args[0], b.args[1] = name, script
+	b.cmd = redis.NewCmd(ctx, b.args...)
 }
 
-// noScript begins a server's answer that it does not know a script, and so has not run it.
-const noScript = "NOSCRIPT"
-
-func (b *batch) command(ctx context.Context, name, script string) *redis.Cmd {
-	b.args[0], b.args[1] = name, script
-	return redis.NewCmd(ctx, b.args...)
+// process sends the batches' commands. Each holds its own error.
+func (r *batcher) process(ctx context.Context, batches []*batch) {
+	switch len(batches) {
+	case 0:
+	case 1:
+		_ = r.client.Process(ctx, noRetry{batches[0].cmd})
+	default:
+		pipe := r.client.Pipeline()
+		for _, b := range batches {
+			_ = pipe.Process(ctx, noRetry{b.cmd})
+		}
+		_, _ = pipe.Exec(ctx)
+	}
 }
 
 // noRetry is a command that go-redis does not repeat when its answer is lost, since it may have been counted.
@@ -180,33 +198,14 @@ func (r *batcher) write(b *batch) {
 	}
 }
 
-// few is up to how many counters, or policies, are searched one by one, which is quicker than a map.
-const few = 8
-
-// place returns the index of the counter, from 1 on. It adds the counter to the batch if it is new.
+// place returns the number of the counter, from 1 on. It adds the counter's key to the batch if it is new.
 func (b *batch) place(all *keyspace, counter string) int64 {
-	if len(b.counters) <= few {
-		if i := slices.Index(b.counters, counter); i >= 0 {
-			return int64(i + 1)
-		}
-	} else {
-		if b.indexes == nil {
-			b.indexes = make(map[string]int)
-		}
-		if len(b.indexes) == 0 {
-			for i, known := range b.counters {
-				b.indexes[known] = i + 1
-			}
-		}
-		if i := b.indexes[counter]; i != 0 {
-			return int64(i)
-		}
-		b.indexes[counter] = len(b.counters) + 1
+	i, isNew := b.counters.number(counter)
+	if isNew {
+		b.keyText = all.appendKey(b.keyText, counter)
+		b.keyEnds = append(b.keyEnds, len(b.keyText))
 	}
-	b.counters = append(b.counters, counter)
-	b.keyText = all.appendKey(b.keyText, counter)
-	b.keyEnds = append(b.keyEnds, len(b.keyText))
-	return int64(len(b.counters))
+	return int64(i + 1)
 }
 
 // argumentsBefore is how many arguments come before the plans and policies.
@@ -235,26 +234,13 @@ func (b *batch) planOf() int64 {
 // policy returns which argument has the hit's policy. The batch has each policy one time.
 func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
 	by := decider{h.Policy, usesRedisCell(h)}
-	if len(b.deciders) <= few {
-		if i := slices.Index(b.deciders, by); i >= 0 {
-			return int64(b.policies[i])
-		}
-	} else if i, ok := b.known[by]; ok {
-		return int64(b.policies[i])
+	i, isNew := b.deciders.number(by)
+	if isNew {
+		p := all.of(by, h, now)
+		b.steps |= 1 << p.step
+		b.policies = append(b.policies, b.addText(p.text))
 	}
-	p := all.of(by, h, now)
-	b.steps |= 1 << p.step
-	at := b.addText(p.text)
-	b.deciders, b.policies = append(b.deciders, by), append(b.policies, at)
-	if len(b.deciders) > few {
-		if b.known == nil {
-			b.known = make(map[decider]int)
-		}
-		for i := len(b.known); i < len(b.deciders); i++ {
-			b.known[b.deciders[i]] = i
-		}
-	}
-	return int64(at)
+	return int64(b.policies[i])
 }
 
 // clock returns the time to decide at, or "" for the server's own.

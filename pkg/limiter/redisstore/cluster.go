@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // A shard is a master of a cluster with its slots. Its name is the master's address: when a replica takes over, the
@@ -35,7 +37,7 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 			return nil, fmt.Errorf("find the master of a slot: %w", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	node, err := s.cluster.MasterForKey(ctx, key) // no call: the topology is known
 	if err != nil {
@@ -51,20 +53,50 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
+// takeCluster decides a request in a cluster.
+func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	of := func(*limiter.Hit) *Store { return s }
+	if len(hits) > 1 {
+		if all := split(hits, of, false); len(all) > 1 {
+			return takeSplit(ctx, s.within(ctx), hits, out, of, all)
+		}
+	}
+	start := time.Now()
+	err := s.takeSlot(ctx, hits, out)
+	if isMoving(err) && len(hits) > 1 {
+		return takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, of, split(hits, of, true))
+	}
+	return err
+}
+
+// takeSlot decides a request whose keys all have one slot.
+func (s *Store) takeSlot(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	key, start := s.key(hits[0].Key), time.Now()
+	queue, err := s.lane(ctx, key)
+	if err != nil {
+		return err
+	}
+	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.o.Timeout-asked)
+		defer cancel()
+	}
+	return queue.named(queue.take(ctx, slotOf(key), hits, out))
+}
+
 // learnTopology asks which master has which slot, for the first time. It returns when ctx is done; go-redis would not.
 func (s *Store) learnTopology(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
-		var err error
-		if panicked := survive(func() { _, err = s.cluster.MasterForKey(ctx, "") }); panicked != nil {
-			err = panicked
-		}
-		if err == nil {
-			s.knowsTopology.Store(true)
-		}
-		answer <- err
+		answer <- survive(func() error {
+			_, err := s.cluster.MasterForKey(ctx, "")
+			if err == nil {
+				s.knowsTopology.Store(true)
+			}
+			return err
+		})
 	}()
 	select {
 	case err := <-answer:
@@ -74,11 +106,11 @@ func (s *Store) learnTopology(ctx context.Context) error {
 	}
 }
 
-// decideSlots decides a batch by one script call for each slot, all in one pipeline. Calls that a moving slot refuses
-// to take together are sent once more, one by one.
+// decideSlots decides a batch by one script call for each slot. Calls that a moving slot refuses to take together are
+// sent once more, one by one.
 func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 	groups := bySlot(b.calls)
-	r.runAll(ctx, groups)
+	r.run(ctx, groups...)
 	var single []*batch
 	for _, g := range groups {
 		if len(g.calls) == 1 || !isMoving(g.calls[0].err) {
@@ -91,73 +123,19 @@ func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 			single = append(single, alone)
 		}
 	}
-	if single != nil {
-		r.runAll(ctx, single)
-	}
+	r.run(ctx, single...)
 }
 
-func bySlot(calls []*call) []*batch {
-	groups, of := make([]*batch, 0, len(calls)), make(map[uint16]*batch, len(calls))
+func bySlot(calls []*call) (groups []*batch) {
+	var slots index[uint16]
 	for _, c := range calls {
-		g := of[c.slot]
-		if g == nil {
-			g = new(batch)
-			groups, of[c.slot] = append(groups, g), g
+		i, isNew := slots.number(c.slot)
+		if isNew {
+			groups = append(groups, new(batch))
 		}
-		g.add(c)
+		groups[i].add(c)
 	}
 	return groups
-}
-
-// runAll decides batches of one slot each.
-func (r *batcher) runAll(ctx context.Context, groups []*batch) {
-	scripts := make([]*script, len(groups))
-	for i, g := range groups {
-		r.write(g)
-		scripts[i] = r.scripts.with(g.steps)
-	}
-	made := make([]*redis.Cmd, len(groups))
-	for i, g := range groups {
-		made[i] = g.command(ctx, "evalsha", scripts[i].sha)
-		r.sent.batch(len(g.calls))
-	}
-	r.process(ctx, made)
-	var unknown []*redis.Cmd
-	for i, g := range groups {
-		if redis.HasErrorPrefix(made[i].Err(), noScript) {
-			made[i] = g.command(ctx, "eval", scripts[i].text)
-			r.sent.texts.Add(1)
-			unknown = append(unknown, made[i])
-		}
-	}
-	r.process(ctx, unknown)
-	for i, g := range groups {
-		err := made[i].Err()
-		if err == nil {
-			err = g.read(made[i].Val())
-			r.sent.restarts.note(g.restarted, time.Now())
-		} else if !isMoving(err) {
-			r.reload(ctx)
-		}
-		if err != nil {
-			g.fail(err)
-		}
-	}
-}
-
-// process sends commands. Each command holds its own error.
-func (r *batcher) process(ctx context.Context, cmds []*redis.Cmd) {
-	switch len(cmds) {
-	case 0:
-	case 1:
-		_ = r.client.Process(ctx, noRetry{cmds[0]})
-	default:
-		pipe := r.client.Pipeline()
-		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, noRetry{cmd})
-		}
-		_, _ = pipe.Exec(ctx)
-	}
 }
 
 // reload has the client ask which master has which slot: after a failure that may be another server than before.

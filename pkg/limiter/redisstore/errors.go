@@ -32,7 +32,7 @@ func TimedOut(err error) bool {
 func Failures(err error, each func(store, shard string, why error)) {
 	for err != nil {
 		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, and has to find every one
-			each(e.store.name, e.shard, e)
+			each(e.store.o.Name, e.shard, e)
 			return
 		}
 		if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -74,7 +74,7 @@ func (e *serverError) Error() string {
 
 // proxyHint says what to do about an answer of what is no Redis with scripts; empty for all others.
 func (s *Store) proxyHint(err error) string {
-	if s.noScripts || !Answered(err) {
+	if s.o.NoScripts || !Answered(err) {
 		return ""
 	}
 	text := strings.ToLower(err.Error())
@@ -136,13 +136,12 @@ func cut(text string) string {
 // errPanic is wrapped by an error that stands for a panic.
 var errPanic = errors.New("panic while Redis was asked")
 
-// survive calls f and returns a panic in it as an error: what a server replies must not end this process.
-func survive(f func()) (err error) {
+// survive calls f, and returns its error or a panic in it as one: what a server replies must not end this process.
+func survive(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errPanic, r)
 		}
 	}()
-	f()
-	return nil
+	return f()
 }

@@ -20,18 +20,20 @@ var _ limiter.Store = (*Group)(nil)
 // scripts, each hit is charged by itself. Group is safe for concurrent use.
 type Group struct {
 	first *Store
-	named map[string]*Store
+	all   map[string]*Store // by their names; the first has none
 }
 
 // NewGroup returns the group of a first store and of named ones.
 func NewGroup(first *Store, named map[string]*Store) *Group {
-	return &Group{first: first, named: named}
+	all := map[string]*Store{"": first}
+	maps.Copy(all, named)
+	return &Group{first, all}
 }
 
 // each calls f for every store.
 func (g *Group) each(f func(s *Store) error) error {
-	errs := []error{f(g.first)}
-	for _, s := range g.named {
+	var errs []error
+	for _, s := range g.all {
 		errs = append(errs, f(s))
 	}
 	return errors.Join(errs...)
@@ -39,24 +41,19 @@ func (g *Group) each(f func(s *Store) error) error {
 
 // String returns the names of all servers, without users and passwords.
 func (g *Group) String() string {
-	all := []string{g.first.String()}
-	for _, name := range slices.Sorted(maps.Keys(g.named)) {
-		all = append(all, name+"="+g.named[name].String())
-	}
+	var all []string
+	g.Each(func(name string, s *Store) {
+		if name != "" {
+			name += "="
+		}
+		all = append(all, name+s.String())
+	})
 	return strings.Join(all, ", ")
 }
 
 // Ping is Store.Ping of every store.
 func (g *Group) Ping(ctx context.Context) error {
 	return g.each(func(s *Store) error { return s.Ping(ctx) })
-}
-
-// of returns the store that a limit names, nil if there is none.
-func (g *Group) of(name string) *Store {
-	if name == "" {
-		return g.first
-	}
-	return g.named[name]
 }
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.
@@ -70,56 +67,41 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	one, noScripts := true, false
 	for i := range hits {
 		name := storeName(&hits[i])
-		s := g.of(name)
+		s := g.all[name]
 		if s == nil {
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
-		if err := s.fitForNoScripts(hits[i : i+1]); err != nil {
+		if err := s.fit(hits[i : i+1]); err != nil {
 			return err
 		}
-		noScripts = noScripts || s.noScripts
-		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
-			return s.unavailable(err)
-		}
+		noScripts = noScripts || s.o.NoScripts
 		one = one && name == storeName(&hits[0])
 	}
 	if one {
-		s := g.of(storeName(&hits[0])) // not its Take: the hits are checked
+		s := g.all[storeName(&hits[0])] // not its Take: the hits are checked
 		return s.unavailable(s.take(ctx, hits, out))
 	}
 	if noScripts { // which cannot take back
 		hits = slices.Clone(hits)
 		hits[0].ByItself = true // one is enough
 	}
-	of := func(h *limiter.Hit) *Store { return g.of(storeName(h)) }
-	ctx, cancel := context.WithTimeout(ctx, g.first.within(ctx))
-	defer cancel()
-	err := takeSeveral(ctx, hits, out, split(hits, of, false))
-	if isMoving(err) && ctx.Err() == nil {
-		err = takeSeveral(ctx, hits, out, split(hits, of, true))
-	}
-	return unavailable(err)
+	of := func(h *limiter.Hit) *Store { return g.all[storeName(h)] }
+	return unavailable(takeSplit(ctx, g.first.within(ctx), hits, out, of, split(hits, of, false)))
 }
 
 // Refunds is Store.Refunds of every store. It calls hears(true, nil) when all of them hear refunds.
 func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
-	deaf := 1 + len(g.named)
-	_ = g.each(func(s *Store) error {
-		heard := false
+	hearing := map[*Store]bool{}
+	for _, s := range g.all {
 		note := func(yes bool, why error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if yes != heard {
-				heard = yes
-				if yes {
-					deaf--
-				} else {
-					deaf++
-				}
+			if hearing[s] = yes; !yes {
+				delete(hearing, s)
 			}
-			if !yes || deaf == 0 {
+			if !yes || len(hearing) == len(g.all) {
 				hears(yes, why)
 			}
 		}
@@ -135,7 +117,6 @@ func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool)
 				why = nil
 			})
 		})
-		return nil
-	})
+	}
 	wait.Wait()
 }

@@ -204,7 +204,7 @@ func isLegit(p *limiter.Policy, state string, now int64) bool {
 		return len(state) >= 32 && state[16:24] == packedDoubles(far(now))
 	case limiter.Funnel, limiter.LeakyQueue, limiter.SmoothBursty, limiter.TokenBucket:
 		owes := p.ChargeDenied() == limiter.ChargeFull || p.Algorithm() == limiter.SmoothBursty
-		return owes && p.Refill() == limiter.RefillGreedy && strings.HasPrefix(state, packedDoubles(far(now), 1))
+		return owes && p.Params().Refill == limiter.RefillGreedy && strings.HasPrefix(state, packedDoubles(far(now), 1))
 	default:
 		return false
 	}

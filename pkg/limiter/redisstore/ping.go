@@ -23,43 +23,40 @@ const topologyTimeout = 250 * time.Millisecond
 // longestProbe bounds a probe where requests may take longer: one that hangs must not hide that the server is back.
 const longestProbe = 500 * time.Millisecond
 
-// Ping returns why the server cannot decide requests. Without scripts it counts one hit of a counter that nothing else
-// uses, and expires with its window. Else it runs the script that decides them all, so it notices a server
-// that is full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may
-// take as long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings
-// each master.
-func (s *Store) Ping(ctx context.Context) (err error) {
-	if wrong := survive(func() { err = s.pingAll(ctx) }); wrong != nil {
-		err = wrong
-	}
-	return s.unavailable(err)
+// Ping returns why the server cannot decide requests. It has one decided as all are, so it notices a server that is
+// full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may take as
+// long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings each
+// master.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.unavailable(survive(func() error {
+		if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
+			return s.pingMasters(ctx)
+		}
+		return s.ping(ctx, s.client, s.prefix+probeKey)
+	}))
 }
 
-func (s *Store) pingAll(ctx context.Context) error {
-	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
-		return s.pingMasters(ctx)
-	}
-	return s.ping(ctx, s.client, s.prefix+probeKey)
-}
-
-// ping has a server decide two requests of a counter: one that writes it, and one that deletes it. In an hour's window
-// nothing leaks away between the two, so that the second finds something to delete; with a counter that is left there,
+// ping has a server decide two requests of a counter: one that writes it, and one that gives back. In an hour's window
+// nothing of the funnel leaks away between the two, so that the second deletes it; with a counter that is left there,
 // the next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
-func (s *Store) ping(ctx context.Context, server redis.UniversalClient, key string) error {
-	if s.noScripts {
-		return s.pingPlain(ctx)
-	}
-	p, err := limiter.NewPolicy(limiter.Params{ // its step is one that most stores load anyway
+func (s *Store) ping(ctx context.Context, client redis.UniversalClient, key string) error {
+	// A step that most stores load anyway.
+	params := limiter.Params{
 		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
-	})
+	}
+	if s.o.NoScripts {
+		params = limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second}
+	}
+	p, err := limiter.NewPolicy(params)
 	if err != nil {
 		return err
 	}
-	b := &batcher{client: server, now: s.now, wall: s.wall, sent: new(sent)}
+	r := s.batcher()
+	r.client, r.keyspace, r.channel, r.sent = client, keyspace{}, "", new(sent)
 	for _, n := range []int64{1, -1} {
-		c, t := &call{hits: []limiter.Hit{{Key: key, Policy: p, N: n}}}, new(batch)
-		t.add(c)
-		b.send(ctx, t)
+		c, b := &call{hits: []limiter.Hit{{Key: key, Policy: p, N: n}}}, new(batch)
+		b.add(c)
+		r.send(ctx, b)
 		if c.err != nil {
 			return c.err
 		}
@@ -91,8 +88,8 @@ func (s *Store) pingMasters(ctx context.Context) error {
 // PingInTime is Ping within the time that a Take has. Like Probe, it makes connections first.
 func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
 
-// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
-// at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
+// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under
+// way at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
 //
 // In a cluster it is enough that a node says which master has which slot: ProbeShard probes each master.
 func (s *Store) Probe(ctx context.Context) error {
@@ -118,12 +115,12 @@ func (s *Store) ProbeShard(ctx context.Context, key string) error {
 }
 
 func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error) error {
-	within := min(s.timeout, longestProbe)
+	within := min(s.o.Timeout, longestProbe)
 	connect, cancel := context.WithTimeout(ctx, 4*within)
 	defer cancel()
 	var wait sync.WaitGroup
 	for range maxFlights {
-		wait.Go(func() { _ = survive(func() { _ = ping(connect) }) })
+		wait.Go(func() { _ = survive(func() error { return ping(connect) }) })
 	}
 	wait.Wait()
 	ctx, cancel = context.WithTimeout(ctx, within)
@@ -133,7 +130,7 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 
 // readTopology asks the cluster which master has which slot.
 func (s *Store) readTopology(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(topologyTimeout, s.timeout))
+	ctx, cancel := context.WithTimeout(ctx, max(topologyTimeout, s.o.Timeout))
 	defer cancel()
 	none := func(context.Context, *redis.Client) error { return nil }
 	return s.unavailable(s.cluster.ForEachMaster(ctx, none)) // it reads the topology first

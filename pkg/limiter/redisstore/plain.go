@@ -36,21 +36,6 @@ func CountsWithoutScripts(p *limiter.Policy) bool {
 	return p.Algorithm() == limiter.FixedWindow && p.OnWallClock() && p.ChargeDenied() == limiter.ChargeFull
 }
 
-// fitForNoScripts returns an error that wraps limiter.ErrInvalid for hits that need scripts in a store without them.
-func (s *Store) fitForNoScripts(hits []limiter.Hit) error {
-	if !s.noScripts {
-		return nil
-	}
-	for i := range hits {
-		if p := hits[i].Policy; !CountsWithoutScripts(p) || usesRedisCell(&hits[i]) {
-			return fmt.Errorf("%w: hits[%d] is a limit of algorithm %s: a store without scripts decides fixed windows "+
-				"with AlignEpoch or AlignCalendar and ChargeFull; use one of these, or a store with scripts",
-				limiter.ErrInvalid, i, p.Algorithm())
-		}
-	}
-	return nil
-}
-
 // windowAt returns where the window of a limit begins and ends that contains now, all in microseconds since the Unix
 // epoch.
 func windowAt(p *limiter.Policy, now int64) (begin, end int64) {
@@ -83,10 +68,10 @@ func appendSeconds(dst []byte, micros int64) []byte {
 // WindowKey returns what Reset calls the counter of a hit: its key, and in a store without scripts also its current
 // window, as in "fixed_window|shop|client=ann|@1785024000+60".
 func (s *Store) WindowKey(h *limiter.Hit) string {
-	if !s.noScripts || !CountsWithoutScripts(h.Policy) {
+	if !s.o.NoScripts || !CountsWithoutScripts(h.Policy) {
 		return h.Key
 	}
-	now := s.now
+	now := s.o.Now
 	if now == nil {
 		now = s.wall
 	}
@@ -96,7 +81,7 @@ func (s *Store) WindowKey(h *limiter.Hit) string {
 
 // WindowKey is Store.WindowKey of the store that the hit's route names.
 func (g *Group) WindowKey(h *limiter.Hit) string {
-	if s := g.of(storeName(h)); s != nil {
+	if s := g.all[storeName(h)]; s != nil {
 		return s.WindowKey(h)
 	}
 	return h.Key
@@ -109,18 +94,17 @@ type plainHit struct {
 	name       string // of its key
 	begin, end int64  // of its window
 
-	asked   *redis.Cmd // INCRBY or GET; nil where nothing is asked
-	expires *redis.Cmd // PEXPIRE; nil with GET
-	added   int64      // by INCRBY
+	asked *redis.Cmd // INCRBY or GET; nil where nothing is asked
+	added int64      // by INCRBY
 }
 
 // plainCall is a request on its way through a store without scripts.
 type plainCall struct {
 	*call
 
-	hits      []plainHit
-	found     map[string]*redis.Cmd // GET of the keys that the request gives back to; nil: it gives nothing back
-	givesBack bool
+	hits  []plainHit
+	found map[string]*redis.Cmd // GET of the keys that the request gives back to
+	sent  []*redis.Cmd
 }
 
 // decidePlain decides a batch without scripts, each hit by itself: in one round trip, unless a request gives hits back.
@@ -132,30 +116,25 @@ func (r *batcher) decidePlain(ctx context.Context, b *batch) {
 		now = r.now()
 	}
 	calls := make([]plainCall, len(b.calls))
-	first, second, third := r.client.Pipeline(), r.client.Pipeline(), r.client.Pipeline()
+	look, charge, correct := r.client.Pipeline(), r.client.Pipeline(), r.client.Pipeline()
 	for i, c := range b.calls {
-		p := &calls[i]
-		r.name(p, c, now)
-		if p.givesBack {
-			p.look(ctx, first)
-		} else {
-			p.ask(ctx, first, now)
-		}
+		calls[i] = plainCall{call: c, hits: make([]plainHit, len(c.hits))}
+		calls[i].look(ctx, look, r.prefix, now)
 	}
-	exec(ctx, first)
+	exec(ctx, look)
 	for i := range calls {
-		if p := &calls[i]; p.givesBack && p.failed() == nil {
-			p.ask(ctx, second, now)
+		if p := &calls[i]; p.failed() == nil {
+			p.charge(ctx, charge, now)
 		}
 	}
-	exec(ctx, second)
+	exec(ctx, charge)
 	for i := range calls {
 		p := &calls[i]
 		if p.err = p.failed(); p.err == nil {
-			p.answer(ctx, third, now)
+			p.answer(ctx, correct, now)
 		}
 	}
-	exec(ctx, third)
+	exec(ctx, correct)
 }
 
 // exec sends the commands of a pipeline, if there are any. Each has its own error afterwards.
@@ -165,38 +144,29 @@ func exec(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// name finds the keys of a request's hits.
-func (r *batcher) name(p *plainCall, c *call, now int64) {
-	p.call, p.hits = c, make([]plainHit, len(c.hits))
+// look finds the keys of the request's hits, and adds the commands that read those that it gives back to.
+func (p *plainCall) look(ctx context.Context, to redis.Pipeliner, prefix string, now int64) {
 	var text []byte
-	for i := range c.hits {
-		h := &p.hits[i]
-		h.Hit = &c.hits[i]
-		h.begin, h.end = windowAt(h.Policy, now)
-		text = appendWindow(append(append(text[:0], r.prefix...), h.Key...), h.begin, h.end)
-		h.name = string(text)
-		p.givesBack = p.givesBack || h.N < 0
-	}
-}
-
-// look adds the commands that read what a request gives back to.
-func (p *plainCall) look(ctx context.Context, to redis.Pipeliner) {
-	p.found = make(map[string]*redis.Cmd)
 	for i := range p.hits {
-		if h := &p.hits[i]; h.N < 0 && p.found[h.name] == nil {
-			p.found[h.name] = send(ctx, to, "get", h.name)
+		h := &p.hits[i]
+		h.Hit = &p.call.hits[i]
+		h.begin, h.end = windowAt(h.Policy, now)
+		text = appendWindow(append(append(text[:0], prefix...), h.Key...), h.begin, h.end)
+		h.name = string(text)
+		if h.N < 0 && p.found[h.name] == nil {
+			if p.found == nil {
+				p.found = make(map[string]*redis.Cmd)
+			}
+			p.found[h.name] = p.send(ctx, to, "get", h.name)
 		}
 	}
 }
 
-// ask adds the commands that charge a request's hits, in their order.
-func (p *plainCall) ask(ctx context.Context, to redis.Pipeliner, now int64) {
-	var left map[string]int64 // what the counters that the request gives back to hold after its hits so far
-	if p.givesBack {
-		left = make(map[string]int64, len(p.found))
-		for name, cmd := range p.found {
-			left[name], _ = counted(cmd)
-		}
+// charge adds the commands that charge the request's hits, in their order.
+func (p *plainCall) charge(ctx context.Context, to redis.Pipeliner, now int64) {
+	left := make(map[string]int64, len(p.found)) // in the counters that it gives back to, after its hits so far
+	for name, cmd := range p.found {
+		left[name], _ = counted(cmd)
 	}
 	for i := range p.hits {
 		h := &p.hits[i]
@@ -209,14 +179,14 @@ func (p *plainCall) ask(ctx context.Context, to redis.Pipeliner, now int64) {
 			h.added = h.N
 		}
 		if h.added == 0 {
-			h.asked = send(ctx, to, "get", h.name)
+			h.asked = p.send(ctx, to, "get", h.name)
 			continue
 		}
-		if left != nil {
+		if p.found != nil {
 			left[h.name] += h.added
 		}
-		h.asked = send(ctx, to, "incrby", h.name, h.added)
-		h.expires = send(ctx, to, "pexpire", h.name, h.livesFor(now).Milliseconds()+1)
+		h.asked = p.send(ctx, to, "incrby", h.name, h.added)
+		p.send(ctx, to, "pexpire", h.name, h.livesFor(now).Milliseconds()+1)
 	}
 }
 
@@ -228,29 +198,18 @@ func (h *plainHit) livesFor(now int64) time.Duration {
 }
 
 // send adds a command that is sent once, whatever the client's retries: it may have been counted.
-func send(ctx context.Context, to redis.Pipeliner, args ...any) *redis.Cmd {
+func (p *plainCall) send(ctx context.Context, to redis.Pipeliner, args ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
 	_ = to.Process(ctx, noRetry{cmd}) // it is queued, which cannot fail
+	p.sent = append(p.sent, cmd)
 	return cmd
 }
 
 // failed returns why the request is not decided, so far.
 func (p *plainCall) failed() error {
-	for _, cmd := range p.found {
+	for _, cmd := range p.sent {
 		if _, err := counted(cmd); err != nil {
 			return err
-		}
-	}
-	for i := range p.hits {
-		h := &p.hits[i]
-		if h.asked == nil {
-			continue
-		}
-		if _, err := counted(h.asked); err != nil {
-			return err
-		}
-		if h.expires != nil && h.expires.Err() != nil {
-			return h.expires.Err()
 		}
 	}
 	return nil
@@ -265,7 +224,7 @@ func (p *plainCall) answer(ctx context.Context, correct redis.Pipeliner, now int
 			after, _ = counted(h.asked) // failed has seen its error
 		}
 		if h.added < 0 && after < 0 {
-			send(ctx, correct, "incrby", h.name, min(-h.added, -after))
+			p.send(ctx, correct, "incrby", h.name, min(-h.added, -after))
 		}
 		before := max(0, min(after, mostCounted)-h.added)
 		_, d := h.Policy.Step(limiter.State{A: h.begin, B: before}, now, h.N)
@@ -308,17 +267,3 @@ func (s *Store) resetPlain(ctx context.Context, name string) (existed bool, err 
 
 // namesWindow reports whether a counter's key says which window it counts.
 func namesWindow(key string) bool { return strings.Contains(key, windowMark) }
-
-// pingPlain counts a hit, and reads the counter.
-func (s *Store) pingPlain(ctx context.Context) error {
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second})
-	if err != nil {
-		return err
-	}
-	r := &batcher{client: s.client, keyspace: s.keyspace, now: s.now, wall: s.wall, sent: new(sent), noScripts: true}
-	b := new(batch)
-	c := &call{hits: []limiter.Hit{{Key: probeKey, Policy: p, N: 1}, {Key: probeKey, Policy: p, Look: true}}}
-	b.add(c)
-	r.send(ctx, b)
-	return c.err
-}

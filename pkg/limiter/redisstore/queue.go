@@ -129,7 +129,7 @@ type queue struct {
 }
 
 func newQueue(s *Store, shard string) *queue {
-	q := &queue{batcher: s.batcher(), store: s, timeout: s.timeout, shard: shard}
+	q := &queue{batcher: s.batcher(), store: s, timeout: s.o.Timeout, shard: shard}
 	q.calls.New = func() any { return &call{done: make(chan error, 1)} }
 	q.batches.New = func() any { return new(batch) }
 	q.alarm = time.AfterFunc(noticeCancel, func() { panics.Catch("timeouts of Redis", q.expire) })
@@ -403,12 +403,16 @@ func (q *queue) fly(b *batch) {
 func (q *queue) send(b *batch) {
 	start := time.Now()
 	deadline := start.Add(q.timeout)
-	if q.store.follows {
+	if q.store.o.UntilDeadline {
 		deadline = b.latestDeadline(deadline)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
+	err := survive(func() error {
+		q.batcher.send(ctx, b)
+		return nil
+	})
+	if err != nil {
 		b.fail(err)
 	}
 	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency

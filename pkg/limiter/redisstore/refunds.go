@@ -34,7 +34,7 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 // connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
 // any more. A store without scripts has no channel, and hears nothing.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
-	if s.noScripts {
+	if s.o.NoScripts {
 		hears(false, nil)
 		<-ctx.Done()
 		return
@@ -57,7 +57,7 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = survive(func() { _ = sub.Close() }) })() // a receive does not end with ctx
+	defer context.AfterFunc(ctx, func() { _ = survive(sub.Close) })() // a receive does not end with ctx
 	if _, err := sub.ReceiveTimeout(ctx, maxSilence); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}

@@ -16,7 +16,7 @@ const resetMark = " reset:"
 // there was anything to delete. After an error it is not known whether it was deleted: call it once more. A store
 // without scripts takes what WindowKey returns, and publishes nothing.
 func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error) {
-	if s.noScripts {
+	if s.o.NoScripts {
 		return s.resetPlain(ctx, key)
 	}
 	name := s.key(key)
@@ -40,7 +40,7 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 // Reset is Store.Reset of every store: a counter may still be in one that its limit named before.
 func (g *Group) Reset(ctx context.Context, key string) (existed bool, err error) {
 	err = g.each(func(s *Store) error {
-		if s.noScripts != namesWindow(key) {
+		if s.o.NoScripts != namesWindow(key) {
 			return nil
 		}
 		there, err := s.Reset(ctx, key)

@@ -73,9 +73,10 @@ func sameRoute(a, b *limiter.Hit) bool {
 
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
 func redisCellDecides(p *limiter.Policy) bool {
-	return (p.Algorithm() == limiter.Funnel || p.Algorithm() == limiter.TokenBucket) &&
-		p.Initial() == limiter.InitialFull && p.Refill() == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&
-		p.Window()%time.Second == 0 && p.Limit() <= p.Window().Microseconds()
+	in := p.Params()
+	return (in.Algorithm == limiter.Funnel || in.Algorithm == limiter.TokenBucket) &&
+		in.Initial == limiter.InitialFull && in.Refill == limiter.RefillGreedy && in.ChargeDenied == limiter.ChargeNone &&
+		in.Window%time.Second == 0 && in.Limit <= in.Window.Microseconds()
 }
 
 // argsOf are the numbers that the hit's Lua step reads.
@@ -87,16 +88,22 @@ func argsOf(h *limiter.Hit) []int64 {
 	return h.Policy.Args()
 }
 
-// fitForRedisCell returns an error for keys that make the redis-cell module (0.2.2) end the whole server. Keys of rules
-// are UTF-8; a key prefix may be anything.
-func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
+// fit returns an error for hits that this store cannot decide: those that need scripts where it has none, and keys that
+// make the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8; a key prefix may be anything.
+func (s *Store) fit(hits []limiter.Hit) error {
 	for i := range hits {
-		if !usesRedisCell(&hits[i]) {
+		p, cell := hits[i].Policy, usesRedisCell(&hits[i])
+		if s.o.NoScripts && (cell || !CountsWithoutScripts(p)) {
+			return fmt.Errorf("%w: hits[%d] is a limit of algorithm %s: a store without scripts decides fixed windows "+
+				"with AlignEpoch or AlignCalendar and ChargeFull; use one of these, or a store with scripts",
+				limiter.ErrInvalid, i, p.Algorithm())
+		}
+		if !cell {
 			continue
 		}
 		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
-			return requestError(fmt.Sprintf(
-				"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key))
+			return s.unavailable(requestError(fmt.Sprintf(
+				"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)))
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -19,19 +18,21 @@ import (
 // answer or this process ends, stays charged.
 //
 // Between the steps other requests find the charge. It is taken back as a negative hit is, so hits of others that came
-// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each algorithm.
+// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each
+// algorithm.
 
 // modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
 const modeCharge = 8
 
-// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits, and
-// ChargeSpend if it does not fit.
+// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits,
+// and ChargeSpend if it does not fit.
 const chargeQuota = chargeTakeBack + 1
 
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
-// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one key.
+// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one
+// key.
 type scope struct {
 	store *Store
 	slot  uint16
@@ -47,14 +48,11 @@ type participant struct {
 	settle *call // step 2, nil where there is nothing to do
 }
 
-// scannedScopes is how many scopes are searched one by one: up to there that is cheaper than a map.
-const scannedScopes = 16
-
 // split returns the participants of a request, in the order of their first hits. of is the store of a hit. With byKey
 // each key is a participant of its own.
 func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []participant {
-	var all []participant
-	var known map[scope]int // in all, of more scopes than are searched one by one
+	all := make([]participant, 0, len(hits))
+	var scopes index[scope]
 	for i := range hits {
 		s := of(&hits[i])
 		at := scope{store: s}
@@ -64,49 +62,27 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 		if byKey {
 			at.key = hits[i].Key
 		}
-		j, found := known[at]
-		if known == nil {
-			j = slices.IndexFunc(all, func(p participant) bool { return p.scope == at })
-			found = j >= 0
-		}
-		if !found {
-			j = len(all)
+		j, isNew := scopes.number(at)
+		if isNew {
 			all = append(all, participant{scope: at})
-			if known == nil && len(all) > scannedScopes {
-				known = make(map[scope]int, len(hits))
-				for k := range all {
-					known[all[k].scope] = k
-				}
-			} else if known != nil {
-				known[at] = j
-			}
 		}
 		all[j].hits = append(all[j].hits, i)
 	}
 	return all
 }
 
-// takeSplit decides a request in a cluster.
-func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, byKey bool) error {
-	if len(hits) > 1 {
-		all := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
-		if len(all) > 1 {
-			ctx, cancel := context.WithTimeout(ctx, s.within(ctx))
-			defer cancel()
-			return takeSeveral(ctx, hits, out, all)
-		}
+// takeSplit decides a request of several participants, which split has found, within a time. While a slot is being
+// moved no call may have several of its keys: then it tries once more, each key by itself.
+func takeSplit(ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision,
+	of func(h *limiter.Hit) *Store, all []participant,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := takeSeveral(ctx, hits, out, all)
+	if isMoving(err) && all[0].key == "" && ctx.Err() == nil {
+		err = takeSeveral(ctx, hits, out, split(hits, of, true))
 	}
-	key, start := s.key(hits[0].Key), time.Now()
-	queue, err := s.lane(ctx, key)
-	if err != nil {
-		return err
-	}
-	if asked := time.Since(start); asked > s.timeout/8 { // the map of slots had to be read first
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout-asked)
-		defer cancel()
-	}
-	return queue.named(queue.take(ctx, slotOf(key), hits, out))
+	return err
 }
 
 // takeSeveral decides a request with several participants. ctx has the request's deadline.
@@ -226,8 +202,8 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 	awaitSettled(all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
 }
 
-// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those
-// of step 1: whether the request is admitted is known.
+// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay
+// those of step 1: whether the request is admitted is known.
 func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle

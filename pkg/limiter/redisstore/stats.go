@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"maps"
+	"slices"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -62,11 +64,10 @@ func (s *Store) Stats() Stats {
 // Each calls f for the store, which has no name.
 func (s *Store) Each(f func(name string, s *Store)) { f("", s) }
 
-// Each calls f for every store by its name; the first has none.
+// Each calls f for every store by its name: for the first one, which has none, then for the others.
 func (g *Group) Each(f func(name string, s *Store)) {
-	f("", g.first)
-	for name, s := range g.named {
-		f(name, s)
+	for _, name := range slices.Sorted(maps.Keys(g.all)) {
+		f(name, g.all[name])
 	}
 }
 

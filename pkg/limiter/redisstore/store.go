@@ -39,6 +39,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,17 +94,11 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if that is of a cluster
 	keyspace
-	name    string // Options.Name
-	server  string // Options.Server
-	timeout time.Duration
-	follows bool // Options.UntilDeadline
-	// noScripts is Options.NoScripts.
-	noScripts bool
-	now       func() int64 // Options.Now
-	wall      func() int64
-	canLend   bool   // the client ends a call at its deadline: see queue.canLend
-	queue     *queue // nil with a cluster
-	sent      sent
+	o       Options // with the defaults
+	wall    func() int64
+	canLend bool   // the client ends a call at its deadline: see queue.canLend
+	queue   *queue // nil with a cluster
+	sent    sent
 
 	lanes         sync.Map    // with a cluster: the *queue of each master, by its address
 	knowsTopology atomic.Bool // it is known which master has which slot
@@ -123,16 +118,8 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("redis store: the timeout must not be negative, got %s", o.Timeout)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.KeyPrefix == "" {
-		o.KeyPrefix = DefaultKeyPrefix
-	}
-	s := &Store{
-		client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, name: o.Name, server: o.Server,
-		timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts, now: o.Now, wall: wall,
-	}
+	o.Timeout, o.KeyPrefix = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.KeyPrefix, DefaultKeyPrefix)
+	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o, wall: wall}
 	s.sent.restarts.report = o.OnRestart
 	address := ""
 	switch c := client.(type) {
@@ -147,9 +134,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	case *redis.Ring:
 		return nil, errors.New("redis store: the servers of a redis.Ring cannot decide a request together; use a cluster")
 	}
-	if s.server == "" {
-		s.server = address
-	}
+	s.o.Server = cmp.Or(o.Server, address)
 	if s.cluster == nil {
 		s.queue = newQueue(s, "")
 	}
@@ -159,40 +144,40 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 // batcher decides the batches of one queue.
 func (s *Store) batcher() *batcher {
 	return &batcher{
-		client: s.client, keyspace: s.keyspace, channel: s.channel(), now: s.now, wall: s.wall,
-		sent: &s.sent, noScripts: s.noScripts,
+		client: s.client, keyspace: s.keyspace, channel: s.channel(), now: s.o.Now, wall: s.wall,
+		sent: &s.sent, noScripts: s.o.NoScripts,
 	}
 }
 
 // Timeout is the longest that a Take waits.
-func (s *Store) Timeout() time.Duration { return s.timeout }
+func (s *Store) Timeout() time.Duration { return s.o.Timeout }
 
 // within is how long a Take may wait whose context is ctx.
 func (s *Store) within(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok && s.follows {
-		return min(s.timeout, s.share(time.Until(deadline)))
+	if deadline, ok := ctx.Deadline(); ok && s.o.UntilDeadline {
+		return min(s.o.Timeout, s.share(time.Until(deadline)))
 	}
-	return s.timeout
+	return s.o.Timeout
 }
 
 // share is how much of the time until a request's deadline may be spent on waiting for Redis: see
 // Options.UntilDeadline.
 func (s *Store) share(left time.Duration) time.Duration {
-	if s.follows {
+	if s.o.UntilDeadline {
 		return left * 9 / 10
 	}
 	return left
 }
 
 // String returns Options.Server.
-func (s *Store) String() string { return s.server }
+func (s *Store) String() string { return s.o.Server }
 
 // Label names the store in errors and logs: NAME=SERVER, or the server alone.
 func (s *Store) Label() string {
-	if s.name == "" {
-		return s.server
+	if s.o.Name == "" {
+		return s.o.Server
 	}
-	return s.name + "=" + s.server
+	return s.o.Name + "=" + s.o.Server
 }
 
 // Take implements limiter.Store. It decides the request in the next script call, together with the requests that came
@@ -207,19 +192,15 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if err := check(hits, out); err != nil {
 		return err
 	}
-	if err := s.fitForNoScripts(hits); err != nil {
+	if err := s.fit(hits); err != nil {
 		return err
-	}
-	if err := s.fitForRedisCell(hits); err != nil {
-		return s.unavailable(err)
 	}
 	return s.unavailable(s.take(ctx, hits, out))
 }
 
 // TakeLater implements limiter.Later, outside of clusters.
 func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if s.cluster != nil || len(hits) == 0 || check(hits, out) != nil || s.fitForNoScripts(hits) != nil ||
-		s.fitForRedisCell(hits) != nil {
+	if s.cluster != nil || len(hits) == 0 || check(hits, out) != nil || s.fit(hits) != nil {
 		return false
 	}
 	s.queue.takeLater(hits, out, w)
@@ -233,23 +214,9 @@ func (s *Store) Send() {
 	}
 }
 
-func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) (err error) {
+func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if s.cluster == nil {
 		return s.queue.take(ctx, 0, hits, out)
 	}
-	if wrong := survive(func() { err = s.takeCluster(ctx, hits, out) }); wrong != nil {
-		err = wrong
-	}
-	return err
-}
-
-func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	start := time.Now()
-	err := s.takeSplit(ctx, hits, out, false)
-	if isMoving(err) && len(hits) > 1 {
-		rest, cancel := context.WithDeadline(ctx, start.Add(s.within(ctx)))
-		defer cancel()
-		err = s.takeSplit(rest, hits, out, true)
-	}
-	return err
+	return survive(func() error { return s.takeCluster(ctx, hits, out) })
 }

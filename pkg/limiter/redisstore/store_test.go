@@ -107,7 +107,7 @@ func TestContract(t *testing.T) {
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
 	t.Parallel()
-	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
+	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(400, 3000))
 }
 
 // TestLinearizable has the stores of two processes, and of three, ask one server: three and two goroutines in each.
@@ -117,7 +117,7 @@ func TestLinearizable(t *testing.T) {
 	for _, processes := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", processes)
-			limitertest.Linearizable(t, processes, longtest.Pick(6, 20),
+			limitertest.Linearizable(t, processes, longtest.Pick(4, 20),
 				func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 					for _, c := range clocks {
 						stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))

@@ -124,18 +124,11 @@ local function decider()
     end
   end
 
-  -- spend_one charges a quota that hit i exceeds: limiter.TellSpent.
-  local function spend_one(i)
+  -- spend charges a quota that hit i exceeds: limiter.Spends, limiter.CompleteSpent.
+  local function spend(i)
     local fits, retry_after
     fits, left[i], retry_after, reset[i] = run(i, SPEND)
     if not fits then retry[i] = retry_after end
-  end
-
-  -- spend charges the quotas that an admitted request exceeds: limiter.Spends.
-  local function spend(count)
-    for i = 1, count do
-      if mode_of[i] == QUOTA and not allowed[i] then spend_one(i) end
-    end
   end
 
   -- charge_of is what hit i is charged at first. A charge that is gone by itself is not taken back.
@@ -162,7 +155,7 @@ local function decider()
       elseif mode == QUOTA then
         quota = true
       elseif mode == CHARGE + TAKE_OR_SPEND and not allowed[i] then
-        spend_one(i)
+        spend(i)
       end
     end
     local quota_denies = quota and quotas_over(count)
@@ -170,7 +163,9 @@ local function decider()
     if denied then
       deny(count, quota_denies)
     elseif quota then
-      spend(count)
+      for i = 1, count do
+        if mode_of[i] == QUOTA and not allowed[i] then spend(i) end
+      end
     end
     for i = 1, count do -- penalties are left out, so that refunds are published rather too often
       if cost_of[i] < 0 or (allowed[i] and not denied and charge_at_first[i] <= TAKE_OR_PENALTY) then

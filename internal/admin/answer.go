@@ -1,0 +1,169 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// number reads a parameter of a query.
+func number(query url.Values, name string, otherwise, least, most int) (int, error) {
+	text := query.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, invalid("%s: must be a number between %d and %d, got %q", name, least, most, text)
+	}
+	return n, nil
+}
+
+func readJSON(r *http.Request, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return invalid("the body is not the JSON that is wanted: %s", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return invalid("the body is not the JSON that is wanted: there is more behind it; send one object")
+	}
+	return nil
+}
+
+// statusError is an error with the status of its answer, and what belongs into the header.
+type statusError struct {
+	status int
+	msg    string
+	header http.Header
+}
+
+func (e *statusError) Error() string { return e.msg }
+
+func refused(status int, msg string) error { return &statusError{status: status, msg: msg} }
+
+func invalid(format string, args ...any) error {
+	return refused(http.StatusBadRequest, fmt.Sprintf(format, args...))
+}
+
+func isInvalid(err error) bool {
+	known, ok := errors.AsType[*statusError](err)
+	return ok && known.status == http.StatusBadRequest || errors.As(err, new(*boosts.InvalidError))
+}
+
+// writeError answers what went wrong. All errors have this form.
+func writeError(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	known, isKnown := errors.AsType[*statusError](err)
+	switch {
+	case isKnown:
+		status = known.status
+		maps.Copy(w.Header(), known.header)
+	case errors.Is(err, limiter.ErrUnavailable):
+		status = http.StatusServiceUnavailable
+	case errors.Is(err, boosts.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, boosts.ErrFull):
+		status = http.StatusConflict
+	case isInvalid(err):
+		status = http.StatusBadRequest
+	}
+	writeJSON(w, status, adminapi.Error{Error: err.Error()})
+}
+
+// answers is a handler of what f returns, as JSON.
+func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := f(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	header(w, status, "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	header(w, status, "application/json")
+	_, _ = w.Write(append(text, '\n')) // as in writeText
+}
+
+func header(w http.ResponseWriter, status int, contentType string) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+}
+
+// patient gives each Write its time.
+type patient struct {
+	w      io.Writer
+	c      *http.ResponseController
+	within time.Duration
+}
+
+func (p *patient) Write(text []byte) (int, error) {
+	_ = p.c.SetWriteDeadline(time.Now().Add(p.within)) // without it, the server's own deadline holds
+	return p.w.Write(text)
+}
+
+// errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
+func errorsAsJSON(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := &discarded{header: http.Header{}, status: http.StatusOK}
+		found.ServeHTTP(answer, r)
+		what := shorten(r.Method + " " + r.URL.Path)
+		if answer.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", answer.header.Get("Allow"))
+			writeError(w, refused(answer.status, what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
+			return
+		}
+		writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
+	})
+}
+
+// discarded keeps the status and the header of an answer.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
+func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
+
+// maxShort is the most bytes of a client's text in the log or in an error.
+const maxShort = 100
+
+// shorten makes a client's text fit for the log or an error: bounded, and without control characters.
+func shorten(text string) string {
+	quoted := strconv.QuoteToGraphic(logging.Shorten(text, maxShort))
+	return quoted[1 : len(quoted)-1]
+}

@@ -1,0 +1,76 @@
+package decide_test
+
+import (
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// A denied request holds no place, also of a limit that counts it by itself, whichever way it was decided. Places are
+// given back once.
+func TestDeniedRequestsHoldNoPlace(t *testing.T) {
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules", Data: []byte(`
+domain: shop
+descriptors:
+  - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
+  - {key: ban, rate_limit: {requests_per_unit: 0, unit: hour}}
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.New(memstore.Options{Now: func() int64 { return 1 << 50 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	d, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(decided func(*decide.Request) (*decide.Verdict, error), keys ...string) *decide.Verdict {
+		t.Helper()
+		r := d.NewRequest()
+		r.Domain = "shop"
+		for _, key := range keys {
+			r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: key, Value: "a"}}})
+		}
+		v, err := decided(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	atOnce := func(r *decide.Request) (*decide.Verdict, error) { return d.Decide(t.Context(), r) }
+	inUse := func() int64 {
+		return 10 - ask(func(r *decide.Request) (*decide.Verdict, error) { return d.Look(t.Context(), set, r) }, "tried").
+			Decisions[0].Remaining
+	}
+	admitted := ask(atOnce, "tried")
+	for name, decided := range map[string]func(*decide.Request) (*decide.Verdict, error){
+		"Decide": atOnce,
+		"DecideRest": func(r *decide.Request) (*decide.Verdict, error) {
+			if _, decided, err := d.DecideAtOnce(t.Context(), r); decided || err != nil {
+				t.Errorf("decided at once: %t, %v", decided, err)
+			}
+			if d.DecideLater(r, limiter.Waiter(nil)) {
+				t.Error("decided in a batch")
+			}
+			return d.DecideRest(t.Context(), r)
+		},
+	} {
+		v := ask(decided, "tried", "ban")
+		if !v.Denied || inUse() != 1 {
+			t.Errorf("%s: denied is %t, %d places are in use, want the 1 of others", name, v.Denied, inUse())
+		}
+		if err := d.GiveBackPlaces(t.Context(), v); err != nil || inUse() != 1 {
+			t.Errorf("%s: given back again: %v, %d places are in use, want the 1 of others", name, err, inUse())
+		}
+	}
+	if err := d.GiveBackPlaces(t.Context(), admitted); err != nil || inUse() != 0 {
+		t.Errorf("an admitted request that is gone: %v, %d places are in use, want none", err, inUse())
+	}
+}

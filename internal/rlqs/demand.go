@@ -1,0 +1,100 @@
+package rlqs
+
+import (
+	"math"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+const (
+	// sumEvery is how often a Keeper adds its part to a sum over all Keepers, aloneEvery the same while it sees no others,
+	// and sumOver the time over which it averages what the others add.
+	sumEvery, aloneEvery, sumOver = 2 * tick, time.Second, time.Second
+	// sumUnit is how many hits a second stand for 1. A part is rounded to whole hits.
+	sumUnit = 1000
+	// fewOthers is how many buckets of other Keepers count as none: that is left in an average.
+	fewOthers = 0.01
+	// sparePart is one part in so many of what nobody wants that is not divided among several Keepers: it is for Envoys
+	// that come.
+	sparePart = 10
+)
+
+// sumParams are the limit that sums are counted by. It is never reached.
+var sumParams = limiter.Params{
+	Algorithm: limiter.FixedWindow, Limit: limiter.MaxLimit, Window: time.Minute, ChargeDenied: limiter.ChargeNone,
+}
+
+// sum is a number of which each Keeper of the store has a part. All add hits to one counter, as many a second as their
+// parts are. By how much it grows beyond its own hits, each Keeper knows the sum of the others.
+type sum struct {
+	added, at time.Duration // when hits were added, and when the store last answered that
+	counted   int64         // hits of all, in that answer
+	others    float64
+}
+
+// add returns what to ask of the store for a part that big, by a hit on the counter.
+func (s *sum) add(part float64, counter limiter.Hit, now time.Duration) *ask {
+	long := min(now-s.added, 2*aloneEvery)
+	s.added = now
+	return &ask{hits: []limiter.Hit{counter}, n: clampHits(part*sumUnit*long.Seconds()) + 1, sum: s}
+}
+
+// learn takes the answer. The counter begins again at the end of its window.
+func (s *sum) learn(a *ask, now time.Duration) {
+	if a.failure != nil {
+		return
+	}
+	counted := a.hits[0].Policy.Limit() - a.first[0].Remaining
+	if more := counted - s.counted - a.n; s.at > 0 && more >= 0 {
+		long := (now - s.at).Seconds()
+		s.others += (float64(more)/sumUnit/long - s.others) * -math.Expm1(-long/sumOver.Seconds())
+	}
+	s.at, s.counted = now, counted
+}
+
+// askSums asks for the sums of the groups' counters, where it is time.
+func (k *Keeper) askSums(due []*group, now time.Duration) (asks []*ask) {
+	for _, g := range due {
+		for i, ct := range g.counters {
+			every := sumEvery
+			if ct.buckets.others < fewOthers {
+				every = aloneEvery
+			}
+			if now-ct.demand.added < every-tick/2 {
+				continue
+			}
+			wanted, buckets := ct.claim()
+			h := limiter.Hit{Key: "quota_demand|" + ct.key, Policy: k.sums, Route: g.hits[i].Route}
+			asks = append(asks, ct.demand.add(wanted/rateOf(ct.policy), h, now))
+			h.Key = "quota_buckets|" + ct.key
+			asks = append(asks, ct.buckets.add(buckets, h, now))
+		}
+	}
+	return asks
+}
+
+// claim is what the counter's clients want, none more than the limit gives at most, and how many they are.
+func (ct *counter) claim() (wanted, buckets float64) {
+	most := ct.most()
+	for c := range ct.clients() {
+		wanted += min(c.want, most)
+		buckets++
+	}
+	return wanted, buckets
+}
+
+// fair is the part of most hits a second that this Keeper's clients may have beside those of other Keepers. If all want
+// more, it is by what they want; what nobody wants is divided as divide does.
+func (ct *counter) fair(most float64) float64 {
+	if ct.buckets.others < fewOthers {
+		return most
+	}
+	wanted, buckets := ct.claim()
+	all := wanted + ct.demand.others*rateOf(ct.policy)
+	if all >= most {
+		return most * wanted / all
+	}
+	part := (buckets/(buckets+ct.buckets.others) + wanted/max(all, 1e-9)) / 2
+	return wanted + (most-all)*(1-1./sparePart)*part
+}

@@ -1,0 +1,110 @@
+package reload
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
+)
+
+// File is one file's content. Name is the path as the user would write it, for messages.
+type File struct {
+	Name string
+	Data []byte
+	// Included reports that another file refers to this one: see Files.Includes.
+	Included bool
+}
+
+// Source is where files come from.
+type Source interface {
+	// Read returns all files. Its error names the path that it could not read.
+	Read(ctx context.Context) (Snapshot, error)
+	// Watch sends on changed, without blocking, when Read may return something new: once as soon as it watches, then after
+	// each change. It is a hint: Watch may send without a change, and may miss a change. It returns nil when ctx ends, and
+	// an error if it cannot watch.
+	Watch(ctx context.Context, changed chan<- struct{}) error
+}
+
+// Hint sends on a channel unless something waits in it already: a Source's Watch does so.
+func Hint(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default:
+	}
+}
+
+// Snapshot is the content of a Source at one time.
+type Snapshot struct {
+	Files []File
+	Hash  string // of names, contents and order, in hex; see NewSnapshot
+}
+
+// NewSnapshot returns a snapshot of the files with their hash. The hash depends on the order of the files, so a Source
+// must return the same files in the same order.
+func NewSnapshot(files []File) Snapshot { return newSnapshot(files, func() {}) }
+
+func newSnapshot(files []File, rest func()) Snapshot {
+	h := sha256.New()
+	for _, f := range files { // lengths keep bytes from moving from one field into the next
+		var lengths [16]byte
+		binary.BigEndian.PutUint64(lengths[:8], uint64(len(f.Name)))
+		binary.BigEndian.PutUint64(lengths[8:], uint64(len(f.Data)))
+		h.Write(lengths[:])
+		h.Write([]byte(f.Name))
+		for chunk := range slices.Chunk(f.Data, restAfter) {
+			rest() // nothing else interrupts the hash, not even the garbage collector, for which all goroutines would wait
+			h.Write(chunk)
+		}
+	}
+	return Snapshot{Files: files, Hash: hex.EncodeToString(h.Sum(nil))}
+}
+
+// ShortHash returns the first 12 characters of a hash, enough for people to tell two apart.
+func ShortHash(hash string) string { return hash[:min(len(hash), 12)] }
+
+// Join returns several sources as one: the files of the first, then those of the next. If one source cannot be read,
+// the whole cannot. unwatched is called if a source cannot be watched; the watches of the others go on.
+func Join(unwatched func(error), sources ...Source) Source {
+	if len(sources) == 1 {
+		return sources[0]
+	}
+	return &joined{sources, unwatched}
+}
+
+type joined struct {
+	sources   []Source
+	unwatched func(error)
+}
+
+func (j *joined) Read(ctx context.Context) (Snapshot, error) {
+	var files []File
+	var errs []error
+	for _, source := range j.sources {
+		got, err := source.Read(ctx)
+		files, errs = append(files, got.Files...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Snapshot{}, err
+	}
+	return NewSnapshot(files), nil
+}
+
+func (j *joined) Watch(ctx context.Context, changed chan<- struct{}) error {
+	var all sync.WaitGroup
+	for _, source := range j.sources {
+		all.Go(func() {
+			panics.Restart(ctx.Done(), "watch of rules", func() {
+				if err := source.Watch(ctx, changed); err != nil && ctx.Err() == nil {
+					j.unwatched(err)
+				}
+			})
+		})
+	}
+	all.Wait()
+	return nil
+}
