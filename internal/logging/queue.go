@@ -114,10 +114,17 @@ func (q *Queue) Close(within time.Duration) bool {
 		q.mu.Unlock()
 		close(q.closing)
 	})
+	timer := time.NewTimer(within)
+	defer timer.Stop()
 	select {
 	case <-q.done:
 		return true
-	case <-time.After(within):
+	case <-timer.C:
+	}
+	select {
+	case <-q.done: // at the same time
+		return true
+	default:
 		return false
 	}
 }
