@@ -187,10 +187,10 @@ func (in *instance) close() {
 // the last lines of logs are written.
 func (m *Module) Wait(limit time.Duration) {
 	closed := make(chan struct{})
-	go func() {
+	panics.Go("exit", func() {
 		defer close(closed)
 		m.closing.Wait()
-	}()
+	})
 	select {
 	case <-closed:
 	case <-time.After(limit):

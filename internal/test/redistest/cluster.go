@@ -88,7 +88,9 @@ func (c *Cluster) AwaitOK() {
 			switch {
 			case err != nil:
 				return err
-			case !strings.Contains(fmt.Sprint(info), "cluster_state:ok"), known != len(c.all()):
+			// With cluster-require-full-coverage no, the state is ok also before a node knows who has which slot.
+			case !strings.Contains(fmt.Sprint(info), "cluster_state:ok"), known != len(c.all()),
+				!strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", slots)):
 				return fmt.Errorf("%s: %s\n%s", s.Addr(), info, nodes)
 			case strings.Contains(role, "role:slave") && !strings.Contains(role, "master_link_status:up"):
 				return fmt.Errorf("%s: %s", s.Addr(), role)
