@@ -372,8 +372,8 @@ func TestFleet(t *testing.T) {
 	wantWithin(t, between(came.Add(late), ended), rate, own, came.Add(late-settled), ended, 0.5)
 }
 
-// TestReplicasDivide has two replicas that share a Redis, one with an Envoy and one with three, all under equal load. The
-// replicas divide the limit by demand.
+// TestReplicasDivide has two replicas that share a Redis, one with an Envoy and one with three, all under equal load.
+// The replicas divide the limit by demand.
 func TestReplicasDivide(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,7 +22,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) {
+	// A client of go-redis that was closed ends within a second.
+	longtest.Main(m, 100, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 func memory(tb testing.TB, now func() int64) *memstore.Store {
 	tb.Helper()

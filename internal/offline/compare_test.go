@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,11 +110,11 @@ func TestOrder(t *testing.T) {
 func TestOrderOfOneTime(t *testing.T) {
 	var log strings.Builder
 	for i := range 500 {
-		log.WriteString(access(float64(i/100), fmt.Sprint(i)))
+		log.WriteString(access(float64(i/100), strconv.Itoa(i)))
 	}
 	next := 0
 	_, err := ReadLog(t.Context(), strings.NewReader(log.String()), clients, nil, func(r *Request) error {
-		if got := r.Descriptors[0].Entries[0].Value; got != fmt.Sprint(next) {
+		if got := r.Descriptors[0].Entries[0].Value; got != strconv.Itoa(next) {
 			t.Fatalf("line %s is replayed as number %d", got, next)
 		}
 		next++

@@ -24,8 +24,9 @@ func Pick[T any](short, long T) T {
 }
 
 // Main is a TestMain that finds goroutines left behind, and that draws the same random cases in every run in the short
-// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first.
-func Main(m *testing.M, checks int) {
+// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first. The options
+// say which goroutines may be left.
+func Main(m *testing.M, checks int, left ...goleak.Option) {
 	defaults := map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.nofailfile": "true"}
 	if !IsLong() {
 		defaults["rapid.seed"] = "1"
@@ -37,7 +38,7 @@ func Main(m *testing.M, checks int) {
 		}
 		f.DefValue = value // which Check takes for "not given"
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, left...)
 }
 
 // Check is rapid.Check with that many random cases in the short form, unless the flag -rapid.checks says otherwise. It
