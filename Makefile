@@ -92,9 +92,9 @@ test-race:
 	$(call run-tests,-race -tags e2e -parallel 4,$(LONGEST) \
 	  $$($(GO) list -tags e2e ./... | grep -vxF "$$($(GO) list -tags e2e $(PROGRAMS))"))
 
-# One package at a time, since these mostly wait, beside those of test-race.
+# They mostly wait, so two of them fit beside those of test-race.
 test-programs:
-	$(call run-tests,$(race-in-long) -p 1 -tags e2e -parallel 4,$(PROGRAMS))
+	$(call run-tests,$(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS))
 
 # Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
 # built without the race detector, and has the race detector itself in the long form.

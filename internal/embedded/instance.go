@@ -26,11 +26,11 @@ type Module struct {
 	survival  survival
 	handovers handovers
 	waiting   waiting
-	closing   sync.WaitGroup // of instances without filters
 
 	mu        sync.Mutex
 	instances []*instance
-	pace      *app.GCPace // from the first instance on
+	closing   []chan struct{} // one for each instance that is closed, closed when that is done
+	pace      *app.GCPace     // from the first instance on
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -164,12 +164,23 @@ func (m *Module) release(in *instance) {
 		return
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
-	m.closing.Go(func() {
-		panics.Catch("end of an instance", func() {
-			defer m.survival.instances.Delete(in)
-			in.close()
-		})
+	m.closing = slices.DeleteFunc(m.closing, isClosed)
+	closed := make(chan struct{})
+	m.closing = append(m.closing, closed)
+	panics.Go("end of an instance", func() {
+		defer close(closed)
+		defer m.survival.instances.Delete(in)
+		in.close()
 	})
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // close stops the instance and frees what it has.
@@ -186,13 +197,15 @@ func (in *instance) close() {
 // Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
 // the last lines of logs are written.
 func (m *Module) Wait(limit time.Duration) {
-	closed := make(chan struct{})
-	panics.Go("exit", func() {
-		defer close(closed)
-		m.closing.Wait()
-	})
-	select {
-	case <-closed:
-	case <-time.After(limit):
+	m.mu.Lock()
+	closing := slices.Clone(m.closing)
+	m.mu.Unlock()
+	late := time.After(limit)
+	for _, closed := range closing {
+		select {
+		case <-closed:
+		case <-late:
+			return
+		}
 	}
 }
