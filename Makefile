@@ -61,7 +61,7 @@ recording: build ## docs/img/demo.svg again, from a run of the demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
-LONGEST = ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./pkg/limiter/memstore
+LONGEST = ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./internal/rlqs ./pkg/limiter/memstore
 
 # Packages whose tests start programs, and run no code of Weir's in goroutines of their own. The programs are built
 # without the race detector, so the short form does without it here, too.
