@@ -24,8 +24,8 @@ func Pick[T any](short, long T) T {
 }
 
 // Main is a TestMain that finds goroutines left behind, and that draws the same random cases in every run in the short
-// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first. The options
-// say which goroutines may be left.
+// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first. The
+// options say which goroutines may be left.
 func Main(m *testing.M, checks int, left ...goleak.Option) {
 	defaults := map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.nofailfile": "true"}
 	if !IsLong() {
