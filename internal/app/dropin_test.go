@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -153,18 +154,6 @@ func (a *answerTo) Header() http.Header         { return a.header }
 func (a *answerTo) WriteHeader(status int)      { a.status = status }
 func (a *answerTo) Write(p []byte) (int, error) { return len(p), nil }
 
-// freeAddr is an address on which nothing listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // it only found a port
-	return l.Addr().String()
-}
-
 // The debug pages are those of envoyproxy/ratelimit and change nothing; the metrics have an address of their own.
 func TestDebugAndMetricsAddresses(t *testing.T) {
 	o := options(t, `domain: shop
@@ -175,7 +164,7 @@ descriptors:
       - {key: path, value: /a=b, shadow_mode: true, rate_limit: {requests_per_unit: 4294967295, unit: hour}}
       - {key: free, rate_limit: {unlimited: true}}
 `)
-	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.ClassicMetrics = freeAddr(t), freeAddr(t), "/m", true
+	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.ClassicMetrics = proctest.FreeAddr(t), proctest.FreeAddr(t), "/m", true
 	p := start(t, o)
 	p.ask("a")
 	base := "http://" + o.DebugAddr
@@ -344,7 +333,7 @@ descriptors:
 
 // A receiver of statsd over TCP gets lines that end with a line break, also after it was away.
 func TestStatsdOverTCP(t *testing.T) {
-	addr := freeAddr(t)
+	addr := proctest.FreeAddr(t)
 	o := options(t, rulesOf("1"))
 	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval, o.StatsdPrefix = "tcp://"+addr, "statsd", time.Second, "weir."
 	p := start(t, o)
