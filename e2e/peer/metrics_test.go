@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -89,9 +90,15 @@ func TestPrometheus(t *testing.T) {
 		s.traffic(t)
 		total := `ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`
 		s.Await(patience, func() error {
+			before := shown[name]
 			var err error
 			if shown[name], err = scrape("http://" + addr + "/metrics"); err != nil {
 				return err
+			}
+			for metric, value := range shown[name] {
+				if strings.HasPrefix(metric, "ratelimit_service_") && before[metric] != value {
+					return fmt.Errorf("%s still changes: it is in the middle of counting", metric)
+				}
 			}
 			return want(shown[name], total, float64(len(metricTraffic)+1))
 		})
