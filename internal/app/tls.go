@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed
@@ -81,7 +82,9 @@ func (s *serverTLS) current(ctx context.Context) *tls.Config {
 	s.readAt = time.Now()
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), certWait)
 	defer cancel()
-	config, err := s.read(short)
+	var config *tls.Config
+	err := errors.New("reading them panicked; the log has the stack") // unless read returns
+	panics.Catch("read of certificates", func() { config, err = s.read(short) })
 	if err == nil {
 		s.last.Store(config)
 		s.failed = ""

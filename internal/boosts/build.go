@@ -26,9 +26,9 @@ func build(sets []*descriptors.Set, all []adminapi.Boost) (*decide.Boosts, []adm
 	limits := &decide.Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{}, Keys: map[string][]decide.Boosted{}}
 	owner := map[counter]int{}
 	for s, set := range sets {
-		rules := rulesOf(set)
+		rules := byPath{}
 		for i := range all {
-			applied := apply(&all[i], rules[rulePath{all[i].Domain, all[i].Rule}], limits)
+			applied := apply(&all[i], rules.find(set, all[i].Domain, all[i].Rule), limits)
 			if s > 0 {
 				continue
 			}
@@ -99,18 +99,22 @@ func apply(b *adminapi.Boost, rule *descriptors.Rule, limits *decide.Boosts) (ou
 	return out
 }
 
-type rulePath struct{ domain, path string }
+// byPath are the rules of domains, looked through once.
+type byPath map[string]map[string]*descriptors.Rule
 
-// rulesOf returns the rules of a set by their paths; none before the first set is live.
-func rulesOf(set *descriptors.Set) map[rulePath]*descriptors.Rule {
-	rules := map[rulePath]*descriptors.Rule{}
-	if set == nil {
-		return rules
-	}
-	for _, d := range set.Domains() {
-		for _, r := range d.Rules() {
-			rules[rulePath{d.Name(), r.Path}] = r
+func (p byPath) find(set *descriptors.Set, domain, path string) *descriptors.Rule {
+	rules, known := p[domain]
+	if !known {
+		rules = map[string]*descriptors.Rule{}
+		if set == nil { // none are live yet
+			return nil
 		}
+		if d := set.Domain(domain); d != nil {
+			for _, r := range d.Rules() {
+				rules[r.Path] = r
+			}
+		}
+		p[domain] = rules
 	}
-	return rules
+	return rules[path]
 }

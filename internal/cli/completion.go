@@ -42,8 +42,11 @@ func (c *completionCmd) Run(io streams) error {
 }
 
 // completeCommand is what the scripts call, with the words behind weir up to and with the one to complete. A line of
-// its answer is a word and, behind a tab, what it means; the line files stands for the names of files.
-const completeCommand, files = "__complete", ":files"
+// its answer is a word and, behind a tab, what it means; the line completeFiles stands for the names of files.
+const (
+	completeCommand = "__complete"
+	completeFiles   = ":files"
+)
 
 // completions are the lines that complete the last word.
 func completions(app *kong.Node, words []string) []string {
@@ -127,7 +130,7 @@ func (c *completer) complete(word string) (lines []string) {
 			lines = values(p, "")
 		}
 	}
-	return slices.DeleteFunc(lines, func(line string) bool { return line != files && !strings.HasPrefix(line, word) })
+	return slices.DeleteFunc(lines, func(line string) bool { return line != completeFiles && !strings.HasPrefix(line, word) })
 }
 
 func (c *completer) flags() (lines []string) {
@@ -160,7 +163,7 @@ func values(v *kong.Value, prefix string) (lines []string) {
 	for part := range strings.SplitSeq(placeholder, "|") {
 		switch {
 		case strings.TrimSuffix(strings.ToUpper(part), "S") == "PATH", part == "FILE":
-			return []string{files}
+			return []string{completeFiles}
 		case part == strings.ToLower(part) && strings.Contains(placeholder, "|"):
 			lines = append(lines, prefix+part+"\t")
 		}

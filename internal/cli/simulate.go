@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 type simulateCmd struct {
@@ -175,10 +176,11 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (set *descriptors.S
 	}
 	if c.Limit != "" {
 		set, err = compileInline(c.Limit)
-	} else if files, errRead := readRules(ctx, io, paths...); errRead != nil {
-		return nil, errRead
 	} else {
-		set, err = rules.Compile(files, c.Stores)
+		var files []reload.File
+		if files, err = readRules(ctx, io, paths...); err == nil {
+			set, err = rules.Compile(files, c.Stores)
+		}
 	}
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))

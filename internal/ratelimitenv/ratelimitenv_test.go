@@ -378,7 +378,8 @@ func TestEveryVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	actions := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| \\S* \\| (\\w+) \\|").FindAllStringSubmatch(string(page), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| \\S* \\| (\\w+) \\|")
+	for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
 		actions[row[1]] = row[2]
 	}
 	for _, v := range Variables() {

@@ -271,7 +271,8 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	last := ""
 	for i := range hits {
 		isRest := i > 0 && hits[i].Mode == limiter.Enforce && hits[i].N > 0 && last != ""
-		if !out[i].Allowed || isRest || strings.HasPrefix(hits[i].Key, "quota_") { // several limits of one request are one charge
+		// Several limits of one request are one charge.
+		if !out[i].Allowed || isRest || strings.HasPrefix(hits[i].Key, "quota_") {
 			continue
 		}
 		if hits[i].Mode == limiter.Enforce && hits[i].N > 0 {
