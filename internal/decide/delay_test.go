@@ -8,7 +8,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // panics is a Watcher with a bug.
@@ -26,17 +25,7 @@ func TestPanicFreesThePlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := memstore.New(memstore.Options{Now: func() int64 { return 1 << 50 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	d, err := decide.New(decide.Options{
-		Rules: func() *descriptors.Set { return set }, Store: store, Watchers: []decide.Watcher{panics{}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newDecider(t, set, panics{})
 	for range 2 { // the second one has to wait
 		func() {
 			defer func() {

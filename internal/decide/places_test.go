@@ -4,33 +4,21 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // A denied request holds no place, also of a limit that counts it by itself, whichever way it was decided. Places are
 // given back once.
 func TestDeniedRequestsHoldNoPlace(t *testing.T) {
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules", Data: []byte(`
+	set := ruletest.Compile(t, `
 domain: shop
 descriptors:
   - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
   - {key: ban, rate_limit: {requests_per_unit: 0, unit: hour}}
-`)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memstore.New(memstore.Options{Now: func() int64 { return 1 << 50 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	d, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
+	d := newDecider(t, set)
 	ask := func(decided func(*decide.Request) (*decide.Verdict, error), keys ...string) *decide.Verdict {
 		t.Helper()
 		r := d.NewRequest()

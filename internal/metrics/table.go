@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,18 +40,28 @@ type described interface {
 	describe() []Description
 }
 
-// table returns every metric.
+// table returns every metric. The functions below are lists, a few lines for each metric.
 func (m *Metrics) table() []described {
-	table := []described{
+	table := slices.Concat(m.requestMetrics(), m.quotaMetrics(), m.ruleMetrics(), m.storeMetrics(), m.guardMetrics(),
+		m.processMetrics())
+	if m.o.Classic {
+		table = append(table, newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...))
+	}
+	return table
+}
+
+// requestMetrics are of what was decided.
+func (m *Metrics) requestMetrics() []described {
+	return []described{
 		measured{m.requestSeconds, requestSecondsRow},
 		measured{m.takeSeconds, takeSecondsRow},
 		newGroup(m.counts.asked,
 			counters("weir_decisions_total", "domain rule limit outcome",
 				"Decisions of a limit, by outcome. A limit appears with its first request.",
-				byOutcome(func(c *limitCounters) *outcomeCounts { return &c.decisions })),
+				byOutcome(decidedHere, decidedHere)),
 			counters("weir_hits_total", "domain rule limit outcome",
 				"Hits that requests asked of a limit, by outcome: the sum of the requests' costs.",
-				byOutcome(func(c *limitCounters) *outcomeCounts { return &c.hits })),
+				byOutcome(decidedHere, func(c *limitCounters) *outcomeCounts { return &c.hits })),
 			counters("weir_hits_near_limit_total", "domain rule limit",
 				"Allowed hits above --near-limit-ratio of the limit, or of its burst if it has one.",
 				func(c *limitCounters, w writer) { put(w, c.near.Load(), c.Domain, c.Rule, c.Limit) }),
@@ -65,14 +76,7 @@ func (m *Metrics) table() []described {
 			counters("weir_quota_decisions_total", "domain rule limit outcome by",
 				"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
 					"weir_decisions_total does not count them. by: envoy.",
-				func(c *limitCounters, w writer) {
-					for i := range c.byEnvoys {
-						n := c.byEnvoys[i].Load()
-						if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || n > 0 {
-							put(w, n, c.Domain, c.Rule, c.Limit, o.String(), byEnvoy)
-						}
-					}
-				}),
+				byOutcome(decidedByEnvoys, decidedByEnvoys, byEnvoy)),
 		),
 		newGroup(m.counts.allDomains,
 			counters("weir_requests_total", "domain code",
@@ -111,6 +115,12 @@ func (m *Metrics) table() []described {
 			counter("weir_held_refused_total", "Requests denied without a charge, since Weir already held --max-held responses.",
 				func(s decide.DelayedStats) uint64 { return s.Refused }),
 		),
+	}
+}
+
+// quotaMetrics are of what is assigned to Envoys.
+func (m *Metrics) quotaMetrics() []described {
+	return []described{
 		newGroup(m.Quotas.now,
 			gauges("weir_quota_streams", "state",
 				"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
@@ -166,6 +176,12 @@ func (m *Metrics) table() []described {
 				"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
 				func(s QuotaStats) float64 { return s.Keeper.OldestReport.Seconds() }),
 		),
+	}
+}
+
+// ruleMetrics are of the rules in force, where they come from, and boosts.
+func (m *Metrics) ruleMetrics() []described {
+	return []described{
 		newGroup(only(m),
 			gauge("weir_rules_domains", "Domains of the live rules.",
 				func(m *Metrics) int { return len(m.counts.live.Load().domains) }),
@@ -224,6 +240,12 @@ func (m *Metrics) table() []described {
 			gauge("weir_boosts_reachable", "1 if Redis answered the last query for boosts, else 0.",
 				func(s BoostStats) int { return oneIf(s.Reachable) }),
 		),
+	}
+}
+
+// storeMetrics are of the counters, in memory and in Redis.
+func (m *Metrics) storeMetrics() []described {
+	return []described{
 		newGroup(m.Memory.now,
 			gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
 				func(s MemoryStats) int { return s.Keys }),
@@ -280,6 +302,12 @@ func (m *Metrics) table() []described {
 				"Connections closed, since they were idle, old or broken. Redis only.",
 				func(s StoreStats, w writer) { put(w, s.Stale, storeLabel(s.Name)) }),
 		),
+	}
+}
+
+// guardMetrics are of what stands before Redis: failure policy, breaker, cached denials and leases.
+func (m *Metrics) guardMetrics() []described {
+	return []described{
 		newGroup(m.Policy.now,
 			gauges("weir_store_policy_seconds", "store",
 				"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
@@ -314,6 +342,12 @@ func (m *Metrics) table() []described {
 				"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
 				func(s guard.LeaseStats) uint64 { return s.Lost }),
 		),
+	}
+}
+
+// processMetrics are of clients, files, logs and the build.
+func (m *Metrics) processMetrics() []described {
+	return []described{
 		newGroup(each(&m.Clients),
 			gauges("weir_connections", "listener", "Open connections. listener: grpc, http.",
 				func(s ClientStats, w writer) { put(w, s.Open, s.Listener) }),
@@ -379,10 +413,6 @@ func (m *Metrics) table() []described {
 				func(m *Metrics, w writer) { put(w, 1, m.o.Version, m.o.Commit, m.o.Go) }),
 		),
 	}
-	if m.o.Classic {
-		table = append(table, newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...))
-	}
-	return table
 }
 
 // putIfAny writes a series that appears with its first value.
@@ -392,13 +422,17 @@ func putIfAny(w writer, n uint64, labels ...string) {
 	}
 }
 
-// byOutcome writes a series for each outcome. Allowed and denied appear with the first request, so that rates start
-// from 0; the other outcomes appear once they have happened.
-func byOutcome(of func(*limitCounters) *outcomeCounts) func(*limitCounters, writer) {
+func decidedHere(c *limitCounters) *outcomeCounts     { return &c.decisions }
+func decidedByEnvoys(c *limitCounters) *outcomeCounts { return &c.byEnvoys }
+
+// byOutcome writes a series for each outcome, with more labels behind it. Allowed and denied appear with the first
+// request, so that rates start from 0; the other outcomes appear once the decisions have had them.
+func byOutcome(decisions, counts func(*limitCounters) *outcomeCounts, more ...string) func(*limitCounters, writer) {
 	return func(c *limitCounters, w writer) {
-		for i := range c.decisions {
-			if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || c.decisions[i].Load() > 0 {
-				put(w, of(c)[i].Load(), c.Domain, c.Rule, c.Limit, o.String())
+		had := decisions(c)
+		for i := range had {
+			if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || had[i].Load() > 0 {
+				put(w, counts(c)[i].Load(), append([]string{c.Domain, c.Rule, c.Limit, o.String()}, more...)...)
 			}
 		}
 	}
