@@ -117,10 +117,10 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 		return err
 	}
 	file := filepath.Join(dir, "envoy-"+f.name+".yaml")
-	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil { //nolint:gosec // in our own directory
+	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.Command(binary, //nolint:gosec,noctx // the user's; Stop ends it
+	cmd := exec.Command(binary, //nolint:noctx // the user's; Stop ends it
 		"--config-path", file, "--disable-hot-restart", "--log-level", "warning")
 	if f.modules != "" {
 		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+f.modules)

@@ -273,7 +273,7 @@ func (g *growth) fresh(w *workload) (*starter, error) {
 	s := *g.starter
 	s.dir = dir
 	s.rules = func(dir, fields string) error {
-		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600) //nolint:gosec // ours
+		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600)
 	}
 	return &s, err
 }

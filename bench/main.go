@@ -227,5 +227,5 @@ func (o *options) write(result any, markdown func(io.Writer), stdout io.Writer) 
 	if err := figure.WriteJSON(o.out+".json", result); err != nil {
 		return err
 	}
-	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644) //nolint:gosec // figures, for everybody
+	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644)
 }

@@ -29,7 +29,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	}
 	root := filepath.Join(s.dir, "rules-"+t.name)
 	rules := filepath.Join(root, "ratelimit", "config")
-	if err := os.MkdirAll(rules, 0o700); err != nil { //nolint:gosec // ours
+	if err := os.MkdirAll(rules, 0o700); err != nil {
 		return err
 	}
 	if err := writeRules(rules, ""); err != nil {
@@ -38,7 +38,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	if _, err := s.startRedis(ctx, t, "unix"); err != nil {
 		return err
 	}
-	cmd := exec.Command(binary) //nolint:gosec,noctx // ours; stop ends it
+	cmd := exec.Command(binary) //nolint:noctx // ours; stop ends it
 	cmd.Env = []string{
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false",
 		"DISABLE_STATS=true", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=" + t.socket, "HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",

@@ -27,7 +27,7 @@ func (b *bench) profile(ctx context.Context, dir, out string) error {
 			fmt.Fprintf(b.progress, "profiled %s under %s\n", t.name, s.name)
 		}
 	}
-	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil { //nolint:gosec // ours
+	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("merge the profiles: %w\n%s", err, text)
 	}
 	return nil
@@ -47,5 +47,5 @@ func (t *target) profile(ctx context.Context, d time.Duration, file string) erro
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, text, 0o600) //nolint:gosec // in our own directory
+	return os.WriteFile(file, text, 0o600)
 }

@@ -132,7 +132,7 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	p, err := t.run(nameNoop, exec.Command(self, "-serve-noop", t.addr)) //nolint:gosec,noctx // ours; stop ends it
+	p, err := t.run(nameNoop, exec.Command(self, "-serve-noop", t.addr)) //nolint:noctx // ours; stop ends it
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 
 func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 	rules := filepath.Join(s.dir, "rules-"+t.name)
-	if err := os.Mkdir(rules, 0o700); err != nil { //nolint:gosec // ours
+	if err := os.Mkdir(rules, 0o700); err != nil {
 		return err
 	}
 	// A store that fails denies: answers that Redis did not give are then seen as wrong ones.
@@ -173,7 +173,7 @@ func (s *starter) serve(ctx context.Context, t *target, store, rules string, mor
 		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin, "--store", store,
 		"--store-timeout", s.storeTimeout.String(), "--drain-delay", "0s", "--pprof",
 	}, more...)
-	p, err := t.run(t.name, exec.Command(s.weir, args...)) //nolint:gosec,noctx // ours; stop ends it
+	p, err := t.run(t.name, exec.Command(s.weir, args...)) //nolint:noctx // ours; stop ends it
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *starter) startRedis(ctx context.Context, t *target, network string) (st
 		return "", err
 	}
 	t.socket = filepath.Join(s.dir, t.name+".sock")
-	p, err := t.run(t.name+"-redis", exec.Command(binary, //nolint:gosec,noctx // ours; stop ends it
+	p, err := t.run(t.name+"-redis", exec.Command(binary, //nolint:noctx // ours; stop ends it
 		"--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket, "--dir", s.dir, "--save", "", "--appendonly", "no"))
 	if err != nil {
 		return "", err

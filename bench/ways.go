@@ -64,7 +64,7 @@ func (s *starter) serveQuotas(ctx context.Context, f *front, w *workload, algori
 // serveFront starts the service of a front, with counters in memory.
 func (s *starter) serveFront(ctx context.Context, f *front, rules string, flags ...string) error {
 	file := filepath.Join(s.dir, "rules-"+f.name+".yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil { //nolint:gosec // in our own directory
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		return err
 	}
 	return s.serve(ctx, f.service, "memory", file, flags...)

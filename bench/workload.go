@@ -126,7 +126,7 @@ func (w *workload) ruleFile(fields string) string {
 func writeRules(dir, fields string) error {
 	for i := range workloads {
 		w := &workloads[i]
-		err := os.WriteFile(filepath.Join(dir, w.name+".yaml"), []byte(w.ruleFile(fields)), 0o600) //nolint:gosec // ours
+		err := os.WriteFile(filepath.Join(dir, w.name+".yaml"), []byte(w.ruleFile(fields)), 0o600)
 		if err != nil {
 			return err
 		}

@@ -160,7 +160,7 @@ func (f *Figure) ticks() plot.ConstantTicks {
 
 // ReplaceBetween puts text between the marks of that name in a document.
 func ReplaceBetween(path, name, text string) error {
-	old, err := os.ReadFile(path) //nolint:gosec // ours
+	old, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func ReplaceBetween(path, name, text string) error {
 	if !ok || !also {
 		return fmt.Errorf("%s lacks the marks %q and %q", path, strings.TrimSpace(begin), end)
 	}
-	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644) //nolint:gosec // a document, for everybody
+	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
 }
 
 // WriteJSON writes a file of figures.
@@ -179,5 +179,5 @@ func WriteJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o644) //nolint:gosec // figures, for everybody
+	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

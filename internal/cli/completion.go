@@ -130,7 +130,9 @@ func (c *completer) complete(word string) (lines []string) {
 			lines = values(p, "")
 		}
 	}
-	return slices.DeleteFunc(lines, func(line string) bool { return line != completeFiles && !strings.HasPrefix(line, word) })
+	return slices.DeleteFunc(lines, func(line string) bool {
+		return line != completeFiles && !strings.HasPrefix(line, word)
+	})
 }
 
 func (c *completer) flags() (lines []string) {

@@ -56,6 +56,10 @@ func replayed(tb testing.TB, before, after *descriptors.Set, log string, o LogOp
 	return r
 }
 
+func newlyDenied(key string, n int64) *KeyCount {
+	return &KeyCount{Key: key, NewCount: NewCount{NewlyDenied: n}}
+}
+
 // In each of two minutes ann comes 5 times, bob 2 and cid 4 times: 3 a minute in place of 4 concerns ann and cid.
 func TestWhoIsDenied(t *testing.T) {
 	var log strings.Builder
@@ -75,7 +79,7 @@ func TestWhoIsDenied(t *testing.T) {
 		DeniedBefore: 2, DeniedAfter: 6, NewCount: NewCount{NewlyDenied: 4},
 		Rules: []*RuleCount{{
 			Domain: "shop", Rule: "client", Limit: "each", NewCount: NewCount{NewlyDenied: 4},
-			Keys: []*KeyCount{{Key: "client=ann", NewCount: NewCount{NewlyDenied: 2}}, {Key: "client=cid", NewCount: NewCount{NewlyDenied: 2}}},
+			Keys: []*KeyCount{newlyDenied("client=ann", 2), newlyDenied("client=cid", 2)},
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -219,7 +223,7 @@ func TestSample(t *testing.T) {
 	if !got.Estimate || got.Requests != 1010 || got.DroppedLines != 8 || got.NotAsked != 1 || len(got.Notes) != 2 {
 		t.Errorf("%+v", got)
 	}
-	want := []*KeyCount{{Key: "client=bob", NewCount: NewCount{NewlyDenied: 1000}}, {Key: "client=ann", NewCount: NewCount{NewlyDenied: 2}}}
+	want := []*KeyCount{newlyDenied("client=bob", 1000), newlyDenied("client=ann", 2)}
 	if diff := cmp.Diff(want, got.Rules[0].Keys); diff != "" {
 		t.Error(diff)
 	}
