@@ -2,9 +2,7 @@ package composetest
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
-// modulePage is the page about Weir inside Envoy.
-const modulePage = root + "/docs/operate/envoy-module.md"
-
-// TestEnvoyModuleImage builds the Dockerfile of the page about Weir inside Envoy, word for word, runs the image with
-// what weir init writes, sends requests until one is denied, and stops it. The base images are made of this machine's
-// Go, gcc and Envoy.
+// TestEnvoyModuleImage runs the image of the page about Weir inside Envoy with what weir init writes, sends requests
+// until one is denied, and stops it.
 func TestEnvoyModuleImage(t *testing.T) {
 	if dir := podtest.Enter(t, root, patience, "gcc"); dir != "" {
 		runEnvoyModuleImage(t, dir)
@@ -28,25 +22,7 @@ func TestEnvoyModuleImage(t *testing.T) {
 func runEnvoyModuleImage(t *testing.T, dir string) {
 	podtest.Configure(t, dir)
 	podtest.Import(t, root, "envoy.tar")
-	// The published image of Go has a C compiler. Here it is the machine's, which is mounted.
-	command(t, "podman", "import", "--change", "ENV PATH=/usr/local/go/bin:/usr/bin:/bin", "--change",
-		"ENV GOPROXY=file:///modules", "--change", "ENV GOSUMDB=off",
-		filepath.Join(podtest.Tools(t, root), "images", "golang.tar"), "docker.io/library/golang:1.26-bookworm")
-	found := regexp.MustCompile("(?s)```dockerfile\n(.*?)```").FindStringSubmatch(read(t, modulePage))
-	if found == nil {
-		t.Fatalf("%s has no Dockerfile", modulePage)
-	}
-	file := filepath.Join(dir, "Dockerfile.envoy")
-	if err := os.WriteFile(file, []byte(found[1]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{"build", "-t", "envoy-weir", "-f", file}, podtest.BuildArgs(t, root)...)
-	for _, compiler := range []string{"/usr/bin", "/usr/lib", "/usr/include", "/lib/x86_64-linux-gnu", "/lib64"} {
-		if path, err := filepath.EvalSymlinks(compiler); err == nil {
-			args = append(args, "-v", path+":"+compiler+":ro")
-		}
-	}
-	command(t, "podman", append(args, root)...)
+	podtest.EnvoyModuleImage(t, root, "envoy-weir")
 
 	inside := filepath.Join(dir, "weir-inside")
 	command(t, "go", "-C", root, "run", "./cmd/sidecar", "init", "--for", "envoy-module", inside)
