@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 const shop = `
@@ -367,4 +368,35 @@ func BenchmarkDecideInMemory(b *testing.B) {
 		}
 		c.Release()
 	}
+}
+
+// A filter ends at once, on a worker of Envoy, while another one waits for its first rules on the main thread.
+func TestFilterEndsWhileAnotherStarts(t *testing.T) {
+	m := newModule(t)
+	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t)}))
+	plane := xdstest.Start(t, xdstest.Options{})
+	started := make(chan error)
+	go func() {
+		other, err := m.NewFilter(configOf(t, []string{"--rules=xds", "--xds-server=" + plane.Addr}))
+		if err == nil {
+			other.Close()
+		}
+		started <- err
+	}()
+	plane.Next() // it waits for the answer
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.Close()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Error("the filter waits for the start of another one")
+	}
+	plane.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 1)))
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+	<-ended
 }

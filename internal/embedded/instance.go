@@ -27,10 +27,12 @@ type Module struct {
 	handovers handovers
 	waiting   waiting
 
-	mu        sync.Mutex
+	starting sync.Mutex  // of an instance: it may wait for rules, and Envoy's workers must not
+	pace     *app.GCPace // from the first instance on; guarded by starting
+
+	mu        sync.Mutex // held for a moment
 	instances []*instance
 	closing   []chan struct{} // one for each instance that is closed, closed when that is done
-	pace      *app.GCPace     // from the first instance on
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -82,25 +84,39 @@ func readFilter(config []byte) (*settings, *cli.EmbeddedOptions, error) {
 
 // acquire returns the instance with these options, for one more filter.
 func (m *Module) acquire(o *cli.EmbeddedOptions) (*instance, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, in := range m.instances {
-		if reflect.DeepEqual(in.options, *o) {
-			in.filters++
-			return in, nil
-		}
+	m.starting.Lock()
+	defer m.starting.Unlock()
+	if in := m.share(o); in != nil {
+		return in, nil
 	}
 	in, err := m.start(o)
 	if err != nil {
 		return nil, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.instances = append(m.instances, in)
 	return in, nil
+}
+
+// share returns the running instance with these options, for one more filter; nil if there is none.
+func (m *Module) share(o *cli.EmbeddedOptions) *instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, in := range m.instances {
+		if reflect.DeepEqual(in.options, *o) {
+			in.filters++
+			return in
+		}
+	}
+	return nil
 }
 
 // warnOfHandover logs that an instance takes the HTTP address of another one: during an update of a listener that is
 // meant, for two filters beside each other it is not.
 func (m *Module) warnOfHandover(log *logging.Process, o *cli.EmbeddedOptions) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, in := range m.instances {
 		if o.HTTPAddr != "" && in.options.HTTPAddr == o.HTTPAddr {
 			log.LogAttrs(context.Background(), slog.LevelWarn, "a filter with other flags has the same --http-addr: the "+
