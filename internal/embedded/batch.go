@@ -32,7 +32,9 @@ func (c *Call) DecideInBatch(w Waiter) bool {
 	c.waiter, c.outlives = w, c.request.TakesPlaces()
 	f := c.filter
 	f.uses.Add(1)
-	if !f.decider.DecideLater(c.request, (*batchWaiter)(c)) {
+	begun := false
+	panics.Catch("answer", func() { begun = f.decider.DecideLater(c.request, (*batchWaiter)(c)) })
+	if !begun {
 		c.waiter = nil
 		f.drop()
 		return false

@@ -14,7 +14,11 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -117,6 +121,40 @@ func TestPanicAfterTheLastInstance(t *testing.T) {
 	if !panics.Catch("left behind", newBomb().touch) || !strings.Contains(log.String(), `in="left behind" panic=boom`) {
 		t.Errorf("the panic was not caught and logged:\n%s", log.String())
 	}
+}
+
+// brokenStore panics in each call.
+type brokenStore struct{ limiter.Store }
+
+func (brokenStore) Waits() bool                                                   { return true }
+func (brokenStore) TakeAtOnce([]limiter.Hit, []limiter.Decision) bool             { return false }
+func (brokenStore) Send()                                                         {}
+func (brokenStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { panic("boom") }
+func (brokenStore) TakeLater([]limiter.Hit, []limiter.Decision, limiter.Waiter) bool {
+	panic("boom")
+}
+
+// A store that panics on Envoy's worker, and in the background, fails the request alone.
+func TestStorePanics(t *testing.T) {
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}, `"failure_mode_deny": true`))
+	set := ruletest.Compile(t, shop)
+	var err error
+	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: brokenStore{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := f.Call(nil)
+	c.AddHeader("x-key", []byte("ann"))
+	if c.Decide() || c.DecideInBatch(&batchedWaiter{}) {
+		t.Fatalf("the broken store decides: %+v", c.Answer)
+	}
+	done := make(chan struct{})
+	c.DecideLater(t.Context(), func() { close(done) })
+	<-done
+	if c.Answer.Outcome != Failed || c.Answer.Status != 500 {
+		t.Errorf("answer %+v", c.Answer)
+	}
+	c.Release()
 }
 
 // boostStore is a store of boosts whose watch touches a bomb.
