@@ -141,8 +141,12 @@ func (c *client) settleReport(u *Usage, since time.Duration) (over uint64) {
 	}
 	if c.unused < 0 {
 		over = uint64(-c.unused)
-		c.debt -= c.unused
+		late := -c.unused
 		c.unused = 0
+		if c.group != nil {
+			late = c.group.stillCounted(late, since, c.reported)
+		}
+		c.debt += late
 		if c.group != nil {
 			c.debt = min(c.debt, c.group.capacity())
 		}

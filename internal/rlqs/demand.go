@@ -46,11 +46,28 @@ func (s *sum) learn(a *ask, now time.Duration) {
 		return
 	}
 	counted := a.hits[0].Policy.Limit() - a.first[0].Remaining
-	if more := counted - s.counted - a.n; s.at > 0 && more >= 0 {
-		long := (now - s.at).Seconds()
-		s.others += (float64(more)/sumUnit/long - s.others) * -math.Expm1(-long/sumOver.Seconds())
+	more, long := counted-s.counted-a.n, now-s.at
+	switch {
+	case s.at == 0 || more < 0:
+	case more > 0:
+		s.others += (float64(more)/sumUnit/long.Seconds() - s.others) * -math.Expm1(-long.Seconds()/sumOver.Seconds())
+	case s.others > 0 && long < interval: // the Envoys of a Keeper that is gone go on with what they have
+		s.counted = counted
+		return
+	default:
+		s.others = 0
 	}
 	s.at, s.counted = now, counted
+}
+
+// came takes a client that comes from another Keeper from the parts of the others. It reports whether there was one.
+func (ct *counter) came(c *client) bool {
+	if ct.buckets.others < 0.5 {
+		return false
+	}
+	ct.demand.others = max(0, ct.demand.others-min(c.want, ct.most())/rateOf(ct.policy))
+	ct.buckets.others = max(0, ct.buckets.others-1)
+	return true
 }
 
 // askSums asks for the sums of the groups' counters, where it is time.

@@ -15,6 +15,7 @@ type replicas struct {
 	t      *testing.T
 	store  *ledger
 	policy *limiter.Policy
+	began  time.Time
 	all    []*fleet
 }
 
@@ -22,7 +23,7 @@ type replicas struct {
 func inReplicas(t *testing.T, p *limiter.Policy, f func(r *replicas)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &replicas{t: t, store: newLedger(t), policy: p}
+		r := &replicas{t: t, store: newLedger(t), policy: p, began: time.Now()}
 		r.store.late = lateUpTo(3 * time.Millisecond)
 		f(r)
 		for len(r.all) > 0 {
@@ -40,7 +41,20 @@ func (r *replicas) start(wants ...float64) {
 	for i, want := range wants {
 		f.envoys[i].demand["b"] = steady(want)
 	}
+	f.start = r.began // one clock, so that Envoys can go from one to another
 	r.all = append(r.all, f)
+}
+
+// kill ends the oldest keeper. Its Envoys go on with what they have, and come to the next keeper with their next report.
+func (r *replicas) kill() {
+	gone := r.all[0]
+	r.all = r.all[1:]
+	gone.cancel()
+	<-gone.stopped
+	for _, e := range gone.envoys {
+		e.fleet, e.stream, e.inbox = r.all[0], nil, nil
+	}
+	r.all[0].envoys = append(r.all[0].envoys, gone.envoys...)
 }
 
 // stop ends the newest keeper, and its Envoys with it.
@@ -149,6 +163,45 @@ func TestReplicasComeAndGo(t *testing.T) {
 			r.start(300)
 			if all, _ := r.play(5 * time.Second); all[2] < 20 {
 				t.Errorf("%s: %.0f a second passed by an Envoy in its first 5 s, while 400 of the limit were left", a, all[2])
+			}
+		})
+	}
+}
+
+// The Envoys of a replica that is killed go on with what they have, and come to another one within 5 s. Until then it
+// leaves them their part, and from then on they get it.
+func TestReplicaIsKilled(t *testing.T) {
+	for _, a := range algorithms {
+		for _, phase := range []time.Duration{0, 1500 * time.Millisecond, 3 * time.Second, 4500 * time.Millisecond} {
+			inReplicas(t, perSecond(t, a, 1000), func(r *replicas) {
+				r.start(400, 400, 400)
+				time.Sleep(37 * time.Millisecond)
+				r.start(400, 400, 400)
+				r.play(20*time.Second + phase)
+				r.kill()
+				var halves []float64
+				all := 0.0
+				for range 20 {
+					_, sum := r.play(500 * time.Millisecond)
+					halves, all = append(halves, sum), all+sum/20
+				}
+				if all < 850 || all > 1020 || slices.Max(halves) > 1150 || slices.Min(halves) < 450 {
+					t.Errorf("%s, killed %s after a report: of 1,000 a second passed %.0f, in each half second %.0f", a, phase, all, halves)
+				}
+			})
+		}
+	}
+}
+
+// An Envoy that comes from another replica brings what passed since its last report. Of a limit of a second, what
+// passed before that second counts no more.
+func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
+	for _, a := range algorithms {
+		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
+			f.keeper.Open("shop", "", f.envoys[0]).Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
+			f.play(time.Second)
+			if n := f.store.sum(); n < 1000 || n > 2100 {
+				t.Errorf("%s: %d were charged in a second, want the last second's 1,000, and what is assigned", a, n)
 			}
 		})
 	}

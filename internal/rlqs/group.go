@@ -229,7 +229,12 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 	if c.group == nil {
 		c.group = g
 		g.clients = append(g.clients, c)
-		c.debt = min(c.debt, g.capacity())
+		c.debt = min(g.stillCounted(c.debt, c.every, now), g.capacity())
+		for _, ct := range g.counters {
+			if c.reports == 1 && c.every > 0 && ct.came(c) { // the other Keeper charged what it let pass
+				c.debt = 0
+			}
+		}
 	}
 	g.touch()
 }
@@ -332,6 +337,20 @@ func (g *group) capacity() float64 {
 		least = min(least, g.hits[i].Policy.Largest())
 	}
 	return float64(least)
+}
+
+// stillCounted returns how many count now of n hits that passed evenly in the last time: not what was in a window that
+// has ended, or what has leaked out of a bucket since.
+func (g *group) stillCounted(n float64, in, now time.Duration) float64 {
+	longest := 0.0
+	for _, ct := range g.counters {
+		counts := float64(ct.policy.Capacity()) / rateOf(ct.policy)
+		if ct.ends > now {
+			counts -= (ct.ends - now).Seconds()
+		}
+		longest = max(longest, counts)
+	}
+	return n * min(1, max(longest, 0)/max(in.Seconds(), 1e-9))
 }
 
 // isWindow reports whether what the group did not use can be returned to all of its counters. What was charged to a
