@@ -97,9 +97,20 @@ func (f *fleet) playRandom(
 			if ahead := f.store.sum() - f.covered; ahead < 0 {
 				return fmt.Errorf("%d requests have passed after %s that were not charged", -ahead, f.now())
 			}
+			if bursts, most := f.bursts(), float64(p.Capacity())/burstPart+float64(len(f.envoys)); bursts > most {
+				return fmt.Errorf("the Envoys' bursts are %g together after %s, want at most %g", bursts, f.now(), most)
+			}
 		}
 	}
 	return nil
+}
+
+// bursts is what all Envoys may let pass at once.
+func (f *fleet) bursts() (sum float64) {
+	f.keeper.mu.Lock()
+	defer f.keeper.mu.Unlock()
+	f.keeper.eachClient(func(c *client) { sum += c.burst })
+	return sum
 }
 
 // ask is requests that the rate limit service decides, on the same counter.

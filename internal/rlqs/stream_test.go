@@ -471,6 +471,28 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// An Envoy that is silent while its stream is open keeps nothing from others, also if shares change meanwhile.
+func TestSilenceBesideOthers(t *testing.T) {
+	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 2, func(t *testing.T, f *fleet) {
+		f.envoys[0].demand["b"] = steady(900)
+		f.envoys[1].demand["b"] = func(at time.Duration) float64 {
+			if at%(14*time.Second) < 7*time.Second {
+				return 100
+			}
+			return 900
+		}
+		f.play(12 * time.Second)
+		f.envoys[0].next = time.Hour
+		f.envoys[0].demand["b"] = steady(0)
+		f.play(25 * time.Second)
+		for _, b := range f.keeper.Buckets(9) {
+			if b.Assigned && b.ReportAge > interval+time.Second {
+				t.Errorf("an Envoy that was silent for %s has %g/s", b.ReportAge, b.Rate)
+			}
+		}
+	})
+}
+
 // A store that is slow costs nothing but time.
 func TestSlowStore(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 1000)
