@@ -38,7 +38,7 @@ func (c *call) add(a *ask, h limiter.Hit) {
 // take charges what is asked for. What does not fit is asked for again by as much as there is. In the first calls what
 // was not used is returned, so that nobody is denied for it.
 func (k *Keeper) take(ctx context.Context, asks []*ask) {
-	var returns, charges calls
+	returns, charges := calls{most: len(asks)}, calls{most: len(asks)}
 	for _, a := range asks {
 		if a.back > 0 {
 			for _, h := range a.hits {
@@ -80,6 +80,7 @@ func (k *Keeper) take(ctx context.Context, asks []*ask) {
 
 // calls are those that are being filled, at most one for each server.
 type calls struct {
+	most int // hits, as far as is known
 	all  []*call
 	open map[any]*call
 }
@@ -92,7 +93,8 @@ func (cs *calls) of(k *Keeper, h *limiter.Hit) *call {
 	}
 	c := cs.open[server]
 	if c == nil || len(c.hits) >= maxHits {
-		c = &call{}
+		n := min(cs.most, maxHits)
+		c = &call{hits: make([]limiter.Hit, 0, n), asks: make([]*ask, 0, n), at: make([]int, 0, n)}
 		cs.all = append(cs.all, c)
 		if cs.open == nil {
 			cs.open = make(map[any]*call)

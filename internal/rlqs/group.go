@@ -1,8 +1,6 @@
 package rlqs
 
 import (
-	"iter"
-	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -36,47 +34,6 @@ const (
 	maxTold = 100
 )
 
-// counter is one of the limits' counters, and what this process may charge to it. The keeper's lock guards it.
-type counter struct {
-	key    string
-	policy *limiter.Policy
-	groups []*group
-
-	sustained float64 // hits a second that can be charged for ever
-
-	room     float64       // hits a second that it is thought to have; infinite while it denies nothing
-	granted  float64       // hits a second that it granted lately
-	began    time.Duration // when granted began to be measured
-	lastAt   time.Duration // of granted
-	deniedAt time.Duration
-
-	remaining int64         // after the last charge, of a limit that counts in windows
-	ends      time.Duration // when the fixed window that it was charged in ends, as far as is known; 0 if it is not
-	window    int           // number of that fixed window, which tells it from others; 0 of what has none
-
-	bursts   float64       // of all clients, in the step that is being done
-	lookedAt time.Duration // when it was last looked whether they are
-	dirty    bool          // the shares are to be divided again
-	isListed bool          // among those that are
-	total    float64       // that was divided last
-
-	demand  sum // of all keepers' claims, in parts of the limit's rate
-	buckets sum // of all keepers
-}
-
-// clients are those of all groups that are charged to the counter.
-func (ct *counter) clients() iter.Seq[*client] {
-	return func(yield func(*client) bool) {
-		for _, g := range ct.groups {
-			for _, c := range g.clients {
-				if !yield(c) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // group is the clients that are charged to the same counters. The keeper's lock guards it.
 type group struct {
 	key      string
@@ -94,103 +51,6 @@ type group struct {
 	retryAt time.Duration // a counter is empty until then
 	back    float64       // hits to return to the window
 	backOf  int           // that has this number
-}
-
-// resolve finds what the client counts. The keeper's lock is not held.
-func (k *Keeper) resolve(now time.Duration) {
-	k.mu.Lock()
-	if k.changed {
-		k.changed = false
-		k.urgent = k.urgent[:0]
-		k.eachClient(func(c *client) {
-			if !c.isBroken() {
-				c.isStale, c.isUrgent = true, true
-				k.urgent = append(k.urgent, c)
-			}
-			c.unused = min(c.unused, c.burst) // a counter that was reset knows nothing of it
-			c.float, c.inWindow, c.debt = min(c.float, 0), 0, 0
-		})
-		for _, g := range k.groups {
-			g.back, g.retryAt = 0, 0
-		}
-	}
-	fresh := slices.Clone(k.urgent)
-	domains := make([]string, len(fresh))
-	for i, c := range fresh {
-		domains[i] = c.stream.domain
-	}
-	k.mu.Unlock()
-	targets := make([]Target, len(fresh))
-	for i, c := range fresh {
-		targets[i] = k.o.Resolver.Resolve(domains[i], c.id)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.changed {
-		return // and again in the next step
-	}
-	k.urgent = slices.Delete(k.urgent, 0, len(fresh))
-	for i, c := range fresh {
-		if !c.isGone {
-			k.retarget(c, &targets[i], now)
-		}
-	}
-}
-
-// retarget has the client count what its target says.
-func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
-	c.isStale = false
-	c.refused, c.shadow, c.enforced, c.rule = t.Refused, nil, nil, t.Rule
-	var enforced []limiter.Hit
-	none := false
-	for i := range t.Hits {
-		h := t.Hits[i]
-		if t.Shadow || h.Mode == limiter.Shadow {
-			if p, err := prepaid(h); err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
-				h = p // a report is charged as far as it fits
-			}
-			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
-			c.shadow = append(c.shadow, shadowHit{h, countedOf(t, i)})
-			continue
-		}
-		if why := Unfit(&h); why != "" && c.refused == "" {
-			c.refused = why
-		}
-		h, err := prepaid(h)
-		if err != nil && c.refused == "" {
-			c.refused = err.Error()
-		}
-		none = none || h.Policy.Limit() == 0
-		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i))
-	}
-	if len(c.shadow) == 0 {
-		c.passed = 0
-	}
-	switch {
-	case c.refused != "":
-		k.leave(c)
-		c.shadow, c.enforced, c.passed = nil, nil, 0
-		k.tell(c)
-	case len(enforced) == 0:
-		k.leave(c)
-		c.fixed = AllowAll
-	case none:
-		k.leave(c)
-		c.fixed = DenyAll
-	default:
-		k.join(c, enforced, t, now)
-	}
-}
-
-// tell logs why buckets get no assignment, each reason once.
-func (k *Keeper) tell(c *client) {
-	line := c.stream.domain + ": " + c.refused
-	if _, ok := k.told[line]; ok || len(k.told) >= maxTold {
-		return
-	}
-	k.told[line] = struct{}{}
-	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
-		slog.String("domain", c.stream.domain), slog.String("reason", c.refused)) // a bucket's values are the requests'
 }
 
 // groupKey is equal for hits on the same counters.
@@ -297,23 +157,6 @@ func (k *Keeper) forget(g *group) {
 	}
 }
 
-// failurePolicy is what holds of a request with these limits while the store does not answer.
-func failurePolicy(t *Target) (f descriptors.OnStoreFailure, localRate float64) {
-	worst := map[descriptors.OnStoreFailure]int{
-		descriptors.Allow: 0, descriptors.Local: 1, descriptors.Fail: 2, descriptors.Deny: 3,
-	}
-	localRate = math.Inf(1)
-	for i, next := range t.OnFailure {
-		if worst[next] > worst[f] {
-			f = next
-		}
-		if i < len(t.Local) && t.Local[i] != nil {
-			localRate = min(localRate, rateOf(t.Local[i]))
-		}
-	}
-	return f, localRate
-}
-
 // touch has the shares of the group's counters be divided again.
 func (g *group) touch() {
 	for _, ct := range g.counters {
@@ -403,69 +246,4 @@ func (g *group) window() (n int) {
 		n += ct.window
 	}
 	return n
-}
-
-// open has the counter begin again where its fixed window has ended.
-func (ct *counter) open(now time.Duration) (opened bool) {
-	if ct.ends == 0 || now < ct.ends {
-		return false
-	}
-	ct.ends, ct.remaining = 0, ct.policy.Limit()
-	ct.window++
-	ct.room, ct.deniedAt = math.Inf(1), now-contended
-	ct.dirty = true
-	return true
-}
-
-// learn takes what the store answered to a charge: how many hits it granted, and whether that was less than asked for
-// because of this counter.
-func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.Duration) {
-	ct.granted *= math.Exp(-(now - ct.lastAt).Seconds() / contended.Seconds())
-	ct.granted += float64(got) / contended.Seconds()
-	ct.lastAt = now
-	ct.remaining = d.Remaining
-	if ct.policy.CountsInWindows() && d.ResetAfter > 0 {
-		ct.sees(now + d.ResetAfter)
-	}
-	if !isShort {
-		return
-	}
-	ct.deniedAt = now
-	age := max(now-ct.began, tick)
-	lately := ct.granted / (1 - math.Exp(-age.Seconds()/contended.Seconds())) // of less than a second
-	ct.room = lately*probeOf + ct.most()/probePart
-	ct.dirty = true
-}
-
-// sees takes the end of a fixed window as an answer of the store has it, which is late by the time that the answer
-// took: of one window the earliest end is the best.
-func (ct *counter) sees(ends time.Duration) {
-	switch half := ct.policy.Window() / 2; {
-	case ct.ends == 0:
-		ct.ends = ends
-	case ends > ct.ends+half || ends < ct.ends-half:
-		ct.ends = ends
-		ct.window++
-	default:
-		ct.ends = min(ct.ends, ends)
-	}
-}
-
-// most is how many hits a second the limit gives at most: of one that counts in windows, a part of what remains.
-func (ct *counter) most() float64 {
-	if isWindow(ct.policy) {
-		return max(ct.sustained, float64(ct.remaining)/leavePart/interval.Seconds())
-	}
-	return ct.sustained
-}
-
-// divisible is how many hits a second are divided, of clients that want that many.
-func (ct *counter) divisible(wanted float64, now time.Duration) float64 {
-	most := ct.most()
-	fair := ct.fair(most)
-	if now-ct.deniedAt < contended {
-		return min(ct.room, fair, wanted*probeOf+most/probePart)
-	}
-	ct.room = math.Inf(1)
-	return min(fair, wanted*slackOf+most/slackPart)
 }

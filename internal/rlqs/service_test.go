@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // patience is how long anything may take on a busy machine.
@@ -287,6 +288,54 @@ func TestOldStreamsEndAfterAReport(t *testing.T) {
 	send(t, st, report("shop"))
 	if _, err := st.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends by %v", err)
+	}
+}
+
+// A stream that the client ended leaves nothing in force. One whose connection is gone may: its Envoy may live on.
+func TestBrokenAndEndedStreams(t *testing.T) {
+	p := perSecond(t, limiter.Funnel, 1000)
+	for name, tt := range map[string]struct {
+		isOpen bool
+		broken int
+	}{"the connection lives on": {true, 0}, "the connection is gone": {false, 1}} {
+		t.Run(name, func(t *testing.T) {
+			store := newLedger(t)
+			t.Cleanup(func() { _ = store.Close() })
+			s := serve(t, answers{"a=1": {Hits: []limiter.Hit{{Key: "k", Policy: p}}}}, func(o *ServiceOptions) {
+				o.Keeper.o.Store = store
+				o.Opened = func(net.Addr) (time.Time, bool) { return time.Now(), tt.isOpen }
+			})
+			st := s.open(t)
+			send(t, st, report("shop", usage(1, 0, "a", "1")))
+			for s.keeper.Stats().TokenBuckets == 0 {
+				if _, err := st.Recv(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = st.CloseSend()
+			until(t, "the stream ends", func() bool { return s.keeper.Stats().Streams == 0 })
+			if got := s.keeper.Stats(); got.Broken != tt.broken || got.Buckets != tt.broken {
+				t.Errorf("%+v, want %d broken streams", got, tt.broken)
+			}
+		})
+	}
+}
+
+// A client that sends more usages than an Envoy is read more slowly.
+func TestUsagesArePaced(t *testing.T) {
+	s := serve(t, answers{})
+	st := s.open(t)
+	m := report("shop")
+	for range usagesAtOnce + usagesPerSecond/2 {
+		m.BucketQuotaUsages = append(m.BucketQuotaUsages, usage(0, 0, "a", "1"))
+	}
+	send(t, st, m)
+	until(t, "the first message is read", func() bool { return s.Stats().Reports == 1 })
+	began := time.Now()
+	send(t, st, report("shop"))
+	until(t, "the second message is read", func() bool { return s.Stats().Reports == 2 })
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("after half a second's usages too many, the next message is read in %s", took)
 	}
 }
 

@@ -1,0 +1,61 @@
+package rlqs
+
+import (
+	"math"
+	"time"
+)
+
+// fills are the times that tokens_per_fill counts over. An Envoy refills continuously, so only rounding depends on
+// them.
+var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, longestFill}
+
+// longestFill is for limits of some requests a day: with one token in it, a bucket hardly refills.
+const longestFill = 100 * 24 * time.Hour
+
+// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
+const slowest = 1.001 * float64(time.Second) / float64(longestFill)
+
+// minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
+// part in so many.
+const minPerFill = 1000
+
+// roundDown returns the token bucket for a rate in requests a second and a burst. Its rate is never higher; of all but
+// very low rates it is less than a thousandth lower. It fails where the rate is too low for any token bucket.
+//
+// An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
+// then.
+func roundDown(rate, burst float64, last Assignment) (a Assignment, ok bool) {
+	a = Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst))}
+	for i, fill := range fills {
+		tokens := rate * fill.Seconds()
+		whole := i == 0 && tokens >= 1 && tokens == math.Floor(tokens)
+		if tokens < minPerFill && !whole && i < len(fills)-1 {
+			continue
+		}
+		a.PerFill, a.Fill = clampTokens(tokens), fill
+		break
+	}
+	if last.Strategy == TokenBucket && a.Fill != last.Fill && a.PerFill == last.PerFill && a.MaxTokens == last.MaxTokens {
+		a.PerFill = max(a.PerFill, 1) - 1
+	}
+	return a, a.PerFill > 0
+}
+
+// clampTokens rounds down to a number of tokens that a message can carry.
+func clampTokens(v float64) uint32 {
+	switch {
+	case !(v > 0): // or is no number
+		return 0
+	case v >= math.MaxUint32:
+		return math.MaxUint32
+	}
+	return uint32(v)
+}
+
+// rate is how many tokens a token bucket gets in a second.
+func (a *Assignment) rate() float64 {
+	if a.Strategy != TokenBucket || a.Fill <= 0 {
+		return 0
+	}
+	return float64(a.PerFill) / a.Fill.Seconds()
+}
