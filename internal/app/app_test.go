@@ -192,6 +192,9 @@ func TestNoRulesYet(t *testing.T) {
 	if got := p.ask("me"); !strings.Contains(got, "Unavailable desc = no rules are loaded yet") {
 		t.Errorf("a request without rules is answered %s", got)
 	}
+	if n := p.logged("rules refused, there are none"); n != 1 {
+		t.Errorf("the log says %d times that there are no rules, want once:\n%s", n, p.log)
+	}
 	status, body := p.http("GET", "/readyz")
 	if status != 503 || !strings.Contains(body, "rules: none are loaded yet: ") || !strings.Contains(body, o.Rules[0]) {
 		t.Errorf("/readyz without rules answers %d %q", status, body)

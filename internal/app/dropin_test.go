@@ -284,6 +284,9 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 			if got := p.ask("a") + p.limitsInForce(); got != "OK" {
 				t.Errorf("without rules the answer is %s", got)
 			}
+			if n := p.logged("there are no rules: every request is admitted"); n != 1 {
+				t.Errorf("the log warns %d times that there are no rules, want once:\n%s", n, p.log.String())
+			}
 			c.then(t, dir)
 			want(t, "limits in force", c.inForce, p.limitsInForce)
 			if err := os.RemoveAll(dir); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ const unlikelyAddr = "tcp://localhost:8125"
 
 // lastSend is how long a process that ends waits for its last packets.
 const lastSend = time.Second
+
+// answersWithin is how long the network has to say that nobody receives a packet. This machine says it at once.
+const answersWithin = 10 * time.Millisecond
 
 // The formats.
 const (
@@ -136,7 +140,23 @@ func (s *Statsd) send(ctx context.Context, from prometheus.Gatherer, timeout tim
 	if err == nil {
 		err = s.write(conn, families)
 	}
+	if err == nil && s.network == "udp" {
+		err = unreachable(conn)
+	}
 	s.log(ctx, errors.Join(err, conn.Close()))
+}
+
+// unreachable returns an error if the network has answered the last packet of UDP by saying that nobody listens. The
+// next call on the connection would get it, and there may be none.
+func unreachable(conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(answersWithin)); err != nil {
+		return err
+	}
+	_, err := conn.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
 func (s *Statsd) log(ctx context.Context, err error) {

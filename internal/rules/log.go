@@ -35,6 +35,10 @@ func (r *Rules) logLoad(e reload.Event) {
 		set := r.Set()
 		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
 			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
+		if len(set.Domains()) == 0 && r.o.XDS == nil { // which a control plane often sends first
+			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules: every request is admitted",
+				slog.Any("paths", lines(r.o.Paths)))
+		}
 		r.logNotRead()
 	case reload.Restored:
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
@@ -48,7 +52,11 @@ func (r *Rules) logLoad(e reload.Event) {
 				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first(maxLoggedErrors)))
 			return
 		}
-		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay",
+		message := "rules refused, the live ones stay"
+		if r.Set() == nil {
+			message = "rules refused, there are none"
+		}
+		log.LogAttrs(ctx, slog.LevelError, message,
 			slog.Int("error_count", len(lines)), slog.Any("errors", lines.first(maxLoggedErrors)))
 	case reload.Unwatched:
 		r.logUnwatched(e.Err)
