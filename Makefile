@@ -70,14 +70,19 @@ race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
-run-tests = $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 \
-  --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off $(1)
+# Go notes $WEIR_TREE as an input of tests that start what is built from the repository.
+run-tests = WEIR_TREE=$$($(CURDIR)/scripts/inputs.sh tree) && export WEIR_TREE && \
+  $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
+  --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off $(1)
+
+# Go reuses a result only for the same flags: no test has the name of such a word, and a new word means a new run.
+same-tree = -skip "$$WEIR_TREE"
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
 test test-module test-race test-programs test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
-	$(GO) build -o bin/test/weir ./cmd/sidecar
+	$(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
 	@$(MAKE) --no-print-directory test-module
 	@$(MAKE) --no-print-directory test-modules
 
@@ -89,27 +94,27 @@ test-module:
 	@$(MAKE) --no-print-directory -j2 test-race test-programs
 
 test-race:
-	$(call run-tests,-race -tags e2e -parallel 4,$(LONGEST) \
+	TOOLS=$$(scripts/inputs.sh tools) && $(call run-tests,-skip "$$TOOLS" -race -tags e2e -parallel 4,$(LONGEST) \
 	  $$($(GO) list -tags e2e ./... | grep -vxF "$$($(GO) list -tags e2e $(PROGRAMS))"))
 
 # They mostly wait, so two of them fit beside those of test-race.
 test-programs:
-	$(call run-tests,$(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS))
+	$(call run-tests,$(same-tree) $(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS))
 
 # Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
 # built without the race detector, and has the race detector itself in the long form.
 test-modules:
 	@$(MAKE) --no-print-directory -j2 test-containers test-beside-containers
-	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) -count=1,./...)
+	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) $(same-tree),./...)
 
 test-containers:
-	cd examples/composetest && $(GO) vet ./... && $(call run-tests,-count=1 -timeout 25m,./...)
+	cd examples/composetest && $(GO) vet ./... && $(call run-tests,$(same-tree) -timeout 25m,./...)
 
 test-beside-containers:
-	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,-count=1,./...)
-	cd e2e/peer && $(GO) vet ./... && $(call run-tests,-count=1,./...)
-	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
-	cd scripts/release && $(GO) vet ./... && $(call run-tests,-count=1,./...)
+	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
+	cd e2e/peer && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
+	cd e2e/gateway && $(GO) vet ./... && $(call run-tests,$(same-tree) -run 'TestGoldens$$',.)
+	cd scripts/release && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer gateway

@@ -109,7 +109,7 @@ func declarations(t *testing.T) declared {
 		switch name := entry.Name(); {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == "testdata" || strings.HasPrefix(name, ".") && name != ".."):
+		case entry.IsDir() && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".") && name != ".."):
 			return filepath.SkipDir
 		case filepath.Ext(path) != ".go":
 			return nil

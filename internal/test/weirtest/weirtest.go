@@ -30,8 +30,8 @@ func Binary(tb testing.TB) string {
 	return path
 }
 
-// build builds bin/test/weir; make test does it first.
-var build = sync.OnceValues(func() (path string, err error) { return launch.Build("weir", "cmd/sidecar") })
+// build builds bin/test/weir, from the packages that make demo and the benchmark compile, too.
+var build = sync.OnceValues(func() (path string, err error) { return launch.Build("weir", "cmd/sidecar", "-trimpath") })
 
 // Run runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
 func Run(tb testing.TB, args ...string) (out string, err error) {
