@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -69,13 +70,21 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 				s.meant(meant, into)
 			}
 			r.Errorf(r.at(key),
-				"%s is not a field of %s; %s", descriptors.Shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
+				"%s is not a field of %s; %s", shownField(key.Value), s.what, r.hint(key.Value, meant, s.names))
 		}
 	})
 	if isMapping && !given {
 		r.Errorf(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
 	}
 	return isMapping
+}
+
+// shownField shows letters of other alphabets by their numbers: they look like those of a field, and are not.
+func shownField(name string) string {
+	if quoted := strconv.QuoteToASCII(descriptors.Shorten(name)); quoted != strconv.Quote(descriptors.Shorten(name)) {
+		return quoted
+	}
+	return descriptors.Shown(name)
 }
 
 // peerFields are the fields of envoyproxy/ratelimit's rule files, which it ignores at a level where they do not belong.
@@ -87,7 +96,8 @@ var peerFields = map[string]bool{
 
 // meantBy is the field that an unknown one seems to stand for, empty if there is none.
 func (s *schema[T]) meantBy(name string) string {
-	if meant := s.synonyms[strings.ToLower(name)]; meant != "" {
+	name = strings.ToLower(name)
+	if meant := s.synonyms[name]; meant != "" {
 		return meant
 	}
 	return descriptors.Nearest(name, s.names)

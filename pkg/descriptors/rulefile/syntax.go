@@ -3,6 +3,7 @@ package rulefile
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -32,6 +33,11 @@ func (r *reader) reportSyntax(err error) {
 	text := strings.ReplaceAll(string(r.file.Data[:ends[line-1]]), "\r\n", "\n")
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + indentOf(lines[len(lines)-1])}
+	if up, column, what := findSlip(lines); what != "" {
+		at.Line, at.Column = line-up, column
+		r.Errorf(at, "this is not valid YAML: %s", what)
+		return
+	}
 	if field, hint := misplacedField(lines); field != "" {
 		r.Errorf(at, "%s; %s", field, hint)
 		return
@@ -43,6 +49,36 @@ func (r *reader) reportSyntax(err error) {
 		}
 	}
 	r.Errorf(at, "this is not valid YAML: %s; check the indentation, quotes and brackets here and in the lines above", msg)
+}
+
+// slips look like YAML and are not, so that the parser often notices only in the next line. The first group is where.
+var slips = []struct {
+	pattern *regexp.Regexp
+	what    string
+}{
+	{regexp.MustCompile(`^ *(?:- +(?:key|name)|[A-Za-z_]+)(:)(?:[^ \t\pZ:/]|/[^/])`), "there is no space behind the colon; write name: value"},
+	{regexp.MustCompile(`^ *(-)[A-Za-z_]+:( |$)`), "there is no space behind the -; write - name: value"},
+	{regexp.MustCompile(`^ *([\x{2010}-\x{2015}])`), "this dash is another character than -; type it again"},
+	{regexp.MustCompile(`^[^#"':]*([\x{ff1a}])`), "this colon is a full-width one; write : and a space"},
+	{regexp.MustCompile(`^[^#"']*?([^ \PZ])`), "this space is another character than the usual one; type it again"},
+	{regexp.MustCompile(`([\x00-\x08\x0b\x0c\x0e-\x1f\x7f])`), "here is a control character; remove it"},
+}
+
+// findSlip looks for a slip in the last line, and in the line with text above it. It returns how many lines that is
+// above the last one; what is empty if there is none.
+func findSlip(lines []string) (up, column int, what string) {
+	for ; up < len(lines); up++ {
+		line := lines[len(lines)-1-up]
+		for _, s := range slips {
+			if at := s.pattern.FindStringSubmatchIndex(line); at != nil {
+				return up, 1 + utf8.RuneCountInString(line[:at[2]]), s.what
+			}
+		}
+		if up > 0 && strings.TrimSpace(line) != "" {
+			break
+		}
+	}
+	return 0, 0, ""
 }
 
 // indentOf is the number of spaces that a line begins with.
