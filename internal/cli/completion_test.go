@@ -95,14 +95,14 @@ func TestCompletionInShells(t *testing.T) {
 			words=(weir check --format=js) CURRENT=3; _weir
 			words=(weir exp) CURRENT=2; _weir
 			words=(weir check ru) CURRENT=3; _weir; print $_comps[weir]`,
-			"--format=json:\nexplain:Say which rules a request matches, and why others do not.\nfiles\n_weir\n",
+			"--format=json:\nexplain:Show which rules a request matches, and why others do not.\nfiles\n_weir\n",
 		},
 		{
 			"fish", `complete -C 'weir check --format=js'
 			complete -C 'weir exp'
 			complete -C 'weir check ru'
 			complete -C 'weir explain --rules=rules.'`,
-			"--format=json\nexplain\tSay which rules a request matches, and why others do not.\nrules\nrules.yaml\n--rules=rules.yaml\n",
+			"--format=json\nexplain\tShow which rules a request matches, and why others do not.\nrules\nrules.yaml\n--rules=rules.yaml\n",
 		},
 	} {
 		t.Run(tt.shell, func(t *testing.T) {

@@ -22,8 +22,7 @@ type keysCmd struct {
 	Delete    bool   `xor:"what" help:"Delete them: those limits start empty. Needs --yes."`
 	Yes       bool   `help:"Confirm --delete."`
 
-	Format string `default:"text" placeholder:"text|json" help:"text, or json: one object for each key, or one with the sums."`
-	JSON   bool   `name:"json" help:"The same as --format json."`
+	Output outputFlags `embed:""`
 }
 
 func (*keysCmd) Help() string {
@@ -34,6 +33,8 @@ GLOB is a pattern of Redis: * and ? match anything, [ab] one of several characte
 algorithm|domain|key=value|key=value; in a cluster what follows the first | is in braces.
 
 It shows published rules and boosts (the keys rules and boosts), but never deletes them.
+
+With --format json each key is one line with an object; --count and --delete write one object with the sums.
 
 Exit codes: 0 done, 1 Redis does not answer, 2 the command line is wrong.
 
@@ -78,27 +79,15 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 
 func (c *keysCmd) validate() error {
 	switch {
-	case c.Format == "json":
-		c.JSON = true
-	case c.Format != "text" && isKeyFormat(c.Format): // what --key-format was called
-		c.KeyFormat = c.Format
-	case c.Format != "text":
-		return fmt.Errorf("--format: must be text or json, got %q; the version of the keys' format is --key-format", c.Format)
-	}
-	switch {
 	case c.Delete && !c.Yes:
 		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count shows how many " +
 			"there are")
 	case c.Yes && !c.Delete:
 		return errors.New("--yes: is for --delete")
-	case !isKeyFormat(c.KeyFormat):
+	case c.KeyFormat != "*" && (c.KeyFormat == "" || strings.Trim(c.KeyFormat, "0123456789") != ""):
 		return fmt.Errorf("--key-format: must be a number or *, got %q", c.KeyFormat)
 	}
 	return nil
-}
-
-func isKeyFormat(text string) bool {
-	return text == "*" || text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 // keySums are what --count and --delete print.
@@ -163,7 +152,7 @@ func (c *keysCmd) show(io streams, page []store.Key) error {
 		case k.Boosts():
 			what = "  boosts"
 		}
-		if !c.JSON {
+		if !c.Output.json() {
 			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes%s\n", k.Name, k.Type, ttl, k.Bytes, what)
 		} else if err := enc.Encode(line); err != nil {
 			return err
@@ -205,9 +194,9 @@ func sinceEpoch(seconds string) string {
 
 func (c *keysCmd) showSum(io streams, sum *keySums) error {
 	switch {
-	case c.JSON && (c.Count || c.Delete):
+	case c.Output.json() && (c.Count || c.Delete):
 		return printJSON(io, sum)
-	case c.JSON:
+	case c.Output.json():
 	case c.Delete:
 		fmt.Fprintf(io.out, "%s deleted\n", count(sum.Deleted, "key"))
 	default:

@@ -23,7 +23,6 @@ type simulateCmd struct {
 	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
-	Rule      string        `hidden:"" help:"What --rules and --limit were called, in one."`
 	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or a log of requests."`
 	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts. Default: 30s, or until a file's last request."`
@@ -168,7 +167,6 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 
 // rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
 func (c *simulateCmd) rules(ctx context.Context, io streams) (set *descriptors.Set, err error) {
-	c.sortOut()
 	paths := slices.Concat(c.Paths, c.Rules)
 	if (c.Limit == "") == (len(paths) == 0) {
 		return nil, usage(errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, " +
@@ -187,18 +185,6 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (set *descriptors.S
 		err = errReported
 	}
 	return set, err
-}
-
-// sortOut makes --rules or --limit of --rule, which was both.
-func (c *simulateCmd) sortOut() {
-	if c.Rule == "" {
-		return
-	}
-	if _, err := os.Stat(c.Rule); err != nil && strings.Contains(c.Rule, ": ") {
-		c.Limit = c.Rule
-		return
-	}
-	c.Rules = append(c.Rules, c.Rule)
 }
 
 // compileInline makes a rule file of one limit. Errors name positions within the limit.

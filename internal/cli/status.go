@@ -104,8 +104,7 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 		}
 	}
 	if len(r.Errors) > 0 {
-		errs := max(r.ErrorCount, len(r.Errors)) // older servers send no count
-		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(errs, "error"))
-		printErrors(w, r.Errors, errs)
+		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(r.ErrorCount, "error"))
+		printErrors(w, r.Errors, r.ErrorCount)
 	}
 }

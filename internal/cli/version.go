@@ -50,7 +50,7 @@ func versionLine() string {
 	return "weir " + buildLine(&b)
 }
 
-// buildLine is a build in one line. Processes of older releases send no date, sum and platform.
+// buildLine is a build in one line.
 func buildLine(b *app.Build) string {
 	var parts []string
 	if b.Sum == "" || b.Commit != unknownCommit {

@@ -361,15 +361,8 @@ func (r RetryAfter) MarshalJSON() ([]byte, error) {
 	return json.Marshal(r.Seconds)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. An older release writes -1 for null.
+// UnmarshalJSON implements json.Unmarshaler.
 func (r *RetryAfter) UnmarshalJSON(text []byte) error {
-	*r = RetryAfter{Denied: true, Never: true}
-	if bytes.Equal(text, []byte("null")) {
-		return nil
-	}
-	err := json.Unmarshal(text, &r.Seconds)
-	if r.Never = r.Seconds < 0; r.Never {
-		r.Seconds = 0
-	}
-	return err
+	*r = RetryAfter{Denied: true, Never: bytes.Equal(text, []byte("null"))}
+	return json.Unmarshal(text, &r.Seconds) // null leaves it as it is
 }

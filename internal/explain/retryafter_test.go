@@ -29,8 +29,4 @@ func TestRetryAfterInJSON(t *testing.T) {
 			t.Errorf("%s is read as %+v, %v", want, back.RetryAfter, err)
 		}
 	}
-	var old RetryAfter
-	if err := json.Unmarshal([]byte("-1"), &old); err != nil || old != newRetryAfter(limiter.Never) {
-		t.Errorf("-1 of an older process is read as %+v, %v", old, err)
-	}
 }
