@@ -137,17 +137,9 @@ func pair(
 	nowLists := listsOf(after)
 	moved := map[string]string{} // the path of a rule that was elsewhere, and its path then
 	for _, r := range after.Rules() {
-		path := r.Path
-		for now, was := range moved {
-			if rest, below := strings.CutPrefix(path, now+" > "); below {
-				path = was + " > " + rest
-			}
-		}
-		was := old[path]
+		was := old[pathBefore(r.Path, moved)]
 		if at, ok := nowLists[r]; ok && was == nil {
-			if was := moved[at.parent]; was != "" {
-				at.parent = was
-			}
+			at.parent = pathBefore(at.parent, moved)
 			for _, o := range lists[at] {
 				if shareItem(values[o], nowValues[r]) && (was == nil || o.Path < was.Path) {
 					was = o
@@ -160,6 +152,17 @@ func pair(
 		were[r] = was
 	}
 	return were
+}
+
+// pathBefore is the path that a rule had when the nearest of the moved rules that it is, or is below, was elsewhere.
+func pathBefore(path string, moved map[string]string) string {
+	nearest := ""
+	for now := range moved {
+		if len(now) > len(nearest) && strings.HasPrefix(path+" > ", now+" > ") {
+			nearest = now
+		}
+	}
+	return moved[nearest] + path[len(nearest):]
 }
 
 func shareItem(a, b map[string]bool) bool {

@@ -174,6 +174,32 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// Lists within lists: rules below a list that changed are the rules that they were, and so each time.
+func TestListsWithinLists(t *testing.T) {
+	set := func(address, plan, path string) string {
+		return strings.NewReplacer("ADDRESS", address, "PLAN", plan, "PATH", path).Replace(shopOf + `
+- key: address
+  cidr: [10.0.0.0/8, ADDRESS]
+  descriptors:
+    - key: user
+      descriptors:
+        - key: plan
+          values: [free, PLAN]
+          descriptors: [{key: path, values: [/, PATH], descriptors: [{key: method}]}]
+`)
+	}
+	want := `changed shop address cidr 10.0.0.0/8, 12.0.0.0/8; values: 1 gone: 11.0.0.0/8 -> 1 new: 12.0.0.0/8
+changed shop address cidr 10.0.0.0/8, 12.0.0.0/8 > user > plan values free, silver; values: 1 gone: gold -> 1 new: silver
+changed shop address cidr 10.0.0.0/8, 12.0.0.0/8 > user > plan values free, silver > path values /, /b; values: 1 gone: /a -> 1 new: /b
+`
+	for range 20 { // the order of a map decided
+		got := told(t, set("11.0.0.0/8", "gold", "/a"), set("12.0.0.0/8", "silver", "/b"))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+}
+
 func TestDomainsComeAndGo(t *testing.T) {
 	want := "removed a \nremoved a user\nadded b \nadded b user\n"
 	if diff := cmp.Diff(want, told(t, "domain: a\ndescriptors: [{key: user}]\n",
