@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -51,24 +52,33 @@ func (r *Simulation) title() string {
 // Heading says what was simulated, and where there are several limits, where each is written.
 func (r *Simulation) Heading() string {
 	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.title()}
-	for i, run := range r.Runs {
-		if run.Rule != "" && (i == 0 || run.Rule != r.Runs[i-1].Rule) {
+	runs := r.asked()
+	for i, run := range runs {
+		if run.Rule != "" && (i == 0 || run.Rule != runs[i-1].Rule) {
 			lines = append(lines, "  "+run.Rule)
 		}
+	}
+	if left := len(r.Runs) - len(runs); left > 0 {
+		lines = append(lines, fmt.Sprintf("  Limits that no request of the log asks, only shown as JSON: %d", left))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// WriteTable writes one line for each limit.
+// asked are the runs that people are shown: of a log not those without a request.
+func (r *Simulation) asked() []LimitRun {
+	return slices.DeleteFunc(slices.Clone(r.Runs), func(run LimitRun) bool { return r.IsRecorded && run.Offered == 0 })
+}
+
+// WriteTable writes one line for each limit that is asked.
 func (r *Simulation) WriteTable(w io.Writer) error {
 	widest := len("limit")
-	for _, run := range r.Runs {
+	for _, run := range r.asked() {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n", widest,
 		"limit")
-	for _, run := range r.Runs {
+	for _, run := range r.asked() {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {
 			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
@@ -222,11 +232,11 @@ func (r *Simulation) shown(run LimitRun) []Bucket {
 
 const eighths = " ▁▂▃▄▅▆▇█"
 
-// WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
+// WriteCharts writes a chart of characters for each limit that is asked, at most 80 columns wide and rows high.
 func (r *Simulation) WriteCharts(w io.Writer, rows int) {
 	fmt.Fprintf(w, "█ admitted, ░ more that was offered, in %s/s; each column is %s\n", r.Unit,
 		descriptors.FormatDuration(r.Options.Bucket))
-	for _, run := range r.Runs {
+	for _, run := range r.asked() {
 		fmt.Fprintf(w, "\n%s%s\n", r.describe(run), r.laterText(run))
 		r.writeChart(w, run, rows)
 	}
