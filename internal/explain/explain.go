@@ -278,8 +278,13 @@ func title(l *descriptors.Limit) string {
 	return place(l.Rule.Path, l.Rule.Source)
 }
 
-// place is a rule's path and its place.
-func place(path, source string) string { return path + " (" + source + ")" }
+// place is a rule's path and its place, which what denies too long values does not have.
+func place(path, source string) string {
+	if source == "" {
+		return path
+	}
+	return path + " (" + source + ")"
+}
 
 func mode(m limiter.Mode) string {
 	if m == limiter.Enforce {

@@ -112,6 +112,25 @@ func TestText(t *testing.T) {
 	}
 }
 
+// A value that is too long to be matched reaches a rule that no file has.
+func TestTextOfTooLongValue(t *testing.T) {
+	rules := "domain: shop\ndescriptors: [{key: path, value: '*a*b*', rate_limit: {requests_per_unit: 1, unit: day}}]\n"
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := "path=" + strings.Repeat("x", 3*descriptors.MaxPatternValue)
+	r, err := explain.Offline(t.Context(), set, question(t, 1, long), 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if err := r.Text(&got); err != nil || strings.Count(got.String(), "x: denied by the rule (value too long to match)\n") != 1 ||
+		!strings.Contains(got.String(), "\n  rule     (value too long to match)\n") {
+		t.Errorf("%v, %s", err, strings.ReplaceAll(got.String(), long, "path=x"))
+	}
+}
+
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		requests       int

@@ -85,10 +85,12 @@ var how = map[string]string{
 	"cidr":    "an address in a block of",
 	"regex":   "the regex of",
 	"key":     "any value of",
+
+	"too_long": "denied by the rule",
 }
 
 func (t *page) rule(r *Rule) {
-	t.line("  rule     %s (%s)", r.Path, r.Source)
+	t.line("  rule     %s", place(r.Path, r.Source))
 	switch r.Mode {
 	case "shadow":
 		t.line("           shadow_mode: it counts, and never denies")
