@@ -199,7 +199,7 @@ func printRules(w io.Writer, rules []*offline.RuleCount) error {
 		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow,
 			strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
 		for _, k := range r.Keys {
-			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, k.Key)
+			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, printable(k.Key))
 		}
 	}
 	return table.Flush()

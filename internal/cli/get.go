@@ -80,7 +80,7 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
 	}
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(io.out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(io.out, "  %-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
 	line("counter", "%s", l.Key)
 	if l.Store != "" {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // runCommand is run by a grammar that may be prepared.
 func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
-	io := streams{out: stdout, err: stderr, in: os.Stdin}
+	out := &checkedWriter{Writer: stdout}
+	io := streams{out: out, err: stderr, in: os.Stdin}
 	helped := false
 	parser, err := newParser(grammar, io, func(int) { helped = true })
 	if err != nil {
@@ -99,11 +101,26 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	command.BindTo(ctx, (*context.Context)(nil))
 	if err = checkVariables(command); err == nil {
 		err = command.Run(io)
+		err = cmp.Or(err, out.err)
 	}
 	if usage := (*usageError)(nil); errors.As(err, &usage) && usage.command == "" {
 		usage.command = commandName(command.Selected())
 	}
 	return report(io.err, err)
+}
+
+// checkedWriter remembers the first error, so that commands need not look at that of each line.
+type checkedWriter struct {
+	io.Writer
+
+	err error
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(text []byte) (int, error) {
+	n, err := w.Writer.Write(text)
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }
 
 // newParser knows the grammar, and how help looks.
