@@ -202,10 +202,12 @@ func report(w io.Writer, err error) int {
 // errReported is a failure whose message has already been printed.
 var errReported = errors.New("reported")
 
-// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a
+// userinfo finds what may be user and password, also of a URL that is malformed; rates what is none, but of simulate's
+// traffic, such as step:10/s,100/s@10s; kongQuotes what kong quotes of a
 // variable or of a map, which may be a password from the first letter to the last.
 var (
 	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
+	rates      = regexp.MustCompile(`^(step:)?([0-9.]+/[smh](@[0-9a-z.]+,|,|@$))+$`)
 	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
 	kongQuotes = regexp.MustCompile(`(\(from envar WEIR_(NAMED_)?STORE)=.*\)|(expected "<key>=<value>") but got ".*?"`)
 )
@@ -223,10 +225,14 @@ func withoutPasswords(msg string) string {
 	parts := strings.Split(msg, form)
 	for i := range parts {
 		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
-			if strings.Contains(text, "://") {
+			switch {
+			case rates.MatchString(text):
+				return text
+			case strings.Contains(text, "://"):
 				return password.ReplaceAllString(text, "${1}xxxxx@")
+			default:
+				return "xxxxx@"
 			}
-			return "xxxxx@"
 		})
 	}
 	return strings.Join(parts, form)

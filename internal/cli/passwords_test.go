@@ -63,7 +63,9 @@ func TestBoostsDoNotReachTheTerminal(t *testing.T) {
 		Reason: "sale\u009b2J\x1b[0m",
 	}
 	var got strings.Builder
-	printLimit(streams{out: &got}, &adminapi.KeyLimit{Boost: &adminapi.KeyBoost{Author: boost.Author, Reason: boost.Reason}})
+	printLimit(streams{out: &got}, &adminapi.KeyLimit{
+		Boost: &adminapi.KeyBoost{Author: boost.Author, Reason: boost.Reason},
+	})
 	for _, text := range []string{boostLine(boost), got.String()} {
 		if strings.ContainsAny(text, "\u009b\u202e\x1b") || !strings.Contains(text, `sale\u009b2J\x1b[0m`) {
 			t.Errorf("%q", text)

@@ -125,7 +125,8 @@ func TestTextOfTooLongValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	if err := r.Text(&got); err != nil || strings.Count(got.String(), "x: denied by the rule (value too long to match)\n") != 1 ||
+	if err := r.Text(&got); err != nil ||
+		!strings.Contains(got.String(), "x: denied by the rule (value too long to match)\n") ||
 		!strings.Contains(got.String(), "\n  rule     (value too long to match)\n") {
 		t.Errorf("%v, %s", err, strings.ReplaceAll(got.String(), long, "path=x"))
 	}

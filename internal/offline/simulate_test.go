@@ -552,8 +552,8 @@ func TestTrafficErrors(t *testing.T) {
 		return path
 	}
 	for spec, want := range map[string]string{
-		"steady:5/s": `"steady:5/s" is not known: write constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, ` +
-			`or the path of a file that ends in .csv`,
+		"steady:5/s": `"steady:5/s" is neither a file nor known traffic: write constant:100/s, poisson:100/s, ` +
+			`burst:50x10s, step:10/s,100/s@10s, or the path of a log or a .csv file`,
 		"constant:5":                   `"5" is not a rate per s, m or h; write it like constant:100/s`,
 		"constant:-1/s":                `"-1/s" is not a rate`,
 		"poisson:NaN/s":                `"NaN/s" is not a rate`,

@@ -73,7 +73,7 @@ func ParseTraffic(spec string) (*Traffic, error) {
 		}
 		return &Traffic{Spec: spec, generate: generate}, nil
 	}
-	return nil, fmt.Errorf("%q is not known: write %s, or the path of a file that ends in .csv", spec,
+	return nil, fmt.Errorf("%q is neither a file nor known traffic: write %s, or the path of a log or a .csv file", spec,
 		strings.Join(examples, ", "))
 }
 
