@@ -144,14 +144,14 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 	u.MaxRetryBackoff = -1
 	u.DialerRetries = 1
 	u.ContextTimeoutEnabled = true
-	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = o.Timeout, o.Timeout, o.Timeout
+	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = max(o.Timeout, redisstore.LateAnswer), o.Timeout, o.Timeout
 	// Connecting goes on behind a request that gave up, and serves the next one.
 	u.DialTimeout = cmp.Or(u.DialTimeout, max(time.Second, o.Timeout))
 	u.PoolSize, u.PipelinePoolSize = o.PoolSize, -1
 	u.Protocol, u.DisableIdentity = 2, true
 	u.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if a.deployment == sentinel || a.deployment == cluster {
-		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
+		u.ReadTimeout = max(o.Timeout, topologyTimeout)
 	}
 	if a.passwordFile != "" {
 		u.CredentialsProviderContext = a.credentials

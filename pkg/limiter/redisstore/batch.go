@@ -40,6 +40,10 @@ type batch struct {
 
 	waiters []limiter.Waiter // that have been answered
 	isSent  bool             // the flight that it begins was started by Send
+
+	takesPlaces bool // of limits on requests in flight
+	isPatient   bool // a late answer to it is read
+	isLeft      bool // its flight is left behind: nobody waits for the answer. The queue's lock guards it
 }
 
 func (b *batch) reset() {
@@ -62,6 +66,9 @@ func (b *batch) reset() {
 func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
+	for i := range c.hits {
+		b.takesPlaces = b.takesPlaces || takesPlaces(&c.hits[i])
+	}
 }
 
 // batcher sends batches to a server, or to the servers of a cluster.

@@ -5,11 +5,19 @@ import "github.com/redis/go-redis/v9"
 // MaxFlights is maxFlights.
 const MaxFlights = maxFlights
 
-// Queued is how many script calls are under way, and how many requests wait for the next one.
+// Queued is how many script calls are under way, those that are left behind too, and how many requests wait for the
+// next one.
 func (s *Store) Queued() (flights, waiting int) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
-	return s.queue.flights, len(s.queue.waiting)
+	return s.queue.flights + s.queue.left(), len(s.queue.waiting)
+}
+
+// Flights is how many of the calls under way are not left behind.
+func (s *Store) Flights() int {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return s.queue.flights
 }
 
 // CanLend reports whether a request lends its goroutine to the next call.

@@ -12,8 +12,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, and Redis admit them afterwards. Nobody knows
-// of the places that they take, so the store gives them back: these, and no others.
+// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, since they are cancelled or since their time is
+// over, and Redis admit them afterwards. Nobody knows of the places that they take, so the store gives them back:
+// these, and no others.
 func TestPlacesOfAbandonedRequests(t *testing.T) {
 	flights := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
@@ -40,53 +41,88 @@ func TestPlacesOfAbandonedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, otherServer := redistest.Start(t), redistest.Start(t)
-			s, other := open(t, server.URL(), redisstore.Options{}), open(t, otherServer.URL(), redisstore.Options{})
-			g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": other})
-			var has any // the store that has the places
-			busy := s   // the same
-			for _, h := range tc {
-				if h.Key == "flights" && h.Route != nil {
-					has, busy = h.Route, other
-				}
-			}
-			idle := func() error {
-				for _, s := range []*redisstore.Store{s, other} {
-					if flights, waiting := s.Queued(); flights+waiting != 0 {
-						return fmt.Errorf("%d calls are under way, and %d wait", flights, waiting)
-					}
-				}
-				return nil
-			}
-			take(t, g, "flights", flights, 2, has) // of others, which stay
-			take(t, g, "calls", calls.Policy, 1)
-			take(t, g, "calls", calls.Policy, 1, second)
-			redistest.Await(t, idle)
-			server.Pause()
-			otherServer.Pause()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var answers []<-chan asked
-			for i := range redisstore.MaxFlights + 1 { // the last one waits in the queue
-				answers = append(answers, ask(ctx, g, tc...))
-				redistest.Await(t, func() error {
-					if flights, waiting := busy.Queued(); flights+waiting != i+1 {
-						return fmt.Errorf("%d calls are under way, and %d wait; want %d", flights, waiting, i+1)
-					}
-					return nil
-				})
-			}
-			cancel()
-			for _, answer := range answers {
-				if a := <-answer; !errors.Is(a.err, context.Canceled) {
-					t.Errorf("a cancelled request: %v", a.err)
-				}
-			}
-			server.Resume()
-			otherServer.Resume()
-			redistest.Await(t, idle)
-			if got := 10 - take(t, g, "flights", flights, 0, has).Remaining; got != 2 {
-				t.Errorf("%d places are in use, want the 2 of others", got)
-			}
+			placesComeBack(t, server, otherServer, tc, context.Canceled)
+			placesComeBack(t, server, otherServer, tc, context.DeadlineExceeded)
 		})
 	}
+}
+
+// placesComeBack has requests of the hits give up: why is their error.
+func placesComeBack(t *testing.T, server, otherServer *redistest.Server, hits []limiter.Hit, why error) {
+	t.Helper()
+	prefix, isLate, timeout := why.Error(), errors.Is(why, context.DeadlineExceeded), patient
+	if isLate {
+		timeout = redisstore.LateAnswer / 4
+	}
+	group := func(timeout time.Duration) (g *redisstore.Group, s, other *redisstore.Store) {
+		o := redisstore.Options{KeyPrefix: prefix, Timeout: timeout}
+		s, other = openLate(t, server.URL(), o), openLate(t, otherServer.URL(), o)
+		return redisstore.NewGroup(s, map[string]*redisstore.Store{"second": other}), s, other
+	}
+	g, s, other := group(timeout)
+	patientGroup, _, _ := group(patient)
+	var has any // the store that has the places
+	busy := s   // the same
+	var flights *limiter.Policy
+	for _, h := range hits {
+		if h.Key == "flights" {
+			flights = h.Policy
+			if h.Route != nil {
+				has, busy = h.Route, other
+			}
+		}
+	}
+	idle := func() error {
+		for _, s := range []*redisstore.Store{s, other} {
+			if flights, waiting := s.Queued(); flights+waiting != 0 {
+				return fmt.Errorf("%d calls are under way, and %d wait", flights, waiting)
+			}
+		}
+		return nil
+	}
+	take(t, g, "flights", flights, 2, has) // of others, which stay
+	take(t, g, "calls", funnel(t, 1000, time.Hour), 1)
+	take(t, g, "calls", funnel(t, 1000, time.Hour), 1, in("second"))
+	redistest.Await(t, idle)
+	server.Pause()
+	otherServer.Pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var answers []<-chan asked
+	for i := range redisstore.MaxFlights + 1 { // the last one waits in the queue
+		answers = append(answers, ask(ctx, g, hits...))
+		redistest.Await(t, func() error {
+			if flights, waiting := busy.Queued(); flights+waiting != i+1 {
+				return fmt.Errorf("%d calls are under way, and %d wait; want %d", flights, waiting, i+1)
+			}
+			return nil
+		})
+	}
+	if !isLate {
+		cancel()
+	}
+	for _, answer := range answers {
+		if a := <-answer; !errors.Is(a.err, why) {
+			t.Errorf("a request that gives up: %v, want %v", a.err, why)
+		}
+	}
+	if flights := busy.Flights(); isLate && flights != 0 {
+		t.Errorf("%d flights still wait for answers that nobody waits for: the next requests have to wait, too", flights)
+	}
+	server.Resume()
+	otherServer.Resume()
+	redistest.Await(t, idle)
+	if got := 10 - take(t, patientGroup, "flights", flights, 0, has).Remaining; got != 2 {
+		t.Errorf("%d places are in use, want the 2 of others", got)
+	}
+}
+
+// openLate opens a store whose client waits long enough for late answers.
+func openLate(t *testing.T, url string, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.New(redistest.Client(t, url, patient), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

@@ -23,6 +23,9 @@ const (
 	// busyBatch is the batch size from which the queue counts as busy. Then one call at a time is under way: four take
 	// 29.4 us of CPU a request instead of 25.5, since each carries fewer requests.
 	busyBatch = 8
+	// maxLeft is the most flights that may be left behind (see LateAnswer) when a further one begins that may be. While
+	// so many begin, one after the other, the circuit breaker of internal/guard opens.
+	maxLeft = 4 * maxFlights
 )
 
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
@@ -120,7 +123,7 @@ type queue struct {
 	mu       sync.Mutex
 	waiting  []*call
 	flights  int
-	flying   []*batch    // those under way, of which expire reads the calls
+	flying   []*batch    // those under way, of which expire reads the calls, and those that are left behind
 	alarm    *time.Timer // runs expire
 	alarmSet bool
 	alarmAt  time.Time
@@ -253,7 +256,11 @@ func (q *queue) free(c *call) {
 // expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
 // often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069.
 func (q *queue) expire() {
-	for _, e := range q.expired() {
+	waiters, isLeft := q.expired()
+	if isLeft {
+		q.sendWaiting()
+	}
+	for _, e := range waiters {
 		taken(e.waiter, q.store.unavailable(e.why))
 		batchTaken([]limiter.Waiter{e.waiter})
 	}
@@ -265,31 +272,40 @@ type expiry struct {
 	why    error
 }
 
-// expired wakes the requests of calls that are given up, and returns the waiters of the others.
-func (q *queue) expired() (waiters []expiry) {
+// expired wakes the requests of calls that are given up, and returns the waiters of the others, and whether a flight is
+// left behind.
+func (q *queue) expired() (waiters []expiry, isLeft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarmSet = false
 	if q.flights == 0 && len(q.waiting) == 0 { // no call is outstanding
-		return nil
+		return nil, false
 	}
 	now := time.Now()
-	next := expire(q.waiting, now, now.Add(noticeCancel), &waiters)
+	next, _ := expire(q.waiting, now, now.Add(noticeCancel), &waiters)
 	for _, b := range q.flying {
-		next = expire(b.calls, now, next, &waiters)
+		if b.isLeft {
+			continue
+		}
+		var isAwaited bool
+		if next, isAwaited = expire(b.calls, now, next, &waiters); b.isPatient && !isAwaited {
+			b.isLeft, isLeft = true, true
+			q.flights--
+		}
 	}
 	q.setAlarm(next)
-	return waiters
+	return waiters, isLeft
 }
 
-// expire gives up calls, and returns the earliest deadline of the others, at the latest next.
-func expire(calls []*call, now, next time.Time, waiters *[]expiry) time.Time {
+// expire gives up calls. It returns the earliest deadline of the others, at the latest next, and whether there are any.
+func expire(calls []*call, now, next time.Time, waiters *[]expiry) (_ time.Time, isAwaited bool) {
 	for _, c := range calls {
 		if c.ended.Load() {
 			continue
 		}
 		why := c.givenUp()
 		if why == nil && now.Before(c.deadline) {
+			isAwaited = true
 			if c.deadline.Before(next) {
 				next = c.deadline
 			}
@@ -307,7 +323,7 @@ func expire(calls []*call, now, next time.Time, waiters *[]expiry) time.Time {
 			c.done <- why
 		}
 	}
-	return next
+	return next, isAwaited
 }
 
 // setAlarm has expire run at a time, or earlier.
@@ -355,14 +371,10 @@ func (q *queue) canLend() bool { return q.store.canLend && q.timeout <= lendTime
 // waiting for another one.
 func (q *queue) begin(lend bool) {
 	b, _ := q.batches.Get().(*batch) // New makes nothing else
-	if !lend {
-		go q.keepFlying(b)
-		return
-	}
-	if q.next(b) {
+	if lend && q.next(b) && !b.isPatient {
 		q.send(b)
 	}
-	if q.land() {
+	if lend && len(b.calls) == 0 && q.land() {
 		q.batches.Put(b)
 	} else {
 		go q.keepFlying(b)
@@ -385,25 +397,30 @@ func (q *queue) keepFlying(b *batch) {
 // each look for another goroutine would wake a thread.
 func (q *queue) fly(b *batch) {
 	isSent := b.isSent
-	for landed := false; !landed; landed = q.land() {
+	for landed := false; !landed; {
 		if !isSent {
 			runtime.Gosched()
 		}
-		if q.next(b) {
+		isLeft := false
+		if len(b.calls) > 0 || q.next(b) {
 			isSent = b.calls[len(b.calls)-1].waiter != nil
-			q.send(b)
+			isLeft = q.send(b)
 		}
+		landed = isLeft || q.land()
 	}
 	q.batches.Put(b)
 }
 
 // send decides the batch and finishes its calls. It has a deadline of its own: the earliest deadline of a request would
 // break the connection for the others. It ends when nobody waits for it any more, so that a server that hangs occupies
-// no flight for longer.
-func (q *queue) send(b *batch) {
+// no flight for longer; a patient one is left behind instead, which send reports.
+func (q *queue) send(b *batch) (isLeft bool) {
 	start := time.Now()
 	deadline := start.Add(q.timeout)
-	if q.store.o.UntilDeadline {
+	switch {
+	case b.isPatient:
+		deadline = start.Add(max(q.timeout, LateAnswer))
+	case q.store.o.UntilDeadline:
 		deadline = b.latestDeadline(deadline)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
@@ -419,7 +436,7 @@ func (q *queue) send(b *batch) {
 	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
-	q.arrive(b)
+	isLeft = q.arrive(b)
 	for _, c := range b.calls {
 		if w := q.finish(c); w != nil {
 			b.waiters = append(b.waiters, w)
@@ -427,14 +444,16 @@ func (q *queue) send(b *batch) {
 	}
 	batchTaken(b.waiters)
 	b.reset()
+	return isLeft
 }
 
 // arrive takes the batch from expire: a call may be another request's once it is finished.
-func (q *queue) arrive(b *batch) {
+func (q *queue) arrive(b *batch) (isLeft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.flying, b)
 	q.flying = slices.Delete(q.flying, i, i+1)
+	return b.isLeft
 }
 
 // latestDeadline is when the last of the calls gives up waiting, and most if one must be sent in any case.
@@ -483,6 +502,7 @@ func (q *queue) next(b *batch) bool {
 	if q.last == 0 {
 		return false
 	}
+	b.isPatient = b.takesPlaces && q.left() < maxLeft
 	q.flying = append(q.flying, b)
 	return true
 }
