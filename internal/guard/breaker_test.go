@@ -213,6 +213,10 @@ func TestBreakerProbes(t *testing.T) {
 		if b.Open() != 0 {
 			t.Error("is open although the store answers")
 		}
+		p.fail(errSilent)
+		if _ = ask(b, 1); b.Open() != 0 {
+			t.Error("opens again at the first failure, and not when nothing was answered for a while")
+		}
 	})
 }
 

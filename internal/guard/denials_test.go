@@ -207,6 +207,11 @@ func TestOwnRefundIsForgotten(t *testing.T) {
 			t.Errorf("step %d, %d hits: %+v, want allowed %t", i, step.n, out[0], step.want)
 		}
 	}
+	d.store = storeOf(func([]limiter.Hit) error { return limiter.ErrUnavailable }) // it may have given back all the same
+	err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: -1}}, make([]limiter.Decision, 1))
+	if _, known := d.Known(limiter.Hit{Key: "k", Policy: p, N: 1}); known || err == nil {
+		t.Errorf("after a refund that failed with %v: a denial is cached: %t", err, known)
+	}
 }
 
 // Two limits that meet on one counter cost more together than what is known of each.

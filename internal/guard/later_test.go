@@ -37,9 +37,16 @@ type noted struct {
 	err            error
 	taken, batches int
 	gone           bool
+	heard          func() // in Taken; nil: nothing
 }
 
-func (n *noted) Taken(err error) { n.err, n.taken = err, n.taken+1 }
+func (n *noted) Taken(err error) {
+	n.err, n.taken = err, n.taken+1
+	if n.heard != nil {
+		n.heard()
+	}
+}
+
 func (n *noted) BatchTaken()     { n.batches++ }
 func (n *noted) IsGone() bool    { return n.gone }
 
@@ -97,6 +104,14 @@ func TestDenialsLater(t *testing.T) {
 	}
 	if out, asked, _ := later(t, d, m, nil, hit); !out[0].Allowed || !asked {
 		t.Errorf("after the refund: %+v, asked %t", out[0], asked)
+	}
+	known := false
+	w := &noted{heard: func() { _, known = d.Known(hit) }}
+	if !d.TakeLater([]limiter.Hit{hit}, make([]limiter.Decision, 1), w) {
+		t.Error("cannot be decided later")
+	}
+	if m.answer(); !known {
+		t.Error("a waiter hears of a denial before it is cached")
 	}
 	d.Believe(false)
 	if _, asked, _ := later(t, d, m, nil, hit); !asked {

@@ -168,6 +168,9 @@ func TestRefusedKeyCostsNoOthersPermits(t *testing.T) {
 		if got := charged(t, f.far, "good", p) - permits; got != sum {
 			t.Errorf("%d charged and not on lease, want %d: permits are lost", got, sum)
 		}
+		if n := l.Stats().Keys; n != 0 {
+			t.Errorf("%d keys are still hot a second after the last request", n)
+		}
 	})
 }
 

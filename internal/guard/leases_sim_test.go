@@ -58,6 +58,18 @@ func (f *fleet) anyOnLease() bool {
 	return slices.ContainsFunc(f.replicas, func(r *guard.Leases) bool { return r.Stats().Permits > 0 })
 }
 
+// checkShares checks that no process has more permits on lease than its share, spent ones whose requests the store
+// still decides included.
+func (f *fleet) checkShares(t *testing.T) {
+	t.Helper()
+	share := f.policy.Capacity() / guard.LeaseShare
+	for i, r := range f.replicas {
+		if n := r.Stats().Permits; n < 0 || n > share {
+			t.Errorf("process %d has %d permits on lease, want at most its share of %d", i, n, share)
+		}
+	}
+}
+
 // asked is how a replica is asked: every second one as Weir inside Envoy is.
 func (f *fleet) asked(t *testing.T, replica int) limiter.Store {
 	t.Helper()
@@ -72,6 +84,7 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 	t.Helper()
 	do := func() {
 		before := f.onLease()
+		f.checkShares(t)
 		if !take(t, f.asked(t, replica), limiter.Hit{
 			Key: "k", Policy: f.policy, Route: f.route, N: n,
 			Look: n == 0,

@@ -165,3 +165,27 @@ func TestClockStepsAreReported(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWaits closes a store while it calls ClockStepped, which is not called after Close.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clocksAt(time.Now())
+		var saying, closed atomic.Bool
+		s := start(t, memstore.Options{
+			Now: c.steady.Load, Wall: c.wall.Load, SweepEvery: time.Second, ClockStepped: func(time.Duration) {
+				saying.Store(true)
+				time.Sleep(time.Minute)
+			},
+		})
+		c.set(3 * time.Hour)
+		time.Sleep(2 * time.Second)
+		go func() {
+			closed.Store(s.Close() == nil)
+		}()
+		synctest.Wait()
+		if !saying.Load() || closed.Load() {
+			t.Errorf("said of the clock: %t, closed meanwhile: %t", saying.Load(), closed.Load())
+		}
+		time.Sleep(time.Minute)
+	})
+}
