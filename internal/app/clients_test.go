@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // raw is a client that sends frames as it likes.
@@ -419,4 +420,66 @@ func TestCompressedMessagesAreRefused(t *testing.T) {
 	if got := p.ask("a"); got != "OK" {
 		t.Errorf("a message without compression: %s", got)
 	}
+}
+
+// Answers that the client's window does not admit take no more memory than they may, and the client's others are
+// answered.
+func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
+	o := options(t, rulesOf("1000000"))
+	o.GRPCMaxReceiving = 1 << 20 // 128 streams
+	p := start(t, o)
+	c := p.connect()
+	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if err := c.whole(inFlightOf("client")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "the bound on memory", "true", func() string {
+		return strconv.FormatBool(p.refused("grpc", "memory") != "0")
+	})
+	select {
+	case <-c.reset:
+	case <-time.After(patience):
+		t.Error("no stream was reset")
+	}
+	taken, err := strconv.ParseFloat(p.metric("weir_receiving_bytes"), 64)
+	if err != nil || taken > float64(o.GRPCMaxReceiving) {
+		t.Errorf("answers take %v bytes (%v), want at most %d", taken, err, o.GRPCMaxReceiving)
+	}
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a polite client: %s", got)
+	}
+	_ = c.conn.Close()
+	want(t, "bytes after the end", "0", func() string { return p.metric("weir_receiving_bytes") })
+}
+
+// A request that ends with its headers must arrive completely, too.
+func TestHalfSentHeaders(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	p := start(t, o)
+	c := p.connect()
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.closed() // headers of nothing else may come in between
+	want(t, "slow requests", "1", func() string { return p.refused("grpc", "slow") })
+	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
+}
+
+// whole sends a complete request.
+func (r *raw) whole(q *pb.RateLimitRequest) error {
+	stream, err := r.head()
+	if err != nil {
+		return err
+	}
+	text, err := proto.Marshal(q)
+	if err != nil {
+		return err
+	}
+	message := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
+	return r.WriteData(stream, true, append(message, text...))
 }

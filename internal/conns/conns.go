@@ -1,10 +1,10 @@
-// Package conns bounds what the clients of a listener can take: connections, incomplete requests, their memory, and
-// resets. It wraps the listener. For a gRPC server it also counts the HTTP/2 frames that the server reads from each
-// connection. A complete request costs it no memory and no timer. docs/adr/0041-what-a-client-can-take.md has the
+// Package conns bounds what the clients of a listener can take: connections, incomplete requests and answers, their
+// memory, and resets. It wraps the listener. For a gRPC server it also follows the HTTP/2 frames that the server reads
+// from and writes to each connection. A complete request costs it no memory and no timer. docs/adr/0041-what-a-client-can-take.md has the
 // reasons.
 //
 // A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
-// reads from the Conn, or, with HTTP/2, from an http2Conn, whose frameMeter follows the frames. The Guard's sweep
+// reads from the Conn, or, with HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep
 // closes what takes too long.
 package conns
 
@@ -28,17 +28,19 @@ type Reason int
 
 // The reasons.
 const (
-	// Full: a new connection was closed at once, since all others had a request within the last second.
+	// Full: a new connection was closed at once, since all others were used within the last second, and no host had more
+	// than twice as many as the new one's.
 	Full Reason = iota
 	// Idle: an idle connection was closed to make room for a new one.
 	Idle
 	// Slow: a request was reset, or its connection closed, since the request did not arrive completely in time.
 	Slow
-	// Memory: incomplete requests were reset, since all of them together took too much memory.
+	// Memory: streams were reset, since all incomplete requests and answers together took too much memory.
 	Memory
 	// Resets: a connection was closed, since its client reset too many requests a second.
 	Resets
-	// Unread: a connection was closed, since its client did not read what the server sent.
+	// Unread: a connection was closed, since its client did not read what the server sent, or a stream was reset, since
+	// the client's flow-control window did not admit the answer.
 	Unread
 
 	reasons
@@ -68,11 +70,12 @@ type Options struct {
 type HTTP2 struct {
 	// ReceiveTimeout is how long a request may take from its headers to its last byte.
 	ReceiveTimeout time.Duration
-	// MaxReceiving is the most memory of all incomplete requests, in bytes.
+	// MaxReceiving is the most memory of all incomplete requests, and of answers that wait for the client's flow-control
+	// window, in bytes.
 	MaxReceiving int64
 	// MaxResets is the most requests that one connection may reset in a second.
 	MaxResets int
-	// WriteTimeout is how long a client may leave data unread.
+	// WriteTimeout is how long a client may leave data unread, and how long a message of an answer may take.
 	WriteTimeout time.Duration
 	// Streams is for a server with requests of several messages: a request is complete, for ReceiveTimeout and
 	// MaxReceiving, while it is between two gRPC messages, of which it has sent at least one.
@@ -82,8 +85,10 @@ type HTTP2 struct {
 }
 
 const (
-	// busyFor is how long a connection with a request is safe from being closed for a new one.
+	// busyFor is how long a connection that was used is safe from being closed for a new one: see Guard.isSafe.
 	busyFor = time.Second
+	// maxLooked bounds what a new connection costs while the table is full.
+	maxLooked = 512
 	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
 	// maxPunished bounds how many hosts are remembered for their resets.
@@ -96,9 +101,9 @@ type Guard struct {
 	start time.Time
 	clock atomic.Int64 // see now
 
-	receiving atomic.Int64 // memory of incomplete requests, in bytes
-	refused   [reasons]atomic.Uint64
-	line      logging.Every // about refused clients
+	memory  atomic.Int64 // of the streams of all connections, in bytes
+	refused [reasons]atomic.Uint64
+	line    logging.Every // about refused clients
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
@@ -127,7 +132,7 @@ func (g *Guard) now() int64 {
 type Stats struct {
 	// Open is the number of connections now, Max the bound.
 	Open, Max int
-	// Receiving is the memory of incomplete requests, in bytes.
+	// Receiving is the memory of incomplete requests and answers, in bytes.
 	Receiving int64
 	// Refused counts closed connections and reset requests, by Reason.
 	Refused [reasons]uint64
@@ -136,7 +141,7 @@ type Stats struct {
 // Stats returns the numbers as they are now.
 func (g *Guard) Stats() Stats {
 	g.mu.Lock()
-	s := Stats{Open: len(g.conns), Max: g.o.Max, Receiving: g.receiving.Load()}
+	s := Stats{Open: len(g.conns), Max: g.o.Max, Receiving: g.memory.Load()}
 	g.mu.Unlock()
 	for i := range s.Refused {
 		s.Refused[i] = g.refused[i].Load()
@@ -205,7 +210,7 @@ func (g *Guard) admit(c *Conn) bool {
 	g.mu.Lock()
 	var victim *Conn
 	if len(g.conns) >= g.o.Max {
-		if victim = g.idlest(); victim == nil {
+		if victim = g.idlest(c.host); victim == nil {
 			g.mu.Unlock()
 			g.refuse(Full, c.host)
 			return false
@@ -222,12 +227,17 @@ func (g *Guard) admit(c *Conn) bool {
 	return true
 }
 
-// idlest returns the connection to close for a new one: of the host with the most connections, one without a request,
-// else the one that was unused for the longest time. It returns nil if all are busy. g is locked.
-func (g *Guard) idlest() (found *Conn) {
+// idlest returns the connection to close for a new one of a host: of the host with the most connections, one without a
+// request, else the one that was unused for the longest time. It returns nil if none may be closed. It looks at
+// maxLooked connections. g is locked.
+func (g *Guard) idlest(newcomer string) (found *Conn) {
 	latest := g.now() - busyFor.Milliseconds()
-	for c := range g.conns {
-		if c.busy.Load() && c.used.Load() > latest {
+	looked := 0
+	for c := range g.conns { // in random order
+		if looked++; looked > maxLooked {
+			break
+		}
+		if c.used.Load() > latest && g.isSafe(c, newcomer) {
 			continue
 		}
 		if found == nil || g.compareIdle(c, found) > 0 {
@@ -235,6 +245,18 @@ func (g *Guard) idlest() (found *Conn) {
 		}
 	}
 	return found
+}
+
+// isSafe reports whether a connection that was used lately stays open when a host wants a new one: one with a request,
+// unless its host has more than twice as many connections as the other would have, and one that waits for its first
+// request, unless its host has as many. So a host that keeps all connections busy, or opens them all the time, does
+// not keep others out. g is locked.
+func (g *Guard) isSafe(c *Conn, newcomer string) bool {
+	has, wants := g.hosts[c.host], g.hosts[newcomer]+1
+	if c.busy.Load() {
+		return has <= 2*wants
+	}
+	return c.host != newcomer && has < wants
 }
 
 // compareIdle is positive if a is to be closed rather than b. g is locked.

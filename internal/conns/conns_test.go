@@ -67,7 +67,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-func frame(kind, flags byte, stream uint32, length int) []byte {
+func frameOf(kind, flags byte, stream uint32, length int) []byte {
 	head := []byte{byte(length >> 16), byte(length >> 8), byte(length), kind, flags}
 	return append(binary.BigEndian.AppendUint32(head, stream), make([]byte, length)...)
 }
@@ -82,16 +82,16 @@ func newConn() *http2Conn {
 // The meter follows frames however they are cut, and complete requests take no memory.
 func TestFramesInPieces(t *testing.T) {
 	text := make([]byte, prefaceLen)
-	text = append(text, frame(frameSettings, 0, 0, 0)...)
+	text = append(text, frameOf(frameSettings, 0, 0, 0)...)
 	const requests = 7
 	for stream := uint32(1); stream < 2*requests; stream += 2 {
-		text = append(text, frame(frameHeaders, 4, stream, 100)...)
-		text = append(text, frame(frameData, 0, stream, 300)...)
+		text = append(text, frameOf(frameHeaders, 4, stream, 100)...)
+		text = append(text, frameOf(frameData, 0, stream, 300)...)
 	}
 	for stream := uint32(1); stream < 2*requests-4; stream += 2 {
-		text = append(text, frame(frameData, flagEndStream, stream, 5000)...)
+		text = append(text, frameOf(frameData, flagEndStream, stream, 5000)...)
 	}
-	text = append(text, frame(frameReset, 0, 2*requests-3, 4)...)
+	text = append(text, frameOf(frameReset, 0, 2*requests-3, 4)...)
 	for _, piece := range []int{1, 2, 3, 8, 9, 10, 1000, len(text)} {
 		f := newConn()
 		g := f.c.g
@@ -100,14 +100,14 @@ func TestFramesInPieces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if f.inFrame() || len(f.incomplete) != 1 || f.incomplete[0].stream != 2*requests-1 {
-			t.Errorf("in pieces of %d: %+v", piece, f.incomplete)
+		if f.requests.inFrame() || len(f.streams.list) != 1 || f.streams.list[0].id != 2*requests-1 {
+			t.Errorf("in pieces of %d: %+v", piece, f.streams.list)
 		}
-		if got, want := g.receiving.Load(), int64(streamCost+200+300+bufferCost); got != want {
+		if got, want := g.memory.Load(), int64(streamCost+200+300+bufferCost); got != want {
 			t.Errorf("in pieces of %d: %d bytes are received, want %d", piece, got, want)
 		}
 		f.freeAll()
-		if got := g.receiving.Load(); got != 0 {
+		if got := g.memory.Load(); got != 0 {
 			t.Errorf("in pieces of %d: %d bytes are received after the end", piece, got)
 		}
 	}
@@ -120,14 +120,14 @@ func TestPingForEachRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for stream := uint32(1); stream < 200; stream += 2 {
-		text := append(frame(frameHeaders, 4, stream, 10), frame(frameData, flagEndStream, stream, 10)...)
-		text = append(text, frame(framePing, flagAck, 0, 8)...) // of the server's, which grpc-go answers
-		if err := f.feed(append(text, frame(framePing, 0, 0, 8)...)); err != nil {
+		text := append(frameOf(frameHeaders, 4, stream, 10), frameOf(frameData, flagEndStream, stream, 10)...)
+		text = append(text, frameOf(framePing, flagAck, 0, 8)...) // of the server's, which grpc-go answers
+		if err := f.feed(append(text, frameOf(framePing, 0, 0, 8)...)); err != nil {
 			t.Fatalf("request %d: %v", stream/2, err)
 		}
 	}
 	pings := 0
-	for f.feed(frame(framePing, 0, 0, 8)) == nil {
+	for f.feed(frameOf(framePing, 0, 0, 8)) == nil {
 		pings++
 	}
 	if most := f.h.MaxResets; pings == 0 || pings > most+1 {
@@ -139,7 +139,7 @@ func TestPingForEachRequest(t *testing.T) {
 func TestResetBetweenFrames(t *testing.T) {
 	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience}
 	client, server, g := pair(t, h)
-	text := append(make([]byte, prefaceLen), frame(frameHeaders, 4, 1, 10)...)
+	text := append(make([]byte, prefaceLen), frameOf(frameHeaders, 4, 1, 10)...)
 	if _, err := client.Write(text); err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +166,8 @@ func TestResetBetweenFrames(t *testing.T) {
 // Following a complete request allocates nothing.
 func TestFeedAllocatesNothing(t *testing.T) {
 	f := newConn()
-	f.preface = 0
-	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
+	f.requests.preface = 0
+	request := append(frameOf(frameHeaders, 4, 1, 50), frameOf(frameData, flagEndStream, 1, 100)...)
 	if n := testing.AllocsPerRun(1000, func() { _ = f.feed(request) }); n != 0 {
 		t.Errorf("%v allocations a request", n)
 	}
@@ -175,8 +175,8 @@ func TestFeedAllocatesNothing(t *testing.T) {
 
 func BenchmarkFeed(b *testing.B) {
 	f := newConn()
-	f.preface = 0
-	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
+	f.requests.preface = 0
+	request := append(frameOf(frameHeaders, 4, 1, 50), frameOf(frameData, flagEndStream, 1, 100)...)
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := f.feed(request); err != nil {
@@ -187,7 +187,7 @@ func BenchmarkFeed(b *testing.B) {
 
 // grpcFrame is a DATA frame of a stream that goes on, with this payload.
 func grpcFrame(stream uint32, payload []byte) []byte {
-	f := frame(frameData, 0, stream, len(payload))
+	f := frameOf(frameData, 0, stream, len(payload))
 	return append(f[:headerLen], payload...)
 }
 
@@ -202,8 +202,8 @@ func TestMessagesOfAStream(t *testing.T) {
 	for _, size := range []int{1, 4, 5, 6, 13, 700, len(wire)} {
 		for _, piece := range []int{1, 7, 10_000} {
 			f := newConn()
-			f.h.Streams, f.preface = true, 0
-			text := frame(frameHeaders, 4, 1, 100)
+			f.h.Streams, f.requests.preface = true, 0
+			text := frameOf(frameHeaders, 4, 1, 100)
 			for at := 0; at < len(wire); at += size {
 				text = append(text, grpcFrame(1, wire[at:min(at+size, len(wire))])...)
 			}
@@ -213,15 +213,15 @@ func TestMessagesOfAStream(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := f.incomplete[0]
-			if !r.message.whole || r.since != 5 || f.c.g.receiving.Load() != streamCost || !f.c.busy.Load() {
-				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.receiving.Load())
+			r := f.streams.list[0]
+			if !r.message.whole || r.since != 5 || f.c.g.memory.Load() != streamCost || !f.c.busy.Load() {
+				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.memory.Load())
 			}
 			f.c.g.clock.Store(9)
 			if err := f.feed(grpcFrame(1, grpcMessage(10)[:7])); err != nil {
 				t.Fatal(err)
 			}
-			if r := f.incomplete[0]; r.message.whole || r.since != 9 || f.c.g.receiving.Load() <= streamCost {
+			if r := f.streams.list[0]; r.message.whole || r.since != 9 || f.c.g.memory.Load() <= streamCost {
 				t.Errorf("a message that has begun: %+v", r)
 			}
 		}
@@ -236,7 +236,7 @@ func TestResetWithinAMessage(t *testing.T) {
 	client, server, g := pair(t, h)
 	text := make([]byte, prefaceLen)
 	for stream := uint32(1); stream <= 5; stream += 2 {
-		text = append(text, frame(frameHeaders, 4, stream, 10)...)
+		text = append(text, frameOf(frameHeaders, 4, stream, 10)...)
 	}
 	text = append(text, grpcFrame(1, grpcMessage(20))...)
 	text = append(text, grpcFrame(3, append(grpcMessage(20), grpcMessage(20)[:8]...))...)
@@ -268,5 +268,20 @@ func TestOpened(t *testing.T) {
 	_ = server.Close()
 	if _, ok := g.Opened(server.RemoteAddr()); ok {
 		t.Error("a closed connection counts as open")
+	}
+}
+
+// An answer that is sent in one write.
+func BenchmarkAnswer(b *testing.B) {
+	f := newConn()
+	f.requests.preface = 0
+	answer := append(frameOf(frameHeaders, flagEndHeaders, 1, 14), frameOf(frameData, 0, 1, 60)...)
+	answer = append(answer, frameOf(frameHeaders, flagEndHeaders|flagEndStream, 1, 24)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		f.mu.Lock()
+		f.answers.cut(answer, 1, &f.answers)
+		f.account()
+		f.mu.Unlock()
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// http2Conn is a connection of a gRPC server. It counts the frames that the server reads, and hands the server frames
-// that reset requests. One goroutine reads from it.
+// http2Conn is a connection of a gRPC server. It follows the frames that the server reads and writes, and hands the
+// server frames that reset streams. One goroutine reads from it, and one writes.
 type http2Conn struct {
 	net.Conn
 
@@ -19,11 +20,15 @@ type http2Conn struct {
 	raw *readyReader // nil if the connection has only Read
 
 	writing   atomic.Int64 // when the Write under way began, by Guard.now, plus one; 0: there is none
-	receiving atomic.Int64 // memory of its incomplete requests, in bytes
-	resetting atomic.Int32 // requests that wait for their reset
+	memory    atomic.Int64 // of its streams, in bytes
+	resetting atomic.Int32 // streams that wait for their reset
 	injected  []byte       // frames that the server reads next; only the reader uses it
 
-	frameMeter
+	mu       sync.Mutex // of the reader, the writer, the sweep, and freeMemory
+	streams  openStreams
+	requests requests
+	answers  answers
+	isClosed bool // nothing is accounted any more
 
 	waking   sync.Mutex
 	isWoken  bool      // wake has set the read deadline into the past
@@ -33,8 +38,10 @@ type http2Conn struct {
 // newHTTP2Conn counts the frames of c. plain is c itself, or the TLS connection above it.
 func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 	f := &http2Conn{Conn: plain, c: c, h: c.g.o.HTTP2}
-	f.preface = prefaceLen
-	f.resets.tokens, f.resets.at = c.g.firstResets(c.host), c.g.now()
+	f.requests = requests{
+		f: f, cutter: cutter{preface: prefaceLen}, resets: tokenBucket{c.g.firstResets(c.host), c.g.now()},
+	}
+	f.answers.f = f
 	f.raw = newReadyReader(c.Conn, plain == net.Conn(c))
 	c.http2.Store(f)
 	return f
@@ -63,8 +70,54 @@ func (f *http2Conn) Read(p []byte) (int, error) {
 	}
 }
 
+// feed follows the bytes that the server has read. An error closes the connection.
+func (f *http2Conn) feed(p []byte) error {
+	now := f.c.g.now()
+	f.mu.Lock()
+	ok := f.requests.cut(p, now, &f.requests)
+	completed := f.requests.completed
+	f.requests.completed = false
+	tooMuch := f.account()
+	f.mu.Unlock()
+	if completed {
+		f.c.used.Store(now)
+		f.c.busy.Store(true)
+	}
+	if tooMuch {
+		f.c.g.freeMemory()
+	}
+	if !ok {
+		f.c.g.refuse(Resets, f.c.host)
+		f.c.g.punish(f.c.host)
+		return errResets
+	}
+	return nil
+}
+
+// drop removes a stream, if it is open. f.mu is locked.
+func (f *http2Conn) drop(stream uint32) {
+	i, ok := f.streams.find(stream)
+	if !ok {
+		return
+	}
+	o := &f.streams.list[i]
+	f.streams.change -= o.memory
+	if o.isReset {
+		f.resetting.Add(-1)
+	}
+	f.streams.list = slices.Delete(f.streams.list, i, i+1)
+}
+
 func (f *http2Conn) Write(p []byte) (int, error) {
-	f.writing.Store(f.c.g.now() + 1)
+	now := f.c.g.now()
+	f.mu.Lock()
+	f.answers.cut(p, now, &f.answers)
+	tooMuch := f.account()
+	f.mu.Unlock()
+	if tooMuch {
+		f.c.g.freeMemory()
+	}
+	f.writing.Store(now + 1)
 	n, err := f.Conn.Write(p)
 	f.writing.Store(0)
 	return n, err

@@ -28,7 +28,7 @@ func (g *Guard) sweepUntil(closed <-chan struct{}) {
 	}
 }
 
-// sweep closes connections that are stuck, and resets requests that take too long.
+// sweep closes connections that are stuck, and resets streams that take too long.
 func (g *Guard) sweep() {
 	now := time.Since(g.start).Milliseconds()
 	g.clock.Store(now)
@@ -38,8 +38,11 @@ func (g *Guard) sweep() {
 			f.c.cutOff()
 			continue
 		}
-		f.resetRequests(Slow, now, func(r *incompleteRequest) bool {
-			return !r.message.whole && now-r.since > g.o.HTTP2.ReceiveTimeout.Milliseconds()
+		f.resetStreams(Slow, now, func(o *openStream) bool {
+			return o.phase == receiving && !o.message.whole && now-o.since > g.o.HTTP2.ReceiveTimeout.Milliseconds()
+		})
+		f.resetStreams(Unread, now, func(o *openStream) bool {
+			return o.phase == answering && !o.message.whole && now-o.since > g.o.HTTP2.WriteTimeout.Milliseconds()
 		})
 		if f.resetting.Load() > 0 {
 			f.wake()
@@ -68,24 +71,24 @@ func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.preface == 0 && f.inFrame() && now-f.began > f.h.ReceiveTimeout.Milliseconds() {
+	if r := &f.requests; r.preface == 0 && r.inFrame() && now-r.began > f.h.ReceiveTimeout.Milliseconds() {
 		return Slow, true
 	}
-	for i := range f.incomplete {
-		if r := &f.incomplete[i]; r.isReset && now-r.since > resetTimeout {
+	for i := range f.streams.list {
+		if o := &f.streams.list[i]; o.isReset && now-o.since > resetTimeout {
 			return Slow, true
 		}
 	}
 	return 0, false
 }
 
-// resetRequests marks requests for their reset, and counts them as refused.
-func (f *http2Conn) resetRequests(why Reason, now int64, which func(*incompleteRequest) bool) {
+// resetStreams marks streams for their reset, and counts them as refused.
+func (f *http2Conn) resetStreams(why Reason, now int64, which func(*openStream) bool) {
 	n := 0
 	f.mu.Lock()
-	for i := range f.incomplete {
-		if r := &f.incomplete[i]; !r.isReset && which(r) {
-			r.isReset, r.since = true, now
+	for i := range f.streams.list {
+		if o := &f.streams.list[i]; !o.isReset && which(o) {
+			o.isReset, o.since = true, now
 			n++
 		}
 	}
@@ -96,7 +99,7 @@ func (f *http2Conn) resetRequests(why Reason, now int64, which func(*incompleteR
 	}
 }
 
-// injectResets returns a frame for each marked request, for the server to read, and drops the request. Within a frame
+// injectResets returns a frame for each marked stream, for the server to read, and drops the stream. Within a frame
 // it returns none. It uses the memory of to.
 //
 // The frame is a WINDOW_UPDATE of 0, which the server must answer by a reset of that stream alone (RFC 9113, 6.9). A
@@ -105,38 +108,37 @@ func (f *http2Conn) injectResets(to []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to = to[:0]
-	if f.inFrame() {
+	if f.requests.inFrame() {
 		return to
 	}
-	for i, r := range slices.Backward(f.incomplete) {
-		if r.isReset {
+	for _, o := range slices.Backward(f.streams.list) {
+		if o.isReset {
 			to = append(to, 0, 0, 4, frameWindowUpdate, 0)
-			to = binary.BigEndian.AppendUint32(to, r.stream)
+			to = binary.BigEndian.AppendUint32(to, o.id)
 			to = append(to, 0, 0, 0, 0)
-			f.drop(i)
+			f.drop(o.id)
 		}
 	}
 	f.account()
 	return to
 }
 
-// account accounts for the change of the incomplete requests' memory. It reports whether they take too much. f is
-// locked.
+// account accounts for the change of the streams' memory. It reports whether they take too much. f.mu is locked.
 func (f *http2Conn) account() bool {
-	change := f.change
-	if f.change = 0; change == 0 || f.isClosed {
+	change := f.streams.change
+	if f.streams.change = 0; change == 0 || f.isClosed {
 		return false
 	}
-	f.receiving.Add(change)
+	f.memory.Add(change)
 	g := f.c.g
-	return g.receiving.Add(change) > g.o.HTTP2.MaxReceiving && change > 0
+	return g.memory.Add(change) > g.o.HTTP2.MaxReceiving && change > 0
 }
 
-// freeMemory resets the incomplete requests of the connection whose requests take the most memory.
+// freeMemory resets the open streams of the connection whose streams take the most memory.
 func (g *Guard) freeMemory() {
 	var most *http2Conn
 	for _, f := range g.http2Conns() {
-		if f.resetting.Load() == 0 && (most == nil || f.receiving.Load() > most.receiving.Load()) {
+		if f.resetting.Load() == 0 && (most == nil || f.memory.Load() > most.memory.Load()) {
 			most = f
 		}
 	}
@@ -144,22 +146,22 @@ func (g *Guard) freeMemory() {
 		return // all are about to be reset
 	}
 	most.mu.Lock()
-	inFrame := most.inFrame()
+	inFrame := most.requests.inFrame()
 	most.mu.Unlock()
 	if inFrame { // the server could not read the resets soon
 		g.refuse(Memory, most.c.host)
 		most.c.cutOff()
 		return
 	}
-	most.resetRequests(Memory, g.now(), func(*incompleteRequest) bool { return true })
+	most.resetStreams(Memory, g.now(), func(*openStream) bool { return true })
 	most.wake()
 }
 
-// freeAll is called when the connection is closed, which frees its requests.
+// freeAll is called when the connection is closed, which frees its streams.
 func (f *http2Conn) freeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.incomplete, f.change, f.isClosed = f.incomplete[:0], 0, true
+	f.streams, f.isClosed = openStreams{}, true
 	f.resetting.Store(0)
-	f.c.g.receiving.Add(-f.receiving.Swap(0))
+	f.c.g.memory.Add(-f.memory.Swap(0))
 }

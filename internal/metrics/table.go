@@ -354,7 +354,8 @@ func (m *Metrics) processMetrics() []described {
 			gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
 				func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
 			gauges("weir_receiving_bytes", "",
-				"Memory of gRPC requests that have not arrived completely. --grpc-max-receiving bounds it.",
+				"Memory of gRPC requests that have not arrived completely, and of answers that clients do not take. "+
+					"--grpc-max-receiving bounds it.",
 				func(s ClientStats, w writer) {
 					if s.Listener == "grpc" {
 						put(w, s.Receiving)

@@ -1,0 +1,63 @@
+package conns
+
+import (
+	"log/slog"
+	"net"
+	"strconv"
+	"testing"
+)
+
+// A host that keeps all connections busy does not keep others out, and one that opens connections all the time does not
+// close the new ones of others.
+func TestBusyHostMakesRoom(t *testing.T) {
+	const most = 20
+	g := New(Options{Name: "http", Max: most, Log: slog.New(slog.DiscardHandler)})
+	connect := func(host string, busy bool) (*Conn, bool) {
+		c := &Conn{Conn: nothing{}, g: g, host: host}
+		c.busy.Store(busy)
+		return c, g.admit(c)
+	}
+	for range most {
+		if _, ok := connect("greedy", true); !ok {
+			t.Fatal("a connection was refused before the table is full")
+		}
+	}
+	if _, ok := connect("greedy", true); ok {
+		t.Error("a busy connection was closed for another one of its host")
+	}
+	probe, ok := connect("probe", false)
+	if !ok {
+		t.Fatal("a host with busy connections keeps others out")
+	}
+	for range 3 * most {
+		if _, ok := connect("greedy", false); ok {
+			t.Fatal("a connection was closed for a host with more of them")
+		}
+	}
+	if _, ok := g.conns[probe]; !ok || g.hosts["greedy"] != most-1 {
+		t.Errorf("the new connection is open: %t; the others: %d", ok, g.hosts["greedy"])
+	}
+	for range most {
+		_, _ = connect("second", true)
+	}
+	if first, second := g.hosts["greedy"], g.hosts["second"]; first < most/2 || second < most/4 {
+		t.Errorf("busy hosts share the connections as %d and %d", first, second)
+	}
+}
+
+// nothing is a connection that can only be closed.
+type nothing struct{ net.Conn }
+
+func (nothing) Close() error { return nil }
+
+// A full table of the largest size is searched for each new connection.
+func BenchmarkAdmitFull(b *testing.B) {
+	const most = 16384
+	g := New(Options{Name: "http", Max: most, Log: slog.New(slog.DiscardHandler)})
+	for n := 0; b.Loop(); n++ {
+		for len(g.conns) < most {
+			g.admit(&Conn{Conn: nothing{}, g: g, host: strconv.Itoa(len(g.conns) % 100)})
+		}
+		g.admit(&Conn{Conn: nothing{}, g: g, host: "new"})
+	}
+}

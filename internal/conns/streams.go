@@ -1,0 +1,263 @@
+package conns
+
+import (
+	"errors"
+	"slices"
+)
+
+// The memory of a stream besides its payload, in bytes.
+const (
+	streamCost = 8 << 10 // a goroutine, and gRPC's state of a stream
+	bufferCost = 128     // the header of a buffer
+	// largeRequest is from when on a request counts until it is answered, in bytes: its answer may be as large.
+	largeRequest = 64 << 10
+)
+
+// phase is what a stream waits for.
+type phase uint8
+
+const (
+	receiving phase = iota // the rest of its request
+	deciding               // the server: kept for a large request only
+	answering              // the client's flow-control window, for the rest of its answer
+)
+
+// openStream is a stream that takes memory.
+type openStream struct {
+	id           uint32
+	phase        phase
+	isReset      bool  // marked, until the server reads its reset
+	endsByHeader bool  // its request ends with its headers, which have not arrived completely
+	answered     bool  // its answer has begun, before the end of its request
+	since        int64 // when its phase, or a message in it, began, or it was marked, by Guard.now
+	memory       int64 // bytes
+	message      messageMeter
+}
+
+// openStreams are the streams of a connection that take memory: those whose request has not arrived completely, large
+// requests without an answer, and those whose answer has begun and not ended. A request that arrives in one read and
+// is answered in one write takes none.
+type openStreams struct {
+	list   []openStream // by ID
+	change int64        // of their memory, not yet accounted
+}
+
+// find returns the index of a stream, or where it belongs. Streams begin in order; usually it is the last one.
+func (s *openStreams) find(id uint32) (i int, ok bool) {
+	last := len(s.list) - 1
+	if last < 0 || s.list[last].id < id {
+		return last + 1, false
+	}
+	if s.list[last].id == id {
+		return last, true
+	}
+	return slices.BinarySearchFunc(s.list, id, func(o openStream, id uint32) int { return int(o.id) - int(id) })
+}
+
+// get returns an open stream, or nil.
+func (s *openStreams) get(id uint32) *openStream {
+	if i, ok := s.find(id); ok {
+		return &s.list[i]
+	}
+	return nil
+}
+
+// open returns the stream, which begins now unless it is open.
+func (s *openStreams) open(id uint32, p phase, now int64) *openStream {
+	i, ok := s.find(id)
+	if !ok {
+		s.list = slices.Insert(s.list, i, openStream{id: id, phase: p, since: now})
+		s.grow(&s.list[i], streamCost)
+	}
+	return &s.list[i]
+}
+
+// grow adds memory to a stream, unless it is nil.
+func (s *openStreams) grow(o *openStream, by int64) {
+	if o != nil {
+		o.memory += by
+		s.change += by
+	}
+}
+
+// requests follows the frames that a client sends.
+type requests struct {
+	cutter
+
+	f         *http2Conn
+	ending    uint32 // the stream whose request ends with this frame; 0: none
+	data      uint32 // the stream whose messages this frame has, of HTTP2.Streams; 0: none
+	completed bool   // a request has arrived completely
+	freePing  bool   // a request has begun since the last PING
+	resets    tokenBucket
+}
+
+// errResets closes the connection.
+var errResets = errors.New("the client resets too many requests a second")
+
+// tokenBucket holds at most a second's tokens.
+type tokenBucket struct {
+	tokens float64
+	at     int64 // by Guard.now
+}
+
+// take takes a token, of perSecond a second. It returns false if there is none.
+func (b *tokenBucket) take(now int64, perSecond float64) bool {
+	b.tokens = min(perSecond, b.tokens+perSecond*float64(now-b.at)/1000)
+	b.at = now
+	b.tokens--
+	return b.tokens >= 0
+}
+
+// begin returns false if the client has reset too many requests. Frames that make the server work for nothing count as
+// resets; a PING for each request does not, since grpc-go measures by it how fast answers come. f.mu is locked.
+func (r *requests) begin(f frame, now int64) bool {
+	r.ending, r.data = 0, 0
+	streams, ends := &r.f.streams, f.has(flagEndStream)
+	isReset := false
+	switch f.kind {
+	case frameHeaders:
+		r.freePing = true
+		if ends && f.has(flagEndHeaders) {
+			r.completed = true
+			return true
+		}
+		o := streams.open(f.stream, receiving, now)
+		o.endsByHeader = ends
+		streams.grow(o, 2*int64(f.length))
+	case frameContinuation:
+		o := streams.get(f.stream)
+		streams.grow(o, 2*int64(f.length))
+		if o != nil && o.endsByHeader && f.has(flagEndHeaders) {
+			r.ending = f.stream
+		}
+		isReset = f.length == 0
+	case frameData:
+		if ends {
+			r.ending = f.stream
+		} else if r.f.h.Streams && !f.has(flagPadded) {
+			r.data = f.stream
+		}
+		streams.grow(streams.get(f.stream), bufferSize(f.length))
+		isReset = f.length == 0 && !ends
+	case frameReset:
+		r.f.drop(f.stream)
+		r.f.answers.dropped(f.stream)
+		isReset = true
+	case frameWindowUpdate:
+	case framePing:
+		isReset = !f.has(flagAck) && !r.freePing
+		r.freePing = r.freePing && f.has(flagAck)
+	case frameSettings:
+		isReset = !f.has(flagAck)
+	default: // no gRPC server needs it
+		isReset = true
+	}
+	return !isReset || r.resets.take(now, float64(r.f.h.MaxResets))
+}
+
+// payload follows the messages of the request that the frame is of. f.mu is locked.
+func (r *requests) payload(p []byte, now int64) {
+	if r.data == 0 {
+		return
+	}
+	streams := &r.f.streams
+	o := streams.get(r.data)
+	if o == nil || o.isReset {
+		return
+	}
+	wasWhole := o.message.whole
+	ended := o.message.feed(p)
+	if ended { // gRPC frees a message that the server has read
+		streams.grow(o, streamCost-o.memory)
+		r.completed = true
+	}
+	if ended || wasWhole {
+		o.since = now
+	}
+}
+
+// end completes the request that the frame ends. f.mu is locked.
+func (r *requests) end() {
+	if r.ending == 0 {
+		return
+	}
+	if o := r.f.streams.get(r.ending); o != nil {
+		r.completed = true
+		switch {
+		case o.isReset, !o.answered && o.memory < largeRequest:
+			r.f.drop(r.ending)
+		case o.answered:
+			o.phase, o.since, o.message = answering, r.f.c.g.now(), messageMeter{}
+		default:
+			o.phase = deciding
+		}
+	}
+	r.ending = 0
+}
+
+// bufferSize returns the memory that gRPC takes for the payload of a DATA frame.
+func bufferSize(length int) int64 {
+	switch {
+	case length <= 1<<10:
+		return int64(length) + bufferCost
+	case length <= 4<<10:
+		return 4<<10 + bufferCost
+	default:
+		return 16<<10 + bufferCost
+	}
+}
+
+// answers follows the frames that the server sends. Between an answer's first HEADERS and its last, gRPC keeps what the
+// client's flow-control windows do not admit.
+type answers struct {
+	cutter
+
+	f    *http2Conn
+	data uint32 // the stream that this frame has data of; 0: none
+	// late are the streams that the client has reset last. An answer to one of them may begin, and does not end.
+	late   [32]uint32
+	resets int // by the client, so far
+}
+
+// dropped notes that the client has reset the stream.
+func (a *answers) dropped(stream uint32) {
+	a.late[a.resets%len(a.late)] = stream
+	a.resets++
+}
+
+// begin implements follower. f.mu is locked.
+func (a *answers) begin(f frame, now int64) bool {
+	a.data = 0
+	switch {
+	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
+		a.f.drop(f.stream)
+	case f.kind == frameHeaders && !slices.Contains(a.late[:min(a.resets, len(a.late))], f.stream):
+		o := a.f.streams.open(f.stream, answering, now)
+		if o.answered = true; o.phase == deciding {
+			o.phase, o.since, o.message = answering, now, messageMeter{}
+		}
+	case f.kind == frameData:
+		a.data = f.stream
+	}
+	return true
+}
+
+// payload follows the messages of an answer: a stream whose messages are sent completely waits for the server. f.mu is
+// locked.
+func (a *answers) payload(p []byte, now int64) {
+	if a.data == 0 {
+		return
+	}
+	o := a.f.streams.get(a.data)
+	if o == nil || o.phase != answering || o.isReset {
+		return
+	}
+	wasWhole := o.message.whole
+	if o.message.feed(p) || wasWhole {
+		o.since = now
+	}
+}
+
+// end implements follower.
+func (a *answers) end() {}
