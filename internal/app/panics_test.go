@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // In a process that outlives panics, a part that panics runs again, and one that panics when it is closed is an error.

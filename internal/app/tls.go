@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // Reason is why a connection was closed or a stream reset. It is a label of a metric.

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Waiter gets the answer of a Call that is decided in a batch. Its methods are called on any goroutine, also before

@@ -15,7 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide. If Decide returns false, it

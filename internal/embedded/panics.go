@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // panicLines is how often a panic is logged at most.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // agenda says when to look at which lease again. Each lease is in it once.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // errPanicked is the error of a call that panicked.

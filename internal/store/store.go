@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Memory names the store that is this process's memory.

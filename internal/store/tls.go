@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
 // readTimeout is how long the certificates of a connection may take to be read, before the last ones serve.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
 // MaxFileSize is the size of the largest file that Paths reads, in bytes. It is enough for about half a million rules,
@@ -45,9 +45,8 @@ type Files struct {
 	Prefix string
 	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
 	Absent func() bool
-	// Reader reads the files; nil means fileread.Default. A file system that hangs is an error that wraps a
-	// fileread.HungError.
-	Reader *fileread.Reader
+
+	fileReader *fileread.Reader // of tests; else nil, for fileread.Default
 }
 
 // Include is a file that another file refers to.
@@ -66,14 +65,11 @@ func (p Files) rest() {
 }
 
 func (p Files) reader() *fileread.Reader {
-	if p.Reader == nil {
-		return fileread.Default
-	}
-	return p.Reader
+	return cmp.Or(p.fileReader, fileread.Default)
 }
 
-// Read implements Source. Its error names every path that failed. It returns soon after ctx ends, even if a file system
-// hangs.
+// Read implements Source. Its error names every path that failed. A file system that does not answer for 10 s, as NFS
+// may, is an error, too. Read returns soon after ctx ends, whatever the file system does.
 func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	if len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")

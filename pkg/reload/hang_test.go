@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -27,7 +27,7 @@ func TestAFileThatHangs(t *testing.T) {
 			write(t, filepath.Join(dir, "a.yaml"), "a1")
 			reader := &fileread.Reader{Timeout: 100 * time.Millisecond}
 			l := follow(t, reload.Options[string]{
-				Source: reload.Files{Paths: []string{dir}, Reader: reader, Includes: including}, Poll: 20 * time.Millisecond,
+				Source: reload.Files{Paths: []string{dir}, Includes: including}.ReadBy(reader), Poll: 20 * time.Millisecond,
 			})
 			write(t, path+"~", "b2")
 			hung := proctest.Hang(t, path+"~")

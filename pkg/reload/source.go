@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // File is one file's content. Name is the path as the user would write it, for messages.

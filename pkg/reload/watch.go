@@ -12,8 +12,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // resyncAfter is how long after a change of the tree the watches are set again: once for a burst of changes.

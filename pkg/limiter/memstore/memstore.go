@@ -33,8 +33,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Defaults of Options.

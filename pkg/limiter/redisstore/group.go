@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 var _ limiter.Store = (*Group)(nil)

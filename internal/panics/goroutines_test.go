@@ -13,7 +13,7 @@ import (
 )
 
 // notInside are folders of what never runs inside another process, and this one.
-var notInside = []string{"internal/cli", "internal/test", "pkg/limiter/limitertest", "pkg/panics"}
+var notInside = []string{"internal/cli", "internal/test", "pkg/limiter/limitertest", "internal/panics"}
 
 // Every goroutine that Weir starts where it may be a guest goes through package panics, or recovers itself: a go
 // statement, sync.WaitGroup.Go and AfterFunc.
@@ -34,7 +34,7 @@ func TestEveryGoroutine(t *testing.T) {
 			}
 			found, bare, err := goroutinesOf(path)
 			for _, at := range bare {
-				t.Errorf("%s: a panic in this goroutine would end Envoy: start it by pkg/panics", strings.TrimPrefix(at, root))
+				t.Errorf("%s: a panic in this goroutine would end Envoy: start it by internal/panics", strings.TrimPrefix(at, root))
 			}
 			started += found
 			return err

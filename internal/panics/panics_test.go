@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // record installs a handler for the test, and returns what it was called with.
