@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/deploy"
 	"github.com/weir-ratelimit/weir/examples/starter"
 	"github.com/weir-ratelimit/weir/internal/shield"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -267,13 +268,13 @@ func theDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
 	}
 	names := make([]string, len(all))
 	for i, d := range all {
-		names[i] = descriptors.Shown(d.Name())
+		names[i] = words.Shown(d.Name())
 	}
 	known := strings.Join(names, ", ")
 	if name == "" {
 		return nil, fmt.Errorf("--domain: give one of the domains of the rules: %s", known)
 	}
-	return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", descriptors.Shown(name), known)
+	return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", words.Shown(name), known)
 }
 
 func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }

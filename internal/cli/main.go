@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Exit codes, the same for every command: docs/reference/exit-codes.md has them.
@@ -273,7 +273,7 @@ func checkCommand(app *kong.Node, args []string) error {
 			names = append(names, child.Name)
 		}
 		hint := "it has " + strings.Join(names, ", ")
-		if near := descriptors.Nearest(word, names); near != "" {
+		if near := words.Nearest(word, names); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
 		return &usageError{err: fmt.Errorf("%s has no command %s, and %[2]s is no descriptor, key=value; %s", node.FullPath(),

@@ -12,7 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // variablePrefix begins every variable that sets a flag.
@@ -52,10 +52,10 @@ func unknownVariables(environ []string, known map[string]bool) (unknown []unknow
 			ofPort.MatchString(variable) {
 			continue
 		}
-		near := descriptors.Nearest(name, names)
+		near := words.Nearest(name, names)
 		unknown = append(unknown, unknownVariable{
 			name: name, near: near,
-			typo: near != "" && descriptors.Distance(name, near) <= maxTypo,
+			typo: near != "" && words.Distance(name, near) <= maxTypo,
 		})
 	}
 	slices.SortFunc(unknown, func(a, b unknownVariable) int { return strings.Compare(a.name, b.name) })

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -177,14 +178,14 @@ func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 }
 
 // at names a rule and its place.
-func at(r *descriptors.Rule) string { return place(descriptors.Shorten(r.Path), r.Source) }
+func at(r *descriptors.Rule) string { return place(words.Shorten(r.Path), r.Source) }
 
 // quotedShort shows a text of a request, with what cannot be seen.
-func quotedShort(text string) string { return fmt.Sprintf("%q", descriptors.Shorten(text)) }
+func quotedShort(text string) string { return fmt.Sprintf("%q", words.Shorten(text)) }
 
 // shownEntry is an entry as commands take it, quoted where that is needed.
 func shownEntry(e descriptors.Entry) string {
-	text := descriptors.Shorten(e.Key) + "=" + descriptors.Shorten(e.Value)
+	text := words.Shorten(e.Key) + "=" + words.Shorten(e.Value)
 	if strings.ContainsAny(text, " \t\"") {
 		return quotedShort(text)
 	}

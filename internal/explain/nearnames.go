@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // maxListedNear is how many patterns, or names, of one kind an explanation lists.
@@ -56,7 +56,7 @@ func nearest(asked string, names iter.Seq[string]) []string {
 	for i := range all {
 		name := strings.ToLower(strings.TrimSpace(all[i].name))
 		if len(name) <= maxDistance && len(lower) <= maxDistance {
-			all[i].differ = descriptors.Distance(lower, name)
+			all[i].differ = words.Distance(lower, name)
 		}
 	}
 	all = slices.DeleteFunc(all, func(s scored) bool { return s.differ >= bound })

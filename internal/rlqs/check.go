@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -35,7 +36,7 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 			if p.Twice != "" {
 				errs = append(errs, problemOf(p.Rule, "",
 					"%s: a bucket of Envoy has each key once, so that none reaches this rule, which has %s twice; rename one of them",
-					p.Rule.Path, descriptors.Shown(p.Twice)))
+					p.Rule.Path, words.Shown(p.Twice)))
 				continue
 			}
 			warnings = append(warnings, problemOf(p.Rule, descriptors.WarnQuota,

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -122,7 +123,7 @@ func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
 	for _, e := range entries {
 		if e.Value == "" {
 			return nil, fmt.Errorf("the value of %s is empty; write a value for it in Envoy's bucket_id_builder",
-				descriptors.Shown(e.Key))
+				words.Shown(e.Key))
 		}
 	}
 	return entries, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -18,7 +19,7 @@ var filterText string
 var filter = template.Must(template.New("filter").Funcs(template.FuncMap{
 	"quote": strconv.Quote, "seconds": seconds,
 	"limits": Bucket.isLimiting,
-	"shown":  func(r *descriptors.Rule) string { return descriptors.Shorten(descriptors.Shown(r.Path)) },
+	"shown":  func(r *descriptors.Rule) string { return words.Shorten(words.Shown(r.Path)) },
 }).Parse(filterText))
 
 // seconds writes an interval as Envoy reads it: without an exponent, whatever its length.

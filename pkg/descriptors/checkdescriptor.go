@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // checkDescriptor checks what can be checked of a descriptor without its limits and other rules.
@@ -26,6 +28,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 				"share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
 					"requests then share one counter; remove it, or write one of these")
 		}
+	case !slices.Contains([]Form{FormValues, FormFile, FormCIDR, FormRegex}, form):
+		c.Errorf(d.Match.At, "%s is no form of a Matcher; use OneOf, InBlocks or MatchingRegex", form)
 	case d.Value != "":
 		c.Errorf(d.Match.At, "value and %s are both given; write two descriptors", form)
 	case len(d.Match.Items) == 0 && !d.Invalid:
@@ -56,19 +60,19 @@ func (c *Builder) warnLiteralText(what, text string, at Position) {
 	switch {
 	case looksLikeBlock(text):
 		c.Warnf(WarnLiteral, at, "%s %s matches only this text, and not the addresses in it; did you mean cidr: [%s]?",
-			what, Shown(text), Shorten(text))
+			what, words.Shown(text), words.Shorten(text))
 	case looksLikeRegex(text):
 		c.Warnf(WarnLiteral, at, "%s %s is no regular expression: only * is special in it; did you mean regex: '%s'?",
-			what, Shown(text), strings.ReplaceAll(Shorten(text), "'", "''"))
+			what, words.Shown(text), strings.ReplaceAll(words.Shorten(text), "'", "''"))
 	}
 }
 
 func looksLikeBlock(text string) bool {
-	if c := text[0]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') && c != ':' {
-		return false
-	}
 	slash := strings.IndexByte(text, '/')
 	if slash < 2 || slash > 45 || len(text) > slash+4 {
+		return false
+	}
+	if c := text[0]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') && c != ':' {
 		return false
 	}
 	_, err := netip.ParsePrefix(text)
@@ -134,7 +138,7 @@ func (c *Builder) checkResponse(r *Response) {
 		same := func(other Header) bool { return strings.EqualFold(other.Name, h.Name) }
 		if slices.ContainsFunc(r.Headers[:i], same) {
 			c.Errorf(h.NameAt,
-				"header %s is given twice; upper and lower case do not differ; remove one of the two", Shown(h.Name))
+				"header %s is given twice; upper and lower case do not differ; remove one of the two", words.Shown(h.Name))
 		}
 	}
 	if len(r.Headers) > maxResponseHeaders {
@@ -154,7 +158,7 @@ func (c *Builder) checkHeader(h *Header) {
 	case len(h.Name) > maxHeaderName:
 		c.Errorf(h.NameAt, "a header's name has %d bytes, at most %d are sent; write less", len(h.Name), maxHeaderName)
 	case h.Name == "" || strings.ContainsFunc(h.Name, notToken):
-		c.Errorf(h.NameAt, "%s is no header's name; write letters, digits and -", Shown(h.Name))
+		c.Errorf(h.NameAt, "%s is no header's name; write letters, digits and -", words.Shown(h.Name))
 	case slices.Contains(reservedHeaders, strings.ToLower(h.Name)):
 		c.Errorf(h.NameAt, "header %s is made by Envoy or Weir; leave it out", h.Name)
 	}
@@ -164,9 +168,9 @@ func (c *Builder) checkHeader(h *Header) {
 	case strings.ContainsFunc(h.Value, notPrintable):
 		c.Errorf(h.ValueAt,
 			"header %s: a value is one line of printable ASCII; write other characters in an encoding such as %%C3%%A9",
-			Shown(h.Name))
+			words.Shown(h.Name))
 	case strings.TrimSpace(h.Value) != h.Value:
-		c.Errorf(h.ValueAt, "header %s: a value neither begins nor ends with a space; remove it", Shown(h.Name))
+		c.Errorf(h.ValueAt, "header %s: a value neither begins nor ends with a space; remove it", words.Shown(h.Name))
 	}
 }
 

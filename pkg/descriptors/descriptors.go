@@ -22,7 +22,7 @@
 //
 // [Domain.Root], [Node] and [Branch] walk the tree, [Set.MarshalJSON] writes it, [Set.Warnings] lists what is not
 // wrong but may not do what was meant. [ParseEntries] and [ParseKey] read what people write and what a store lists.
-// [Nearest], [Shorten], [Shown] and the Format functions are for messages.
+// The Format functions are for messages.
 //
 // This package knows no YAML, no protobuf, no store, and not where files lie.
 package descriptors

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value
@@ -20,7 +22,7 @@ func ParseEntries(text string) ([]Entry, error) {
 		if e.Key, end, text = cutUnescaped(text, "=,"); end == '=' {
 			e.Value, end, text = cutUnescaped(text, ",")
 		} else if e.Key != "" {
-			key := Shown(e.Key)
+			key := words.Shown(e.Key)
 			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value",
 				len(entries)+1, key, key, key)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
@@ -102,15 +104,19 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
 		c.Rest()
+		if v.Text == "" { // as a Go program may have it
+			c.Errorf(v.At, "an item of values is empty; remove it")
+			continue
+		}
 		if strings.Contains(v.Text, "*") {
 			c.Errorf(v.At,
 				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
-				Shown(v.Text))
+				words.Shown(v.Text))
 			continue
 		}
 		if first := b.addExact(v.Text, n); first != nil {
 			c.Errorf(v.At,
-				"%s is already matched by %s at %s; remove one of the two", Shown(v.Text), first.rule.Path, first.rule.Source)
+				"%s is already matched by %s at %s; remove one of the two", words.Shown(v.Text), first.rule.Path, first.rule.Source)
 		}
 	}
 }
@@ -185,7 +191,7 @@ func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 	case err != nil:
 		c.Errorf(p.At,
 			"cidr: %s is no block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone",
-			Shown(p.Text))
+			words.Shown(p.Text))
 	case prefix.Addr().Is4In6():
 		c.Errorf(p.At, "cidr: %s is an IPv4 address written as IPv6; write the IPv4 block, which matches both", p.Text)
 	case prefix != prefix.Masked():

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Bounds of one regex: they keep its automaton small.
@@ -23,7 +25,7 @@ func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
-			err = fmt.Errorf("%s in %s", wrong.Code, Shown(wrong.Expr))
+			err = fmt.Errorf("%s in %s", wrong.Code, words.Shown(wrong.Expr))
 		}
 		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
 	}

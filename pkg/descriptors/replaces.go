@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // checkReplaces checks that every replaced name is one of the domain's limits, and that no limit replaces
@@ -48,7 +50,7 @@ func (c *Builder) checkReplaces(d *domain) {
 }
 
 func nameHint(name string, known []string) string {
-	if near := Nearest(name, known); near != "" {
+	if near := words.Nearest(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
 	if len(known) == 0 {

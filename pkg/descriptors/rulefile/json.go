@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // metadata reads a mapping of any values as encoding/json would decode it. Nil if it is empty.
@@ -42,7 +42,7 @@ func (r *reader) value(n *yaml.Node) (v any) {
 			var ok bool
 			if v, ok = jsonValue(n); !ok {
 				r.Errorf(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text",
-					descriptors.Shorten(n.Value))
+					words.Shorten(n.Value))
 			}
 		}
 	})

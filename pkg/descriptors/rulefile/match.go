@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -67,10 +68,10 @@ func valuesFileName(ruleFile, name string) (string, error) {
 	switch ext := filepath.Ext(name); {
 	case !filepath.IsLocal(name):
 		return "", fmt.Errorf("values_file: %s leads out of the rule file's directory; write a path below it, relative to it",
-			descriptors.Shown(name))
+			words.Shown(name))
 	case ext == ".yaml" || ext == ".yml":
 		return "", fmt.Errorf("values_file: %s would be read as a rule file; give it another ending, such as .txt",
-			descriptors.Shown(name))
+			words.Shown(name))
 	}
 	return filepath.Join(filepath.Dir(ruleFile), name), nil
 }

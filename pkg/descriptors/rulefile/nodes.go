@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Bounds that keep a small file from becoming a large tree.
@@ -72,7 +72,7 @@ func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.No
 			merges = append(merges, value)
 		case first >= own:
 			r.Tolerate(r.at(key), "the last one holds",
-				"%s is already given at %s; remove one of the two", descriptors.Shown(key.Value), r.at(seen.keys[first]))
+				"%s is already given at %s; remove one of the two", words.Shown(key.Value), r.at(seen.keys[first]))
 			if r.Lenient() {
 				each(key, value)
 			}
@@ -174,9 +174,9 @@ func kind(n *yaml.Node) string {
 	case isNull(n):
 		return "nothing"
 	case n.Tag == "!!str":
-		return strconv.Quote(descriptors.Shorten(n.Value))
+		return strconv.Quote(words.Shorten(n.Value))
 	default:
-		return descriptors.Shorten(n.Value)
+		return words.Shorten(n.Value)
 	}
 }
 

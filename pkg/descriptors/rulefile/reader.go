@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -130,7 +131,7 @@ func (r *reader) document(root *yaml.Node) {
 		}
 		r.Tolerate(at, "nothing of it is limited",
 			"domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
-				"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
+				"(- key: none limits nothing), or remove this part of the file", words.Shown(d.domain))
 	}
 	r.documents++
 	r.taken = 0

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // schema is what one level of a rule file may say: its fields, and how each is read into a T.
@@ -81,10 +81,10 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 
 // shownField shows letters of other alphabets by their numbers: they look like those of a field, and are not.
 func shownField(name string) string {
-	if quoted := strconv.QuoteToASCII(descriptors.Shorten(name)); quoted != strconv.Quote(descriptors.Shorten(name)) {
+	if quoted := strconv.QuoteToASCII(words.Shorten(name)); quoted != strconv.Quote(words.Shorten(name)) {
 		return quoted
 	}
-	return descriptors.Shown(name)
+	return words.Shown(name)
 }
 
 // peerFields are the fields of envoyproxy/ratelimit's rule files, which it ignores at a level where they do not belong.
@@ -100,7 +100,7 @@ func (s *schema[T]) meantBy(name string) string {
 	if meant := s.synonyms[name]; meant != "" {
 		return meant
 	}
-	return descriptors.Nearest(name, s.names)
+	return words.Nearest(name, s.names)
 }
 
 // hint says what to write instead of an unknown field, which seems to stand for meant.

@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -50,7 +50,7 @@ func algorithmMeant(name string) string {
 	if a, ok := algorithmSynonyms[plain]; ok {
 		return a.String()
 	}
-	return descriptors.Nearest(plain, limiter.AlgorithmNames())
+	return words.Nearest(plain, limiter.AlgorithmNames())
 }
 
 // otherDocuments are files that often lie beside rules, by fields that only they have at the top.

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -50,7 +51,7 @@ func unitMeant(text string) descriptors.Unit {
 	}
 	meant := strings.TrimSuffix(text, "s")
 	if len(text) <= 20 && !slices.Contains(names, meant) {
-		meant = descriptors.Nearest(text, names)
+		meant = words.Nearest(text, names)
 	}
 	return descriptors.Unit(1 + slices.Index(names, meant)) //nolint:gosec // seven units, and UnitUnknown is 0
 }
