@@ -141,6 +141,8 @@ func TestBuilderProblems(t *testing.T) {
 		{"d", descriptors.Descriptor{}, "d: : the key is empty"},
 		{"d", descriptors.Descriptor{Key: "a*"}, "d: a*: key a* contains *"},
 		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf()}, "d: a values : values is empty"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf("b", "")}, "d: a values b, : an item of values is empty"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.Matcher{Form: "ip"}}, "d: a ip : ip is no form of a Matcher"},
 		{"d", descriptors.Descriptor{Key: "a", Value: "b", Match: descriptors.OneOf("c")}, "value and values are both given"},
 		{
 			"d",

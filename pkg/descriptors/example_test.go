@@ -1,10 +1,12 @@
 package descriptors_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // A Go program makes rules without a rule file.
@@ -108,6 +110,54 @@ func ExampleMatcher() {
 	// remote_address 10.1.2.3 true
 	// user bot-7 true
 	// user robot-7 false
+}
+
+// All limits of a request's descriptors are charged together, or none.
+func ExampleLimit_AppendKey() {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	limit := func(n int64) *descriptors.RateLimit {
+		return &descriptors.RateLimit{Params: limiter.Params{Limit: n}, Unit: descriptors.Day}
+	}
+	b.Add("shop",
+		&descriptors.Descriptor{Key: "user", RateLimit: limit(2)},
+		&descriptors.Descriptor{Key: "path", Value: "/api/*", ShadowMode: true, RateLimit: limit(1)},
+	)
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	request := [][]descriptors.Entry{{{Key: "user", Value: "ann"}}, {{Key: "path", Value: "/api/search"}}}
+	for range 3 {
+		var hits []limiter.Hit
+		for i, entries := range request {
+			rule := set.Domain("shop").Match(entries)
+			if rule == nil {
+				continue
+			}
+			for _, l := range rule.Limits {
+				hits = append(hits, limiter.Hit{
+					Key: string(l.AppendKey(nil, entries)), Policy: l.Policy, N: 1, Mode: rule.Mode, Group: i, Route: l.Route(),
+				})
+			}
+		}
+		out := make([]limiter.Decision, len(hits))
+		if err := store.Take(context.Background(), hits, out); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(limiter.Admitted(hits, out), out[0].Allowed, out[1].Allowed)
+	}
+	// Output:
+	// true true true
+	// true true false
+	// false false false
 }
 
 // The same counters with another number, as a boost has it.

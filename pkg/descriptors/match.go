@@ -40,7 +40,7 @@ var noMatchers matchers
 // written is where a descriptor and its value are.
 type written struct{ descriptor, value Position }
 
-// Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the
+// Match returns the rule that the last entry reaches, nil if there is none; a nil Domain has none. Entries are matched one by one: the
 // exact value goes first, then the patterns in file order (of several blocks that hold an address, the longest),
 // then the key alone, and a choice is never taken back. It allocates nothing (but for the error of what looks like
 // an address and is none).
@@ -50,6 +50,9 @@ type written struct{ descriptor, value Position }
 // which of them comes first, and one that may would deny something, Match returns the domain's rule for values that
 // are too long, which denies: see Rule.IsTooLong.
 func (d *Domain) Match(entries []Entry) *Rule {
+	if d == nil {
+		return nil
+	}
 	n := &d.root
 	for i := range entries {
 		var open *Pattern

@@ -1,10 +1,14 @@
 package rulefile_test
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 const shop = `
@@ -82,6 +86,48 @@ descriptors:
 	// rules/eu.txt
 	// DE true
 	// CH false
+}
+
+// Rules that follow their files, values_file included, in a program of your own.
+func ExampleCompile_reloaded() {
+	dir, err := os.MkdirTemp("", "rulefile-example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(shop), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	rules, err := reload.New(reload.Options[*descriptors.Set]{
+		Source: reload.Files{Paths: []string{dir}, Includes: func(f reload.File) (all []reload.Include) {
+			for _, to := range rulefile.Includes(rulefile.File(f)) {
+				all = append(all, reload.Include{Name: to.Name, At: to.At.String()})
+			}
+			return all
+		}},
+		Compile: func(read []reload.File) (*descriptors.Set, error) {
+			files := make([]rulefile.File, len(read))
+			for i, f := range read {
+				files[i] = rulefile.File(f)
+			}
+			return rulefile.Compile(files)
+		},
+		OnLoad: func(e reload.Event) { fmt.Println(e.Outcome, e.Err) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := rules.Load(context.Background()); err != nil { // then: go rules.Run(ctx)
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(rules.Get().Domain("shop").Match([]descriptors.Entry{{Key: "api_key", Value: "k1"}}).Limits[0])
+	// Output:
+	// loaded <nil>
+	// token_bucket: 50 per 1s, burst 100
 }
 
 // Rules of a file and rules of Go in one set.
