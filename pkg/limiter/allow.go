@@ -153,28 +153,30 @@ func LongestWait(all []Decision) (longest time.Duration) {
 // Wait is WaitN for a cost of one hit.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
-// WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once, and
-// charges nothing, if no wait helps (ErrNeverFits) or if the wait would end after ctx's deadline. When ctx is done
-// it returns ctx's error; a delayed request (Decision.Wait) stays charged then.
+// WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once if no
+// wait helps (ErrNeverFits), or if the wait would end after ctx's deadline (context.DeadlineExceeded); when ctx is done
+// it returns ctx's error. An error means that nothing is charged, but for a delayed request (Decision.Wait), which
+// stays charged.
 //
 // Callers that wait for one key are not served in order: each asks again when its RetryAfter is over. A policy
 // whose ChargeDenied is not ChargeNone charges them each time. For a queue in order, use LeakyQueue.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	for {
 		d, err := l.AllowN(ctx, key, n)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case d.Allowed:
-			return Sleep(ctx, d.Wait)
-		case d.RetryAfter == Never:
-			return fmt.Errorf("%w: %d hits", ErrNeverFits, n)
 		}
-		wait := max(d.RetryAfter, minRetry)
+		wait := d.Wait
+		if !d.Allowed {
+			if d.RetryAfter == Never {
+				return fmt.Errorf("%w: %d hits", ErrNeverFits, n)
+			}
+			wait = max(d.RetryAfter, minRetry)
+		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return fmt.Errorf("the limit needs a wait of %s, and the deadline is earlier: %w", wait, context.DeadlineExceeded)
 		}
-		if err := Sleep(ctx, wait); err != nil {
+		if err := Sleep(ctx, wait); err != nil || d.Allowed {
 			return err
 		}
 	}

@@ -138,6 +138,11 @@ func TestWaitOfDelayedRequests(t *testing.T) {
 		if took := time.Since(start); took != 400*time.Millisecond {
 			t.Errorf("the fifth of 10 a second has gone on after %s, want 400ms", took)
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(ctx, "ann"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 400*time.Millisecond {
+			t.Errorf("a delay beyond the deadline: %v after %s, want an error at once", err, time.Since(start))
+		}
 	})
 }
 

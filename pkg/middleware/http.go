@@ -14,10 +14,8 @@ func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(ht
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			v, err := g.enter(r.Context(), key(r))
-			if err != nil {
-				if r.Context().Err() == nil { // else the client has gone
-					http.Error(w, "rate limit not available", http.StatusServiceUnavailable)
-				}
+			if err != nil { // a client that has gone does not see it
+				http.Error(w, "rate limit not available", http.StatusServiceUnavailable)
 				return
 			}
 			g.headers(&v, w.Header().Set)

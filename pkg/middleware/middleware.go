@@ -13,7 +13,8 @@
 // RetryInfo. Every response that a limit decided carries RateLimit-Policy and RateLimit
 // (draft-ietf-httpapi-ratelimit-headers-10); gRPC has them, and retry-after, as metadata.
 //
-// A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds the request until it may go on. Hits of
+// A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds the request until it may go on. If the
+// request's context ends earlier, the answer is 503 Service Unavailable, or the context's status. Hits of
 // [limiter.Concurrency] are released when the request ends.
 //
 // # When the store fails

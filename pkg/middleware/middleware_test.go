@@ -199,6 +199,21 @@ func TestHTTPDelays(t *testing.T) {
 	}
 }
 
+// A request whose deadline is before its turn gets an error, and no empty answer.
+func TestHTTPDelayOutlastsDeadline(t *testing.T) {
+	l := limit(t, store(t), limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 2})
+	limited := middleware.HTTP(l, middleware.RemoteIP, middleware.Options{})(http.HandlerFunc(hello))
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		w := httptest.NewRecorder()
+		limited.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		cancel()
+		if w.Code != want {
+			t.Errorf("%d %q, want %d", w.Code, w.Body, want)
+		}
+	}
+}
+
 // health is a gRPC server's client whose calls are limited.
 func health(t *testing.T, l *limiter.Limiter, o middleware.Options) grpc_health_v1.HealthClient {
 	t.Helper()
