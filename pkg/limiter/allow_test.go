@@ -138,6 +138,13 @@ func TestWaitOfDelayedRequests(t *testing.T) {
 		if took := time.Since(start); took != 400*time.Millisecond {
 			t.Errorf("the fifth of 10 a second has gone on after %s, want 400ms", took)
 		}
+		slower := newLimiter(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9},
+			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Second, Burst: 2})
+		for i, want := range []time.Duration{0, time.Minute} {
+			if d, err := slower.Allow(t.Context(), "ann"); err != nil || d.Wait != want {
+				t.Errorf("request %d of two queues: %+v, %v, want the longer wait, %s", i, d, err, want)
+			}
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := l.Wait(ctx, "ann"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 400*time.Millisecond {
@@ -172,6 +179,29 @@ func TestWaitGivesUp(t *testing.T) {
 		}
 		if took := time.Since(start); took != 50*time.Millisecond {
 			t.Errorf("a cancelled wait took %s, want 50ms", took)
+		}
+	})
+}
+
+// hasty is a store that denies, and says that no wait is needed.
+type hasty struct{ asked int }
+
+func (s *hasty) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	if s.asked++; s.asked > 1000 {
+		return limiter.ErrUnavailable
+	}
+	return nil
+}
+
+// Wait does not ask without a pause, whatever a store answers.
+func TestWaitPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hasty{}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := limiter.New(store, mustPolicy(t, threePerSecond)).Wait(ctx, "ann")
+		if !errors.Is(err, context.DeadlineExceeded) || store.asked > 101 {
+			t.Errorf("%v after %d questions, want one a millisecond", err, store.asked)
 		}
 	})
 }

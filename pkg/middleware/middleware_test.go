@@ -199,17 +199,67 @@ func TestHTTPDelays(t *testing.T) {
 	}
 }
 
-// A request whose deadline is before its turn gets an error, and no empty answer.
-func TestHTTPDelayOutlastsDeadline(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 2})
+// A request whose deadline is before its turn gets an error, and no empty answer, and is in flight no more.
+func TestDelayOutlastsDeadline(t *testing.T) {
+	l := limit(t, store(t), limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9},
+		limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	limited := middleware.HTTP(l, middleware.RemoteIP, middleware.Options{})(http.HandlerFunc(hello))
-	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+	soon := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusServiceUnavailable} {
 		w := httptest.NewRecorder()
-		limited.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-		cancel()
+		limited.ServeHTTP(w, httptest.NewRequestWithContext(soon(), http.MethodGet, "/", nil))
 		if w.Code != want {
 			t.Errorf("%d %q, want %d", w.Code, w.Body, want)
+		}
+	}
+	byAddress := func(context.Context, string) string { return "192.0.2.1" } // httptest's
+	_, err := middleware.UnaryServerInterceptor(l, byAddress, middleware.Options{})(soon(), nil, &grpc.UnaryServerInfo{}, nil)
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a call: %v, want DeadlineExceeded", err)
+	}
+}
+
+// failing is a store that decides nothing after the end of a context, and may refuse what is given back.
+type failing struct {
+	limiter.Store
+
+	refuses bool
+}
+
+func (s *failing) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if ctx.Err() != nil || s.refuses && hits[0].N < 0 {
+		return limiter.ErrUnavailable
+	}
+	return s.Store.Take(ctx, hits, out)
+}
+
+// A place in flight is released after the client has gone, and an error of that is reported.
+func TestRelease(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		l := limit(t, &failing{store(t), refuses}, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+		var failed error
+		o := middleware.Options{OnError: func(err error) { failed = err }}
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := func(http.ResponseWriter, *http.Request) { cancel() }
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		middleware.HTTP(l, middleware.RemoteIP, o)(http.HandlerFunc(leaves)).ServeHTTP(httptest.NewRecorder(), r)
+		d, err := l.Allow(t.Context(), "192.0.2.1")
+		if err != nil || d.Allowed == refuses || errors.Is(failed, limiter.ErrUnavailable) != refuses {
+			t.Errorf("after the release: %+v, %v, reported %v", d, err, failed)
+		}
+	}
+}
+
+func TestRemoteIP(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:1234": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "@": "@", // a Unix socket: not "", which no limit has
+	} {
+		if got := middleware.RemoteIP(&http.Request{RemoteAddr: address}); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}
 }
@@ -291,6 +341,33 @@ func TestStreams(t *testing.T) {
 			t.Errorf("stream %d: %v", i, err)
 		}
 		cancel()
+	}
+}
+
+// Calls and streams give back their place in flight when they end.
+func TestCallsInFlight(t *testing.T) {
+	l := limit(t, store(t), limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+	client := health(t, l, middleware.Options{})
+	for range 2 {
+		if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Errorf("a call after one that has ended: %v", err)
+		}
+	}
+	for i := range 2 {
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			ctx, cancel := context.WithCancel(t.Context())
+			stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			cancel()
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) { // the server notices a moment later that the one before has ended
+				t.Fatalf("stream %d: %v", i, err)
+			}
+		}
 	}
 }
 
