@@ -103,6 +103,19 @@ func TestGivenUpEarly(t *testing.T) {
 	})
 }
 
+// A step that does not hang has ended when Step returns, also when its context ends before.
+func TestStepHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		ended := false
+		err := step(ctx, &fileread.Reader{}, "a", func() error { <-time.After(50 * time.Millisecond); ended = true; return nil })
+		if !errors.Is(err, context.DeadlineExceeded) || !ended {
+			t.Errorf("%v, and the step has ended: %t", err, ended)
+		}
+	})
+}
+
 // Many steps, each shorter than the timeout, may take longer in all.
 func TestProgressIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -186,6 +199,21 @@ func TestReadFile(t *testing.T) {
 		if _, err := fileread.ReadFile(t.Context(), path); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
+	}
+	large := filepath.Join(dir, "large")
+	if err := errors.Join(os.WriteFile(large, nil, 0o600), os.Truncate(large, 16<<20+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fileread.ReadFile(t.Context(), large); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
+		t.Errorf("a file of more than 16 MiB: %v", err)
+	}
+	small, err := os.Stat(file) // as a file that grows while it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fileread.Default.ReadRegular(t.Context(), large, "it", small, 15<<20, func() {})
+	if err == nil || !strings.HasPrefix(err.Error(), "it: larger than 15 MiB") {
+		t.Errorf("a file that grows: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
