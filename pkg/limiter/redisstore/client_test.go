@@ -64,7 +64,9 @@ func TestClientWithoutContextTimeout(t *testing.T) {
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{})
-	defer ring.Close() //nolint:errcheck // it has no connection
+	nearest := redis.NewClusterClient(&redis.ClusterOptions{RouteByLatency: true})
+	defer ring.Close()    //nolint:errcheck // it has no connection
+	defer nearest.Close() //nolint:errcheck // as above
 	one := redis.NewClient(&redis.Options{})
 	defer one.Close() //nolint:errcheck // as above
 	for _, tt := range []struct {
@@ -74,6 +76,7 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 	}{
 		{nil, redisstore.Options{}, "there is no client"},
 		{one, redisstore.Options{Timeout: -1}, "the timeout must not be negative, got -1ns"},
+		{nearest, redisstore.Options{}, "counters are on masters: leave out ReadOnly, RouteByLatency and RouteRandomly"},
 		{ring, redisstore.Options{}, "the servers of a redis.Ring cannot decide a request together; use a cluster"},
 	} {
 		if _, err := redisstore.New(tt.client, tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

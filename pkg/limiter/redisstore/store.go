@@ -109,8 +109,8 @@ type Store struct {
 //
 // The client stays the caller's. Its timeouts bound each round trip beside Options.Timeout. Set its
 // ContextTimeoutEnabled: without that, a call to a server that hangs occupies a connection until the client's own
-// ReadTimeout (3 s by default), though Take returns in time. A cluster's client must not send to replicas (ReadOnly,
-// RouteByLatency, RouteRandomly). A redis.Ring is an error: its servers cannot decide a request together.
+// ReadTimeout (3 s by default), though Take returns in time. A cluster's client that sends to replicas (ReadOnly,
+// RouteByLatency, RouteRandomly) is an error, and so is a redis.Ring: its servers cannot decide a request together.
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
 		return nil, errors.New("redis store: there is no client")
@@ -128,6 +128,9 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	case *redis.ClusterClient:
 		if o.NoScripts {
 			return nil, errors.New("redis store: a cluster runs scripts; NoScripts is for a server, or a proxy")
+		}
+		if c.Options().ReadOnly { // as it is with RouteByLatency and RouteRandomly, too
+			return nil, errors.New("redis store: counters are on masters: leave out ReadOnly, RouteByLatency and RouteRandomly")
 		}
 		s.cluster, s.slotted = c, true
 		address, s.canLend = strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
