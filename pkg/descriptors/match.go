@@ -40,10 +40,10 @@ var noMatchers matchers
 // written is where a descriptor and its value are.
 type written struct{ descriptor, value Position }
 
-// Match returns the rule that the last entry reaches, nil if there is none; a nil Domain has none. Entries are matched one by one: the
-// exact value goes first, then the patterns in file order (of several blocks that hold an address, the longest),
-// then the key alone, and a choice is never taken back. It allocates nothing (but for the error of what looks like
-// an address and is none).
+// Match returns the rule that the last entry reaches, nil if there is none; a nil Domain has none. Entries are matched
+// one by one: the exact value goes first, then the patterns in file order (of several blocks that hold an address, the
+// longest), then the key alone, and a choice is never taken back. It allocates nothing (but for the error of what looks
+// like an address and is none).
 //
 // The time that it takes does not grow with the number of rules, and has a bound that holds for any value and for any
 // rules that compile: patterns and regexes read at most MaxPatternValue bytes of a value. Where that does not decide

@@ -217,7 +217,8 @@ func TestDelayOutlastsDeadline(t *testing.T) {
 		}
 	}
 	byAddress := func(context.Context, string) string { return "192.0.2.1" } // httptest's
-	_, err := middleware.UnaryServerInterceptor(l, byAddress, middleware.Options{})(soon(), nil, &grpc.UnaryServerInfo{}, nil)
+	limits := middleware.UnaryServerInterceptor(l, byAddress, middleware.Options{})
+	_, err := limits(soon(), nil, &grpc.UnaryServerInfo{}, nil)
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a call: %v, want DeadlineExceeded", err)
 	}
@@ -240,7 +241,8 @@ func (s *failing) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 // A place in flight is released after the client has gone, and an error of that is reported.
 func TestRelease(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
-		l := limit(t, &failing{store(t), refuses}, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+		one := limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute}
+		l := limit(t, &failing{store(t), refuses}, one)
 		var failed error
 		o := middleware.Options{OnError: func(err error) { failed = err }}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -256,7 +258,7 @@ func TestRelease(t *testing.T) {
 
 func TestRemoteIP(t *testing.T) {
 	for address, want := range map[string]string{
-		"192.0.2.1:1234": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "@": "@", // a Unix socket: not "", which no limit has
+		"192.0.2.1:1234": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "@": "@", // a Unix socket: not ""
 	} {
 		if got := middleware.RemoteIP(&http.Request{RemoteAddr: address}); got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)
