@@ -109,7 +109,11 @@ func TestStepHasEnded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		ended := false
-		err := step(ctx, &fileread.Reader{}, "a", func() error { <-time.After(50 * time.Millisecond); ended = true; return nil })
+		err := step(ctx, &fileread.Reader{}, "a", func() error {
+			<-time.After(50 * time.Millisecond)
+			ended = true
+			return nil
+		})
 		if !errors.Is(err, context.DeadlineExceeded) || !ended {
 			t.Errorf("%v, and the step has ended: %t", err, ended)
 		}
@@ -204,7 +208,8 @@ func TestReadFile(t *testing.T) {
 	if err := errors.Join(os.WriteFile(large, nil, 0o600), os.Truncate(large, 16<<20+1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fileread.ReadFile(t.Context(), large); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
+	_, err := fileread.ReadFile(t.Context(), large)
+	if err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
 		t.Errorf("a file of more than 16 MiB: %v", err)
 	}
 	small, err := os.Stat(file) // as a file that grows while it is read
