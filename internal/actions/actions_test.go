@@ -150,4 +150,21 @@ func TestActions(t *testing.T) {
 	}
 }
 
+// A cost is a number from 0 to the largest that Envoy takes, as C reads one.
+func TestCosts(t *testing.T) {
+	p := mustParse(t, `[{actions: [{source_cluster: {}}], hits_addend: {format: "%REQ(x-cost)%"}}]`)
+	for text, want := range map[string]int64{
+		"1000000000": 1e9, "1000000001": -1, "-1": -1, "-0": 0, "1.9": 1, " 7\t": 7, "1e3": 1000, "0x10": 16, "1_0": -1, "nan": -1,
+		"1e999": -1, "": -1, "seven": -1,
+	} {
+		got := int64(-1)
+		if d := p.Descriptors(&request{headers: [][2]string{{"x-cost", text}}}, nil); len(d) == 1 {
+			got = d[0].HitsAddend
+		}
+		if got != want {
+			t.Errorf("%q is %d, want %d", text, got, want)
+		}
+	}
+}
+
 func entry(key, value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }

@@ -36,7 +36,7 @@ func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddr
 }
 
 func (m maskedRemoteAddress) value(req Request) (string, found) {
-	addr, bits := req.RemoteAddress().WithZone(""), m.v6
+	addr, bits := req.RemoteAddress(), m.v6 // Prefix drops the zone
 	if addr.Is4() {
 		bits = m.v4
 	}

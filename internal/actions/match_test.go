@@ -21,6 +21,8 @@ var matches = []struct {
 	{headerMatch(`string_match: {exact: b}`), "", [][2]string{{"x-a", "c"}, {"x-a", "b"}}, true},
 	{headerMatch(`string_match: {exact: "c,b"}`), "", [][2]string{{"x-a", "c"}, {"x-a", "b"}}, false},
 	{headerMatch(`string_match: {exact: É, ignore_case: true}`), "", [][2]string{{"x-a", "é"}}, false},
+	{headerMatch(`string_match: {exact: BC, ignore_case: true}`), "", [][2]string{{"x-a", "bC"}}, true},
+	{headerMatch(`string_match: {prefix: BC, ignore_case: true}`), "", [][2]string{{"x-a", "bcd"}}, true},
 	{headerMatch(`string_match: {suffix: BC, ignore_case: true}`), "", [][2]string{{"x-a", "abc"}}, true},
 	{headerMatch(`string_match: {contains: BC, ignore_case: true}`), "", [][2]string{{"x-a", "aBcd"}}, true},
 	{headerMatch(`range_match: {start: -5, end: 7}`), "", [][2]string{{"x-a", "-5"}}, true},
