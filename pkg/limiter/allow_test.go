@@ -76,6 +76,13 @@ func TestAllowBySeveralPolicies(t *testing.T) {
 		if d := allow(1); d.Allowed || d.RetryAfter != 59*time.Second {
 			t.Errorf("the fifth: %+v, want denied for 59s by 4 a minute", d)
 		}
+		pacing := limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Second, Burst: 10}
+		strict := l
+		l = newLimiter(t, fourPerMinute, pacing)
+		if first, second := allow(1), allow(1); first.Wait != 0 || second.Wait != time.Second || second.Remaining != 2 {
+			t.Errorf("%+v, %+v; want the second, one of 4 a minute, to wait for the queue of one a second", first, second)
+		}
+		l = strict
 		each, err := l.AllowEach(t.Context(), "ann", 1)
 		if err != nil || len(each) != 2 || !each[0].Allowed || each[0].Remaining != 2 || each[1].Allowed {
 			t.Errorf("%+v, %v; want 3 a second not charged by what 4 a minute denied", each, err)

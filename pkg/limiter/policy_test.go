@@ -233,6 +233,36 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestIdentity compares policies whose time zones were loaded one by one, and others.
+func TestIdentity(t *testing.T) {
+	in := func(zone string) any {
+		at, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mustPolicy(t, limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 5, Window: 24 * time.Hour, Align: limiter.AlignCalendar, TimeZone: at,
+		}).Identity()
+	}
+	if in("Europe/Berlin") != in("Europe/Berlin") {
+		t.Error("the same policy, loaded twice, is another one")
+	}
+	if in("Europe/Berlin") == in("America/New_York") || in("Europe/Berlin") == in("Europe/Paris") {
+		t.Error("policies of different time zones are the same")
+	}
+}
+
+// TestTickOfABurst has the largest burst that a clock of microseconds counts exactly, and one more.
+func TestTickOfABurst(t *testing.T) {
+	const most = (1<<53 - 1) / 3_600_000_000 // a hit is an hour in microseconds
+	for burst, tick := range map[int64]int64{most: 1, most + 1: 1000} {
+		p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 7, Window: time.Hour, Burst: burst})
+		if got := p.Args()[1]; got != tick {
+			t.Errorf("a burst of %d is counted in ticks of %d us, want %d", burst, got, tick)
+		}
+	}
+}
+
 func TestPolicyTellsWhatItIs(t *testing.T) {
 	type told struct {
 		Limit, Capacity int64

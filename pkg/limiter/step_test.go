@@ -556,6 +556,41 @@ func TestChangedWindowForgetsNothing(t *testing.T) {
 	}
 }
 
+// TestStateThatNoClockExplains has the clock put back after hits: by less than a year they still count, by two years
+// the counter starts again. See ADR 0032.
+func TestStateThatNoClockExplains(t *testing.T) {
+	const day = 24 * time.Hour
+	all := []limiter.Params{
+		{Algorithm: limiter.FixedWindow, Window: day, Align: limiter.AlignFirstHit},
+		{Algorithm: limiter.FixedWindow, Window: day, Align: limiter.AlignCalendar},
+		{Algorithm: limiter.TokenBucket, Window: day, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.Funnel, Window: day, Limit: 10_000_019}, // in ticks of a millisecond
+	}
+	for _, a := range algorithms {
+		all = append(all, limiter.Params{Algorithm: a, Window: time.Minute})
+	}
+	for _, in := range all {
+		if in.Limit == 0 {
+			in.Limit = 10
+		}
+		p := mustPolicy(t, in)
+		at := time.Date(2026, 11, 22, 9, 45, 0, 0, time.UTC).UnixMicro()
+		state, _ := p.Step(limiter.State{}, at, 5)
+		within, far := at-(300*day).Microseconds(), at-(2*365*day).Microseconds()
+		_, got := p.Step(state, within, 1)
+		if _, fresh := p.Step(limiter.State{}, within, 1); got.Allowed && got.Remaining >= fresh.Remaining {
+			t.Errorf("%+v, 300 days back: %+v, as if never hit", in, got)
+		}
+		if end := time.Duration(state.A-within)*time.Microsecond + 2*day; in.Align == limiter.AlignCalendar && got.ResetAfter != end {
+			t.Errorf("%+v, 300 days back: %+v, want a window that ends in %s", in, got, end)
+		}
+		_, got = p.Step(state, far, 1) // a debt explains it, where requests pay later
+		if _, fresh := p.Step(limiter.State{}, far, 1); got != fresh && !p.PaysLater() {
+			t.Errorf("%+v, two years back: %+v, want %+v", in, got, fresh)
+		}
+	}
+}
+
 // TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have
 // stepped back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new:
 // then, and not a microsecond earlier.

@@ -49,14 +49,17 @@ func aligned(t *testing.T) []*limiter.Policy {
 
 // A process that starts before its clock is set counts in the right windows once it is.
 func TestWindowsFollowAClockThatIsSetLater(t *testing.T) {
+	funnel := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Hour}) // does not notice
 	for _, p := range aligned(t) {
 		c := clocksAt(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)) // where such machines begin
 		s := c.store(t)
 		hit(t, s, "k", p, 5)
 		c.pass(10 * time.Second)
 		c.set(time.Date(2026, 11, 22, 9, 45, 0, 0, time.UTC).Sub(time.Date(2024, 1, 1, 0, 0, 10, 0, time.UTC)))
-		if d := hit(t, s, "k", p, 3); !d.Allowed || d.Remaining != 2 || d.ResetAfter != 15*time.Minute {
-			t.Errorf("after the clock was set to 9:45: %+v, want a fresh window that ends at 10:00", d)
+		hits := []limiter.Hit{{Key: "k", Policy: p, N: 3}, {Key: "f", Policy: funnel, N: 1}}
+		d := make([]limiter.Decision, 2)
+		if err := s.Take(t.Context(), hits, d); err != nil || d[0].Remaining != 2 || d[0].ResetAfter != 15*time.Minute {
+			t.Errorf("after the clock was set to 9:45: %+v, %v, want a fresh window that ends at 10:00", d, err)
 		}
 		c.pass(15 * time.Minute)
 		if d := hit(t, s, "k", p, 1); d.Remaining != 4 || d.ResetAfter != time.Hour {
