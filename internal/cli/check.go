@@ -128,11 +128,7 @@ func readRules(ctx context.Context, from streams, paths ...string) ([]reload.Fil
 // compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil
 // is any.
 func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := rules.Compile(files, stores)
-	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
-		return nil, errReported
-	}
+	set, err := compileQuietly(io, files, stores, verdict)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +136,16 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
 	}
 	return set, nil
+}
+
+// compileQuietly is compile without the warnings.
+func compileQuietly(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
+	set, err := rules.Compile(files, stores)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
+		return nil, errReported
+	}
+	return set, err
 }
 
 // compileRules reads and compiles the files of --rules.

@@ -105,12 +105,11 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	if err != nil {
 		return nil, err
 	}
-	set, err := rules.Compile(files, c.Stores)
-	if err != nil {
-		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; weir check says more\n", err, path)
-		return nil, errNoAnswer
+	set, err := compileQuietly(io, files, c.Stores, "; weir check says more")
+	if errors.Is(err, errReported) {
+		err = errNoAnswer
 	}
-	return set, nil
+	return set, err
 }
 
 func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -125,10 +124,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Publish
 		set.RollbackTo = c.Rollback.Version
 	}
 	// As a process will: under the names that the files have in Redis, with nothing beside them.
-	var problems bytes.Buffer // without warnings, which have been printed
-	if _, err = compile(streams{err: &problems}, set.Named(), c.Stores, "; not published"); err != nil {
-		_, _ = problems.WriteTo(io.err)
-	}
+	_, err = compileQuietly(io, set.Named(), c.Stores, "; not published")
 	return set, err
 }
 

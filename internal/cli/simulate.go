@@ -16,7 +16,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 type simulateCmd struct {
@@ -166,20 +165,20 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 }
 
 // rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
-func (c *simulateCmd) rules(ctx context.Context, io streams) (set *descriptors.Set, err error) {
+func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
 	paths := slices.Concat(c.Paths, c.Rules)
 	if (c.Limit == "") == (len(paths) == 0) {
 		return nil, usage(errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, " +
 			"unit: second'"))
 	}
-	if c.Limit != "" {
-		set, err = compileInline(c.Limit)
-	} else {
-		var files []reload.File
-		if files, err = readRules(ctx, io, paths...); err == nil {
-			set, err = rules.Compile(files, c.Stores)
+	if c.Limit == "" {
+		files, err := readRules(ctx, io, paths...)
+		if err != nil {
+			return nil, err
 		}
+		return compileQuietly(io, files, c.Stores, "")
 	}
+	set, err := compileInline(c.Limit)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
 		err = errReported
