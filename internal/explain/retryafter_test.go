@@ -30,3 +30,13 @@ func TestRetryAfterInJSON(t *testing.T) {
 		}
 	}
 }
+
+// Requests that other limits deny are told apart.
+func TestSpansOfOneAnswer(t *testing.T) {
+	for by, want := range map[string]bool{"a": true, "b": false} {
+		s := Span{From: 1, To: 1, Code: OverLimit, DeniedBy: []string{"a"}}
+		if s.join(&Span{From: 2, To: 2, Code: OverLimit, DeniedBy: []string{by}}) != want || (s.To == 2) != want {
+			t.Errorf("denied by a, then by %s: %+v", by, s)
+		}
+	}
+}

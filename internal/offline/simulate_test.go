@@ -559,6 +559,7 @@ func TestTrafficErrors(t *testing.T) {
 		"poisson:NaN/s":                `"NaN/s" is not a rate`,
 		"burst:50":                     `"" is not a time of 1ms or more; write it like burst:50x10s`,
 		"burst:0x1s":                   `"0" is not a number of requests from 1 to`,
+		"step:1/s@-1s":                 `"1/s@-1s" must come later than the rate before it`,
 		"step:1/s,2/s@x":               `"x" is not a time; write it like step:10/s,100/s@10s`,
 		"step:1/s@2s,2/s@1s":           `"2/s@1s" must come later than the rate before it`,
 		"nothing.csv":                  `no such file`,

@@ -103,3 +103,15 @@ func TestAllErrorsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A day or a week in a duration is written out, so a duration has a bound.
+func TestDurationsAreBounded(t *testing.T) {
+	for digits, want := range map[int]bool{90: true, 101: false} {
+		text := "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, window: " +
+			strings.Repeat("0", digits) + "1d}}]\n"
+		_, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(text)}})
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "is not a duration: write it like 90s") {
+			t.Errorf("a window of %d digits: %v", digits, err)
+		}
+	}
+}
