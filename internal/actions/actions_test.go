@@ -139,6 +139,10 @@ func TestActions(t *testing.T) {
 			`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(X-Cost?x-tokens)%"}}]`,
 			[]string{"source_cluster=here hits=17"},
 		},
+		"first of two": {
+			`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(x-tokens?x-cost)%"}}]`,
+			[]string{"source_cluster=here hits=17"},
+		},
 		"no response": {`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(x-user)%"}}]`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
