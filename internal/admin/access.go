@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 )
@@ -59,11 +60,16 @@ func (h *handler) authorize(r *http.Request) error {
 	}
 }
 
+// tokenLines is the pause between two lines about a token that cannot be read: every request can cause one.
+const tokenLines = 10 * time.Second
+
 func (h *handler) checkToken(r *http.Request) error {
 	token, err := h.Token()
 	if err != nil {
-		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
-			slog.String("error", err.Error()))
+		if skipped, ok := h.tokenLine.Allow(time.Now()); ok {
+			h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
+				slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
+		}
 		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {

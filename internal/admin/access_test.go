@@ -455,3 +455,114 @@ func TestBoostsArePaced(t *testing.T) {
 		t.Errorf("the log has %d bytes, or a control character: %.1000s", len(log.String()), log.String())
 	}
 }
+
+// Four scrapes are answered at a time and eight wait; those beyond come again. A reader who is slow is cut off.
+func TestScrapesAreBounded(t *testing.T) {
+	t.Parallel()
+	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		text := make([]byte, 64<<10)
+		for {
+			if _, err := w.Write(text); err != nil {
+				return
+			}
+		}
+	})
+	for name, server := range map[string]*http.Server{
+		"/metrics":       admin.NewServer(admin.Options{Log: slog.New(slog.DiscardHandler), Metrics: endless}),
+		"--metrics-addr": admin.NewMetricsServer("/metrics", endless),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewUnstartedServer(nil)
+			s.Config = server
+			s.Start()
+			defer s.Close()
+			var conns []net.Conn
+			for range 13 {
+				conn, err := net.Dial("tcp", s.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close() //nolint:errcheck // the test ends
+				if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				conns = append(conns, conn)
+			}
+			busy := 0
+			for _, conn := range conns {
+				begin := make([]byte, len("HTTP/1.1 200"))
+				if _, err := io.ReadFull(conn, begin); err != nil {
+					t.Fatal(err)
+				}
+				if string(begin) == "HTTP/1.1 503" {
+					busy++
+				}
+			}
+			if busy != 9 { // one at once, and eight after their time, since nobody reads on
+				t.Errorf("%d of 13 scrapes are told to come again, want 9", busy)
+			}
+			if err := conns[0].SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conns[0]); err != nil {
+				t.Errorf("a slow scrape goes on: %v", err)
+			}
+		})
+	}
+}
+
+// A request whose decision is held back does not keep others from being decoded.
+func TestHeldDecisionsDoNotBlockOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var decoding, held atomic.Int64
+		h := admin.NewServer(admin.Options{
+			Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+			DecideJSON: func(ctx context.Context, body []byte, decoded func()) ([]byte, bool, error) {
+				if string(body) == "decoding" {
+					decoding.Add(1)
+					<-ctx.Done()
+					return nil, false, ctx.Err()
+				}
+				decoded()
+				held.Add(1)
+				<-ctx.Done()
+				return nil, false, ctx.Err()
+			},
+		}).Handler
+		ctx, cancel := context.WithCancel(t.Context())
+		send := func(body string) {
+			for range 40 {
+				r := httptest.NewRequestWithContext(ctx, "POST", "/json", strings.NewReader(body))
+				go h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			synctest.Wait()
+		}
+		send("held")
+		send("decoding")
+		if held.Load() != 40 || decoding.Load() != 16 {
+			t.Errorf("%d requests are held and %d decoded at once, want 40 and 16", held.Load(), decoding.Load())
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A token that cannot be read is a line in ten seconds, however many ask.
+func TestUnreadableTokenIsLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	h := admin.NewServer(admin.Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: http.NotFoundHandler(),
+		Token: func() (string, error) { return "", errors.New("no such file") },
+	}).Handler
+	for range 20 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(t, "POST", "/reload", "10.1.2.3:5", "localhost"))
+		if w.Code != http.StatusServiceUnavailable {
+			t.Fatalf("status %d, want 503", w.Code)
+		}
+	}
+	if n := strings.Count(log.String(), "cannot be read"); n != 1 {
+		t.Errorf("%d lines of the log, want 1:\n%s", n, &log)
+	}
+}

@@ -78,9 +78,9 @@ type Options struct {
 	StartedAt time.Time
 	// Healthcheck is why GET /healthcheck answers 500; nil if it does not. The function may be nil, too.
 	Healthcheck func(ctx context.Context) error
-	// DecideJSON decides a request in protobuf's JSON form; nil: /json is not there. DecideGuarded says that it needs what
-	// changing state needs.
-	DecideJSON    func(ctx context.Context, body []byte) (answer []byte, isOver bool, err error)
+	// DecideJSON decides a request in protobuf's JSON form, and calls decoded when the request is decoded; nil: /json is
+	// not there. DecideGuarded says that it needs what changing state needs.
+	DecideJSON    func(ctx context.Context, body []byte, decoded func()) (answer []byte, isOver bool, err error)
 	DecideGuarded bool
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
@@ -142,7 +142,8 @@ func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: strings.ToLower(name),
 		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
-		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
+		tokenLine: logging.Every{Interval: tokenLines},
+		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
 	h.running, h.stop = context.WithCancel(context.Background())
 	h.Checks = slices.Clone(o.Checks)
@@ -192,7 +193,7 @@ func (h *handler) routes() []Route {
 		{"POST", "/boosts", true, h.addBoost},
 		{"DELETE", "/boosts/{id}", true, answers(h.removeBoost)},
 		{"GET", "/version", true, answers(func(*http.Request) (adminapi.Build, error) { return h.Build, nil })},
-		{"GET", "/metrics", true, h.Metrics.ServeHTTP},
+		{"GET", "/metrics", true, scraped(h.Metrics)},
 		{"GET", "/{$}", false, root},
 		{"GET", "/healthcheck", false, h.healthcheck},
 	}
@@ -229,6 +230,8 @@ type handler struct {
 	decoding chan struct{}
 	reloads  *shared
 	adding   *logging.Rate
+
+	tokenLine logging.Every // about a token that cannot be read
 
 	listening chan struct{}   // has an element for each stream of events
 	running   context.Context // done when the server stops, which ends them

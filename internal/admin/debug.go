@@ -44,8 +44,23 @@ func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error
 // NewMetricsServer is an HTTP server of metrics at a path, and of nothing else. It does not listen.
 func NewMetricsServer(path string, metrics http.Handler) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+path, metrics)
+	mux.HandleFunc("GET "+path, scraped(metrics))
 	return newServer(http.MaxBytesHandler(mux, maxBody))
+}
+
+// Bounds of scrapes: an answer may take 30 MB until it is read.
+const (
+	maxScrapes = 4
+	scrapeTime = 10 * time.Second // Prometheus does not wait longer, unless it is configured to
+)
+
+// scraped bounds the scrapes at once, and the time of each.
+func scraped(metrics http.Handler) http.HandlerFunc {
+	return atMost(maxScrapes, func(w http.ResponseWriter, r *http.Request) {
+		// Where it fails, the server's own deadline holds.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+		metrics.ServeHTTP(w, r)
+	})
 }
 
 // newServer leaves ErrorLog to the caller.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"sync"
 )
 
 const (
@@ -35,11 +36,12 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case h.decoding <- struct{}{}:
-		defer func() { <-h.decoding }()
 	case <-r.Context().Done():
 		return
 	}
-	answer, isOver, err := h.DecideJSON(r.Context(), body)
+	decoded := sync.OnceFunc(func() { <-h.decoding }) // a decided request may be held for seconds
+	defer decoded()
+	answer, isOver, err := h.DecideJSON(r.Context(), body, decoded)
 	if err != nil {
 		writeError(w, invalid("%s", err))
 		return

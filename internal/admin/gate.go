@@ -11,20 +11,23 @@ import (
 )
 
 const (
-	// maxWaiting is how many wait for an answer that is given to one at a time, maxWait how long.
+	// maxWaiting is how many wait for an answer that is given to a few at a time, maxWait how long.
 	maxWaiting = 8
 	maxWait    = 5 * time.Second
 )
 
 // errBusy is the answer to those beyond.
 var errBusy = &statusError{
-	http.StatusServiceUnavailable, "others ask the same; this is answered to one at a time: try again in a few seconds",
+	http.StatusServiceUnavailable, "others ask the same, which is answered to a few at a time: try again in a few seconds",
 	http.Header{"Retry-After": {"5"}},
 }
 
 // oneAtATime lets one request in at a time, since its answer takes a CPU or a connection for a while.
-func oneAtATime(next http.HandlerFunc) http.HandlerFunc {
-	g := gate{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
+func oneAtATime(next http.HandlerFunc) http.HandlerFunc { return atMost(1, next) }
+
+// atMost lets n requests in at a time.
+func atMost(n int, next http.HandlerFunc) http.HandlerFunc {
+	g := gate{turn: make(chan struct{}, n), waiting: make(chan struct{}, maxWaiting)}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !g.enter(r.Context()) {
 			writeError(w, errBusy)

@@ -44,8 +44,8 @@ func (a *App) openHTTP(ctx context.Context) error {
 	}
 	if a.o.HTTPJSON {
 		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
-		o.DecideJSON = func(ctx context.Context, body []byte) (answer []byte, isOver bool, err error) {
-			return a.service.DecideJSON(ctx, body, a.interceptor.unary)
+		o.DecideJSON = func(ctx context.Context, body []byte, decoded func()) (answer []byte, isOver bool, err error) {
+			return a.service.DecideJSON(ctx, body, decoded, a.interceptor.unary)
 		}
 	}
 	if a.top != nil {

@@ -154,11 +154,12 @@ func (o *Options) grpcTLS() *serverTLS {
 	}
 }
 
-// httpTLS requires no certificate for reading.
+// httpTLS requires no certificate for reading. It does not speak HTTP/2, whose clients could ask hundreds of things at
+// once on each of --http-max-connections.
 func (o *Options) httpTLS() *serverTLS {
 	return &serverTLS{
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
-		auth: tls.VerifyClientCertIfGiven, protocols: []string{"h2", "http/1.1"}, log: o.Log,
+		auth: tls.VerifyClientCertIfGiven, protocols: []string{"http/1.1"}, log: o.Log,
 		line: logging.Every{Interval: clientLines},
 	}
 }

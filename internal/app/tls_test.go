@@ -269,3 +269,21 @@ func TestTLSFilesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// The HTTP address does not speak HTTP/2: a connection has one request at a time.
+func TestHTTPWithoutStreams(t *testing.T) {
+	ca := certtest.New(t)
+	o := options(t, rulesOf("1"))
+	o.HTTPTLSCert, o.HTTPTLSKey = ca.Issue("server", "127.0.0.1")
+	p := start(t, o)
+	config := secure(t, ca, "", "")
+	config.NextProtos = []string{"h2", "http/1.1"}
+	conn, err := tls.Dial("tcp", p.app.HTTPAddr(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // only asked
+	if got := conn.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("a client that can do both speaks %q", got)
+	}
+}

@@ -181,9 +181,9 @@ func toStatus(err error) error {
 
 // DecideJSON decides a RateLimitRequest in protobuf's JSON form, through an interceptor as a server has it, and returns
 // the response in the same form and whether it is OVER_LIMIT. Errors are those of ShouldRateLimit, and InvalidArgument
-// for a body that is no request.
+// for a body that is no request. It calls decoded when it needs no more memory than ShouldRateLimit does.
 func (s *Service) DecideJSON(
-	ctx context.Context, body []byte, interceptor grpc.UnaryServerInterceptor,
+	ctx context.Context, body []byte, decoded func(), interceptor grpc.UnaryServerInterceptor,
 ) (answer []byte, isOver bool, err error) {
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &req); err != nil {
@@ -193,6 +193,7 @@ func (s *Service) DecideJSON(
 	if err != nil {
 		return nil, false, s.reject(status.Error(codes.InvalidArgument, err.Error()))
 	}
+	decoded()
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
 	receive := func(to any) error {
 		c, ok := to.(*call)
