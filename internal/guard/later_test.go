@@ -47,8 +47,8 @@ func (n *noted) Taken(err error) {
 	}
 }
 
-func (n *noted) BatchTaken()     { n.batches++ }
-func (n *noted) IsGone() bool    { return n.gone }
+func (n *noted) BatchTaken()  { n.batches++ }
+func (n *noted) IsGone() bool { return n.gone }
 
 // later decides hits by TakeLater before a mailbox, which answers after meanwhile.
 func later(

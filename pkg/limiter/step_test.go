@@ -581,7 +581,8 @@ func TestStateThatNoClockExplains(t *testing.T) {
 		if _, fresh := p.Step(limiter.State{}, within, 1); got.Allowed && got.Remaining >= fresh.Remaining {
 			t.Errorf("%+v, 300 days back: %+v, as if never hit", in, got)
 		}
-		if end := time.Duration(state.A-within)*time.Microsecond + 2*day; in.Align == limiter.AlignCalendar && got.ResetAfter != end {
+		end := time.Duration(state.A-within)*time.Microsecond + 2*day
+		if in.Align == limiter.AlignCalendar && got.ResetAfter != end {
 			t.Errorf("%+v, 300 days back: %+v, want a window that ends in %s", in, got, end)
 		}
 		_, got = p.Step(state, far, 1) // a debt explains it, where requests pay later
