@@ -52,12 +52,12 @@ func (r *Rules) logLoad(e reload.Event) {
 				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first(maxLoggedErrors)))
 			return
 		}
-		message := "rules refused, the live ones stay"
+		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first(maxLoggedErrors))}
 		if r.Set() == nil {
-			message = "rules refused, there are none"
+			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are none", found...)
+			return
 		}
-		log.LogAttrs(ctx, slog.LevelError, message,
-			slog.Int("error_count", len(lines)), slog.Any("errors", lines.first(maxLoggedErrors)))
+		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay", found...)
 	case reload.Unwatched:
 		r.logUnwatched(e.Err)
 	}
