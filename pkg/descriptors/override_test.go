@@ -23,7 +23,16 @@ descriptors:
   - {key: known}
   - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 10, unit: second, engine: redis_cell}}
   - {key: spiky, rate_limit: {algorithm: sliding_window, requests_per_unit: 10, unit: second, segment_cap: 5}}
+  - {key: leased, rate_limit: {algorithm: funnel, requests_per_unit: 10, unit: second, consistency: leased}}
 `
+
+func TestOverrideOfALeasedRuleIsStrict(t *testing.T) {
+	shop := ruletest.Compile(t, overrideRules).Domain("shop")
+	l, err := shop.Override(ruletest.Entries("leased=c"), 7, time.Minute)
+	if err != nil || l.Placement() != (descriptors.Placement{}) {
+		t.Errorf("%+v, %v; want no lease", l.Placement(), err)
+	}
+}
 
 func TestOverride(t *testing.T) {
 	shop := ruletest.Compile(t, overrideRules).Domain("shop")
