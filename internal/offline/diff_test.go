@@ -188,10 +188,11 @@ func TestListsWithinLists(t *testing.T) {
           descriptors: [{key: path, values: [/, PATH], descriptors: [{key: method}]}]
 `)
 	}
-	want := `changed shop address cidr 10.0.0.0/8, 12.0.0.0/8; values: 1 gone: 11.0.0.0/8 -> 1 new: 12.0.0.0/8
-changed shop address cidr 10.0.0.0/8, 12.0.0.0/8 > user > plan values free, silver; values: 1 gone: gold -> 1 new: silver
-changed shop address cidr 10.0.0.0/8, 12.0.0.0/8 > user > plan values free, silver > path values /, /b; values: 1 gone: /a -> 1 new: /b
-`
+	addresses := "changed shop address cidr 10.0.0.0/8, 12.0.0.0/8"
+	plans := addresses + " > user > plan values free, silver"
+	want := addresses + "; values: 1 gone: 11.0.0.0/8 -> 1 new: 12.0.0.0/8\n" +
+		plans + "; values: 1 gone: gold -> 1 new: silver\n" +
+		plans + " > path values /, /b; values: 1 gone: /a -> 1 new: /b\n"
 	for range 20 { // the order of a map decided
 		got := told(t, set("11.0.0.0/8", "gold", "/a"), set("12.0.0.0/8", "silver", "/b"))
 		if diff := cmp.Diff(want, got); diff != "" {

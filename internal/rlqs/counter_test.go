@@ -30,7 +30,8 @@ func TestWindowsAreTold(t *testing.T) {
 
 // Hits return to their window only if they arrive before it ends.
 func TestHitsReturnBeforeTheWindowEnds(t *testing.T) {
-	for left, want := range map[time.Duration]int64{windowMargin + time.Millisecond: 7, windowMargin - time.Millisecond: 0} {
+	const tick = time.Millisecond
+	for left, want := range map[time.Duration]int64{windowMargin + tick: 7, windowMargin - tick: 0} {
 		g := &group{counters: []*counter{{ends: time.Minute}}, back: 7.5}
 		if n := g.takeBack(time.Minute - left); n != want {
 			t.Errorf("%s before the end of a window %d hits are returned, want %d", left, n, want)

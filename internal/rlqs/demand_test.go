@@ -45,7 +45,8 @@ func (r *replicas) start(wants ...float64) {
 	r.all = append(r.all, f)
 }
 
-// kill ends the oldest keeper. Its Envoys go on with what they have, and come to the next keeper with their next report.
+// kill ends the oldest keeper. Its Envoys go on with what they have, and come to the next keeper with their next
+// report.
 func (r *replicas) kill() {
 	gone := r.all[0]
 	r.all = r.all[1:]
