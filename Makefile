@@ -70,13 +70,13 @@ race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
-# Go notes $WEIR_TREE as an input of tests that start what is built from the repository.
-run-tests = WEIR_TREE=$$($(CURDIR)/scripts/inputs.sh tree) && export WEIR_TREE && \
+# Go notes $TESTED_TREE as an input of tests that start what is built from the repository.
+run-tests = TESTED_TREE=$$($(CURDIR)/scripts/inputs.sh tree) && export TESTED_TREE && \
   $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
   --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off $(1)
 
 # Go reuses a result only for the same flags: no test has the name of such a word, and a new word means a new run.
-same-tree = -skip "$$WEIR_TREE"
+same-tree = -skip "$$TESTED_TREE"
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.

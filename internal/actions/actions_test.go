@@ -159,7 +159,7 @@ func TestCosts(t *testing.T) {
 	p := mustParse(t, `[{actions: [{source_cluster: {}}], hits_addend: {format: "%REQ(x-cost)%"}}]`)
 	for text, want := range map[string]int64{
 		"1000000000": 1e9, "1000000001": -1, "-1": -1, "-0": 0, "1.9": 1, "1e3": 1000, "0x10": 16, "1_0": -1, "nan": -1,
-		" 7\t": 7, //nolint:gocritic // the spaces are the case
+		" 7\t":  7, //nolint:gocritic // the spaces are the case
 		"1e999": -1, "": -1, "seven": -1,
 	} {
 		got := int64(-1)

@@ -54,9 +54,13 @@ type Client struct {
 	http      *http.Client
 }
 
-// New checks the options and reads the certificates; it does not connect. The error says what to write instead.
+// New checks the options and reads the certificates and the token; it does not connect. The error says what to write
+// instead.
 func New(o Options) (*Client, error) {
 	c := &Client{shown: cmp.Or(o.Server, DefaultServer), tokenFile: o.TokenFile}
+	if _, err := c.token(); err != nil {
+		return nil, err
+	}
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1,
 	}
@@ -242,19 +246,30 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if c.tokenFile == "" {
-		return r, nil
-	}
-	token, err := os.ReadFile(c.tokenFile)
+	token, err := c.token()
 	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
+		return nil, err
 	}
-	text := strings.TrimSpace(string(token))
-	if text == "" || strings.ContainsAny(text, "\r\n") {
-		return nil, fmt.Errorf("--token-file: %s must hold one line, the token", c.tokenFile)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	r.Header.Set("Authorization", "Bearer "+text)
 	return r, nil
+}
+
+// token reads the caller's token, empty without one.
+func (c *Client) token() (string, error) {
+	if c.tokenFile == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" || strings.ContainsAny(token, "\r\n") {
+		return "", fmt.Errorf("--token-file: %s must hold one line, the token", c.tokenFile)
+	}
+	return token, nil
 }
 
 // unreachable returns why there is no response, with a hint.

@@ -245,16 +245,6 @@ func TestErrors(t *testing.T) {
 			"/",
 			"it speaks no TLS: write --server http://...",
 		},
-		"no token file": {
-			adminapi.Options{Server: server.URL, TokenFile: "/nowhere"},
-			"/",
-			"--token-file: open /nowhere: no such file",
-		},
-		"an empty token": {
-			adminapi.Options{Server: server.URL, TokenFile: file(t, "\n")},
-			"/",
-			"must hold one line, the token",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := client(t, tc.o).Get(t.Context(), tc.path, nil, &seen{})
@@ -302,6 +292,8 @@ func TestOptions(t *testing.T) {
 			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},
 			"--server-cert, --server-key: open /nowhere",
 		},
+		"no token file":  {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
+		"an empty token": {adminapi.Options{TokenFile: file(t, "\n")}, "must hold one line, the token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adminapi.New(tc.o)

@@ -53,6 +53,12 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if len(paths) == 0 {
 		return usage(errors.New("give the paths of rule files, or - for stdin"))
 	}
+	if c.JSON && c.Format != "text" && c.Format != "json" {
+		return usage(errors.New("--json and --format " + c.Format + ": give one of them"))
+	}
+	if c.JSON {
+		c.Format = "json"
+	}
 	files, err := readRules(ctx, io, paths...)
 	if err != nil {
 		return err
@@ -70,9 +76,6 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	f.Warn(rules.NotRead(ctx, paths...))
-	if c.JSON {
-		c.Format = "json"
-	}
 	if err := printFindings(io, f, c.Format); err != nil {
 		return err
 	}

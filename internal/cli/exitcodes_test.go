@@ -74,6 +74,7 @@ func TestExitCodes(t *testing.T) {
 	check(exitOK, "reset", "--domain shop client=a"+there)
 	check(exitFailed, "reset", "--domain shop nothing=a"+there)
 	check(exitUsage, "reset", there)
+	check(exitUsage, "reset", "--domain shop client=a --token-file /nowhere"+there)
 	check(exitOK, "boost list", there)
 	check(exitFailed, "boost list", nobody)
 	check(exitUsage, "boost list", "--nothing")

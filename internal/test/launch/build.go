@@ -52,7 +52,7 @@ cmp -s "$0" "$path" || { cp "$0" "$path.new" && mv "$path.new" "$path"; }`
 // noteTree makes all files of the repository an input of the test, by their digest, which make test sets. Go reuses
 // the result of no test that opened a file newer than now: without the digest this one opens the named file.
 func noteTree(future string) error {
-	if os.Getenv("WEIR_TREE") != "" {
+	if os.Getenv("TESTED_TREE") != "" {
 		return nil
 	}
 	file, err := os.Create(future)

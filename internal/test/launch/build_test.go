@@ -34,12 +34,12 @@ func TestBuildLetsGoReuseResults(t *testing.T) {
 	write("go.mod", "module small\n")
 	write("cmd/small/main.go", "package main\n\nfunc main() {}\n")
 
-	t.Setenv("WEIR_TREE", "")
+	t.Setenv("TESTED_TREE", "")
 	first := built()
 	if info, err := os.Stat("bin/test/future"); err != nil || time.Until(info.ModTime()) < time.Hour {
 		t.Errorf("without a digest: error %v, want a file of the future", err)
 	}
-	t.Setenv("WEIR_TREE", "tree-1")
+	t.Setenv("TESTED_TREE", "tree-1")
 	if again := built(); !again.Equal(first) {
 		t.Errorf("the same program is from %s, then from %s", first, again)
 	}
