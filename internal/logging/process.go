@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/grpclog"
@@ -47,11 +49,25 @@ func NewProcess(w io.Writer, level, format string) (*Process, error) {
 		return nil, err
 	}
 	slog.SetDefault(l.Logger) // also of package log
-	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, l.Queue))
-	}
+	grpcErrors.Store(l.Queue)
+	logGRPC()
 	return l, nil
 }
+
+// grpcErrors is the log that began last: gRPC's logger may only be set before gRPC is used, but inside Envoy a log may
+// begin while another one is in use.
+var grpcErrors atomic.Pointer[Queue]
+
+// logGRPC sends gRPC's errors there, unless the environment configures gRPC's own log.
+var logGRPC = sync.OnceFunc(func() {
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		toLast := writer(func(line []byte) error {
+			_, err := grpcErrors.Load().Write(line)
+			return err
+		})
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, toLast))
+	}
+})
 
 // note logs how many lines were dropped since the last such line, past the queue.
 func (l *Process) note(to *slog.Logger, now QueueStats) {
