@@ -68,6 +68,9 @@ LONGEST = ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guar
 PROGRAMS = ./e2e ./e2e/envoymodule ./docs ./e2e/rlqs ./e2e/istio ./internal/test/... ./scripts/demo
 race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 
+# Packages with tests that the short form skips where the race detector runs: longtest.WithoutRace.
+SIMULATIONS = $(if $(race-in-long),,./internal/rlqs)
+
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
 # Go notes $TESTED_TREE as an input of tests that start what is built from the repository.
@@ -99,7 +102,7 @@ test-race:
 
 # They mostly wait, so two of them fit beside those of test-race.
 test-programs:
-	$(call run-tests,$(same-tree) $(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS))
+	$(call run-tests,$(same-tree) $(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS) $(SIMULATIONS))
 
 # Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
 # built without the race detector, and has the race detector itself in the long form.

@@ -21,6 +21,7 @@ var algorithms = []limiter.Algorithm{
 // Nothing passes that was not charged before, but for a new bucket's first request and what comes with it; and in no
 // span of time passes more than the limit allows, and what was charged ahead when it began.
 func TestBound(t *testing.T) {
+	longtest.WithoutRace(t)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			passed, highest, aheads := int64(0), 0.0, 0.0

@@ -90,6 +90,7 @@ func (r *replicas) play(long time.Duration) (passed []float64, sum float64) {
 
 // Replicas that overload a limit of 1,000 a second use all of it and divide it by demand, whenever each one charges.
 func TestReplicasDivideByDemand(t *testing.T) {
+	longtest.WithoutRace(t)
 	for name, wants := range map[string][][]float64{
 		"1:1":          {{400, 400, 400}, {400, 400, 400}},
 		"1:3":          {{400}, {400, 400, 400}},
@@ -210,6 +211,7 @@ func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
 
 // Replicas whose Envoys want less than the limit together take nothing from each other to have some spare.
 func TestReplicasBelowTheLimit(t *testing.T) {
+	longtest.WithoutRace(t)
 	for name, wants := range map[string][]float64{
 		"alike":     slices.Repeat([]float64{35}, 20),
 		"two large": append([]float64{300, 300}, slices.Repeat([]float64{5}, 18)...),

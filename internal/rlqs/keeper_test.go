@@ -52,6 +52,7 @@ const limitOf = 1000
 func longPlay() time.Duration { return longtest.Pick(70*time.Second, 10*time.Minute) }
 
 func TestUtilisation(t *testing.T) {
+	longtest.WithoutRace(t)
 	for name, s := range scenarios {
 		for _, a := range algorithms {
 			t.Run(name+"/"+a.String(), func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -246,7 +247,7 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 // A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64
 // times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
-	if raceEnabled {
+	if longtest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	for _, c := range costly {
@@ -274,7 +275,7 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 		d := ruletest.Compile(t, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
 			es := costlyValue(c.fill, size)
-			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !raceEnabled {
+			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !longtest.Race {
 				t.Errorf("%s: a match of %d bytes allocates %v times", c.name, size, n)
 			}
 		}
@@ -284,7 +285,7 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 // Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as
 // many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
-	if raceEnabled {
+	if longtest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	took := func(n int) time.Duration {
@@ -305,7 +306,7 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 }
 
 func TestBoundsOfRegexes(t *testing.T) {
-	if raceEnabled {
+	if longtest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	for _, tt := range []struct{ rules, want string }{

@@ -23,6 +23,16 @@ func Pick[T any](short, long T) T {
 	return short
 }
 
+// WithoutRace skips the test in its short form where the race detector runs: a simulation of minutes in virtual time,
+// which takes seven times as long there. The test's package is among those that make test also runs without the race
+// detector: SIMULATIONS of the Makefile.
+func WithoutRace(t *testing.T) {
+	t.Helper()
+	if Race && !IsLong() {
+		t.Skip("a simulation: runs without the race detector, or with WEIR_LONG=1")
+	}
+}
+
 // Main is a TestMain that finds goroutines left behind, and that draws the same random cases in every run in the short
 // form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first. The
 // options say which goroutines may be left.
