@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
