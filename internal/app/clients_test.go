@@ -434,7 +434,7 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	}
 	for range 1000 {
 		if err := c.whole(inFlightOf("client")); err != nil {
-			t.Fatal(err)
+			break // closed within a frame, where the server could not read resets soon
 		}
 	}
 	want(t, "the bound on memory", "true", func() string {
@@ -442,14 +442,14 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	})
 	select {
 	case <-c.reset:
-	case <-c.ended: // within a frame, the server could not read resets soon
+	case <-c.ended:
 	case <-time.After(patience):
 		t.Error("no stream was reset")
 	}
-	taken, err := strconv.ParseFloat(p.metric("weir_receiving_bytes"), 64)
-	if err != nil || taken > float64(o.GRPCMaxReceiving) {
-		t.Errorf("answers take %v bytes (%v), want at most %d", taken, err, o.GRPCMaxReceiving)
-	}
+	want(t, "answers within the bound", "true", func() string {
+		taken, err := strconv.ParseFloat(p.metric("weir_receiving_bytes"), 64)
+		return strconv.FormatBool(err == nil && taken <= float64(o.GRPCMaxReceiving))
+	})
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a polite client: %s", got)
 	}
