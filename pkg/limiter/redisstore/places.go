@@ -12,7 +12,7 @@ import (
 // client's ReadTimeout has to be as long.
 //
 // The flight that waits for such an answer is left behind: it does not count as one of maxFlights any more, so that the
-// next requests do not wait for it. docs/adr/0081 says why so.
+// next requests do not wait for it. docs/adr/0080 says why so.
 const LateAnswer = time.Second
 
 // takesPlaces reports whether a hit takes places of a limit on requests in flight.
