@@ -346,7 +346,7 @@ func TestRulesAreStreamed(t *testing.T) {
 	}
 }
 
-// One reader at a time: those beyond who may wait are told to come again, and one who does not read is cut off.
+// One reader at a time: those beyond who may wait have to come again, and one who does not read is cut off.
 func TestReadersOfRules(t *testing.T) {
 	server := admin.NewServer(admin.Options{
 		Rules: &fakeRules{live: many(t, 40_000)}, Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
@@ -404,7 +404,7 @@ func TestReadersOfRules(t *testing.T) {
 	}
 	wg.Wait()
 	if n := busy.Load(); n < 5 {
-		t.Errorf("%d of 20 were told to come again, want those beyond the 8 who wait", n)
+		t.Errorf("%d of 20 had to come again, want those beyond the 8 who wait", n)
 	}
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -500,7 +500,7 @@ func TestScrapesAreBounded(t *testing.T) {
 				}
 			}
 			if busy != 9 { // one at once, and eight after their time, since nobody reads on
-				t.Errorf("%d of 13 scrapes are told to come again, want 9", busy)
+				t.Errorf("%d of 13 scrapes have to come again, want 9", busy)
 			}
 			if err := conns[0].SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 				t.Fatal(err)

@@ -105,10 +105,10 @@ type byPath map[string]map[string]*descriptors.Rule
 func (p byPath) find(set *descriptors.Set, domain, path string) *descriptors.Rule {
 	rules, known := p[domain]
 	if !known {
-		rules = map[string]*descriptors.Rule{}
 		if set == nil { // none are live yet
 			return nil
 		}
+		rules = map[string]*descriptors.Rule{}
 		if d := set.Domain(domain); d != nil {
 			for _, r := range d.Rules() {
 				rules[r.Path] = r

@@ -34,6 +34,21 @@ type openStream struct {
 	message      messageMeter
 }
 
+// feed follows the messages of the direction that the stream waits for. It reports whether one ended.
+func (o *openStream) feed(p []byte, now int64) (ended bool) {
+	wasWhole := o.message.whole
+	ended = o.message.feed(p)
+	if ended || wasWhole {
+		o.since = now
+	}
+	return ended
+}
+
+// awaitWindow begins the phase in which the client takes the answer.
+func (o *openStream) awaitWindow(now int64) {
+	o.phase, o.since, o.message = answering, now, messageMeter{}
+}
+
 // openStreams are the streams of a connection that take memory: those whose request has not arrived completely, large
 // requests without an answer, and those whose answer has begun and not ended. A request that arrives in one read and
 // is answered in one write takes none.
@@ -166,14 +181,9 @@ func (r *requests) payload(p []byte, now int64) {
 	if o == nil || o.isReset {
 		return
 	}
-	wasWhole := o.message.whole
-	ended := o.message.feed(p)
-	if ended { // gRPC frees a message that the server has read
+	if o.feed(p, now) { // gRPC frees a message that the server has read
 		streams.grow(o, streamCost-o.memory)
 		r.completed = true
-	}
-	if ended || wasWhole {
-		o.since = now
 	}
 }
 
@@ -188,7 +198,7 @@ func (r *requests) end() {
 		case o.isReset, !o.answered && o.memory < largeRequest:
 			r.f.drop(r.ending)
 		case o.answered:
-			o.phase, o.since, o.message = answering, r.f.c.g.now(), messageMeter{}
+			o.awaitWindow(r.f.c.g.now())
 		default:
 			o.phase = deciding
 		}
@@ -235,7 +245,7 @@ func (a *answers) begin(f frame, now int64) bool {
 	case f.kind == frameHeaders && !slices.Contains(a.late[:min(a.resets, len(a.late))], f.stream):
 		o := a.f.streams.open(f.stream, answering, now)
 		if o.answered = true; o.phase == deciding {
-			o.phase, o.since, o.message = answering, now, messageMeter{}
+			o.awaitWindow(now)
 		}
 	case f.kind == frameData:
 		a.data = f.stream
@@ -253,10 +263,7 @@ func (a *answers) payload(p []byte, now int64) {
 	if o == nil || o.phase != answering || o.isReset {
 		return
 	}
-	wasWhole := o.message.whole
-	if o.message.feed(p) || wasWhole {
-		o.since = now
-	}
+	o.feed(p, now)
 }
 
 // end implements follower.

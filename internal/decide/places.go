@@ -6,17 +6,14 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// takesPlace reports whether a hit takes places of a limit on requests in flight.
-func takesPlace(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
-
 // takesPlaceByItself reports whether a hit takes places although other limits deny the request.
 func takesPlaceByItself(h *limiter.Hit) bool {
-	return (h.Mode == limiter.Shadow || h.ByItself) && takesPlace(h)
+	return (h.Mode == limiter.Shadow || h.ByItself) && h.TakesPlaces()
 }
 
 // TakesPlaces reports whether the request takes places of limits on requests in flight, once it is admitted. It may be
 // called after DecideAtOnce has not decided.
-func (r *Request) TakesPlaces() bool { return r.verdict.anyHit(takesPlace) }
+func (r *Request) TakesPlaces() bool { return r.verdict.anyHit((*limiter.Hit).TakesPlaces) }
 
 // GiveBackPlaces gives back the places that an admitted request has taken whose end nobody will report: its caller has
 // gone. A denied request has none. It asks the store, if there is anything to give back; without an answer the places
@@ -25,7 +22,7 @@ func (d *Decider) GiveBackPlaces(ctx context.Context, v *Verdict) error {
 	if v.Denied {
 		return nil
 	}
-	return d.giveBack(ctx, v, takesPlace)
+	return d.giveBack(ctx, v, (*limiter.Hit).TakesPlaces)
 }
 
 // anyHit reports whether one of the request's hits is so.

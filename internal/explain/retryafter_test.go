@@ -31,7 +31,7 @@ func TestRetryAfterInJSON(t *testing.T) {
 	}
 }
 
-// Requests that other limits deny are told apart.
+// Requests that other limits deny make spans of their own.
 func TestSpansOfOneAnswer(t *testing.T) {
 	for by, want := range map[string]bool{"a": true, "b": false} {
 		s := Span{From: 1, To: 1, Code: OverLimit, DeniedBy: []string{"a"}}

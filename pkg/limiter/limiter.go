@@ -114,6 +114,9 @@ type Hit struct {
 	Route any
 }
 
+// TakesPlaces reports whether the hit takes places of a limit on requests in flight, once it is admitted.
+func (h *Hit) TakesPlaces() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
+
 // Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at
 // once has Remaining 14 and ResetAfter 2s; the 16th has Allowed false, Remaining 0 and RetryAfter 2s.
 type Decision struct {

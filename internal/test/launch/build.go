@@ -44,7 +44,8 @@ func Build(name, folder string, args ...string) (path string, err error) {
 }
 
 // replace runs go with its arguments but the first, and replaces that one by $0 only if they differ: go build gives a
-// file a new time in any case, and Go does not reuse the result of a test that started a file with another time.
+// file a new time in any case, and Go does not reuse the result of a test that started a file with another time. A
+// shell does it, since every file that the test's own process opens would be an input of the test.
 const replace = `path=$1 && shift
 go "$@"
 cmp -s "$0" "$path" || { cp "$0" "$path.new" && mv "$path.new" "$path"; }`

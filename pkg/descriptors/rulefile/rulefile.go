@@ -8,8 +8,7 @@
 // docs/reference/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
 //
 // A rule can name a file of values (values_file). This package opens no files: [Includes] returns what a rule file
-// names, and Compile wants these among its files. Package
-// reload reads them all, and again when one changes.
+// names, and Compile wants these among its files. Package reload reads them all, and again when one changes.
 package rulefile
 
 import (

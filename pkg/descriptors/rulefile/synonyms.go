@@ -7,7 +7,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/words"
-
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 

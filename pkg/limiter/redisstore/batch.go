@@ -67,7 +67,7 @@ func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
 	for i := range c.hits {
-		b.takesPlaces = b.takesPlaces || takesPlaces(&c.hits[i])
+		b.takesPlaces = b.takesPlaces || c.hits[i].TakesPlaces()
 	}
 }
 

@@ -15,9 +15,6 @@ import (
 // next requests do not wait for it. docs/adr/0080 says why so.
 const LateAnswer = time.Second
 
-// takesPlaces reports whether a hit takes places of a limit on requests in flight.
-func takesPlaces(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
-
 // left is how many flights are left behind. The queue is locked.
 func (q *queue) left() (n int) {
 	for _, b := range q.flying {
@@ -35,7 +32,7 @@ func (q *queue) giveBackPlaces(unheard *call) {
 	admitted := unheard.byItself || limiter.Admitted(unheard.hits, unheard.out)
 	for i := range unheard.hits {
 		h := unheard.hits[i]
-		if !takesPlaces(&h) || !unheard.out[i].Allowed {
+		if !h.TakesPlaces() || !unheard.out[i].Allowed {
 			continue
 		}
 		if h.Mode != limiter.Shadow && (!admitted || unheard.modes != nil && !unheard.byItself) {
