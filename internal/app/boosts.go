@@ -39,7 +39,7 @@ func (a *App) counters() *admin.Counters {
 		WindowKey: a.store.WindowKey,
 	}
 	if a.store.Denials != nil {
-		c.Denied = a.store.Denials.Known
+		c.Denied = a.store.Denials.Cached
 	}
 	if a.store.Leases != nil {
 		c.Leased = a.store.Leases.Permits

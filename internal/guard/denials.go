@@ -101,8 +101,8 @@ func (d *Denials) forget(last *atomic.Uint64) {
 	}
 }
 
-// Known is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
-func (d *Denials) Known(h limiter.Hit) (cached limiter.Decision, ok bool) {
+// Cached is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
+func (d *Denials) Cached(h limiter.Hit) (cached limiter.Decision, ok bool) {
 	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
 	ok = d.believes.Load() && d.known(d.now(), hits[:], out[:])
 	return out[0], ok
@@ -202,7 +202,7 @@ func (d *Denials) known(now int64, hits []limiter.Hit, out []limiter.Decision) b
 			Remaining:  cached.remaining,
 			RetryAfter: limiter.Never,
 			ResetAfter: time.Duration(max(0, cached.resets-now)) * time.Microsecond,
-			Known:      true,
+			Cached:     true,
 		}
 		if !cached.never {
 			out[i].RetryAfter = time.Duration(cached.ends-now) * time.Microsecond

@@ -26,12 +26,12 @@ func TestDropForgetsAll(t *testing.T) {
 	}
 	hit := limiter.Hit{Key: "k", Policy: p, N: 1}
 	take()
-	if known, ok := d.Known(hit); ok {
+	if known, ok := d.Cached(hit); ok {
 		t.Errorf("before a denial %+v is known", known)
 	}
 	denied := take()
-	denied.Known = true
-	if known, ok := d.Known(hit); !ok || known != denied {
+	denied.Cached = true
+	if known, ok := d.Cached(hit); !ok || known != denied {
 		t.Errorf("known is %+v, %t; want what was answered, %+v", known, ok, denied)
 	}
 	if !store.Reset("k") {
@@ -41,7 +41,7 @@ func TestDropForgetsAll(t *testing.T) {
 		t.Error("a denial was forgotten before it was dropped: this test shows nothing")
 	}
 	d.Drop()
-	if known, ok := d.Known(hit); ok {
+	if known, ok := d.Cached(hit); ok {
 		t.Errorf("after Drop %+v is known", known)
 	}
 	if got := take(); !got.Allowed {
@@ -51,7 +51,7 @@ func TestDropForgetsAll(t *testing.T) {
 	if take(); d.Answered() != 1 {
 		t.Errorf("%d answers without the store, want 1", d.Answered())
 	}
-	if _, ok := d.Known(hit); ok {
+	if _, ok := d.Cached(hit); ok {
 		t.Error("something is known though nothing is believed")
 	}
 }

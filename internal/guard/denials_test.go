@@ -69,7 +69,7 @@ type silent struct{ limiter.Store }
 func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	err := s.Store.Take(ctx, hits, out)
 	for i := range out {
-		out[i].Known = false
+		out[i].Cached = false
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func TestDenialsAreExact(t *testing.T) {
 				rt.Fatal(err)
 			}
 			for i := range want {
-				want[i].Known = d.Answered() > answered // the store itself knows no denials
+				want[i].Cached = d.Answered() > answered // the store itself knows no denials
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("hits %+v (-alone +guarded)\n%s", hits, diff)
@@ -175,7 +175,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	ask(5)
 	clock.Advance(2 * time.Second)
 	before := d.Answered()
-	want := limiter.Decision{Remaining: 2, RetryAfter: time.Second, ResetAfter: 6 * time.Second, Known: true}
+	want := limiter.Decision{Remaining: 2, RetryAfter: time.Second, ResetAfter: 6 * time.Second, Cached: true}
 	if got := ask(5); got != want || d.Answered() != before+1 {
 		t.Errorf("5 hits 1 s too early: %+v, want %+v from the guard", got, want)
 	}
@@ -209,7 +209,7 @@ func TestOwnRefundIsForgotten(t *testing.T) {
 	}
 	d.store = storeOf(func([]limiter.Hit) error { return limiter.ErrUnavailable }) // it may have given back all the same
 	err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: -1}}, make([]limiter.Decision, 1))
-	if _, known := d.Known(limiter.Hit{Key: "k", Policy: p, N: 1}); known || err == nil {
+	if _, known := d.Cached(limiter.Hit{Key: "k", Policy: p, N: 1}); known || err == nil {
 		t.Errorf("after a refund that failed with %v: a denial is cached: %t", err, known)
 	}
 }
@@ -408,7 +408,7 @@ func TestDenialsAreOfOneRoute(t *testing.T) {
 			}
 		}
 		hit[0].Route = c.asked
-		if _, known := d.Known(hit[0]); known != c.known {
+		if _, known := d.Cached(hit[0]); known != c.known {
 			t.Errorf("%s: known %t, want %t", name, known, c.known)
 		}
 	}

@@ -106,7 +106,7 @@ func TestDenialsLater(t *testing.T) {
 		t.Errorf("after the refund: %+v, asked %t", out[0], asked)
 	}
 	known := false
-	w := &noted{heard: func() { _, known = d.Known(hit) }}
+	w := &noted{heard: func() { _, known = d.Cached(hit) }}
 	if !d.TakeLater([]limiter.Hit{hit}, make([]limiter.Decision, 1), w) {
 		t.Error("cannot be decided later")
 	}

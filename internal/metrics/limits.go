@@ -148,7 +148,7 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 			if near := m.counts.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
-		case o == decide.Denied && d.Known:
+		case o == decide.Denied && d.Cached:
 			c.known.Add(uint64(hits))
 		}
 	case hits < 0:

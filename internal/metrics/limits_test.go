@@ -58,7 +58,7 @@ func TestKnownDenials(t *testing.T) {
 	set := compile(t, rule("a"))
 	m.RulesCompiled(set)
 	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
-	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Known: true})
+	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Cached: true})
 	got := only(t, m, "weir_hits_known")
 	want := map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -120,7 +120,7 @@ func TestClassic(t *testing.T) {
 	}
 	client := set.Limits()[0]
 	m.Decided(client, decide.Denied, 3, &limiter.Decision{})
-	m.Decided(client, decide.Denied, 4, &limiter.Decision{Known: true})
+	m.Decided(client, decide.Denied, 4, &limiter.Decision{Cached: true})
 	m.Decided(client, decide.AllowedOnFailure, 5, &limiter.Decision{})
 	m.Decided(set.Limits()[3], decide.ShadowDenied, 6, &limiter.Decision{})
 	m.StoreFailed(limiter.ErrUnavailable)

@@ -89,7 +89,7 @@ descriptors:
 	m.RulesCompiled(set)
 	for i, l := range set.Limits() {
 		m.Decided(l, decide.Allowed, int64(3+i), &limiter.Decision{Allowed: true})
-		m.Decided(l, decide.Denied, int64(5+i), &limiter.Decision{Known: true})
+		m.Decided(l, decide.Denied, int64(5+i), &limiter.Decision{Cached: true})
 	}
 	m.Requested(time.Millisecond)
 	return m

@@ -128,7 +128,7 @@ func TestDescribe(t *testing.T) {
 	m.RulesCompiled(set)
 	m.RulesLoaded("hash")
 	for _, o := range decide.Outcomes() {
-		m.Decided(set.Limits()[0], o, 1, &limiter.Decision{Known: true})
+		m.Decided(set.Limits()[0], o, 1, &limiter.Decision{Cached: true})
 		m.Decided(set.Limits()[0], o, -1, &limiter.Decision{})
 	}
 	m.DecidedByEnvoys(set.Limits()[0], decide.Allowed, 1)

@@ -132,8 +132,8 @@ type Decision struct {
 	ResetAfter time.Duration
 	// Wait is for how long an admitted request is delayed, by LeakyQueue, SmoothBursty and SmoothWarmingUp; else 0.
 	Wait time.Duration
-	// Known says that nobody was asked: an earlier denial still holds.
-	Known bool
+	// Cached says that no store was asked: an earlier denial still holds.
+	Cached bool
 }
 
 // Store keeps the counters' state and decides requests over it.
