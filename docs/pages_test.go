@@ -45,8 +45,7 @@ func nameOfPage(page string) string {
 	return name
 }
 
-// goScript is the go of a page: it gets Weir from this repository, and what Weir needs from the module cache, as
-// from a proxy. Everything else is the real go's.
+// goScript is the go of a page: it gets Weir from this repository. Everything else is the real go's.
 const goScript = `#!/usr/bin/env bash
 if [ "$*" = "get github.com/weir-ratelimit/weir@latest" ]; then
   exec GO mod edit -replace=github.com/weir-ratelimit/weir=ROOT
@@ -54,7 +53,8 @@ fi
 exec GO "$@"
 `
 
-// setting is where pages are run: with a go that asks no other host.
+// setting is where pages are run: with a go that gets modules from the module cache, as from a proxy. go mod tidy also
+// wants modules that only tests of Weir's modules need: what the cache does not have comes from the usual proxy.
 func setting(t *testing.T) pagetest.Setting {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -65,7 +65,7 @@ func setting(t *testing.T) pagetest.Setting {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := exec.Command(program, "env", "GOCACHE", "GOMODCACHE").Output()
+	env, err := exec.Command(program, "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func setting(t *testing.T) pagetest.Setting {
 		Programs: map[string]string{"go": strings.NewReplacer("GO ", program+" ", "ROOT", root).Replace(goScript)},
 		Env: []string{
 			"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOTOOLCHAIN=local",
-			"GOPROXY=file://" + filepath.ToSlash(dirs[1]) + "/cache/download", "GOSUMDB=off",
+			"GOPROXY=file://" + filepath.ToSlash(dirs[1]) + "/cache/download," + dirs[2], "GOSUMDB=off",
 		},
 	}
 }

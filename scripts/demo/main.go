@@ -174,11 +174,11 @@ func edit(ctx context.Context, file string, limited scene) (time.Duration, error
 		return 0, err
 	}
 	for {
-		status, _, err := limited.send(ctx, client)
+		status, header, err := limited.send(ctx, client)
 		if err != nil {
 			return 0, fmt.Errorf("the edited rule has not taken effect: %w", err)
 		}
-		if status == http.StatusOK {
+		if status == http.StatusOK && !failedOpen(header) {
 			return time.Since(edited), nil
 		}
 	}
