@@ -53,8 +53,12 @@ fi
 exec GO "$@"
 `
 
-// setting is where pages are run: with a go that gets modules from the module cache, as from a proxy. go mod tidy also
-// wants modules that only tests of Weir's modules need: what the cache does not have comes from the usual proxy.
+// fetchModules gets what go mod tidy of a program that uses Weir wants, also what only tests of Weir's modules need.
+const fetchModules = `go mod init example.com/hello
+echo 'package main; import _ "github.com/weir-ratelimit/weir/pkg/middleware"' >main.go
+go mod edit -replace=github.com/weir-ratelimit/weir="$0" && go mod tidy`
+
+// setting is where pages are run, without a network: with a go that gets modules from the module cache, as from a proxy.
 func setting(t *testing.T) pagetest.Setting {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -65,7 +69,12 @@ func setting(t *testing.T) pagetest.Setting {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := exec.Command(program, "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
+	fetch := exec.Command("sh", "-euc", fetchModules, root)
+	fetch.Dir = t.TempDir()
+	if out, err := fetch.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	env, err := exec.Command(program, "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +83,7 @@ func setting(t *testing.T) pagetest.Setting {
 		Programs: map[string]string{"go": strings.NewReplacer("GO ", program+" ", "ROOT", root).Replace(goScript)},
 		Env: []string{
 			"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOTOOLCHAIN=local",
-			"GOPROXY=file://" + filepath.ToSlash(dirs[1]) + "/cache/download," + dirs[2], "GOSUMDB=off",
+			"GOPROXY=file://" + filepath.ToSlash(dirs[1]) + "/cache/download", "GOSUMDB=off",
 		},
 	}
 }
