@@ -21,8 +21,8 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	dir := filepath.Join(root, "bin", "test")
 	path, built := filepath.Join(dir, name), filepath.Join(dir, "built", name)
 	// Not os.MkdirAll: the time of the folder, which each new program changes, would be an input of the test.
-	if err := exec.Command("mkdir", "-p", filepath.Dir(built)).Run(); err != nil {
-		return "", fmt.Errorf("mkdir -p %s: %w", filepath.Dir(built), err)
+	if out, err := exec.Command("mkdir", "-p", filepath.Dir(path), filepath.Dir(built)).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	if err := noteTree(filepath.Join(dir, "future")); err != nil {
 		return "", err
