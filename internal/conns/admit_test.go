@@ -46,7 +46,7 @@ func TestBusyHostMakesRoom(t *testing.T) {
 	}
 }
 
-// A new connection looks at some of a full table only. So it does not always find the one connection that may be closed.
+// A new connection looks at a part of a full table, so it does not always find the one connection that may be closed.
 func TestLooksAreBounded(t *testing.T) {
 	g := New(Options{Name: "http", Max: 16 * maxLooked, Log: slog.New(slog.DiscardHandler)})
 	for i := range g.o.Max {
