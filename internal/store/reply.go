@@ -128,6 +128,8 @@ func (r *replyBounds) announced() error {
 		r.items += n
 		r.open[r.depth] = n
 		r.depth++
+	case '|': // go-redis reads what follows by recursion, and never asks for the protocol that has them
+		return fmt.Errorf("%w: it has an attribute", errReply)
 	default:
 		r.ended()
 	}

@@ -119,6 +119,8 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"a map of 2^62 items", "%4611686018427387904\r\n", "announces a list of 4611686018427387904 items"},
 	{"many lists of many items", strings.Repeat("*100000\r\n", 10), "announces a list of 100000 items"},
 	{"a million lists in each other", strings.Repeat("*1\r\n", 1_000_000), "more than 16 lists in each other"},
+	{"a million attributes", strings.Repeat("|0\r\n", 1_000_000), "it has an attribute"},
+	{"a million attributes in each other", strings.Repeat("|1\r\n", 1_000_000), "it has an attribute"},
 	{
 		"many texts", "*2\r\n$20000000\r\n" + strings.Repeat("x", 20_000_000) + "\r\n$20000000\r\n",
 		"announces a text of 20000000 bytes",
