@@ -1,10 +1,12 @@
 package boosts_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -299,4 +302,45 @@ func TestBoostsHideHashedValues(t *testing.T) {
 	if text := fmt.Sprintf("%+v", made); strings.Contains(text, "hunter2") || len(made.Keys) != 1 {
 		t.Errorf("%s", text)
 	}
+}
+
+// flood is a store whose boosts are others at each read, and that hints as fast as it can.
+type flood struct{ reads int }
+
+func (f *flood) Read(context.Context, string) (all []adminapi.Boost, revision string, same bool, err error) {
+	f.reads++
+	for i := range boosts.Max {
+		all = append(all, adminapi.Boost{
+			ID: fmt.Sprintf("%d-%d", f.reads, i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour),
+		})
+	}
+	return all, strconv.Itoa(f.reads), false, nil
+}
+
+func (*flood) Change(context.Context, func([]adminapi.Boost) ([]adminapi.Boost, error)) error {
+	return nil
+}
+
+func (*flood) Watch(ctx context.Context, hints chan<- struct{}) {
+	for ctx.Err() == nil {
+		reload.Hint(hints)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// However fast boosts change in Redis, and however many, reads and lines of the log are few.
+func TestChangesInFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flood{}
+		b, log, _ := board(t, compile(t, rules), store)
+		stop := run(t, b)
+		time.Sleep(10 * time.Second)
+		stop()
+		if n := len(b.List()); store.reads > 60 || n != boosts.Max {
+			t.Errorf("%d reads in 10 s, %d boosts", store.reads, n)
+		}
+		if lines := log.count("\n"); lines > 50*store.reads || log.count(`begins: not all are shown" boosts=1000`) == 0 {
+			t.Errorf("%d lines of %d reads:\n%.1000s", lines, store.reads, log.String())
+		}
+	})
 }
