@@ -112,13 +112,14 @@ func (r *replyBounds) announced() error {
 		if err != nil {
 			return err
 		}
-		if n > maxReplyItems-r.items {
-			return fmt.Errorf("%w: it announces a list of %d items, the most is %d", errReply, n, maxReplyItems)
-		}
+		size := 1 // of an item
 		if kind == '%' {
-			n *= 2
+			size = 2
 		}
-		if n <= 0 {
+		if n > (maxReplyItems-r.items)/size {
+			return fmt.Errorf("%w: it announces a list of %d items, the most is %d", errReply, n, maxReplyItems/size)
+		}
+		if n *= size; n <= 0 {
 			r.ended()
 			return nil
 		}

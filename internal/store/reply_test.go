@@ -117,6 +117,8 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"a list of 2^31 items", "*2147483648\r\n", "announces a list of 2147483648 items"},
 	{"a list of 2^63-1 items", "*9223372036854775807\r\n", "announces a list of 9223372036854775807 items"},
 	{"a map of 2^62 items", "%4611686018427387904\r\n", "announces a list of 4611686018427387904 items"},
+	{"a map of too many pairs", "%131073\r\n", "announces a list of 131073 items, the most is 131072"},
+	{"maps in each other", strings.Repeat("%1\r\n+a\r\n", 20), "more than 16 lists in each other"},
 	{"many lists of many items", strings.Repeat("*100000\r\n", 10), "announces a list of 100000 items"},
 	{"a million lists in each other", strings.Repeat("*1\r\n", 1_000_000), "more than 16 lists in each other"},
 	{"a million attributes", strings.Repeat("|0\r\n", 1_000_000), "it has an attribute"},
