@@ -254,8 +254,8 @@ func TestRefusedBoosts(t *testing.T) {
 			func(in *adminapi.BoostRequest) { in.Rule, in.Factor = "one", 1.5 },
 			`factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`,
 		},
-		"duration": {func(in *adminapi.BoostRequest) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
-		"too long": {func(in *adminapi.BoostRequest) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got " +
+		"duration": {func(in *adminapi.BoostRequest) { in.For = "1 hour" }, `for: "1 hour" is not a duration: write it like 90s`},
+		"too long": {func(in *adminapi.BoostRequest) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7d), got " +
 			"721h0m0s"},
 		"too short": {func(in *adminapi.BoostRequest) { in.For = "1ms" }, "for: must be between 1s"},
 		"no reason": {func(in *adminapi.BoostRequest) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
