@@ -119,7 +119,7 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		first := add(t, b, request(nil))
 		expect(t, "rule", numbers(b, set), 20, 200, 20, 200)
 		time.Sleep(time.Minute)
-		half := add(t, b, request(func(in *adminapi.BoostRequest) { in.Factor, in.For = 0.5, "10m" }))
+		half := add(t, b, request(func(in *adminapi.BoostRequest) { in.Factor, in.For = 0.5, "10m3s" }))
 		expect(t, "a newer one", numbers(b, set), 5, 50, 5, 50)
 		ann := add(t, b, request(func(in *adminapi.BoostRequest) {
 			in.Rule, in.Descriptor, in.Factor, in.For = "", "client=ann", 3,
@@ -147,7 +147,7 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 			t.Errorf("the counter's boost is %+v", of)
 		}
 
-		time.Sleep(10*time.Minute + time.Millisecond)
+		time.Sleep(10*time.Minute + 3*time.Second + time.Millisecond)
 		synctest.Wait()
 		expect(t, "the newer one has ended", numbers(b, set), 30, 300, 20, 200)
 		if removed, err := b.Remove(t.Context(), first.ID); err != nil || removed.ID != first.ID {
@@ -343,4 +343,26 @@ func TestChangesInFloods(t *testing.T) {
 			t.Errorf("%d lines of %d reads:\n%.1000s", lines, store.reads, log.String())
 		}
 	})
+}
+
+// away is a store that cannot be read.
+type away struct{ boosts.Store }
+
+func (away) Read(context.Context, string) ([]adminapi.Boost, string, bool, error) {
+	return nil, "", false, errors.New("no right to read")
+}
+
+// That boosts cannot be read is logged once, unless the whole server is away, which has been logged.
+func TestUnreadableBoostsAreLogged(t *testing.T) {
+	var log logged
+	reachable := false
+	b := boosts.New(boosts.Options{
+		Store: away{}, Reachable: func(context.Context) bool { return reachable }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for i, want := range []int{0, 1, 1} {
+		reachable = i > 0
+		if b.First(t.Context()); log.count("boosts cannot be read") != want || b.Away() == nil {
+			t.Errorf("read %d, reachable %t: %s", i, reachable, log.String())
+		}
+	}
 }
