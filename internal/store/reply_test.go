@@ -18,9 +18,11 @@ import (
 
 // oddServer answers commands with a text, whatever they are: the first ones as a Redis does, if it is told to.
 type oddServer struct {
-	listener net.Listener
-	reply    atomic.Pointer[string]
-	wait     sync.WaitGroup
+	listener   net.Listener
+	subscribed atomic.Int64      // how often
+	says       map[string]string // replies to commands by their first word, in place of reply
+	reply      atomic.Pointer[string]
+	wait       sync.WaitGroup
 }
 
 func newOddServer(t *testing.T, reply string) *oddServer {
@@ -62,7 +64,13 @@ func (s *oddServer) serve(ctx context.Context, conn net.Conn) {
 			return
 		}
 		reply, later := strings.CutPrefix(*s.reply.Load(), "later ")
+		if command == "subscribe" {
+			s.subscribed.Add(1)
+		}
+		said, says := s.says[command]
 		switch {
+		case says:
+			reply = said
 		case !later:
 		case command == "hello": // as a server that is older than that
 			reply = "-ERR unknown command 'hello'\r\n"
