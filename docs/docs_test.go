@@ -55,7 +55,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`)
 	inRepository := regexp.MustCompile(`\]\(https://github\.com/weir-ratelimit/weir/(?:blob|tree)/main/`)
 	anchors := map[string]map[string]bool{}
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), "../deploy/helm/weir/README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
