@@ -152,6 +152,38 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"no protocol", "HTTP/1.1 400 Bad Request\r\n\r\n", ""},
 }
 
+// TestClusterOfManyMasters: a server that names far more masters than there are slots does not hold up Ping.
+func TestClusterOfManyMasters(t *testing.T) {
+	s := newOddServer(t, "-ERR no\r\n")
+	_, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const masters = 10_000
+	var slots strings.Builder
+	fmt.Fprintf(&slots, "*%d\r\n", masters)
+	for i := range masters {
+		addr := fmt.Sprintf("127.1.%d.%d", i/200, i%200)
+		fmt.Fprintf(&slots, "*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(addr), addr, port)
+	}
+	s.says = map[string]string{"cluster": slots.String()}
+	store := open(t, "redis+cluster://"+s.listener.Addr().String(), 2*time.Second)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended <- store.Ping(ctx)
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("%v, want ErrUnavailable", err)
+		}
+	case <-time.After(40 * time.Second): // it would take minutes of CPU
+		t.Error("Ping has not returned")
+	}
+}
+
 // TestOddReplies: whatever a server replies, a request gets an error soon that wraps ErrUnavailable and is short, as
 // does Ping; and a store whose server replies sensibly again goes on.
 func TestOddReplies(t *testing.T) {
