@@ -53,13 +53,19 @@ func TestExamplesLoad(t *testing.T) {
 // TestLinksLeadSomewhere checks the relative links of every page, and the headings of pages that links name.
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`)
+	inRepository := regexp.MustCompile(`\]\(https://github\.com/weir-ratelimit/weir/(?:blob|tree)/main/`)
 	anchors := map[string]map[string]bool{}
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), "../deploy/helm/weir/README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+		root, err := filepath.Rel(filepath.Dir(page), "..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		links := inRepository.ReplaceAllString(withoutCode(string(text)), "]("+root+"/")
+		for _, m := range link.FindAllStringSubmatch(links, -1) {
 			target := page
 			if m[1] != "" {
 				target = filepath.Join(filepath.Dir(page), m[1])

@@ -65,6 +65,19 @@ func TestReadmeValues(t *testing.T) {
 	}
 }
 
+// Registries of charts show the README without the repository around it.
+func TestReadmeLinks(t *testing.T) {
+	links := regexp.MustCompile(`\]\(([^)]*)\)`).FindAllStringSubmatch(readFile(t, filepath.Join(chartDir, "README.md")), -1)
+	if len(links) < 5 {
+		t.Errorf("README.md has %d links: the pattern no longer finds them", len(links))
+	}
+	for _, m := range links {
+		if !strings.HasPrefix(m[1], "https://") && !strings.HasPrefix(m[1], "#") {
+			t.Errorf("README.md: %s leads nowhere outside the repository; begin it with https://", m[1])
+		}
+	}
+}
+
 // show is a default as the table has it.
 func show(t *testing.T, value any) string {
 	t.Helper()

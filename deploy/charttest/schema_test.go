@@ -41,6 +41,12 @@ func TestWrongValues(t *testing.T) {
 			"{metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}}",
 			"Prometheus would scrape each pod twice",
 		},
+		{
+			"{terminationGracePeriodSeconds: 30, drainDelay: 25}",
+			"drainDelay and stopTimeout are 30 together: Kubernetes would kill Weir before it has answered; leave it out, or " +
+				"write 31 or more",
+		},
+		{"{terminationGracePeriodSeconds: 0}", "write 21 or more"},
 		{"{service: {port: 80}}", "service.port of a headless Service must be 8081"},
 		{"{resources: {limits: {memory: lots}}}", `resources.limits.memory is "lots"; write a number with Mi, Gi, M or G`},
 	} {

@@ -21,6 +21,23 @@ type answer struct {
 	resp          *pb.RateLimitResponse
 	err           error
 	before, after time.Time // of the call
+	lag           time.Duration // of Weir, see series
+}
+
+// series asks both services the same, one request after the other. Its lag is the longest call to Weir so far: where
+// Weir caches a denial, it counts the time until the reset from when it sent the call that was denied, and so may show
+// it by that much too short.
+type series struct {
+	*pair
+
+	lag time.Duration
+}
+
+func (s *series) ask(ctx context.Context, req *pb.RateLimitRequest) (peer, weir *answer) {
+	peer, weir = s.peer.ask(ctx, req), s.weir.ask(ctx, req)
+	weir.lag = s.lag
+	s.lag = max(s.lag, weir.after.Sub(weir.before))
+	return peer, weir
 }
 
 // ask sends a request.
@@ -49,7 +66,7 @@ func line(m proto.Message) string {
 }
 
 // differences lists the fields in which two answers differ, each as "field: peer's value, Weir's value". Seconds until
-// a window ends may differ by those that passed between the two calls.
+// a window ends may differ by those that passed between the two calls, and by Weir's lag.
 func differences(peer, weir *answer) []string {
 	if (peer.err == nil) != (weir.err == nil) {
 		return []string{fmt.Sprintf("error: %v, %v", peer.err, weir.err)}
@@ -57,7 +74,7 @@ func differences(peer, weir *answer) []string {
 	if peer.err != nil {
 		return nil // Envoy treats all codes the same
 	}
-	d := &differ{passed: weir.after.Unix() - peer.before.Unix()}
+	d := &differ{passed: weir.after.Add(weir.lag).Unix() - peer.before.Unix()}
 	a, b := proto.CloneOf(peer.resp), proto.CloneOf(weir.resp)
 	d.field("overall_code", a.GetOverallCode(), b.GetOverallCode())
 	d.field("number of statuses", len(a.GetStatuses()), len(b.GetStatuses()))
@@ -76,7 +93,7 @@ func differences(peer, weir *answer) []string {
 }
 
 type differ struct {
-	passed int64 // seconds that may have passed between the two
+	passed int64 // seconds of the clock that may have ended between the two
 	found  []string
 }
 
@@ -105,13 +122,13 @@ func (d *differ) status(at string, peer, weir *pb.RateLimitResponse_DescriptorSt
 
 // seconds compares the seconds until a window ends.
 func (d *differ) seconds(name string, peer, weir, window int64) {
-	if peer == weir || peer-weir >= 0 && peer-weir <= d.passed {
-		return
+	passed := peer - weir
+	if passed < 0 && passed+window > 0 { // a new window has begun
+		passed += window
 	}
-	if window > 0 && weir-peer == window-d.passed { // a new window has begun
-		return
+	if passed < 0 || passed > d.passed {
+		d.field(name, peer, weir)
 	}
-	d.field(name, peer, weir)
 }
 
 func (d *differ) headers(name string, peer, weir []*corepb.HeaderValue) {

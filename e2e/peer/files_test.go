@@ -134,8 +134,9 @@ func TestOddFiles(t *testing.T) {
 	p := startPair(t, writeRules(t, files), env{})
 	for i, f := range oddFiles {
 		req := request(t, fmt.Sprintf("domain%d", i), f.ask)
+		both := &series{pair: p}
 		for range 2 {
-			peer, weir := p.peer.ask(t.Context(), req), p.weir.ask(t.Context(), req)
+			peer, weir := both.ask(t.Context(), req)
 			for _, d := range differences(peer, weir) {
 				t.Errorf("%s, %s: differ in %s", f.name, f.ask, d)
 			}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -30,6 +31,7 @@ func TestHTTP(t *testing.T) {
 		{http.MethodPost, ``},
 		{http.MethodPost, `nonsense`},
 	} {
+		before := time.Now()
 		peer := p.peer.get(t, p.peer.http, tt.method, "/json", tt.body)
 		weir := p.weir.get(t, p.weir.http, tt.method, "/json", tt.body)
 		if peer.code != weir.code {
@@ -45,7 +47,7 @@ func TestHTTP(t *testing.T) {
 		if protojson.Unmarshal([]byte(peer.body), a) != nil || protojson.Unmarshal([]byte(weir.body), b) != nil {
 			t.Errorf("/json %s %s: peer %q, Weir %q", tt.method, tt.body, peer.body, weir.body)
 		}
-		for _, d := range differences(&answer{resp: a}, &answer{resp: b}) {
+		for _, d := range differences(&answer{resp: a, before: before}, &answer{resp: b, after: time.Now()}) {
 			t.Errorf("/json %s %s: differ in %s", tt.method, tt.body, d)
 		}
 	}

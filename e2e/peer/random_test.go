@@ -145,8 +145,9 @@ func (p *pair) each(cases []*randomCase, run func(*randomCase)) {
 func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []string, report string) {
 	shortest := c.awaitCase()
 	began := time.Now().Unix() / shortest
+	both := &series{pair: p}
 	for i, req := range c.requests {
-		peer, weir := p.peer.ask(ctx, req), p.weir.ask(ctx, req)
+		peer, weir := both.ask(ctx, req)
 		if time.Now().Unix()/shortest != began {
 			return i, nil, ""
 		}

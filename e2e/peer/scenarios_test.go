@@ -154,9 +154,10 @@ func testScenarios(t *testing.T, settings env) {
 	}
 	p := startPair(t, writeRules(t, files), settings)
 	for i, sc := range scenarios {
+		both := &series{pair: p}
 		for j, step := range sc.steps {
 			req := request(t, fmt.Sprintf("domain%d", i), step.ask)
-			peer, weir := p.peer.ask(t.Context(), req), p.weir.ask(t.Context(), req)
+			peer, weir := both.ask(t.Context(), req)
 			if got := peer.short(); got != step.want {
 				t.Errorf("%s, request %d, %s:\npeer %s\nwant %s", sc.name, j, step.ask, got, step.want)
 			}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (h *handler) mayAsk(r *http.Request) error {
 	if h.asksForDecision(r) {
 		return nil
 	}
-	if err := h.checkHost(r); err != nil {
+	if err := h.names.check(r); err != nil {
 		return err
 	}
 	path := strings.TrimPrefix(r.URL.Path, api)
@@ -134,26 +135,48 @@ func isLoopback(host string) bool {
 }
 
 // openPaths show nothing that a web page could use, and are asked by probes and Prometheus under all kinds of names.
-var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version", "/healthcheck"}
+var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version", "/healthcheck", "/stats"}
 
 // privateNames end the names that nobody on the internet owns.
 var privateNames = []string{".localhost", ".local", ".internal", ".svc", ".cluster.local"}
 
-// checkHost refuses names that somebody else may own: a web page of evil.example that has its name turned to the
+// hostNames are the names, in lower case, by which a process may be asked beside addresses and privateNames.
+type hostNames struct {
+	own   string   // the machine's
+	hosts []string // as Options.Hosts
+}
+
+func newHostNames(hosts []string) hostNames {
+	own, _ := os.Hostname() // without one, no request can name it
+	return hostNames{own: strings.ToLower(own), hosts: hosts}
+}
+
+// protect checks every request.
+func (n hostNames) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := n.check(r); err != nil {
+			writeError(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// check refuses names that somebody else may own: a web page of evil.example that has its name turned to the
 // address of this process could otherwise ask it through the browser of an operator (DNS rebinding).
-func (h *handler) checkHost(r *http.Request) error {
+func (n hostNames) check(r *http.Request) error {
 	if slices.Contains(openPaths, strings.TrimPrefix(r.URL.Path, api)) {
 		return nil
 	}
 	host := hostname(r.Host)
-	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == h.hostname {
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == n.own {
 		return nil
 	}
 	ends := func(end string) bool { return strings.HasSuffix(host, end) }
 	if slices.ContainsFunc(privateNames, ends) {
 		return nil
 	}
-	for _, known := range h.Hosts {
+	for _, known := range n.hosts {
 		known = strings.ToLower(known)
 		if known == "*" || known == host || strings.HasPrefix(known, ".") && ends(known) {
 			return nil

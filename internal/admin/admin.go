@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -138,9 +137,8 @@ func NewServer(o Options) *http.Server {
 const api = "/api/v1"
 
 func newHandler(o Options) *handler {
-	name, _ := os.Hostname() // without one, no request can name it
 	h := &handler{
-		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: strings.ToLower(name),
+		Options: o, decoding: make(chan struct{}, maxDecoding), names: newHostNames(o.Hosts),
 		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
 		tokenLine: logging.Every{Interval: tokenLines},
 		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
@@ -226,7 +224,7 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
-	hostname string // the machine's
+	names    hostNames
 	decoding chan struct{}
 	reloads  *shared
 	adding   *logging.Rate

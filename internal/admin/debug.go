@@ -23,8 +23,9 @@ const debugIndex = `/debug/pprof/: root of various pprof endpoints. hit for help
 `
 
 // NewDebugServer is an HTTP server of the debug pages of envoyproxy/ratelimit. They change nothing. It does not listen.
-// rules returns the rules in force, nil if there are none. stats writes a line for each counter and gauge.
-func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
+// hosts are as Options.Hosts. rules returns the rules in force, nil if there are none. stats writes a line for each
+// counter and gauge.
+func NewDebugServer(hosts []string, rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +39,7 @@ func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error
 	for _, r := range profiles() {
 		mux.HandleFunc(r.Method+" "+r.Path, r.handler)
 	}
-	return newServer(http.MaxBytesHandler(mux, maxBody))
+	return newServer(http.MaxBytesHandler(newHostNames(hosts).protect(mux), maxBody))
 }
 
 // NewMetricsServer is an HTTP server of metrics at a path, and of nothing else. It does not listen.

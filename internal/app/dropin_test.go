@@ -23,12 +23,19 @@ import (
 // get asks any of the process's addresses.
 func get(t *testing.T, method, url, body string) (status int, text string) {
 	t.Helper()
+	return getAs(t, "", method, url, body)
+}
+
+// getAs asks under a name: "" is that in the URL.
+func getAs(t *testing.T, host, method, url, body string) (status int, text string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Host = host
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
@@ -164,6 +171,7 @@ descriptors:
       - {key: path, value: /a=b, shadow_mode: true, rate_limit: {requests_per_unit: 4294967295, unit: hour}}
       - {key: free, rate_limit: {unlimited: true}}
 `)
+	o.HTTPHosts = []string{"weir.example"}
 	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.ClassicMetrics = proctest.FreeAddr(t), proctest.FreeAddr(t), "/m", true
 	p := start(t, o)
 	p.ask("a")
@@ -179,6 +187,14 @@ descriptors:
 	} {
 		if status, text := get(t, "GET", base+path, ""); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d\n%s\nwant\n%s", path, status, text, want)
+		}
+	}
+	for path, want := range map[string]int{"/rlconfig": 403, "/debug/pprof/": 403, "/stats": 200} { // DNS rebinding
+		if status, text := getAs(t, "evil.example", "GET", base+path, ""); status != want {
+			t.Errorf("%s of evil.example: %d %s, want %d", path, status, text, want)
+		}
+		if status, text := getAs(t, "weir.example", "GET", base+path, ""); status != http.StatusOK {
+			t.Errorf("%s of a name in --http-hosts: %d %s", path, status, text)
 		}
 	}
 	for _, path := range []string{"/rlconfig", "/reload", "/keys/reset", "/boosts"} {

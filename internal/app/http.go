@@ -75,7 +75,7 @@ func (a *App) openHTTP(ctx context.Context) error {
 		a.addHTTP(name, "--"+name+"-addr", addr, server, conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}))
 	}
 	if a.o.DebugAddr != "" {
-		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
+		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.o.HTTPHosts, a.rules.Set, a.metrics.WriteText))
 	}
 	if a.o.MetricsAddr != "" {
 		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))

@@ -115,7 +115,7 @@ type TLSOptions struct {
 	HTTPTLSClientCA    string   `name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, or the token."`
 	HTTPTokenFile      string   `name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., or a certificate."`
 	HTTPOpen           bool     `name:"http-open" env:"WEIR_HTTP_OPEN" help:"Let everybody who reaches the HTTP address change state and see values of keys. Without it, and without token and certificates, only this machine may (localhost, Unix socket)."`
-	HTTPHosts          []string `name:"http-hosts" env:"WEIR_HTTP_HOSTS" placeholder:"NAME" help:"A host name that requests to the HTTP address may use, besides IP addresses and private names (without a dot, *.svc, *.local, *.internal, ...); .example.com for all below it, * for all. Repeat it, or separate by commas."`
+	HTTPHosts          []string `name:"http-hosts" env:"WEIR_HTTP_HOSTS" placeholder:"NAME" help:"A host name that requests to the HTTP and debug addresses may use, besides IP addresses and private names (without a dot, *.svc, *.local, *.internal, ...); .example.com for all below it, * for all. Repeat it, or separate by commas."`
 }
 
 // GRPCOptions bound what clients may send.

@@ -22,6 +22,10 @@ const (
 	longestNap = 10 * time.Second
 	// firstLook bounds the read at the start of the process.
 	firstLook = 500 * time.Millisecond
+	// readPause is the least time between two reads that hints cause: whoever may publish in Redis can send any number.
+	readPause = 200 * time.Millisecond
+	// maxLogged is the most boosts that begin, or end, at once and have a line each in the log.
+	maxLogged = 20
 )
 
 // Store keeps boosts for several processes.
@@ -267,10 +271,18 @@ func (b *Board) logAdded(ctx context.Context, without, with []adminapi.Boost, ms
 	for i := range without {
 		known[without[i].ID] = true
 	}
+	added := 0
 	for i := range with {
-		if !known[with[i].ID] {
+		if known[with[i].ID] {
+			continue
+		}
+		if added++; added <= maxLogged {
 			b.o.Log.LogAttrs(ctx, slog.LevelInfo, msg, Attrs(&with[i])...) //nolint:sloglint // one of two constants
 		}
+	}
+	if added > maxLogged {
+		b.o.Log.LogAttrs(ctx, slog.LevelInfo, msg+": not all are shown", //nolint:sloglint // one of two constants
+			slog.Int("boosts", added), slog.Int("shown", maxLogged))
 	}
 }
 
@@ -308,12 +320,17 @@ func (b *Board) Run(ctx context.Context) {
 	}
 	nap := time.NewTimer(b.next())
 	defer nap.Stop()
+	heard := hints // nil during a pause
+	var pause <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hints:
+		case <-heard:
 			b.read(ctx)
+			heard, pause = nil, time.After(readPause)
+		case <-pause:
+			heard = hints
 		case <-nap.C:
 			b.expire(ctx)
 		case <-b.wake:

@@ -1,10 +1,12 @@
 package boosts_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,7 +119,7 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		first := add(t, b, request(nil))
 		expect(t, "rule", numbers(b, set), 20, 200, 20, 200)
 		time.Sleep(time.Minute)
-		half := add(t, b, request(func(in *adminapi.BoostRequest) { in.Factor, in.For = 0.5, "10m" }))
+		half := add(t, b, request(func(in *adminapi.BoostRequest) { in.Factor, in.For = 0.5, "10m3s" }))
 		expect(t, "a newer one", numbers(b, set), 5, 50, 5, 50)
 		ann := add(t, b, request(func(in *adminapi.BoostRequest) {
 			in.Rule, in.Descriptor, in.Factor, in.For = "", "client=ann", 3,
@@ -144,7 +147,7 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 			t.Errorf("the counter's boost is %+v", of)
 		}
 
-		time.Sleep(10*time.Minute + time.Millisecond)
+		time.Sleep(10*time.Minute + 3*time.Second + time.Millisecond)
 		synctest.Wait()
 		expect(t, "the newer one has ended", numbers(b, set), 30, 300, 20, 200)
 		if removed, err := b.Remove(t.Context(), first.ID); err != nil || removed.ID != first.ID {
@@ -251,8 +254,8 @@ func TestRefusedBoosts(t *testing.T) {
 			func(in *adminapi.BoostRequest) { in.Rule, in.Factor = "one", 1.5 },
 			`factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`,
 		},
-		"duration": {func(in *adminapi.BoostRequest) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
-		"too long": {func(in *adminapi.BoostRequest) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got " +
+		"duration": {func(in *adminapi.BoostRequest) { in.For = "1 hour" }, `for: "1 hour" is not a duration: write it like 90s`},
+		"too long": {func(in *adminapi.BoostRequest) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7d), got " +
 			"721h0m0s"},
 		"too short": {func(in *adminapi.BoostRequest) { in.For = "1ms" }, "for: must be between 1s"},
 		"no reason": {func(in *adminapi.BoostRequest) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
@@ -298,5 +301,68 @@ func TestBoostsHideHashedValues(t *testing.T) {
 	made := add(t, b, request(func(in *adminapi.BoostRequest) { in.Rule, in.Descriptor = "", "secret=hunter2" }))
 	if text := fmt.Sprintf("%+v", made); strings.Contains(text, "hunter2") || len(made.Keys) != 1 {
 		t.Errorf("%s", text)
+	}
+}
+
+// flood is a store whose boosts are others at each read, and that hints as fast as it can.
+type flood struct{ reads int }
+
+func (f *flood) Read(context.Context, string) (all []adminapi.Boost, revision string, same bool, err error) {
+	f.reads++
+	for i := range boosts.Max {
+		all = append(all, adminapi.Boost{
+			ID: fmt.Sprintf("%d-%d", f.reads, i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour),
+		})
+	}
+	return all, strconv.Itoa(f.reads), false, nil
+}
+
+func (*flood) Change(context.Context, func([]adminapi.Boost) ([]adminapi.Boost, error)) error {
+	return nil
+}
+
+func (*flood) Watch(ctx context.Context, hints chan<- struct{}) {
+	for ctx.Err() == nil {
+		reload.Hint(hints)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// However fast boosts change in Redis, and however many, reads and lines of the log are few.
+func TestChangesInFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flood{}
+		b, log, _ := board(t, compile(t, rules), store)
+		stop := run(t, b)
+		time.Sleep(10 * time.Second)
+		stop()
+		if n := len(b.List()); store.reads > 60 || n != boosts.Max {
+			t.Errorf("%d reads in 10 s, %d boosts", store.reads, n)
+		}
+		if lines := log.count("\n"); lines > 50*store.reads || log.count(`begins: not all are shown" boosts=1000`) == 0 {
+			t.Errorf("%d lines of %d reads:\n%.1000s", lines, store.reads, log.String())
+		}
+	})
+}
+
+// away is a store that cannot be read.
+type away struct{ boosts.Store }
+
+func (away) Read(context.Context, string) ([]adminapi.Boost, string, bool, error) {
+	return nil, "", false, errors.New("no right to read")
+}
+
+// That boosts cannot be read is logged once, unless the whole server is away, which has been logged.
+func TestUnreadableBoostsAreLogged(t *testing.T) {
+	var log logged
+	reachable := false
+	b := boosts.New(boosts.Options{
+		Store: away{}, Reachable: func(context.Context) bool { return reachable }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for i, want := range []int{0, 1, 1} {
+		reachable = i > 0
+		if b.First(t.Context()); log.count("boosts cannot be read") != want || b.Away() == nil {
+			t.Errorf("read %d, reachable %t: %s", i, reachable, log.String())
+		}
 	}
 }

@@ -28,6 +28,8 @@ const (
 	extraTTL = time.Minute
 	// maxBytes is the most that all boosts have in Redis.
 	maxBytes = 1 << 20
+	// maxRevision is longer than any revision, in bytes.
+	maxRevision = 100
 	// tries are how often a change is tried while others change the boosts, too.
 	tries = 20
 )
@@ -80,7 +82,12 @@ func (r *Redis) Read(ctx context.Context, known string) (all []adminapi.Boost, r
 		return nil, "", false, nil
 	}
 	revision, list, _ := strings.Cut(text, "\n")
-	if err := json.Unmarshal([]byte(list), &all); err != nil {
+	if len(revision) > maxRevision || len(list) > maxBytes {
+		err = fmt.Errorf("it has %d bytes, the most that is kept is %d", len(text), maxBytes)
+	} else if err = json.Unmarshal([]byte(list), &all); err == nil && len(all) > Max {
+		err = fmt.Errorf("it has %d boosts, the most that is kept is %d", len(all), Max)
+	}
+	if err != nil {
 		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin again", r.Key(),
 			err))
 	}

@@ -95,6 +95,35 @@ func TestBoostsAreShared(t *testing.T) {
 	}
 }
 
+// Boosts that Weir did not write cost no more memory than its own may: those that are known stay.
+func TestBoostsOfOthersAreBounded(t *testing.T) {
+	server := redistest.Start(t)
+	a, _, logs := two(t, server)
+	add(t, a, request(nil))
+	soon(t, a, 1)
+	r := openRedis(t, server.URL())
+	for _, tt := range []struct{ text, want string }{
+		{"1\n[" + strings.Repeat("{},", 1<<20) + "{}]", "it has 3145734 bytes, the most that is kept is 1048576"},
+		{strings.Repeat("1", 2<<20) + "\n[]", "it has 2097155 bytes"},
+		{"1\n[" + strings.Repeat("{},", boosts.Max) + "{}]", "it has 1001 boosts, the most that is kept is 1000"},
+	} {
+		redistest.Do(t, server, "set", "weir:1:boosts", tt.text)
+		_, _, _, err := r.Read(t.Context(), "?")
+		if err == nil || !strings.Contains(err.Error(), tt.want) ||
+			!strings.Contains(err.Error(), "weir:1:boosts is not what weir wrote") {
+			t.Errorf("%.20q: %v", tt.text, err)
+		}
+	}
+	redistest.Do(t, server, "publish", "weir:1:boosts", "")
+	redistest.Await(t, func() error {
+		if logs[0].count("boosts cannot be read, those that are known stay until they end") == 0 {
+			return errors.New("it is not logged")
+		}
+		return nil
+	})
+	soon(t, a, 1)
+}
+
 // Changes that come at the same time are all made.
 func TestBoostsChangeTogether(t *testing.T) {
 	server := redistest.Start(t)

@@ -35,7 +35,7 @@ type boostAddCmd struct {
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and weir get show it: 'api_key > path=/checkout*'."`
 	Factor     float64       `required:"" placeholder:"N" help:"Multiplier of requests_per_unit and burst: 2 doubles, 0.5 halves. Results are rounded down."`
-	For        time.Duration `required:"" placeholder:"1h" help:"How long the boost lasts, at most 168h (7 days)."`
+	For        time.Duration `required:"" placeholder:"1h" help:"How long the boost lasts, at most 7d: 90m, 1d12h, 1w."`
 	Reason     string        `required:"" placeholder:"TEXT" help:"The reason, shown in the log and in weir boost list."`
 	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
 

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	_ "time/tzdata" // time zones for containers without them; the system's come first
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-ratelimit/weir/internal/durations"
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
@@ -135,7 +138,21 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(flagGroups),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
+}
+
+// readDuration reads the value of a flag or argument.
+func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := durations.Parse(text)
+	if err == nil {
+		target.SetInt(int64(d))
+	}
+	return err
 }
 
 // usageError is a command line that is not understood.

@@ -2,6 +2,7 @@ package conns
 
 import (
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"testing"
@@ -43,6 +44,24 @@ func TestBusyHostMakesRoom(t *testing.T) {
 	if first, second := g.hosts["greedy"], g.hosts["second"]; first < most/2 || second < most/4 {
 		t.Errorf("busy hosts share the connections as %d and %d", first, second)
 	}
+}
+
+// A new connection looks at a part of a full table, so it does not always find the one connection that may be closed.
+func TestLooksAreBounded(t *testing.T) {
+	g := New(Options{Name: "http", Max: 16 * maxLooked, Log: slog.New(slog.DiscardHandler)})
+	for i := range g.o.Max {
+		c := &Conn{Conn: nothing{}, g: g, host: strconv.Itoa(i)}
+		c.busy.Store(i > 0)
+		c.used.Store(math.MaxInt64)
+		g.conns[c], g.hosts[c.host] = struct{}{}, 1
+	}
+	g.hosts["0"] = 2
+	for range 100 { // each one finds it with a probability of 1/16
+		if g.idlest("0") == nil {
+			return
+		}
+	}
+	t.Error("a new connection looks at the whole table")
 }
 
 // nothing is a connection that can only be closed.

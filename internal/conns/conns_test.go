@@ -255,6 +255,13 @@ func TestResetWithinAMessage(t *testing.T) {
 	if s := g.Stats(); s.Refused[Slow] != 2 || s.Receiving != streamCost {
 		t.Errorf("%+v", s)
 	}
+	_ = server.Close() // frees the stream that is still open, and counts no further one
+	if err := server.(*http2Conn).feed(frameOf(frameHeaders, flagEndHeaders, 7, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Stats(); s.Receiving != 0 {
+		t.Errorf("a closed connection takes %d bytes", s.Receiving)
+	}
 }
 
 func TestOpened(t *testing.T) {

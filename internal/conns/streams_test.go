@@ -3,6 +3,8 @@ package conns
 import (
 	"bytes"
 	"io"
+	"log/slog"
+	"net"
 	"testing"
 	"time"
 )
@@ -130,5 +132,77 @@ func TestHeadersThatEndARequest(t *testing.T) {
 	}
 	if err := f.feed(frameOf(frameContinuation, 0, 3, 0)); err == nil {
 		t.Error("empty CONTINUATION frames cost the client nothing")
+	}
+}
+
+// If streams take too much memory, those of the connection with the most are reset, once; within a frame, where the
+// server could not read the reset, the connection is closed.
+func TestMostMemoryIsFreed(t *testing.T) {
+	g := New(Options{Name: "grpc", Max: 10, Log: slog.New(slog.DiscardHandler), HTTP2: &HTTP2{
+		ReceiveTimeout: patience, MaxReceiving: 6 * streamCost, MaxResets: 100, WriteTimeout: patience,
+	}})
+	connect := func() *http2Conn {
+		client, server := net.Pipe()
+		c := &Conn{Conn: server, g: g}
+		g.admit(c)
+		t.Cleanup(func() { _, _ = client.Close(), c.Close() })
+		f := newHTTP2Conn(c, c)
+		f.requests.preface = 0
+		return f
+	}
+	begin := func(f *http2Conn, stream uint32, missing int) {
+		t.Helper()
+		if err := f.feed(frameOf(frameHeaders, flagEndHeaders, stream, 10)[:headerLen+10-missing]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small, large, cut := connect(), connect(), connect()
+	want := func(when string, smallResets, largeResets int32, refused uint64, open int) {
+		t.Helper()
+		s := g.Stats()
+		if small.resetting.Load() != smallResets || large.resetting.Load() != largeResets || s.Refused[Memory] != refused ||
+			s.Open != open {
+			t.Errorf("%s: %d and %d streams are reset, %+v", when, small.resetting.Load(), large.resetting.Load(), s)
+		}
+	}
+	for stream := uint32(1); stream <= 5; stream += 2 {
+		begin(large, stream, 0)
+	}
+	begin(small, 1, 0)
+	begin(small, 3, 0)
+	want("less than allowed", 0, 0, 0, 3)
+	begin(cut, 1, 0)
+	want("more than allowed", 0, 3, 3, 3)
+	begin(small, 5, 0)
+	want("more again, before the server has read the resets", 3, 3, 6, 3)
+	begin(cut, 3, 1)
+	want("within a frame", 3, 3, 7, 2)
+}
+
+// A connection is closed whose client stops within a frame, or whose server does not read the reset of a stream.
+func TestStuck(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		fed      []byte
+		isMarked bool
+		after    int64
+	}{
+		{"within a frame", frameOf(frameHeaders, flagEndHeaders, 1, 10)[:headerLen+1], false, patience.Milliseconds()},
+		{"with a reset that is not read", frameOf(frameHeaders, flagEndHeaders, 1, 10), true, resetTimeout},
+	} {
+		f := newConn()
+		f.requests.preface, f.h.ReceiveTimeout = 0, patience
+		if err := f.feed(tc.fed); err != nil {
+			t.Fatal(err)
+		}
+		if tc.isMarked {
+			f.resetStreams(Slow, 0, func(*openStream) bool { return true })
+		}
+		if _, stuck := f.stuck(tc.after); stuck {
+			t.Errorf("%s: stuck before its time", tc.name)
+		}
+		if why, stuck := f.stuck(tc.after + 1); !stuck || why != Slow {
+			t.Errorf("%s: %t, %v", tc.name, stuck, why)
+		}
 	}
 }

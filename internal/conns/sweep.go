@@ -162,6 +162,5 @@ func (f *http2Conn) freeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams, f.isClosed = openStreams{}, true
-	f.resetting.Store(0)
 	f.c.g.memory.Add(-f.memory.Swap(0))
 }

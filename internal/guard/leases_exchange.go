@@ -232,14 +232,16 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 	if taken == nil {
 		return
 	}
-	e.learn(taken, sent)
+	if e.lastAt <= sent {
+		e.learn(taken, sent)
+	}
 	if !taken.Allowed {
 		return
 	}
 	e.permits, e.ends = s.acquire, 0
 	e.expires = sent + s.span
 	if s.hit.Policy.CountsInWindows() {
-		e.ends = e.windowEnds
+		e.ends = sent + taken.ResetAfter
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}
 	sh.stats.Permits += s.acquire

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -268,34 +269,42 @@ func TestTooManyBuckets(t *testing.T) {
 	})
 }
 
-// Buckets of streams that broke count, too, as long as what was assigned to them may be in force.
-func TestTooManyBucketsInAll(t *testing.T) {
+// A host gets another bucket while it has fewer than are free, so that others always get some. Buckets of streams that
+// broke count, too, as long as what was assigned to them may be in force.
+func TestTooManyBucketsOfAHost(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, newLedger(t), one(p), 0)
 		defer f.close()
 		var log bytes.Buffer
-		f.keeper.most = 3
+		f.keeper.most = 8
 		f.keeper.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		report := func(node string) *Stream {
-			s := f.keeper.Open("shop", node, nobody{})
-			s.Report([]Usage{{ID: BucketID(node), Allowed: 1}})
+		report := func(host, node string) *Stream {
+			s := f.keeper.Open(host, "shop", node, nobody{})
+			s.Report([]Usage{{ID: "x" + BucketID(node), Allowed: 1}, {ID: "y" + BucketID(node), Allowed: 1}})
 			synctest.Wait()
 			time.Sleep(time.Second)
 			return s
 		}
-		for _, node := range []string{"a", "b", "c", "d"} {
-			report(node).Close(false)
+		want := func(when string, dropped uint64, hosts map[string]int) {
+			t.Helper()
+			if st := f.keeper.Stats(); st.Dropped != dropped || !maps.Equal(f.keeper.hosts, hosts) {
+				t.Errorf("%s: %v, %d dropped; want %v, %d", when, f.keeper.hosts, st.Dropped, hosts, dropped)
+			}
 		}
-		if st := f.keeper.Stats(); st.Buckets != 3 || st.Dropped != 1 {
-			t.Errorf("%+v, want 3 buckets, and the fourth dropped", st)
+		for _, node := range []string{"a", "b", "c"} {
+			report("greedy", node).Close(false)
 		}
+		want("a host alone", 2, map[string]int{"greedy": 4})
+		other := report("other", "d")
+		report("third", "e").Close(false)
+		want("beside it", 3, map[string]int{"greedy": 4, "other": 2, "third": 1})
+		report("other", "a").Close(false)
+		want("an Envoy that comes from another host", 3, map[string]int{"greedy": 2, "other": 4, "third": 1})
+		other.Close(true)
 		time.Sleep(20 * time.Second)
-		defer report("e").Close(false)
-		if st := f.keeper.Stats(); st.Buckets != 1 || st.Dropped != 1 {
-			t.Errorf("%+v, want 1 bucket after the assignments of the others ended", st)
-		}
-		if n := strings.Count(log.String(), "too many quota buckets"); n != 1 {
+		want("after the assignments ended", 3, map[string]int{})
+		if n := strings.Count(log.String(), "a host has too many quota buckets"); n != 1 {
 			t.Errorf("%d log lines: %s", n, log.String())
 		}
 	})
@@ -312,7 +321,7 @@ func TestDebtsArePaid(t *testing.T) {
 		Algorithm: limiter.SlidingLog, Limit: 10_000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
 	})
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
-		s := f.keeper.Open("shop", "", f.envoys[0])
+		s := f.keeper.Open("", "shop", "", f.envoys[0])
 		s.Report([]Usage{{ID: "b", Allowed: 4000, Elapsed: 5 * time.Second}})
 		f.play(5 * time.Second)
 		s.Report([]Usage{{ID: "b"}})

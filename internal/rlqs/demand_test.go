@@ -201,7 +201,7 @@ func TestReplicaIsKilled(t *testing.T) {
 func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
 	for _, a := range algorithms {
 		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
-			f.keeper.Open("shop", "", f.envoys[0]).Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
+			f.keeper.Open("", "shop", "", f.envoys[0]).Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
 			f.play(time.Second)
 			if n := f.store.sum(); n < 1000 || n > 2100 {
 				t.Errorf("%s: %d were charged in a second, want the last second's 1,000, and what is assigned", a, n)

@@ -56,7 +56,7 @@ func (e *fakeEnvoy) Send(assignments []Assignment) {
 }
 
 // connect opens a stream; the buckets are reported with the next report.
-func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("shop", e.node, e) }
+func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("", "shop", e.node, e) }
 
 // disconnect breaks the stream; reconnect is where the next one comes from.
 func (e *fakeEnvoy) disconnect(endedByEnvoy bool) {

@@ -17,7 +17,7 @@ func TestHugeNumbers(t *testing.T) {
 		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
 			f.envoys[0].demand["b"] = steady(400)
 			f.play(12 * time.Second)
-			hostile := f.keeper.Open("shop", "", nobody{})
+			hostile := f.keeper.Open("", "shop", "", nobody{})
 			for i, u := range []Usage{
 				{},
 				{Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: math.MaxInt64},
@@ -79,12 +79,12 @@ func TestReconnectStorm(t *testing.T) {
 				if round%2 == 1 { // all are broken before the first one comes again
 					continue
 				}
-				open[i] = f.keeper.Open("shop", "", nobody{})
+				open[i] = f.keeper.Open("", "shop", "", nobody{})
 				open[i].Report(usages)
 			}
 			for i := range open {
 				if round%2 == 1 {
-					open[i] = f.keeper.Open("shop", "", nobody{})
+					open[i] = f.keeper.Open("", "shop", "", nobody{})
 					open[i].Report(usages)
 				}
 			}

@@ -21,7 +21,7 @@ type Stats struct {
 	Over      uint64 // requests that passed uncharged, and were reported
 	Shortages uint64 // assignments lowered because a counter had not enough left
 	Failures  uint64 // charges that the store did not answer
-	Dropped   uint64 // usages of buckets beyond Options.MaxBuckets
+	Dropped   uint64 // usages of buckets beyond Options.MaxBuckets, or beyond the share of their host
 
 	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
 }

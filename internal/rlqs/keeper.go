@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -19,8 +20,11 @@ const (
 	DefaultMaxBuckets = 1000             // of a stream
 	DefaultTimeout    = 50 * time.Millisecond
 
-	maxAllBuckets = 100_000 // of all streams, also of broken ones: about 100 MB
+	// maxAllBuckets bounds the buckets of all streams, also of broken ones: about 100 MB. A host gets another one while it
+	// has fewer than are free, so one alone gets half of them, and never takes all.
+	maxAllBuckets = 100_000
 
+	droppedLines = time.Minute          // between two log lines about buckets that are too many
 	betweenSteps = 2 * time.Millisecond // so that many new buckets share a step
 )
 
@@ -62,16 +66,17 @@ type Keeper struct {
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
-	most     int       // of buckets
-	full     bool      // it was logged that there are so many
-	urgent   []*client // new ones, and those whose target changed
-	reported []*client // of which something is to be counted
+	hosts    map[string]int // buckets of each host
+	most     int            // of buckets
+	urgent   []*client      // new ones, and those whose target changed
+	reported []*client      // of which something is to be counted
 
 	leftShadows []*ask // of clients that are gone
 	changed     bool   // all are to be resolved again
 	running     bool
 	stopped     bool
 	told        map[string]struct{} // reasons for no assignment that were logged
+	dropped     logging.Every       // lines about buckets that are too many
 	stats       Stats
 }
 
@@ -97,11 +102,11 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, sums: sums, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
+		o: o, sums: sums, most: max(maxAllBuckets, 2*o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
-		streams: make(map[*Stream]struct{}),
-		pools:   make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
-		told: make(map[string]struct{}),
+		streams: make(map[*Stream]struct{}), hosts: make(map[string]int),
+		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
+		told: make(map[string]struct{}), dropped: logging.Every{Interval: droppedLines},
 	}, nil
 }
 

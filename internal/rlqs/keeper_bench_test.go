@@ -41,7 +41,7 @@ func BenchmarkTick(b *testing.B) {
 			}
 			streams := make([]*Stream, c.envoys)
 			for i := range streams {
-				streams[i] = k.Open("shop", "", deaf{})
+				streams[i] = k.Open("", "shop", "", deaf{})
 				streams[i].Report(usages)
 			}
 			k.step(b.Context())

@@ -171,7 +171,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 		defer close(done)
 		_ = k.Run(context.Background())
 	}()
-	s := k.Open("shop", "", discard{})
+	s := k.Open("", "shop", "", discard{})
 	s.Report([]Usage{{ID: "b", Allowed: 1}})
 	for y.get("k", decide.Allowed) == 0 {
 		time.Sleep(time.Millisecond)

@@ -25,6 +25,7 @@ type reader struct {
 	s      *Service
 	stream grpc.ServerStream
 	box    *outbox
+	host   string // that the stream comes from
 
 	ended    chan struct{} // closed when there are no more messages, because of err
 	err      error         // nil: the client has said so
@@ -111,7 +112,7 @@ func (r *reader) report(m *reports) error {
 	}
 	if r.to == nil {
 		r.domain = m.domain
-		r.to = r.s.o.Keeper.Open(r.domain, nodeOf(r.stream.Context()), r.box)
+		r.to = r.s.o.Keeper.Open(r.host, r.domain, nodeOf(r.stream.Context()), r.box)
 	}
 	r.to.Report(usable)
 	return nil

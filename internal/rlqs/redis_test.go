@@ -44,7 +44,7 @@ func TestOnRedis(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- k.Run(ctx) }()
 	box := make(mailbox, 1000)
-	s := k.Open("shop", "", box)
+	s := k.Open("", "shop", "", box)
 	report := func(allowed uint64) {
 		var usages []Usage
 		for id := range limits {

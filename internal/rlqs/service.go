@@ -149,7 +149,9 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	}
 	defer s.peers.leave(by)
 	box := newOutbox(s.mostPending)
-	r := &reader{s: s, stream: stream, box: box, ended: make(chan struct{}), reported: make(chan struct{}, 1)}
+	r := &reader{
+		s: s, stream: stream, box: box, host: by.host, ended: make(chan struct{}), reported: make(chan struct{}, 1),
+	}
 	w := &writer{s: s, stream: stream, box: box, last: make(chan struct{}), ended: make(chan struct{})}
 	go r.run()
 	go w.run() // a send that the client does not read ends with the stream only

@@ -278,6 +278,18 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+func TestBucketsAreBoundedByHost(t *testing.T) {
+	s := serve(t, answers{})
+	s.keeper.mu.Lock()
+	s.keeper.most = 2
+	s.keeper.mu.Unlock()
+	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
+	until(t, "one of two buckets is dropped", func() bool { return s.keeper.Stats().Dropped == 1 })
+	if !strings.Contains(s.log.String(), "host=bufconn") {
+		t.Errorf("the log does not name the host: %s", s.log)
+	}
+}
+
 // A stream whose connection is old ends after its next report.
 func TestOldStreamsEndAfterAReport(t *testing.T) {
 	s := serve(t, answers{}, func(o *ServiceOptions) {

@@ -7,23 +7,23 @@ import (
 
 // Stream is what one Envoy reports of one domain, and where its assignments go.
 type Stream struct {
-	keeper       *Keeper
-	domain, node string
-	to           Sender
+	keeper             *Keeper
+	host, domain, node string
+	to                 Sender
 
 	// The keeper's lock guards these.
 	buckets map[BucketID]*client
 	closed  bool
 	pushed  time.Duration // when a share that moved was sent without a report before
-	full    bool          // it was logged that there are too many buckets
 	outbox  []Assignment  // of the step that is being done
 }
 
-// Open begins a stream. node names the Envoy, if it says who it is: what was assigned to a stream of the same node that
-// broke goes on in this one. Envoys that do not say so count as one node. to gets the assignments.
-func (k *Keeper) Open(domain, node string, to Sender) *Stream {
+// Open begins a stream from a host. node names the Envoy, if it says who it is: what was assigned to a stream of the
+// same node that broke goes on in this one. Envoys that do not say so count as one node. to gets the assignments.
+func (k *Keeper) Open(host, domain, node string, to Sender) *Stream {
 	s := &Stream{
-		keeper: k, domain: domain, node: node, to: to, buckets: make(map[BucketID]*client), pushed: -pushEvery,
+		keeper: k, host: host, domain: domain, node: node, to: to,
+		buckets: make(map[BucketID]*client), pushed: -pushEvery,
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,29 +63,39 @@ func (s *Stream) begin(u *Usage) *client {
 		s.add(c)
 		return c
 	}
-	if k.buckets >= k.most {
-		k.stats.Dropped++
-		if !k.full {
-			k.full = true
-			k.o.Logger.Warn("there are too many quota buckets, further ones get no assignment: run more replicas, or have "+
-				"bucket_id_builder make fewer", slog.Int("buckets", k.buckets))
-		}
+	switch {
+	case k.hosts[s.host] >= k.most-k.buckets:
+		s.refuse("a host has too many quota buckets, as many as are free for others; its further ones get no assignment: " +
+			"run more replicas, or have bucket_id_builder make fewer")
 		return nil
-	}
-	if len(s.buckets) >= k.o.MaxBuckets {
-		k.stats.Dropped++
-		if !s.full {
-			s.full = true
-			k.o.Logger.Warn("an Envoy has too many quota buckets, further ones get no assignment: raise the bound, or "+
-				"have bucket_id_builder make fewer", slog.String("domain", s.domain), slog.String("node", s.node),
-				slog.Int("buckets", len(s.buckets)))
-		}
+	case len(s.buckets) >= k.o.MaxBuckets:
+		s.refuse("an Envoy has too many quota buckets, further ones get no assignment: raise --quota-max-buckets, or " +
+			"have bucket_id_builder make fewer")
 		return nil
 	}
 	c := &client{id: u.ID, at: k.now()}
-	k.buckets++
 	s.add(c)
 	return c
+}
+
+// refuse counts a usage of a bucket that is one too many, and logs some.
+func (s *Stream) refuse(why string) {
+	k := s.keeper
+	k.stats.Dropped++
+	if skipped, ok := k.dropped.Allow(time.Now()); ok {
+		k.o.Logger.Warn(why, slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
+			slog.Int("of_stream", len(s.buckets)), slog.Int("of_host", k.hosts[s.host]), slog.Int("of_all", k.buckets),
+			slog.Uint64("skipped", skipped))
+	}
+}
+
+// count counts buckets that the stream got or lost.
+func (s *Stream) count(n int) {
+	k := s.keeper
+	k.buckets += n
+	if k.hosts[s.host] += n; k.hosts[s.host] == 0 {
+		delete(k.hosts, s.host)
+	}
 }
 
 // takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. A bucket
@@ -101,6 +111,7 @@ func (s *Stream) takeOver(u *Usage) *client {
 	}
 	c := p.goOn(k, float64(u.Allowed), k.now()-u.Elapsed)
 	old := c.stream
+	old.count(-1)
 	delete(old.buckets, u.ID)
 	old.forgetIfEnded()
 	return c
@@ -111,6 +122,7 @@ func (s *Stream) takeOver(u *Usage) *client {
 func (s *Stream) add(c *client) {
 	c.stream, c.isStale, c.isUrgent = s, true, true
 	s.buckets[c.id] = c
+	s.count(1)
 	s.keeper.urgent = append(s.keeper.urgent, c)
 }
 
@@ -153,7 +165,7 @@ func (s *Stream) forgetIfEnded() {
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
 	k.leaveShadows(c)
-	k.buckets--
+	c.stream.count(-1)
 	k.leavePool(c)
 	k.leave(c)
 	delete(c.stream.buckets, c.id)

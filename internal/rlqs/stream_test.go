@@ -421,7 +421,7 @@ func TestConcurrently(t *testing.T) {
 	for i := range 4 {
 		wait.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				s := k.Open("shop", []string{"", "a"}[n%2], deaf{})
+				s := k.Open("", "shop", []string{"", "a"}[n%2], deaf{})
 				for j := range 20 {
 					s.Report([]Usage{
 						{ID: BucketID("abcdefgh"[:1+(i+j)%8]), Allowed: uint64(j), Elapsed: time.Second},
@@ -453,7 +453,7 @@ func TestSilence(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
 		e := f.envoys[0]
-		s := f.keeper.Open("shop", "", e)
+		s := f.keeper.Open("", "shop", "", e)
 		isAssigned := func() bool { return f.keeper.Buckets(1)[0].Assigned }
 		for range 3 {
 			s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 25 * time.Second}})

@@ -30,6 +30,8 @@ const (
 	// MaxPublishedStored is the most that they may have in Redis, compressed, which does nothing else while it copies
 	// them: 137 ms for 8 MiB.
 	MaxPublishedStored = 1 << 20
+	// MaxPublishedFiles is the most files of a set.
+	MaxPublishedFiles = 10_000
 	// DefaultKeep is how many versions are kept, the one in force included.
 	DefaultKeep = 10
 	// MaxKeep is the most versions that may be kept.
@@ -79,6 +81,9 @@ func NewPublishedSet(files []reload.File, author string, at time.Time) (*Publish
 	switch {
 	case len(files) == 0:
 		return nil, errors.New("there are no files to publish")
+	case len(files) > MaxPublishedFiles:
+		return nil, fmt.Errorf("there are %d files, the most that are published are %d; join some", len(files),
+			MaxPublishedFiles)
 	case size > MaxPublishedBytes:
 		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxPublishedBytes,
 			MaxPublishedBytes>>20)
@@ -380,21 +385,30 @@ func encode(files []reload.File) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-func decode(text string) ([]reload.File, error) {
+// decode reads one file at a time: what somebody else wrote costs no more memory than a set may.
+func decode(text string) (files []reload.File, err error) {
 	zip, err := gzip.NewReader(strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	var in []publishedFile
-	// JSON's own escapes are far less
-	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)).Decode(&in); err != nil {
+	in := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)) // JSON's own escapes are far less
+	if begin, err := in.Token(); err != nil {
 		return nil, err
+	} else if begin != json.Delim('[') {
+		return nil, errors.New("the files are no list")
 	}
-	files := make([]reload.File, len(in))
-	for i, f := range in {
-		files[i] = reload.File{Name: f.Name, Data: []byte(f.Text)}
+	for size := 0; in.More(); {
+		var f publishedFile
+		if err := in.Decode(&f); err != nil {
+			return nil, err
+		}
+		if size += len(f.Text); size > MaxPublishedBytes || len(files) == MaxPublishedFiles {
+			return nil, fmt.Errorf("it has more than %d bytes, or than %d files", MaxPublishedBytes, MaxPublishedFiles)
+		}
+		files = append(files, reload.File{Name: f.Name, Data: []byte(f.Text)})
 	}
-	return files, nil
+	_, err = in.Token() // the list's end
+	return files, err
 }
 
 // DiffFiles is the names of the files that are only after, differ, and are only before.

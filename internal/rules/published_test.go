@@ -171,6 +171,10 @@ func TestNewSetRefuses(t *testing.T) {
 			"too large", "ann", "the most that is published is 8388608 (8 MiB)",
 			append(file(strings.Repeat("x", rules.MaxPublishedBytes)), file("x")...),
 		},
+		{
+			"too many", "ann", "there are 10001 files, the most that are published are 10000",
+			make([]reload.File, rules.MaxPublishedFiles+1),
+		},
 		{"no text", "ann", "a.yaml: is not UTF-8", file("\xff")},
 		{"no author", "", "the author must have 1 to 200 bytes", file("x")},
 		{"two lines", "ann\nbob", "no control characters", file("x")},
@@ -283,6 +287,15 @@ func TestDamaged(t *testing.T) {
 		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of " +
 			"the hash"},
 		{"files:1", zipped(t, `[{"name":`), "version 1 is damaged: unexpected EOF"},
+		{"files:1", zipped(t, `{}`), "version 1 is damaged: the files are no list"},
+		{
+			"files:1", zipped(t, "["+strings.Repeat("{},", rules.MaxPublishedFiles)+"{}]"),
+			"version 1 is damaged: it has more than 8388608 bytes, or than 10000 files",
+		},
+		{
+			"files:1", zipped(t, `[{"text":"`+strings.Repeat("x", rules.MaxPublishedBytes)+`"},{"text":"x"}]`),
+			"version 1 is damaged: it has more than 8388608 bytes, or than 10000 files",
+		},
 		{"files:1", "text", "version 1 is damaged: unexpected EOF"},
 		{"info:1", `{}`, "version 1 is damaged: the files are not those of the hash"},
 		{"current", "one", `current is "one", which weir did not write`},

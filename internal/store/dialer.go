@@ -18,6 +18,7 @@ type dialer struct {
 	net.Dialer
 	tls       *tlsFiles // nil: without TLS
 	noScripts bool      // it may be a proxy
+	sentinel  bool      // it may be a Sentinel
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
 }
@@ -54,6 +55,9 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 		if err := setName(conn, d.setName); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
+	}
+	if d.sentinel {
+		conn = &sentinelConn{Conn: conn}
 	}
 	if hasSocket { // by which go-redis finds that a connection was closed
 		conn = socketConn{conn, socket}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +209,46 @@ func TestDeleteInPartIsTold(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"weir:1:funnel|mine|k=1": true, "weir:1:funnel|mine|k=2": true},
 		told); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// lostAnswers loses the server's answers to UNLINK.
+type lostAnswers struct{}
+
+func (lostAnswers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (lostAnswers) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (lostAnswers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if unlink, ok := cmd.(*redis.IntCmd); ok && cmd.Name() == "unlink" {
+				unlink.SetVal(0)
+				unlink.SetErr(io.EOF)
+				err = io.EOF
+			}
+		}
+		return err
+	}
+}
+
+// A deletion whose answer is lost is told: it may be done.
+func TestDeleteWithoutAnAnswerIsTold(t *testing.T) {
+	k, c := scene(t, "a*:1:funnel|shop|k=1")
+	sub := c.Subscribe(t.Context(), "a*:1:refunds")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.Client.AddHook(lostAnswers{})
+	n, err := k.Delete(t.Context(), []store.Key{{Name: "a*:1:funnel|shop|k=1"}})
+	if n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d deleted, %v; want EOF", n, err)
+	}
+	message, err := sub.ReceiveTimeout(t.Context(), 10*time.Second)
+	if m, ok := message.(*redis.Message); err != nil || !ok || m.Payload != "a*:1:funnel|shop|k=1" {
+		t.Errorf("heard %v, %v; want the key", message, err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts}
+	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts, sentinel: a.deployment == sentinel}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err

@@ -214,7 +214,7 @@ func TestServerIsFoundAtOnce(t *testing.T) {
 	}
 }
 
-// Connections have a name, with and without a password.
+// Connections have a name, with and without a password, unless their user may not name them.
 func TestName(t *testing.T) {
 	server := redistest.Start(t)
 	c := redistest.Client(t, server.URL(), patient)
@@ -236,5 +236,12 @@ func TestName(t *testing.T) {
 	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
+	named("redis://weir:secret@"+server.Addr(), 2)
+	for _, user := range []string{"default", "weir"} {
+		if err := c.Do(t.Context(), "acl", "setuser", user, "-client|setname").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named(server.URL(), 2)
 	named("redis://weir:secret@"+server.Addr(), 2)
 }

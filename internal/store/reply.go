@@ -112,13 +112,14 @@ func (r *replyBounds) announced() error {
 		if err != nil {
 			return err
 		}
-		if n > maxReplyItems-r.items {
-			return fmt.Errorf("%w: it announces a list of %d items, the most is %d", errReply, n, maxReplyItems)
-		}
+		size := 1 // of an item
 		if kind == '%' {
-			n *= 2
+			size = 2
 		}
-		if n <= 0 {
+		if n > (maxReplyItems-r.items)/size {
+			return fmt.Errorf("%w: it announces a list of %d items, the most is %d", errReply, n, maxReplyItems/size)
+		}
+		if n *= size; n <= 0 {
 			r.ended()
 			return nil
 		}
@@ -128,6 +129,8 @@ func (r *replyBounds) announced() error {
 		r.items += n
 		r.open[r.depth] = n
 		r.depth++
+	case '|': // go-redis reads what follows by recursion, and never asks for the protocol that has them
+		return fmt.Errorf("%w: it has an attribute", errReply)
 	default:
 		r.ended()
 	}

@@ -18,9 +18,11 @@ import (
 
 // oddServer answers commands with a text, whatever they are: the first ones as a Redis does, if it is told to.
 type oddServer struct {
-	listener net.Listener
-	reply    atomic.Pointer[string]
-	wait     sync.WaitGroup
+	listener   net.Listener
+	subscribed atomic.Int64      // how often
+	says       map[string]string // replies to commands by their first word, in place of reply
+	reply      atomic.Pointer[string]
+	wait       sync.WaitGroup
 }
 
 func newOddServer(t *testing.T, reply string) *oddServer {
@@ -62,7 +64,13 @@ func (s *oddServer) serve(ctx context.Context, conn net.Conn) {
 			return
 		}
 		reply, later := strings.CutPrefix(*s.reply.Load(), "later ")
+		if command == "subscribe" {
+			s.subscribed.Add(1)
+		}
+		said, says := s.says[command]
 		switch {
+		case says:
+			reply = said
 		case !later:
 		case command == "hello": // as a server that is older than that
 			reply = "-ERR unknown command 'hello'\r\n"
@@ -117,8 +125,12 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"a list of 2^31 items", "*2147483648\r\n", "announces a list of 2147483648 items"},
 	{"a list of 2^63-1 items", "*9223372036854775807\r\n", "announces a list of 9223372036854775807 items"},
 	{"a map of 2^62 items", "%4611686018427387904\r\n", "announces a list of 4611686018427387904 items"},
+	{"a map of too many pairs", "%131073\r\n", "announces a list of 131073 items, the most is 131072"},
+	{"maps in each other", strings.Repeat("%1\r\n+a\r\n", 20), "more than 16 lists in each other"},
 	{"many lists of many items", strings.Repeat("*100000\r\n", 10), "announces a list of 100000 items"},
 	{"a million lists in each other", strings.Repeat("*1\r\n", 1_000_000), "more than 16 lists in each other"},
+	{"a million attributes", strings.Repeat("|0\r\n", 1_000_000), "it has an attribute"},
+	{"a million attributes in each other", strings.Repeat("|1\r\n", 1_000_000), "it has an attribute"},
 	{
 		"many texts", "*2\r\n$20000000\r\n" + strings.Repeat("x", 20_000_000) + "\r\n$20000000\r\n",
 		"announces a text of 20000000 bytes",
@@ -138,6 +150,38 @@ var oddReplies = []struct{ name, reply, want string }{
 	},
 	{"lists that are no answer", "*4\r\n$0\r\n\r\n:1\r\n:2\r\n*-1\r\n", "the script answered"},
 	{"no protocol", "HTTP/1.1 400 Bad Request\r\n\r\n", ""},
+}
+
+// TestClusterOfManyMasters: a server that names far more masters than there are slots does not hold up Ping.
+func TestClusterOfManyMasters(t *testing.T) {
+	s := newOddServer(t, "-ERR no\r\n")
+	_, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const masters = 10_000
+	var slots strings.Builder
+	fmt.Fprintf(&slots, "*%d\r\n", masters)
+	for i := range masters {
+		addr := fmt.Sprintf("127.1.%d.%d", i/200, i%200)
+		fmt.Fprintf(&slots, "*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(addr), addr, port)
+	}
+	s.says = map[string]string{"cluster": slots.String()}
+	store := open(t, "redis+cluster://"+s.listener.Addr().String(), 2*time.Second)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended <- store.Ping(ctx)
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("%v, want ErrUnavailable", err)
+		}
+	case <-time.After(40 * time.Second): // it would take minutes of CPU
+		t.Error("Ping has not returned")
+	}
 }
 
 // TestOddReplies: whatever a server replies, a request gets an error soon that wraps ErrUnavailable and is short, as

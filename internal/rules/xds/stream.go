@@ -179,9 +179,7 @@ func (f *follower) answerAll(
 			wait, reason := f.take(ctx, answer)
 			if why = reason; why != "" && wait > 0 {
 				late = time.After(wait)
-				continue
-			}
-			if err := f.reply(answer, why); err != nil {
+			} else if err := f.reply(answer, why); err != nil {
 				return err
 			}
 			if err := limiter.Sleep(ctx, max(f.o.unit/messagesPerUnit, workShare*time.Since(began))); err != nil {

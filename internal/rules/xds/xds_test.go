@@ -291,6 +291,20 @@ func TestRefusedAnswers(t *testing.T) {
 	c.want("a k=3/hour", "b k=1/hour") // the answers that were refused, and had no b, have not removed its rules
 }
 
+// A server that sends what is refused without waiting for a NACK is read no faster than others.
+func TestFloodOfRefusedAnswers(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	s.Flood(&discoveryv3.DiscoveryResponse{VersionInfo: "1", TypeUrl: "type.googleapis.com/other"})
+	began := time.Now()
+	c := follow(t, Options{Server: s.Addr, unit: 100 * time.Millisecond})
+	const answers = 50
+	c.await("answers", func() bool { return c.Status().Refused >= answers })
+	took, least := time.Since(began), (answers-1)*c.o.unit/messagesPerUnit
+	if seen := c.Status().Refused; took < least {
+		t.Errorf("%d answers were judged in %s, want at least %s", seen, took, least)
+	}
+}
+
 // The content of an answer does not depend on the order of its resources, its version and its nonce.
 func TestContentOf(t *testing.T) {
 	resources := make([]*anypb.Any, 2)

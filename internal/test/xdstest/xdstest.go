@@ -37,11 +37,12 @@ type Server struct {
 	// requests are what clients have sent.
 	requests chan Request
 
-	mu      sync.Mutex
-	answer  *discoveryv3.DiscoveryResponse // nil: none yet
-	changed chan struct{}                  // closed when answer has changed
-	nonces  int
-	streams int
+	mu       sync.Mutex
+	answer   *discoveryv3.DiscoveryResponse // nil: none yet
+	changed  chan struct{}                  // closed when answer has changed
+	flooding bool
+	nonces   int
+	streams  int
 }
 
 // Request is what a client has sent.
@@ -122,6 +123,14 @@ func (s *Server) Send(answer *discoveryv3.DiscoveryResponse) {
 	s.changed = make(chan struct{})
 }
 
+// Flood is Send of an answer that the server sends again and again, whatever clients reply.
+func (s *Server) Flood(answer *discoveryv3.DiscoveryResponse) {
+	s.mu.Lock()
+	s.flooding = true
+	s.mu.Unlock()
+	s.Send(answer)
+}
+
 // Next is the next request of a client.
 func (s *Server) Next() Request {
 	s.tb.Helper()
@@ -160,7 +169,7 @@ func (s *Server) StreamAggregatedResources(
 	for {
 		s.mu.Lock()
 		answer, changed := s.answer, s.changed
-		if waits && answer != nil && answer.GetVersionInfo() != has {
+		if answer != nil && (s.flooding || waits && answer.GetVersionInfo() != has) {
 			waits = false
 			s.nonces++
 			nonce := "n" + strconv.Itoa(s.nonces)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/durations"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -81,33 +81,20 @@ func durationHint(text string) string {
 	return ""
 }
 
-// parseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d.
+// parseDuration reads a duration with a unit and without a sign. The error says what was probably meant.
 func parseDuration(text string) (time.Duration, error) {
 	d, ok := durationOf(text)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a duration: write it like 90s, 1h30m, 1d or 2w%s", text, durationHint(text))
+		return 0, fmt.Errorf("%q is not a duration: %s%s", text, durations.Form, durationHint(text))
 	}
 	return d, nil
 }
 
-// daysAndWeeks are the parts of a duration that Go does not know.
-var daysAndWeeks = regexp.MustCompile(`[0-9.]+[dw]`)
-
 func durationOf(text string) (d time.Duration, ok bool) {
-	const longest = 100 // bytes
-	if len(text) > longest || strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") || text == "0" {
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") || text == "0" {
 		return 0, false
 	}
-	if strings.ContainsAny(text, "dw") {
-		text = daysAndWeeks.ReplaceAllStringFunc(text, func(part string) string {
-			number, hours := part[:len(part)-1], 24
-			if strings.HasSuffix(part, "w") {
-				hours = 7 * 24
-			}
-			return strings.Repeat(number+"h", hours) // which are added up
-		})
-	}
-	d, err := time.ParseDuration(text)
+	d, err := durations.Parse(text)
 	return d, err == nil
 }
 

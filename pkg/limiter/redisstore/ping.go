@@ -69,6 +69,9 @@ func (s *Store) pingMasters(ctx context.Context) error {
 	return s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		addr := node.Options().Addr
 		for i := range slots {
+			if ctx.Err() != nil { // a server may claim that there are many masters
+				return ctx.Err()
+			}
 			key := s.key(probeKey + "|" + strconv.Itoa(i))
 			owner, err := s.cluster.MasterForKey(ctx, key)
 			if err != nil {

@@ -1,0 +1,126 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/storetest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// onLease is the route of a limit whose permits may be on lease for an hour.
+type onLease struct{}
+
+func (onLease) LeaseTime() time.Duration { return time.Hour }
+
+// opened is a process's store of a server.
+func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
+	t.Helper()
+	s, err := store.Open(&store.Options{
+		Redis:         storetest.Connect(t, store.RedisOptions{URL: url, Timeout: patient}),
+		CachedDenials: true, MaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// run runs a store until the test ends.
+func run(t *testing.T, s *store.Store) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+}
+
+// takeOne decides a hit.
+func takeOne(t *testing.T, s *store.Store, h limiter.Hit) limiter.Decision {
+	t.Helper()
+	var out [1]limiter.Decision
+	if err := s.Take(t.Context(), []limiter.Hit{h}, out[:]); err != nil {
+		t.Fatal(err)
+	}
+	return out[0]
+}
+
+// A reset ends the cached denials and permits of the process that does it, at once, and of those that hear of it.
+func TestResetEndsDenialsAndPermits(t *testing.T) {
+	server := redistest.Start(t)
+	own, other := opened(t, server.URL(), slog.New(slog.DiscardHandler)),
+		opened(t, server.URL(), slog.New(slog.DiscardHandler))
+	own.Denials.Believe(true) // nobody gives back anything but itself
+	run(t, other)
+	denied := limiter.Hit{Key: "funnel|denied", Policy: funnel(t, 1), N: 1}
+	leased := limiter.Hit{Key: "funnel|leased", Policy: funnel(t, 1_000_000), N: 1, Route: onLease{}}
+	isReset := func(s *store.Store) error {
+		permits, _ := s.Leases.Permits(leased.Key)
+		if _, cached := s.Denials.Cached(denied); cached || permits != 0 {
+			return fmt.Errorf("%d permits are on lease after the reset, the denial is cached: %t", permits, cached)
+		}
+		return nil
+	}
+	for _, s := range []*store.Store{own, other} {
+		redistest.Await(t, func() error {
+			takeOne(t, s, leased)
+			if d := takeOne(t, s, denied); d.Allowed || !d.Cached {
+				return fmt.Errorf("%+v, want a cached denial", d)
+			}
+			if permits, _ := s.Leases.Permits(leased.Key); permits == 0 {
+				return errors.New("no permits are on lease")
+			}
+			return nil
+		})
+	}
+	for _, h := range []limiter.Hit{denied, leased} {
+		if existed, err := own.Reset(t.Context(), h.Key); err != nil || !existed {
+			t.Fatalf("reset of %s: %t, %v", h.Key, existed, err)
+		}
+	}
+	if err := isReset(own); err != nil {
+		t.Error(err)
+	}
+	redistest.Await(t, func() error { return isReset(other) })
+	if !takeOne(t, other, denied).Allowed {
+		t.Error("a counter is denied after its reset")
+	}
+}
+
+// A process that may not hear of refunds caches no denials.
+func TestDeafProcessCachesNothing(t *testing.T) {
+	server := redistest.Start(t, strings.Fields("--user deaf on >secret ~* resetchannels +@all")...)
+	var log proctest.Buffer
+	s := opened(t, strings.Replace(server.URL(), "//", "//deaf:secret@", 1), slog.New(slog.NewTextHandler(&log, nil)))
+	run(t, s)
+	redistest.Await(t, func() error {
+		if !strings.Contains(log.String(), "refunds by other replicas are not heard") {
+			return errors.New(log.String())
+		}
+		return nil
+	})
+	for range 3 {
+		if d := takeOne(t, s, limiter.Hit{Key: "k", Policy: funnel(t, 1), N: 1}); d.Cached {
+			t.Error("a denial is cached, though no refund is heard of")
+		}
+	}
+}
