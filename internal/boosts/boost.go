@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/durations"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -100,7 +100,7 @@ func check(in *adminapi.BoostRequest) (length time.Duration, err error) {
 		bad("factor: must be above 0 (at least %g) and at most %g, got %g; 2 doubles a limit, 0.5 halves it", 1/MaxFactor,
 			MaxFactor, f)
 	}
-	if length, err = durations.Parse(in.For); err != nil {
+	if length, err = words.ParseDuration(in.For); err != nil {
 		bad("for: %s", err)
 	} else if length < MinFor || length > MaxFor {
 		bad("for: must be between %s and %s (7d), got %s; what is needed for longer belongs into the rules", MinFor,

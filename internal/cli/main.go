@@ -18,7 +18,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/weir-ratelimit/weir/internal/durations"
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
@@ -148,7 +147,7 @@ func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
 		return err
 	}
-	d, err := durations.Parse(text)
+	d, err := words.ParseDuration(text)
 	if err == nil {
 		target.SetInt(int64(d))
 	}

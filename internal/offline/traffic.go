@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/durations"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -120,7 +120,7 @@ func parseSteps(text string) (generator, error) {
 		}
 		var from time.Duration
 		if dated {
-			if from, err = durations.Parse(fromText); err != nil {
+			if from, err = words.ParseDuration(fromText); err != nil {
 				return nil, fmt.Errorf("%q is not a time", fromText)
 			}
 		}
@@ -174,7 +174,7 @@ func parseBurst(text string) (generator, error) {
 	if err != nil || size < 1 || size > MaxArrivals {
 		return nil, fmt.Errorf("%q is not a number of requests from 1 to %d", sizeText, MaxArrivals)
 	}
-	every, err := durations.Parse(everyText)
+	every, err := words.ParseDuration(everyText)
 	if err != nil || every < time.Millisecond {
 		return nil, fmt.Errorf("%q is not a time of 1ms or more", everyText)
 	}

@@ -62,7 +62,7 @@ type client struct {
 	expires  time.Duration
 	rate     float64       // of assigned
 	burst    float64       // of assigned, as far as it is charged to group
-	before   float64       // rate before it was lowered, if it may not have been told
+	before   float64       // rate before it was lowered, if it may not have been sent
 	toldAt   time.Duration // when before is no more in force, unless the stream has broken
 	pool     *pool         // of a stream that broke
 	poolAt   int           // in pool

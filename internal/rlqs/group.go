@@ -30,8 +30,8 @@ const (
 	// windowMargin is how long before its window ends what is not used is returned to it at the latest: longer than a call
 	// takes.
 	windowMargin = 20 * time.Millisecond
-	// maxTold bounds the reasons that are logged.
-	maxTold = 100
+	// maxLogged bounds the reasons that are logged.
+	maxLogged = 100
 )
 
 // group is the clients that are charged to the same counters. The keeper's lock guards it.

@@ -75,7 +75,7 @@ type Keeper struct {
 	changed     bool   // all are to be resolved again
 	running     bool
 	stopped     bool
-	told        map[string]struct{} // reasons for no assignment that were logged
+	logged      map[string]struct{} // reasons for no assignment that were logged
 	dropped     logging.Every       // lines about buckets that are too many
 	stats       Stats
 }
@@ -106,7 +106,7 @@ func New(o Options) (*Keeper, error) {
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), hosts: make(map[string]int),
 		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
-		told: make(map[string]struct{}), dropped: logging.Every{Interval: droppedLines},
+		logged: make(map[string]struct{}), dropped: logging.Every{Interval: droppedLines},
 	}, nil
 }
 

@@ -99,10 +99,10 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 // tell logs why buckets get no assignment, each reason once.
 func (k *Keeper) tell(c *client) {
 	line := c.stream.domain + ": " + c.refused
-	if _, ok := k.told[line]; ok || len(k.told) >= maxTold {
+	if _, ok := k.logged[line]; ok || len(k.logged) >= maxLogged {
 		return
 	}
-	k.told[line] = struct{}{}
+	k.logged[line] = struct{}{}
 	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
 		slog.String("domain", c.stream.domain), slog.String("reason", c.refused)) // a bucket's values are the requests'
 }

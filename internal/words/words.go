@@ -1,4 +1,5 @@
-// Package words writes names of rule files and requests in messages, and finds the name that was meant.
+// Package words writes names of rule files and requests in messages, finds the name that was meant, and reads durations
+// as people write them.
 package words
 
 import (

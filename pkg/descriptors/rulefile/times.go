@@ -11,7 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/durations"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -85,7 +84,7 @@ func durationHint(text string) string {
 func parseDuration(text string) (time.Duration, error) {
 	d, ok := durationOf(text)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a duration: %s%s", text, durations.Form, durationHint(text))
+		return 0, fmt.Errorf("%q is not a duration: %s%s", text, words.DurationForm, durationHint(text))
 	}
 	return d, nil
 }
@@ -94,7 +93,7 @@ func durationOf(text string) (d time.Duration, ok bool) {
 	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "-") || text == "0" {
 		return 0, false
 	}
-	d, err := durations.Parse(text)
+	d, err := words.ParseDuration(text)
 	return d, err == nil
 }
 
