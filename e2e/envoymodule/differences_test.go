@@ -37,7 +37,8 @@ func TestTimePassesAsInTheService(t *testing.T) {
 			}
 			return strings.Join(routes, ", ")
 		})
-	for try := range 5 {
+	start := time.Now()
+	for try := 0; time.Since(start) < patience; try++ {
 		if w.playInTime(t, algorithms, fmt.Sprint("try", try)) {
 			return
 		}
