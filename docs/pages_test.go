@@ -58,7 +58,8 @@ const fetchModules = `go mod init example.com/hello
 echo 'package main; import _ "github.com/weir-ratelimit/weir/pkg/middleware"' >main.go
 go mod edit -replace=github.com/weir-ratelimit/weir="$0" && go mod tidy`
 
-// setting is where pages are run, without a network: with a go that gets modules from the module cache, as from a proxy.
+// setting is where pages are run, without a network: with a go that gets modules from the module cache, as from a
+// proxy.
 func setting(t *testing.T) pagetest.Setting {
 	t.Helper()
 	root, err := filepath.Abs("..")

@@ -20,7 +20,7 @@ import (
 type answer struct {
 	resp          *pb.RateLimitResponse
 	err           error
-	before, after time.Time // of the call
+	before, after time.Time     // of the call
 	lag           time.Duration // of Weir, see series
 }
 

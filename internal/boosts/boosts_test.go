@@ -357,7 +357,8 @@ func TestUnreadableBoostsAreLogged(t *testing.T) {
 	var log logged
 	reachable := false
 	b := boosts.New(boosts.Options{
-		Store: away{}, Reachable: func(context.Context) bool { return reachable }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Store: away{}, Reachable: func(context.Context) bool { return reachable },
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for i, want := range []int{0, 1, 1} {
 		reachable = i > 0

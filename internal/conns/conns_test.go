@@ -255,7 +255,10 @@ func TestResetWithinAMessage(t *testing.T) {
 	if s := g.Stats(); s.Refused[Slow] != 2 || s.Receiving != streamCost {
 		t.Errorf("%+v", s)
 	}
-	_ = server.Close() // frees the stream that is still open, and counts no further one
+	// Frees the stream that is still open, and counts no further one.
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := server.(*http2Conn).feed(frameOf(frameHeaders, flagEndHeaders, 7, 10)); err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,8 @@ func (m *Metrics) quotaMetrics() []described {
 			counters("weir_quota_refused_total", "reason",
 				"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
 					"--quota-max-buckets, or the host has as many as are free of 100,000), streams (beyond "+
-					"--quota-max-streams), message (a stream ended for a wrong message), unread (a stream ended since its client did not read the responses).",
+					"--quota-max-streams), message (a stream ended for a wrong message), unread (a stream ended since its "+
+					"client did not read the responses).",
 				func(s QuotaStats, w writer) {
 					put(w, s.Service.BadIDs, "entries")
 					put(w, s.Keeper.Dropped, "buckets")

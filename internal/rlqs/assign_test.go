@@ -304,7 +304,7 @@ func TestTooManyBucketsOfAHost(t *testing.T) {
 		other.Close(true)
 		time.Sleep(20 * time.Second)
 		want("after the assignments ended", 3, map[string]int{})
-		if n := strings.Count(log.String(), "a host has too many quota buckets"); n != 1 {
+		if n := strings.Count(log.String(), "its host has as many"); n != 1 {
 			t.Errorf("%d log lines: %s", n, log.String())
 		}
 	})

@@ -65,12 +65,10 @@ func (s *Stream) begin(u *Usage) *client {
 	}
 	switch {
 	case k.hosts[s.host] >= k.most-k.buckets:
-		s.refuse("a host has too many quota buckets, as many as are free for others; its further ones get no assignment: " +
-			"run more replicas, or have bucket_id_builder make fewer")
+		s.refuse("its host has as many as are free for others: run more replicas, or have bucket_id_builder make fewer")
 		return nil
 	case len(s.buckets) >= k.o.MaxBuckets:
-		s.refuse("an Envoy has too many quota buckets, further ones get no assignment: raise --quota-max-buckets, or " +
-			"have bucket_id_builder make fewer")
+		s.refuse("its Envoy has --quota-max-buckets: raise it, or have bucket_id_builder make fewer")
 		return nil
 	}
 	c := &client{id: u.ID, at: k.now()}
@@ -83,7 +81,8 @@ func (s *Stream) refuse(why string) {
 	k := s.keeper
 	k.stats.Dropped++
 	if skipped, ok := k.dropped.Allow(time.Now()); ok {
-		k.o.Logger.Warn(why, slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
+		k.o.Logger.Warn("too many quota buckets, further ones get no assignment", slog.String("reason", why),
+			slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
 			slog.Int("of_stream", len(s.buckets)), slog.Int("of_host", k.hosts[s.host]), slog.Int("of_all", k.buckets),
 			slog.Uint64("skipped", skipped))
 	}
