@@ -259,7 +259,11 @@ func TestResetWithinAMessage(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.(*http2Conn).feed(frameOf(frameHeaders, flagEndHeaders, 7, 10)); err != nil {
+	conn, ok := server.(*http2Conn)
+	if !ok {
+		t.Fatalf("the connection is a %T", server)
+	}
+	if err := conn.feed(frameOf(frameHeaders, flagEndHeaders, 7, 10)); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.Stats(); s.Receiving != 0 {

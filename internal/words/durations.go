@@ -16,8 +16,8 @@ const longestDuration = 100
 // daysAndWeeks are the parts of a duration that Go does not know.
 var daysAndWeeks = regexp.MustCompile(`[0-9.]+[dw]`)
 
-// ParseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d, 1d12h. The
-// error says what to write instead.
+// ParseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d, 1d12h.
+// The error says what to write instead.
 func ParseDuration(text string) (time.Duration, error) {
 	inHours := text
 	if len(text) <= longestDuration && strings.ContainsAny(text, "dw") {
