@@ -67,7 +67,8 @@ func TestReadmeValues(t *testing.T) {
 
 // Registries of charts show the README without the repository around it.
 func TestReadmeLinks(t *testing.T) {
-	links := regexp.MustCompile(`\]\(([^)]*)\)`).FindAllStringSubmatch(readFile(t, filepath.Join(chartDir, "README.md")), -1)
+	text := readFile(t, filepath.Join(chartDir, "README.md"))
+	links := regexp.MustCompile(`\]\(([^)]*)\)`).FindAllStringSubmatch(text, -1)
 	if len(links) < 5 {
 		t.Errorf("README.md has %d links: the pattern no longer finds them", len(links))
 	}

@@ -311,7 +311,8 @@ func (f *flood) Read(context.Context, string) (all []adminapi.Boost, revision st
 	f.reads++
 	for i := range boosts.Max {
 		all = append(all, adminapi.Boost{
-			ID: fmt.Sprintf("%d-%d", f.reads, i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour),
+			ID: fmt.Sprintf("%d-%d", f.reads, i), Domain: "shop", Rule: "one", Factor: 3,
+			ExpiresAt: time.Now().Add(time.Hour),
 		})
 	}
 	return all, strconv.Itoa(f.reads), false, nil

@@ -41,9 +41,15 @@ func configOf(t *testing.T, flags []string, words ...string) []byte {
 
 func rulesFlag(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(shop), 0o600); err != nil {
-		t.Fatal(err)
+	return flagOf(t, shop)
+}
+
+// flagOf is the flag for rules.
+func flagOf(tb testing.TB, rules string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		tb.Fatal(err)
 	}
 	return "--rules=" + path
 }
@@ -221,7 +227,7 @@ func TestPanicFollowsTheFailureMode(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	m := newModule(t)
-	flags := `"flags": ["--rules=` + strings.TrimPrefix(rulesFlag(t), "--rules=") + `"], "domain": "shop"`
+	flags := `"flags": ["` + rulesFlag(t) + `"], "domain": "shop"`
 	for name, tt := range map[string]struct{ config, want string }{
 		"empty":    {``, "filter_config: is empty; its fields are flags, domain, rate_limits"},
 		"no JSON":  {`domain: shop`, "filter_config: must be a JSON object: "},
@@ -347,12 +353,9 @@ func TestHTTPAddressIsHandedOver(t *testing.T) {
 }
 
 func BenchmarkDecideInMemory(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(shop, "2}", "2000000000}")), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	rules := flagOf(b, strings.ReplaceAll(shop, "2}", "2000000000}"))
 	m := &Module{Log: io.Discard}
-	f, err := m.NewFilter([]byte(`{"domain": "shop", "flags": ["--rules=` + path + `"], "rate_limits": ` + byKey + `}`))
+	f, err := m.NewFilter([]byte(`{"domain": "shop", "flags": ["` + rules + `"], "rate_limits": ` + byKey + `}`))
 	if err != nil {
 		b.Fatal(err)
 	}

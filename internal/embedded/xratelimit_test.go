@@ -1,27 +1,20 @@
 package embedded
 
-import (
-	"os"
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // The headers are of the limit with the least left. They list all limits of the request, but those whose window is no
 // unit, and those that their entry of rate_limits turns off.
 func TestXRateLimitHeaders(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(`
+	rules := flagOf(t, `
 domain: shop
 descriptors:
   - {key: wide, rate_limit: {name: per-key, unit: year, requests_per_unit: 100}}
   - {key: narrow, rate_limit: {unit: year, requests_per_unit: 3}}
   - {key: odd, rate_limit: {window: 1500ms, requests_per_unit: 70}}
   - {key: hidden, rate_limit: {unit: year, requests_per_unit: 50}}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`)
 	f := newTestFilter(t, newModule(t), []byte(`{
-		"domain": "shop", "flags": ["--rules=`+path+`"],
+		"domain": "shop", "flags": ["`+rules+`"],
 		"enable_x_ratelimit_headers": "DRAFT_VERSION_03", "disable_x_envoy_ratelimited_header": true,
 		"rate_limits": [
 			{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "wide"}}]},

@@ -20,8 +20,8 @@ const (
 	DefaultMaxBuckets = 1000             // of a stream
 	DefaultTimeout    = 50 * time.Millisecond
 
-	// maxAllBuckets bounds the buckets of all streams, also of broken ones: about 100 MB. A host gets another one while it
-	// has fewer than are free, so one alone gets half of them, and never takes all.
+	// maxAllBuckets bounds the buckets of all streams, also of broken ones: about 100 MB. A host gets another one while
+	// it has fewer than are free, so one alone gets half of them, and never takes all.
 	maxAllBuckets = 100_000
 
 	droppedLines = time.Minute          // between two log lines about buckets that are too many

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"container/heap"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -358,34 +357,20 @@ func openProcess(t *testing.T, url string, o redisstore.Options) *process {
 	first := open(t, url, o)
 	o.KeyPrefix, o.Name = o.KeyPrefix+"second", "second"
 	second := open(t, url, o)
-	first.AddHook(hook(func(ask func()) {
-		ask()
+	first.AddHook(redistest.Hook(func(_ []redis.Cmder, send func() error) error {
+		err := send()
 		if p.gated.Load() {
 			p.charged <- struct{}{}
 		}
+		return err
 	}))
-	second.AddHook(hook(func(ask func()) {
+	second.AddHook(redistest.Hook(func(_ []redis.Cmder, send func() error) error {
 		if p.gated.Load() {
 			p.waits <- struct{}{}
 			<-p.release
 		}
-		ask()
+		return send()
 	}))
 	p.group = scattered{redisstore.NewGroup(first, map[string]*redisstore.Store{"second": second})}
 	return p
-}
-
-// hook is called for each command, which it has to ask.
-type hook func(ask func())
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) (err error) {
-		h(func() { err = next(ctx, cmd) })
-		return err
-	}
 }
