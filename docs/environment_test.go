@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
+	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
 )
 
 // TestEnvironmentTable compares the variables and defaults of the page with those in code.

@@ -30,8 +30,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/embedded"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 

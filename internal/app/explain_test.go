@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/internal/offline/explain"
 )
 
 // GET /explain shows the live counter and charges nothing, however often it is asked.

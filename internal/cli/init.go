@@ -15,7 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/deploy"
 	"github.com/weir-ratelimit/weir/examples/starter"
-	"github.com/weir-ratelimit/weir/internal/shield"
+	"github.com/weir-ratelimit/weir/internal/cli/shield"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"

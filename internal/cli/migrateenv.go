@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
+	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
 )
 
 type migrateEnvCmd struct {

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
+	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
 )
 
 // ratelimitName is the name under which the program is envoyproxy/ratelimit: its environment says what to do, and

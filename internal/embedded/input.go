@@ -3,7 +3,7 @@ package embedded
 import (
 	"net/netip"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
 // Input is what the plan reads of a request. Its values are valid until Decide returns.

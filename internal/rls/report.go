@@ -2,7 +2,7 @@ package rls
 
 import (
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/metadata"
+	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 )
 
 // report encodes the response.

@@ -6,7 +6,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
 // TestRefused has what is wrong or not supported, with its place and what to write instead.

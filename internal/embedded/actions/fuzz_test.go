@@ -3,7 +3,7 @@ package actions_test
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
 // FuzzParse reads any text, and lets what it accepts make descriptors of any path and header: nothing may panic.

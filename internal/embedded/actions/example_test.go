@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 

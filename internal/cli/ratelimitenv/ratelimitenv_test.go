@@ -373,7 +373,7 @@ func with(beside, name, value string) (environ []string) {
 
 // Every variable of envoyproxy/ratelimit does what the page about it says.
 func TestEveryVariable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/migrating/envoyproxy-ratelimit.md")
+	page, err := os.ReadFile("../../../docs/migrating/envoyproxy-ratelimit.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
 // TestPlanNamesWhatItReads: who calls Descriptors can find out before what a request must have.
