@@ -3,11 +3,11 @@ package store_test
 import (
 	"fmt"
 	"log/slog"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -71,7 +71,7 @@ func BenchmarkTakeBusy(b *testing.B) {
 			}
 			b.SetParallelism(atOnce / 2) // two CPUs
 			b.ReportAllocs()
-			before := cpuOfThisProcess(b)
+			before := proctest.CPU(b)
 			b.RunParallel(func(pb *testing.PB) {
 				all, out := make([]limiter.Hit, hits), make([]limiter.Decision, hits)
 				for n := 0; pb.Next(); n++ {
@@ -84,16 +84,7 @@ func BenchmarkTakeBusy(b *testing.B) {
 					}
 				}
 			})
-			b.ReportMetric(float64((cpuOfThisProcess(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
+			b.ReportMetric(float64((proctest.CPU(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
 		})
 	}
-}
-
-func cpuOfThisProcess(b *testing.B) time.Duration {
-	b.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

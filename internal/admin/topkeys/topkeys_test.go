@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -520,7 +520,7 @@ func BenchmarkNote(b *testing.B) {
 			top.Keep(set)
 			var goroutine atomic.Uint64
 			b.ReportAllocs()
-			before := cpu(b)
+			before := proctest.CPU(b)
 			b.RunParallel(func(pb *testing.PB) {
 				key, n := []byte("funnel|shop|remote_address=10.20.30.4"), goroutine.Add(1)<<32
 				for ; pb.Next(); n++ {
@@ -533,19 +533,9 @@ func BenchmarkNote(b *testing.B) {
 					top.pool.Put(s)
 				}
 			})
-			b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(proctest.CPU(b)-before)/float64(b.N), "cpu-ns/op")
 		})
 	}
-}
-
-// cpu is what the process has used so far: other programs on the machine change that less than the time.
-func cpu(b *testing.B) time.Duration {
-	b.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // What a hit costs where many rules are asked at random, and other work takes the CPU's caches between the batches.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -162,11 +163,11 @@ descriptors:
 			b.Run(label, func(b *testing.B) {
 				s, data := newService(b, rules, watchers...), marshal(b, request(b, texts...))
 				b.ReportAllocs()
-				before := cpu(b)
+				before := proctest.CPU(b)
 				for b.Loop() {
 					s.ask(b, data)
 				}
-				b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
+				b.ReportMetric(float64(proctest.CPU(b)-before)/float64(b.N), "cpu-ns/op")
 			})
 		}
 	}
