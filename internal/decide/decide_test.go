@@ -24,10 +24,17 @@ decide: Options.MaxEntryBytes: must be at least 1, or 0 for 65536; got -3`
 }
 
 func TestLimitHeadersNeedAllNames(t *testing.T) {
-	_, err := New(Options{LimitHeaders: LimitHeaders{Limit: "L"}})
-	const want = "decide: Options.LimitHeaders: must all be set, or none; got {Limit:L Remaining: Reset:}"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
+	for h, got := range map[LimitHeaders]string{
+		{Limit: "L"}:                 "{Limit:L Remaining: Reset:}",
+		{Remaining: "R", Reset: "S"}: "{Limit: Remaining:R Reset:S}",
+		{Limit: "L", Reset: "S"}:     "{Limit:L Remaining: Reset:S}",
+		{Limit: "L", Remaining: "R"}: "{Limit:L Remaining:R Reset:}",
+	} {
+		_, err := New(Options{LimitHeaders: h})
+		want := "decide: Options.LimitHeaders: must all be set, or none; got " + got
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
