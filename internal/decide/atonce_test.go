@@ -87,17 +87,19 @@ func over(t *testing.T, store limiter.Store, change ...func(*decide.Options)) *d
 	return d
 }
 
-// request has a descriptor for each key, of cost 1, or -1 where the key begins with a minus.
+// request has a descriptor for each key: of cost 1, or -1 where the key begins with a minus, or 0 behind a question mark.
 func request(d *decide.Decider, keys ...string) *decide.Request {
 	r := d.NewRequest()
 	r.Domain = "shop"
 	for _, key := range keys {
-		name, gives := strings.CutPrefix(key, "-")
 		cost := int64(1)
-		if gives {
+		switch key[0] {
+		case '-':
 			cost = -1
+		case '?':
+			cost = 0
 		}
-		r.Add(decide.Descriptor{Cost: cost, Entries: []descriptors.Entry{{Key: name, Value: "a"}}})
+		r.Add(decide.Descriptor{Cost: cost, Entries: []descriptors.Entry{{Key: strings.TrimLeft(key, "-?"), Value: "a"}}})
 	}
 	return r
 }
@@ -238,8 +240,8 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	if v, err := decided(t.Context(), "quiet"); err != nil || v.Wait != 0 || d.Delayed().Now != 1 {
 		t.Errorf("a limit in shadow mode: waits %s, %v, %+v", v.Wait, err, d.Delayed())
 	}
-	const open, turn, place = 0, 1, 2
-	v, err := decided(t.Context(), "open", "turn", "-place")
+	const place, open, turn = 0, 1, 2
+	v, err := decided(t.Context(), "-place", "open", "turn", "?place")
 	if err != nil || !v.Denied || !v.Decisions[open].Allowed || v.Decisions[turn].Allowed ||
 		v.Decisions[turn].RetryAfter != v.Hits[turn].Policy.MaxWait() || v.Decisions[place].Remaining != 7 {
 		t.Errorf("%+v, %v; want it denied for the turn alone", v, err)
@@ -249,6 +251,9 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	}
 	if v, err = decided(t.Context(), "turn", "open"); err != nil || !v.Denied || store.took != nil {
 		t.Errorf("nothing to give back: %+v, %v, hits of %v were taken", v, err, store.took)
+	}
+	if v, err = decided(t.Context(), "?turn"); err != nil || v.Denied || !slices.Equal(store.took, []int64{0}) {
+		t.Errorf("a look: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
 	store.fails = errStore
 	if v, err = decided(t.Context(), "turn", "-place"); err != nil || !v.Denied || len(seen.errs) != 1 {
