@@ -196,6 +196,8 @@ func TestFinish(t *testing.T) {
 		"answered":                     {"open", nil, nil, true, 0, nil},
 		"failed, limit open":           {"open", errStore, nil, false, 1, nil},
 		"failed, limit closed":         {"closed", errStore, nil, true, 1, nil},
+		"failed, a look":               {"?closed", errStore, nil, true, 1, nil},
+		"failed, given back":           {"-closed", errStore, nil, false, 1, nil},
 		"failed, the caller decides":   {"caller", errStore, nil, false, 1, decide.ErrUndecided},
 		"failed since the caller left": {"closed", errStore, context.Canceled, false, 0, context.Canceled},
 	} {

@@ -1,0 +1,50 @@
+package decide_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Whoever reads the headers may stop at any of them.
+func TestHeadersEndWhereTheReaderStops(t *testing.T) {
+	set := ruletest.Compile(t, `
+domain: shop
+descriptors:
+  - key: ban
+    rate_limit: {requests_per_unit: 0, unit: hour}
+    response: {headers: {x-why: ban, x-who: shop}}
+`)
+	d, err := decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return set }, Store: &knows{never: true},
+		LimitHeaders: decide.LimitHeaders{Limit: "limit", Remaining: "remaining", Reset: "reset"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.NewRequest()
+	r.Domain = "shop"
+	r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: "ban", Value: "a"}}})
+	if _, err := d.Match(set, r); err != nil {
+		t.Fatal(err)
+	}
+	v, err := d.Finish(t.Context(), r, nil, nil) // the decisions are still empty: nothing fits
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"limit", "remaining", "reset", "Retry-After", "x-why", "x-who"}
+	for n := 1; n <= len(all); n++ {
+		var names []string
+		for h := range v.Headers {
+			if names = append(names, h.Name); len(names) == n {
+				break
+			}
+		}
+		if !slices.Equal(names, all[:n]) {
+			t.Errorf("headers %q, want %q", names, all[:n])
+		}
+	}
+}
