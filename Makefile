@@ -22,7 +22,7 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 	@scripts/tools.sh
 
 build: ## bin/weir
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
 module: ## bin/libweir.so: Weir as a dynamic module of Envoy, docs/operate/envoy-module.md; needs a C compiler
 	@scripts/tools.sh cc
@@ -85,7 +85,7 @@ same-tree = -skip "$$TESTED_TREE"
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
 test test-module test-race test-programs test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
-	$(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
 	@$(MAKE) --no-print-directory test-module
 	@$(MAKE) --no-print-directory test-modules
 

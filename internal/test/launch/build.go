@@ -5,13 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
 
 // Build builds bin/test/NAME of the main package in a folder of the repository, such as cmd/sidecar, with further
-// arguments of go build. It returns the path. One process builds at a time. Go reuses the test's result only while the
-// repository is the same, and never without make test.
+// arguments of go build: without C, as the released program is, but for a library that C calls. It returns the path.
+// One process builds at a time. Go reuses the test's result only while the repository is the same, and never without
+// make test.
 func Build(name, folder string, args ...string) (path string, err error) {
 	source, err := Above(folder)
 	if err != nil {
@@ -37,7 +39,10 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	}
 	args = append([]string{"-euc", replace, built, path, "build"}, append(args, "-o", built, "./"+folder)...)
 	cmd := exec.Command("sh", args...)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if slices.Contains(args, "c-shared") {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}

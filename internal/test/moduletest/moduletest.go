@@ -27,9 +27,13 @@ func Folder(tb testing.TB) string {
 	return filepath.Dir(path)
 }
 
-var build = sync.OnceValues(func() (path string, err error) {
-	return launch.Build("libweir.so", "cmd/envoymodule", "-tags", "envoymodule", "-buildmode", "c-shared")
-})
+var build = sync.OnceValues(func() (path string, err error) { return buildModule("libweir.so", "envoymodule") })
+
+// buildModule builds as make module and the image of the docs do, so that all of them share Go's cache.
+func buildModule(name, tags string, args ...string) (path string, err error) {
+	return launch.Build(name, "cmd/envoymodule",
+		append(args, "-tags", tags, "-buildmode", "c-shared", "-trimpath", "-pgo", "cmd/weir/default.pgo")...)
+}
 
 // sanitizers find memory faults and undefined behaviour of C.
 var sanitizers = []string{"-fsanitize=address,undefined", "-g"}
@@ -51,12 +55,12 @@ func Sanitized(tb testing.TB) (driver, library string) {
 	if out, err := compile("-O1", "-rdynamic", "-o", driver, source, "-ldl", "-lpthread"); err != nil {
 		tb.Fatalf("compile driver.c: %v\n%s", err, out)
 	}
-	args := []string{"-tags", "envoymodule sanitize", "-buildmode", "c-shared"}
+	var args []string
 	name := "sanitized/libweir.so"
 	if longtest.IsLong() {
-		args, name = append(args, "-asan"), "sanitized/libweir-go.so"
+		args, name = []string{"-asan"}, "sanitized/libweir-go.so"
 	}
-	if library, err = launch.Build(name, "cmd/envoymodule", args...); err != nil {
+	if library, err = buildModule(name, "envoymodule sanitize", args...); err != nil {
 		tb.Fatal(err)
 	}
 	return driver, library

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -36,7 +37,7 @@ var images = [][]string{
 
 // Enter runs the test again in namespaces of its own, with within as its time limit, and returns "" when that run has
 // ended. In that run it returns the directory of the test's files. programs are what the test needs besides podman.
-// root is the path of the module's root. Under -short it skips the test.
+// root is the path of the module's root. Tests that enter run in parallel. Under -short it skips the test.
 func Enter(t *testing.T, root string, within time.Duration, programs ...string) (dir string) {
 	t.Helper()
 	if testing.Short() {
@@ -58,10 +59,9 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 			t.Fatalf("%v: make tools installs it", err)
 		}
 	}
-	dirOfImages := filepath.Join(Tools(t, root), "images")
-	Command(t, filepath.Join(root, "scripts/images.sh"), dirOfImages)
-	Command(t, "go", "-C", root, "mod", "download")
-	Command(t, "mkdir", "-p", filepath.Join(dirOfImages, "gocache"))
+	entered.Add(1)
+	makeImages(t, root)
+	t.Parallel()
 
 	self, err := os.Executable()
 	if err != nil {
@@ -77,8 +77,20 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 	if err != nil {
 		t.Error(err)
 	}
-	removeCgroups(t)
+	if entered.Add(-1) == 0 {
+		removeCgroups(t)
+	}
 	return ""
+}
+
+// entered counts the tests that have containers, or will.
+var entered atomic.Int32
+
+// makeImages makes the tar files of the images, and fetches what is compiled in containers.
+func makeImages(t *testing.T, root string) {
+	t.Helper()
+	Command(t, filepath.Join(root, "scripts/images.sh"), filepath.Join(Tools(t, root), "images"))
+	Command(t, "go", "-C", root, "mod", "download")
 }
 
 // Tools returns the real path of .tools: podman follows no symbolic link.
@@ -175,11 +187,12 @@ func Import(t *testing.T, root string, files ...string) {
 	}
 }
 
-// BuildArgs are the arguments of podman build that let the Dockerfile of the module run without a network.
+// BuildArgs are the arguments of podman build that let the Dockerfile of the module run without a network, and with
+// Go's cache of this machine: the image of Go is made of its files, so both compile the same.
 func BuildArgs(t *testing.T, root string) []string {
 	t.Helper()
 	modules := strings.TrimSpace(Command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
-	cache := filepath.Join(Tools(t, root), "images", "gocache")
+	cache := strings.TrimSpace(Command(t, "go", "env", "GOCACHE"))
 	return []string{"--layers=false", "-v", modules + ":/modules:ro", "-v", cache + ":/root/.cache/go-build"}
 }
 
