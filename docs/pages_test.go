@@ -53,9 +53,9 @@ fi
 exec GO "$@"
 `
 
-// fetchModules gets what go mod tidy of a program that uses Weir wants, also what only tests of Weir's modules need.
+// fetchModules gets what go mod tidy of programs that use Weir wants, also what only tests of Weir's modules need.
 const fetchModules = `go mod init example.com/hello
-echo 'package main; import _ "github.com/weir-ratelimit/weir/pkg/middleware"' >main.go
+{ echo 'package main'; go -C "$0" list -f 'import _ "{{.ImportPath}}"' ./pkg/...; } >main.go
 go mod edit -replace=github.com/weir-ratelimit/weir="$0" && go mod tidy`
 
 // setting is where pages are run, without a network: with a go that gets modules from the module cache, as from a

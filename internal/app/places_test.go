@@ -90,7 +90,10 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 		}
 		wait.Go(func() {
 			_, err := p.client.ShouldRateLimit(ctx, inFlightOf("client"))
-			if c := status.Code(err); c != codes.Canceled && c != codes.DeadlineExceeded {
+			switch c := status.Code(err); {
+			case c == codes.Canceled, c == codes.DeadlineExceeded:
+			case c == codes.OK && i%2 == 1: // its failure policy may decide, just before it ends
+			default:
 				t.Errorf("a request that goes: %v", err)
 			}
 		})

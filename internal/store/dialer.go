@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ type dialer struct {
 	tls       *tlsFiles // nil: without TLS
 	noScripts bool      // it may be a proxy
 	sentinel  bool      // it may be a Sentinel
+	servers   servers
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
 }
@@ -39,16 +41,21 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 // connection, and so does the next one. A server that does not answer within the timeout does not answer requests
 // either: a longer wait would only miss its recovery.
 func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	if err := d.servers.enter(addr); err != nil {
+		return nil, err
+	}
+	leave := sync.OnceFunc(func() { d.servers.leave(addr) })
 	if d.tls != nil {
 		conn, err = d.tls.dial(ctx, &d.Dialer, network, addr)
 	} else {
 		conn, err = d.DialContext(ctx, network, addr)
 	}
 	if err != nil {
+		leave()
 		return nil, err
 	}
 	socket, hasSocket := conn.(syscall.Conn)
-	conn = &boundedConn{Conn: conn}
+	conn = &boundedConn{Conn: &countedConn{Conn: conn, leave: leave}}
 	if d.noScripts {
 		conn = &helloConn{Conn: conn}
 	} else if d.setName > 0 {

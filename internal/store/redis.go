@@ -159,7 +159,10 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts, sentinel: a.deployment == sentinel}
+	d := &dialer{
+		Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts, sentinel: a.deployment == sentinel,
+		servers: servers{most: maxServers},
+	}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err
