@@ -73,7 +73,7 @@ func buildImages(t *testing.T) {
 		return
 	}
 	podtest.Import(t, root)
-	args := append([]string{"build", "--tag", image, "--target", "weir"}, podtest.BuildArgs(t, root)...)
+	args := append([]string{"build", "--tag", image, "--target", "weir"}, podtest.BuildArgs(t)...)
 	podtest.Command(t, "podman", append(args, root)...)
 }
 

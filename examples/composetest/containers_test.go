@@ -33,7 +33,7 @@ func TestContainers(t *testing.T) {
 func runContainers(t *testing.T, dir string) {
 	podtest.Configure(t, dir)
 	podtest.Import(t, root)
-	compose(t, "--podman-build-args", strings.Join(podtest.BuildArgs(t, root), " "), "build")
+	compose(t, "--podman-build-args", strings.Join(podtest.BuildArgs(t), " "), "build")
 	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out,
 		"dev") {
 		t.Errorf("version in the image prints %q", out)

@@ -87,7 +87,7 @@ func over(t *testing.T, store limiter.Store, change ...func(*decide.Options)) *d
 	return d
 }
 
-// request has a descriptor for each key: of cost 1, or -1 where the key begins with a minus, or 0 behind a question mark.
+// request has a descriptor for each key: of cost 1, or -1 where the key begins with a minus, or 0 with a question mark.
 func request(d *decide.Decider, keys ...string) *decide.Request {
 	r := d.NewRequest()
 	r.Domain = "shop"
@@ -209,7 +209,8 @@ func TestFinish(t *testing.T) {
 				t.Fatal(err)
 			}
 			v, err := d.Finish(t.Context(), r, tt.err, tt.gone) // the decisions are still empty: nothing fits
-			if !errors.Is(err, tt.want) || v != nil && (v.Denied != tt.denied || v.StoreErr != tt.err) || (v == nil) != (tt.want != nil) {
+			if !errors.Is(err, tt.want) || (v == nil) != (tt.want != nil) ||
+				v != nil && (v.Denied != tt.denied || !errors.Is(v.StoreErr, tt.err)) {
 				t.Errorf("%+v, %v; want denied %t, %v", v, err, tt.denied, tt.want)
 			}
 			if len(seen.errs) != tt.failures {

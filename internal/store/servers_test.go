@@ -27,7 +27,7 @@ func (a *astray) serve(conn net.Conn, port string) {
 	defer a.count(-1)
 	defer conn.Close() //nolint:errcheck // the client is gone
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		reply := ""
+		var reply string
 		switch strings.ToLower(lines.Text()) {
 		case "hello":
 			reply = "-ERR unknown command 'HELLO'\r\n"

@@ -27,7 +27,7 @@ func EnvoyModuleImage(t *testing.T, root, tag string) {
 	Command(t, "podman", "import", "--change", "ENV PATH=/usr/local/go/bin:/usr/bin:/bin",
 		"--change", "ENV GOPROXY=file:///modules", "--change", "ENV GOSUMDB=off",
 		filepath.Join(Tools(t, root), "images", "golang.tar"), "docker.io/library/golang:1.26-bookworm")
-	args := append([]string{"build", "-t", tag, "-f", file}, BuildArgs(t, root)...)
+	args := append([]string{"build", "-t", tag, "-f", file}, BuildArgs(t)...)
 	for _, compiler := range []string{"/usr/bin", "/usr/lib", "/usr/include", "/lib/x86_64-linux-gnu", "/lib64"} {
 		if path, err := filepath.EvalSymlinks(compiler); err == nil {
 			args = append(args, "-v", path+":"+compiler+":ro")

@@ -189,7 +189,7 @@ func Import(t *testing.T, root string, files ...string) {
 
 // BuildArgs are the arguments of podman build that let the Dockerfile of the module run without a network, and with
 // Go's cache of this machine: the image of Go is made of its files, so both compile the same.
-func BuildArgs(t *testing.T, root string) []string {
+func BuildArgs(t *testing.T) []string {
 	t.Helper()
 	modules := strings.TrimSpace(Command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
 	cache := strings.TrimSpace(Command(t, "go", "env", "GOCACHE"))
