@@ -71,6 +71,7 @@ descriptors:
   - {key: quiet, shadow_mode: true, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: hour, burst: 5}}
   - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
   - {key: place, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
+  - {key: here, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h, on_store_failure: local}}
 `
 
 func over(t *testing.T, store limiter.Store, change ...func(*decide.Options)) *decide.Decider {
@@ -271,5 +272,42 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	first.Delay().End()
 	if v, err = decided(t.Context(), "turn", "-place"); err != nil || v.Denied || !slices.Equal(store.took, []int64{1, -1}) {
 		t.Errorf("once there is a place: %+v, %v, hits of %v were taken", v, err, store.took)
+	}
+}
+
+// A place that was taken in this process while the store failed is given back here.
+func TestPlacesTakenLocally(t *testing.T) {
+	store, local := &waits{fails: errStore}, &waits{}
+	d := over(t, store, func(o *decide.Options) { o.Local = local })
+	v, err := d.Decide(t.Context(), request(d, "here"))
+	if err != nil || v.Denied {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	store.fails, store.took = nil, nil
+	if err := d.GiveBackPlaces(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(local.took, []int64{1, -1}) || store.took != nil {
+		t.Errorf("hits of %v were taken here, and of %v by the store; want 1, -1 and none", local.took, store.took)
+	}
+}
+
+// A request that is decided again begins anew, and one that is as large as it may be is decided.
+func TestRequestsAtTheirBounds(t *testing.T) {
+	d := over(t, &waits{}, func(o *decide.Options) { o.MaxDescriptors, o.MaxEntries, o.MaxEntryBytes = 2, 2, 5 })
+	r := request(d, "place", "open")
+	for range 2 {
+		if v, err := d.Decide(t.Context(), r); err != nil || len(v.Hits) != 2 || len(v.Statuses) != 2 {
+			t.Errorf("%d hits, %v; want 2", len(v.Hits), err)
+		}
+	}
+	for size, want := range map[int]string{5: "", 6: "descriptors[0].entries[1].value: must be at most 5 bytes, got 6"} {
+		r := d.NewRequest()
+		r.Domain = "shop"
+		long := strings.Repeat("v", size)
+		r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: "place", Value: "v"}, {Key: "b", Value: long}}})
+		if _, err := d.Decide(t.Context(), r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("a value of %d bytes: %v, want %q", size, err, want)
+		}
 	}
 }
