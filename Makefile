@@ -71,12 +71,15 @@ race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 # Packages with tests that the short form skips where the race detector runs: longtest.WithoutRace.
 SIMULATIONS = $(if $(race-in-long),,./internal/rlqs)
 
+# The longest that the tests of one package may take, beside other load. What they start is built before them.
+LIMIT = 30m
+
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
 # Go notes $TESTED_TREE as an input of tests that start what is built from the repository.
 run-tests = TESTED_TREE=$$($(CURDIR)/scripts/inputs.sh tree) && export TESTED_TREE && \
   $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
-  --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off $(1)
+  --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off -timeout $(LIMIT) $(1)
 
 # Go reuses a result only for the same flags: no test has the name of such a word, and a new word means a new run.
 same-tree = -skip "$$TESTED_TREE"
@@ -85,7 +88,9 @@ same-tree = -skip "$$TESTED_TREE"
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
 test test-module test-race test-programs test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
+	@mkdir -p bin/test/built
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
+	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo -o bin/test/built/libweir.so ./cmd/envoymodule
 	@$(MAKE) --no-print-directory test-module
 	@$(MAKE) --no-print-directory test-modules
 
@@ -111,7 +116,7 @@ test-modules:
 	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) $(same-tree),./...)
 
 test-containers:
-	cd examples/composetest && $(GO) vet ./... && $(call run-tests,$(same-tree) -timeout 25m,./...)
+	cd examples/composetest && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
 
 test-beside-containers:
 	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
