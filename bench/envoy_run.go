@@ -9,8 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // envoySample is one front under one number of outstanding requests in one round. CPU time is of a request.
@@ -48,7 +46,6 @@ type envoyReport struct {
 	Settings settings   `json:"settings"`
 	Rows     []envoyRow `json:"rows"`
 	// Buckets is nil if it was not measured.
-	Buckets *bucketsSample `json:"quota_buckets,omitempty"`
 }
 
 // throughEnvoy measures HTTP requests through an Envoy without the filter and with each target behind it.
@@ -112,18 +109,12 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 		}
 	}
 	r := &envoyReport{Measured: time.Now().Format(time.DateOnly), Machine: thisMachine(), Settings: o.settings, Rows: rows}
-	if o.ways {
-		r.Buckets, err = o.measureBuckets(ctx, dir, w, upstream.Addr().String(), min(bucketReports, o.Rounds))
-		if err != nil {
-			return fmt.Errorf("%s: %w", nameBuckets, err)
-		}
-	}
 	if err := o.write(r, r.markdown, stdout); err != nil || !o.doc {
 		return err
 	}
 	var text strings.Builder
 	r.markdown(&text)
-	return figure.ReplaceBetween(growthDoc, "envoy", text.String())
+	return replaceBetween(growthDoc, "envoy", text.String())
 }
 
 // envoyRounds measures all fronts in turn, with all outstanding requests and with one.
@@ -235,9 +226,6 @@ func (r *envoyReport) markdown(w io.Writer) {
 		}
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %s | %.1f + %.1f + %.1f | %s | %.0f | %.0f %% |\n", frontTitle(row.Front),
 			row.ReqPerSec, row.P50, row.P99, added[0], row.Envoy, row.Server, row.Redis, added[1], row.RSS, 100*row.Others)
-	}
-	if r.Buckets != nil {
-		r.Buckets.markdown(w)
 	}
 }
 

@@ -4,58 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
-
-func TestReadResponse(t *testing.T) {
-	const head = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 5\r\nserver: envoy\r\n\r\n"
-	for in, want := range map[string]string{
-		head + "hello": "",
-		head + "hell":  "EOF",
-		"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n": "without a length",
-	} {
-		status, err := readResponse(iotest.OneByteReader(strings.NewReader(in)), make([]byte, 200))
-		if want == "" && (err != nil || status != "429") {
-			t.Errorf("status %q, %v; want 429", status, err)
-		}
-		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: error %v, want %q", in, err, want)
-		}
-	}
-}
-
-// TestFrontAsks asks the upstream itself, as if it were Envoy.
-func TestFrontAsks(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go serveUpstream(l)
-	f := &front{name: nameNone, addr: l.Addr().String()}
-	got := inParallel(4, func(_ int, t2 *tally) {
-		request := httpRequests(1)[0]
-		f.ask(t.Context(), func() []byte { return request }, time.Now().Add(50*time.Millisecond), t2)
-	})
-	if err := got.failed(); err != nil || got.ok < 4 || got.ok != got.latency.total {
-		t.Errorf("%d answers, %d latencies, %v", got.ok, got.latency.total, err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.answers(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("error %v, want that of the connection", err)
-	}
-}
 
 // counted is a service that counts its requests.
 type counted struct {
@@ -118,46 +75,5 @@ func TestThroughEnvoy(t *testing.T) {
 	}
 	if service.asked.Load() == 0 {
 		t.Error("the service was not asked")
-	}
-}
-
-// TestFrontAsksItsService has a real Envoy with the filter and one without before a service that begins to deny.
-func TestFrontAsksItsService(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go serveUpstream(l)
-	var denies atomic.Bool
-	service := serve(t, &limits{deny: func(*pb.RateLimitRequest) bool { return denies.Load() }})
-	for _, f := range []*front{noFilter(), asking("w1", newTarget("denies", service, false))} {
-		denies.Store(false)
-		if err := f.start(t.Context(), t.TempDir(), l.Addr().String()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Stop(patience) })
-		denies.Store(true)
-		want := ""
-		if f.filter != "" {
-			want = "1 requests failed, the first with: status 429 of Envoy, want 200"
-		}
-		got := ""
-		if err := f.answers(t.Context()); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%s: error %q, want %q", f.name, got, want)
-		}
-	}
-}
-
-func TestFrontTitle(t *testing.T) {
-	for name, want := range map[string]string{
-		nameNone: "no filter", nameNoop: "no-op service", namePeer: "envoyproxy/ratelimit", "redis": "Weir, redis",
-	} {
-		if got := frontTitle(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
 	}
 }

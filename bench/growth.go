@@ -11,22 +11,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
 // Where -growth writes, seen from bench/.
 const (
 	growthDoc  = "../docs/performance.md"
-	growthPlot = "../docs/img/growth-%s.svg"
 	growthJSON = "results/growth.json"
 )
 
 // growthReport is what is kept of a run.
 type growthReport struct {
-	Machine machine          `json:"machine"`
-	Figures []*figure.Figure `json:"figures"`
-	Facts   []fact           `json:"facts"`
+	Machine machine   `json:"machine"`
+	Figures []*figure `json:"figures"`
+	Facts   []fact    `json:"facts"`
 }
 
 // fact is what needs no plot.
@@ -104,16 +102,16 @@ func (g *growth) readLast() error {
 }
 
 // disturbed notes what others took of the machine.
-func disturbed(f *figure.Figure, samples []sample) {
+func disturbed(f *figure, samples []sample) {
 	for _, s := range samples {
 		f.Others = max(f.Others, s.Others)
 	}
 }
 
 // begin adds a figure, or puts it in the place of the one that was measured last.
-func (g *growth) begin(f *figure.Figure) {
+func (g *growth) begin(f *figure) {
 	f.Measured = fmt.Sprintf("%s, medians of %d rounds of %s", time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
-	if i := slices.IndexFunc(g.Figures, func(old *figure.Figure) bool { return old.Name == f.Name }); i >= 0 {
+	if i := slices.IndexFunc(g.Figures, func(old *figure) bool { return old.Name == f.Name }); i >= 0 {
 		g.Figures[i] = f
 		return
 	}
@@ -171,8 +169,8 @@ func (g *growth) topKeys(ctx context.Context) error {
 }
 
 // cpuFigure is CPU time of a request by the number of what the figure is named after.
-func cpuFigure(name, title string, sizes []int) *figure.Figure {
-	return &figure.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
+func cpuFigure(name, title string, sizes []int) *figure {
+	return &figure{Name: name, Title: title, Size: name, Sizes: sizes}
 }
 
 // ratioColumn is a column beside the CPU time of the no-op server and the targets, whose rows are in this order.
@@ -208,16 +206,16 @@ var cpuColumns = map[string]string{
 
 // service measures Weir beside the no-op server at each size, all keys warm.
 func (g *growth) service(
-	ctx context.Context, f *figure.Figure, targets []string, ratios func(targets []string) []ratioColumn,
+	ctx context.Context, f *figure, targets []string, ratios func(targets []string) []ratioColumn,
 	of func(size int) *workload,
 ) error {
 	g.begin(f)
 	beside := append([]string{nameNoop}, targets...)
 	for _, t := range beside {
-		f.Add(cpuColumns[t], true, 1)
+		f.add(cpuColumns[t], 1)
 	}
 	for _, r := range ratios(targets) {
-		f.Add(r.name, false, r.digits)
+		f.add(r.name, r.digits)
 	}
 	for _, n := range f.Sizes {
 		w := of(n)
@@ -227,11 +225,11 @@ func (g *growth) service(
 			return fmt.Errorf("%s, %d: %w", f.Name, n, err)
 		}
 		for i, r := range rows {
-			f.Put(i, r.Server+r.Redis)
+			f.put(i, r.Server+r.Redis)
 			disturbed(f, r.Rounds)
 		}
 		for i, r := range ratios(targets) {
-			f.Put(len(rows)+i, r.of(rows))
+			f.put(len(rows)+i, r.of(rows))
 		}
 	}
 	return nil
@@ -303,14 +301,13 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 
 // replicas measures replicas that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
-	f := &figure.Figure{
+	f := &figure{
 		Name: "replicas", Title: "CPU per request by number of replicas on one Redis", Size: "replicas",
-		Unit: "CPU, us per request",
 	}
 	g.begin(f)
-	f.Add("replicas, us", true, 1)
-	f.Add("Redis, us", true, 1)
-	f.Add("calls to Redis per request", false, 3)
+	f.add("replicas, us", 1)
+	f.add("Redis, us", 1)
+	f.add("calls to Redis per request", 3)
 	w := &workload{name: "replicas", keys: 10_000, descriptors: 1, rules: 1}
 	s, err := g.fresh(w)
 	if err != nil {
@@ -337,7 +334,7 @@ func (g *growth) replicas(ctx context.Context) error {
 			func(s sample) float64 { return s.Redis },
 			func(s sample) float64 { return s.Calls },
 		} {
-			f.Put(i, medianOf(got, of))
+			f.put(i, medianOf(got, of))
 		}
 	}
 	return nil
@@ -404,16 +401,12 @@ func usageOf(ctx context.Context, all []*target) (usage, error) {
 	return sum, err
 }
 
-// publish writes the JSON, the plots, and the section of the document between its marks.
+// publish writes the JSON and the section of the document between its marks.
 func (g *growth) publish(stdout io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n", g.Machine)
 	for _, f := range g.Figures {
-		path := fmt.Sprintf(growthPlot, f.Name)
-		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(path), f.Table())
-		if err := f.Draw(path); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s", f.Title, f.table())
 	}
 	b.WriteString("\n### Expiry, start and reload\n\n")
 	for _, fact := range g.Facts {
@@ -422,10 +415,10 @@ func (g *growth) publish(stdout io.Writer) error {
 	if _, err := io.WriteString(stdout, b.String()); err != nil {
 		return err
 	}
-	if err := figure.WriteJSON(growthJSON, g.growthReport); err != nil {
+	if err := writeJSON(growthJSON, g.growthReport); err != nil {
 		return err
 	}
-	return figure.ReplaceBetween(growthDoc, "growth", b.String())
+	return replaceBetween(growthDoc, "growth", b.String())
 }
 
 // item is the text as an item of a list, its lines not longer than those of the documents.

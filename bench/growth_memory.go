@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -36,15 +35,15 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &figure.Figure{
-		Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000)),
+	f := &figure{
+		Name: "match", Title: "Matching one descriptor", Size: "rules", Sizes: tens(min(g.largest, 100_000)),
 	}
 	g.begin(f)
-	f.Add("exact value, ns", true, 0)
-	f.Add("pattern, ns", true, 0)
-	f.Add("one rule again and again, ns", true, 0)
-	f.Add("allocations", false, 0)
-	f.Add("load, ms", false, 1)
+	f.add("exact value, ns", 0)
+	f.add("pattern, ns", 0)
+	f.add("one rule again and again, ns", 0)
+	f.add("allocations", 0)
+	f.add("load, ms", 1)
 	for _, n := range f.Sizes {
 		file := []rulefile.File{{Name: "rules.yaml", Data: rulesFile(n)}}
 		var took []float64
@@ -68,13 +67,13 @@ func (g *growth) matching(context.Context) error {
 			}
 		}
 		match := func(i int) { domain.Match(asked[i%len(asked)]) }
-		f.Put(0, each(g.Rounds, func(i int) { match(2 * i) }))
-		f.Put(1, each(g.Rounds, func(i int) { match(2*i + 1) }))
-		f.Put(2, each(g.Rounds, func(int) { match(0) }))
+		f.put(0, each(g.Rounds, func(i int) { match(2 * i) }))
+		f.put(1, each(g.Rounds, func(i int) { match(2*i + 1) }))
+		f.put(2, each(g.Rounds, func(int) { match(0) }))
 		before := allocations()
 		each(1, match)
-		f.Put(3, math.Floor(float64(allocations()-before)/repeats))
-		f.Put(4, median(took))
+		f.put(3, math.Floor(float64(allocations()-before)/repeats))
+		f.put(4, median(took))
 		fmt.Fprintf(g.progress, "match %d rules\n", n)
 	}
 	return nil
@@ -121,15 +120,15 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &figure.Figure{
-		Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest),
+	f := &figure{
+		Name: "memory", Title: "Memory store: one hit", Size: "keys", Sizes: tens(g.largest),
 	}
 	g.begin(f)
-	f.Add("random key, ns", true, 0)
-	f.Add("one key again and again, ns", true, 0)
-	f.Add("allocations a hit", false, 0)
-	f.Add("heap bytes per key", false, 0)
-	f.Add("longest GC pause, us", false, 0)
+	f.add("random key, ns", 0)
+	f.add("one key again and again, ns", 0)
+	f.add("allocations a hit", 0)
+	f.add("heap bytes per key", 0)
+	f.add("longest GC pause, us", 0)
 	policy, err := limiter.NewPolicy(
 		limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
 	if err != nil {
@@ -145,7 +144,7 @@ func (g *growth) memory(context.Context) error {
 	return nil
 }
 
-func (g *growth) keysInMemory(f *figure.Figure, policy *limiter.Policy, n int) error {
+func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 	all := newNames(n)
 	empty := heap()
 	pauses := gcPauses()
@@ -169,7 +168,7 @@ func (g *growth) keysInMemory(f *figure.Figure, policy *limiter.Policy, n int) e
 	for i := range n {
 		take(i)
 	}
-	perKey := float64(figure.Unknown)
+	perKey := float64(unknown)
 	if after := heap(); n >= 10_000 { // below, it is lost among what else moves
 		perKey = float64(after-empty) / float64(n)
 	}
@@ -179,12 +178,12 @@ func (g *growth) keysInMemory(f *figure.Figure, policy *limiter.Policy, n int) e
 	same := each(g.Rounds, func(int) { take(0) })
 	before := allocations()
 	each(1, func(int) { take(rng.IntN(n)) })
-	f.Put(0, random)
-	f.Put(1, same)
-	f.Put(2, math.Floor(float64(allocations()-before)/repeats))
-	f.Put(3, perKey)
+	f.put(0, random)
+	f.put(1, same)
+	f.put(2, math.Floor(float64(allocations()-before)/repeats))
+	f.put(3, perKey)
 	runtime.GC()
-	f.Put(4, longestSince(pauses)*1e6)
+	f.put(4, longestSince(pauses)*1e6)
 	if n == g.largest {
 		g.expire(s, &skipped, take, n)
 	}
@@ -215,7 +214,7 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 		"Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: "+
 			"p99.99 %.0f us, longest %.1f ms; "+
 			"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.",
-		figure.Thousands(n),
+		thousands(n),
 		took.Seconds(),
 		micros(during.quantile(0.9999)),
 		micros(during.quantile(1))/1000,

@@ -13,8 +13,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // The load on a process that reloads.
@@ -75,15 +73,15 @@ func (g *growth) reload(ctx context.Context) error {
 	g.note("start",
 		"Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), "+
 			"%.2f s of CPU time.",
-		figure.Thousands(n), ready.Seconds(), started.server.Seconds())
+		thousands(n), ready.Seconds(), started.server.Seconds())
 	g.note(
 		"reload",
 		"Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by "+
 			"the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
 			"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. "+
 			"Other programs took %.0f %% of the machine.",
-		figure.Thousands(n),
-		figure.Thousands(reloadRate),
+		thousands(n),
+		thousands(reloadRate),
 		reloads,
 		reloadTime,
 		took.Seconds(),

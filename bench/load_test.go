@@ -121,13 +121,6 @@ func TestFailedRequestsFail(t *testing.T) {
 	}
 }
 
-func TestOpenLoopNeedsARate(t *testing.T) {
-	err := quick(t, "w5", newTarget("x", serve(t, noop{}), true)).run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "Run w1 before") {
-		t.Errorf("error %v, want one that says what to do", err)
-	}
-}
-
 // stalling answers nothing for a while, once.
 type stalling struct {
 	noop

@@ -19,8 +19,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // options are the command line.
@@ -224,7 +222,7 @@ func (o *options) write(result any, markdown func(io.Writer), stdout io.Writer) 
 	if _, err := io.WriteString(stdout, table.String()); err != nil || o.out == "" {
 		return err
 	}
-	if err := figure.WriteJSON(o.out+".json", result); err != nil {
+	if err := writeJSON(o.out+".json", result); err != nil {
 		return err
 	}
 	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644)
