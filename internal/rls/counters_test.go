@@ -8,8 +8,6 @@ import (
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // manyLimits are rules whose key a has n limits, of which each replaces a name that nothing has.
@@ -33,42 +31,6 @@ func descriptorsOf(n int) []*commonpb.RateLimitDescriptor {
 		all = append(all, descriptor(fmt.Sprintf("a=value %d", i)))
 	}
 	return all
-}
-
-// A request asks a bounded number of counters, and one that asks more is refused before any is charged.
-func TestCountersOfARequestAreBounded(t *testing.T) {
-	s, _ := service(t, manyLimits(32))
-	if res := ask(
-		t,
-		s,
-		request(descriptorsOf(32)...),
-	); res.GetOverallCode() != pb.RateLimitResponse_OK ||
-		len(res.GetStatuses()) != 32 {
-		t.Errorf("32 descriptors of 32 limits: %s", show(res))
-	}
-	const want = "descriptors: their rules have more than 1024 limits together; give these rules fewer limits, send fewer descriptors, or raise --max-counters"
-	for _, n := range []int{33, 128} {
-		_, err := send(t.Context(), s, request(descriptorsOf(n)...))
-		if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
-			t.Errorf("%d descriptors of 32 limits: %v, want InvalidArgument: %s", n, err, want)
-		}
-	}
-	if res := ask(t, s, request(descriptorsOf(1)...)); res.GetStatuses()[0].GetLimitRemaining() != 1_000_000-2 {
-		t.Errorf("a refused request was charged: %s", show(res))
-	}
-	// What is replaced does not count.
-	with := append(descriptorsOf(32), descriptor("b=x"))
-	if res := ask(t, s, request(with...)); res.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("with 32 that are replaced: %s", show(res))
-	}
-
-	few, _ := service(t, manyLimits(3), func(o *options) { o.MaxCounters = 5 })
-	if _, err := send(t.Context(), few, request(descriptorsOf(2)...)); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("6 limits of 5: %v", err)
-	}
-	if res := ask(t, few, request(descriptorsOf(1)...)); res.GetOverallCode() != pb.RateLimitResponse_OK {
-		t.Errorf("3 limits of 5: %s", show(res))
-	}
 }
 
 // Sixteen times the counters cost less than 64 times as much; it was 256 times.

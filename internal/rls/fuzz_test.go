@@ -26,7 +26,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	s, _ := service(f, parityRules+"---"+funnelRules+"---"+metadataRules, func(o *options) { o.DynamicMetadata = true })
+	s, _ := service(f, parityRules+"---"+metadataRules, func(o *options) { o.DynamicMetadata = true })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		req := &pb.RateLimitRequest{}
 		if proto.Unmarshal(data, req) != nil {

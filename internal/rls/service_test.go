@@ -28,24 +28,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// step is one request of a scenario and its answer as show has it.
-type step struct {
-	after time.Duration // the clock is advanced by this first
-	req   *pb.RateLimitRequest
-	want  string
-}
-
-func play(t *testing.T, rules string, steps []step) {
-	t.Helper()
-	s, c := service(t, rules)
-	for i, st := range steps {
-		c.advance(st.after)
-		if got := show(ask(t, s, st.req)); got != st.want {
-			t.Errorf("step %d:\n got %s\nwant %s", i, got, st.want)
-		}
-	}
-}
-
 const parityRules = `
 domain: shop
 descriptors:
@@ -68,51 +50,6 @@ descriptors:
   - key: banned
     rate_limit: {unit: minute, requests_per_unit: 0}
 `
-
-func TestFixedWindowAnswersAsEnvoyproxyDoes(t *testing.T) {
-	play(t, parityRules, []step{
-		{req: request(descriptor("user=a")), want: "OK | OK per-user 2/minute left 1 reset 1m0s"},
-		{req: request(descriptor("user=a")), want: "OK | OK per-user 2/minute left 0 reset 1m0s"},
-		{
-			req:  request(descriptor("user=a")),
-			want: "OVER_LIMIT | OVER_LIMIT per-user 2/minute left 0 reset 1m0s | Retry-After: 60",
-		},
-		{req: request(descriptor("user=b")), want: "OK | OK per-user 2/minute left 1 reset 1m0s"},
-		{
-			after: 58*time.Second + time.Microsecond, // 1.999999 s are left: up, not down
-			req:   request(descriptor("user=a")),
-			want:  "OVER_LIMIT | OVER_LIMIT per-user 2/minute left 0 reset 2s | Retry-After: 2",
-		},
-		{after: 2 * time.Second, req: request(descriptor("user=a")), want: "OK | OK per-user 2/minute left 1 reset 1m0s"},
-	})
-}
-
-func TestStatusesAreOneToOne(t *testing.T) {
-	play(t, parityRules, []step{
-		{
-			req: request(
-				descriptor("nobody=knows"),
-				descriptor("path=/checkout"),
-				descriptor("free=1"),
-				descriptor("known=1"),
-				descriptor("path=/checkout", "method=POST"),
-				descriptor("path=/checkout", "method=GET"),
-				descriptor("parent=p"),
-				descriptor("parent=p", "child=c"),
-				descriptor("parent=p", "child=c", "deeper=d"),
-			),
-			want: "OK | OK | OK 1/second left 0 reset 1s | OK left 4294967295 | OK | OK 5/hour left 4 reset 1h0m0s" +
-				" | OK | OK | OK 7/day left 6 reset 16h0m0s | OK",
-		},
-		{
-			req: &pb.RateLimitRequest{
-				Domain:      "unknown",
-				Descriptors: request(descriptor("user=a"), descriptor("free=1")).Descriptors,
-			},
-			want: "OK | OK | OK",
-		},
-	})
-}
 
 func TestResponseExactly(t *testing.T) {
 	s, c := service(t, `
@@ -150,283 +87,38 @@ descriptors:
 	}
 }
 
-const funnelRules = `
-domain: shop
-descriptors:
-  - key: client
-    rate_limit: {name: slow, algorithm: funnel, requests_per_unit: 1, window: 2s, burst: 3}
-  - key: wide
-    rate_limit: {name: wide, algorithm: funnel, requests_per_unit: 1, unit: minute, burst: 10}
-  - key: both
-    rate_limits:
-      - {name: burst, algorithm: token_bucket, requests_per_unit: 2, unit: second}
-      - {name: daily, algorithm: sliding_window, requests_per_unit: 3, window: 24h}
-`
-
-func TestReset(t *testing.T) {
-	play(t, funnelRules, []step{
-		{req: request(costing(3, descriptor("client=a"))), want: "OK | OK slow 1/secondx2 left 0 reset 6s"},
-		// Denied: when the same request would pass, not when the funnel is empty.
-		{
-			after: 100 * time.Millisecond, req: request(descriptor("client=a")),
-			want: "OVER_LIMIT | OVER_LIMIT slow 1/secondx2 left 0 reset 2s | Retry-After: 2",
-		},
-		{
-			req:  request(costing(2, descriptor("client=a"))),
-			want: "OVER_LIMIT | OVER_LIMIT slow 1/secondx2 left 0 reset 4s | Retry-After: 4",
-		},
-		// No wait helps a cost above the burst: until the funnel is empty, and no Retry-After.
-		{
-			req:  request(costing(4, descriptor("client=a"))),
-			want: "OVER_LIMIT | OVER_LIMIT slow 1/secondx2 left 0 reset 6s",
-		},
-		// The longest wait of what denied, not of what fits.
-		{
-			req: request(descriptor("client=a"), costing(9, descriptor("wide=a"))),
-			want: "OVER_LIMIT | OVER_LIMIT slow 1/secondx2 left 0 reset 2s | OK wide 1/minute left 10 reset 0s" +
-				" | Retry-After: 2",
-		},
-		{req: request(costing(10, descriptor("wide=a"))), want: "OK | OK wide 1/minute left 0 reset 10m0s"},
-		{
-			req: request(descriptor("client=a"), descriptor("wide=a")),
-			want: "OVER_LIMIT | OVER_LIMIT slow 1/secondx2 left 0 reset 2s | OVER_LIMIT wide 1/minute left 0 reset 1m0s" +
-				" | Retry-After: 60",
-		},
-	})
-	play(t, parityRules, []step{
-		{req: request(descriptor("banned=x")), want: "OVER_LIMIT | OVER_LIMIT 0/minute left 0 reset 1m0s"},
-	})
-}
-
-func TestTightestLimitOfADescriptor(t *testing.T) {
-	play(t, funnelRules, []step{
-		{req: request(descriptor("both=a")), want: "OK | OK burst 2/second left 1 reset 1s"},
-		{req: request(descriptor("both=a")), want: "OK | OK burst 2/second left 0 reset 1s"},
-		{req: request(descriptor("both=a")), want: "OVER_LIMIT | OVER_LIMIT burst 2/second left 0 reset 1s | Retry-After: 1"},
-		{after: time.Second, req: request(descriptor("both=a")), want: "OK | OK daily 3/day left 0 reset 25h35m59s"},
-		// One of the two has room and is not charged.
-		{
-			req:  request(descriptor("both=a")),
-			want: "OVER_LIMIT | OVER_LIMIT daily 3/day left 0 reset 23h59m59s | Retry-After: 86399",
-		},
-	})
-}
-
-func TestHits(t *testing.T) {
-	ten := func(ds ...*commonpb.RateLimitDescriptor) *pb.RateLimitRequest {
-		r := request(ds...)
-		r.HitsAddend = 10
-		return r
+// A descriptor's own hits_addend goes before the request's, also with is_negative_hits; 0 in the request is 1.
+func TestHitsAddend(t *testing.T) {
+	s, _ := service(t, "domain: shop\ndescriptors: [{key: tokens, rate_limit: {unit: minute, requests_per_unit: 100}}]\n")
+	tokens := func() *commonpb.RateLimitDescriptor { return descriptor("tokens=a") }
+	for _, tt := range []struct {
+		addend uint32
+		of     *commonpb.RateLimitDescriptor
+		left   uint32
+	}{
+		{0, tokens(), 99},
+		{10, tokens(), 89},
+		{10, costing(4, tokens()), 85},
+		{10, costing(0, tokens()), 85},
+		{10, negative(tokens()), 95},
+		{10, negative(costing(2, tokens())), 97},
+		{10, negative(costing(0, tokens())), 97},
+	} {
+		req := request(tt.of)
+		req.HitsAddend = tt.addend
+		if got := ask(t, s, req).GetStatuses()[0].GetLimitRemaining(); got != tt.left {
+			t.Errorf("hits_addend %d, %v: %d left, want %d", tt.addend, tt.of, got, tt.left)
+		}
 	}
-	play(t, `
-domain: shop
-descriptors:
-  - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 100}}
-`, []step{
-		{req: request(descriptor("tokens=a")), want: "OK | OK 100/minute left 99 reset 1m0s"},
-		{req: ten(descriptor("tokens=a")), want: "OK | OK 100/minute left 89 reset 1m0s"},
-		{
-			req:  ten(costing(4, descriptor("tokens=a")), descriptor("tokens=a")), // its own beats the request's
-			want: "OK | OK 100/minute left 85 reset 1m0s | OK 100/minute left 75 reset 1m0s",
-		},
-		{req: ten(costing(0, descriptor("tokens=a"))), want: "OK | OK 100/minute left 75 reset 1m0s"},
-		{req: request(costing(75, descriptor("tokens=a"))), want: "OK | OK 100/minute left 0 reset 1m0s"},
-		{ // a look where nothing is left
-			req:  request(costing(0, descriptor("tokens=a"))),
-			want: "OVER_LIMIT | OVER_LIMIT 100/minute left 0 reset 1m0s | Retry-After: 60",
-		},
-		{req: request(negative(costing(5, descriptor("tokens=a")))), want: "OK | OK 100/minute left 5 reset 1m0s"},
-		{req: request(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 6 reset 1m0s"},
-		{req: ten(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 16 reset 1m0s"},
-		{req: request(negative(costing(0, descriptor("tokens=a")))), want: "OK | OK 100/minute left 16 reset 1m0s"},
-		{
-			req:  request(negative(costing(math.MaxUint32, descriptor("tokens=a")))),
-			want: "OK | OK 100/minute left 100 reset 1m0s",
-		},
-		{ // the largest cost there is, and what it leaves behind in a fixed window
-			req:  request(costing(math.MaxUint32, descriptor("tokens=a"))),
-			want: "OVER_LIMIT | OVER_LIMIT 100/minute left 0 reset 1m0s",
-		},
-	})
 }
 
-func TestTheRequestIsDecidedAsAWhole(t *testing.T) {
-	const small, large = "small=s", "large=l"
-	play(t, `
-domain: shop
-descriptors:
-  - {key: small, rate_limit: {name: small, algorithm: sliding_log, unit: minute, requests_per_unit: 1}}
-  - {key: large, rate_limit: {name: large, algorithm: sliding_log, unit: minute, requests_per_unit: 3}}
-  - {key: window, rate_limit: {unit: minute, requests_per_unit: 4}}
-`, []step{
-		{
-			req:  request(descriptor(large), descriptor(small)),
-			want: "OK | OK large 3/minute left 2 reset 1m0s | OK small 1/minute left 0 reset 1m0s",
-		},
-		{ // denied: the sibling is OK with what it has left, and not charged
-			req: request(descriptor(large), descriptor(small)),
-			want: "OVER_LIMIT | OK large 3/minute left 2 reset 1m0s | OVER_LIMIT small 1/minute left 0 reset 1m0s" +
-				" | Retry-After: 60",
-		},
-		{ // the same key twice counts twice
-			req:  request(descriptor(large), descriptor(large)),
-			want: "OK | OK large 3/minute left 1 reset 1m0s | OK large 3/minute left 0 reset 1m0s",
-		},
-		{ // the hit that denied takes what charge_denied says: fixed_window takes all of it
-			req:  request(costing(5, descriptor("window=w"))),
-			want: "OVER_LIMIT | OVER_LIMIT 4/minute left 0 reset 1m0s",
-		},
-		{
-			req:  request(descriptor("window=w")),
-			want: "OVER_LIMIT | OVER_LIMIT 4/minute left 0 reset 1m0s | Retry-After: 60",
-		},
-	})
-}
-
-func TestShadowMode(t *testing.T) {
-	play(t, `
-domain: shop
-descriptors:
-  - {key: trial, shadow_mode: true, rate_limit: {name: trial, algorithm: funnel, unit: minute, requests_per_unit: 1}}
-  - {key: real, rate_limit: {name: real, algorithm: funnel, unit: minute, requests_per_unit: 1}}
-`, []step{
-		{req: request(descriptor("trial=a")), want: "OK | OK trial 1/minute left 0 reset 1m0s"},
-		{req: request(descriptor("trial=a")), want: "OK | OK trial 1/minute left 0 reset 1m0s"},
-		{
-			req:  request(descriptor("trial=a"), descriptor("real=a")),
-			want: "OK | OK trial 1/minute left 0 reset 1m0s | OK real 1/minute left 0 reset 1m0s",
-		},
-		{ // decided and charged by itself, whatever becomes of the request
-			req: request(descriptor("trial=b"), descriptor("real=a")),
-			want: "OVER_LIMIT | OK trial 1/minute left 0 reset 1m0s | OVER_LIMIT real 1/minute left 0 reset 1m0s" +
-				" | Retry-After: 60",
-		},
-	})
-}
-
-const quotaRules = `
-domain: shop
-descriptors:
-  - {key: east, quota_mode: true, rate_limit: {name: east, algorithm: funnel, unit: minute, requests_per_unit: 1}}
-  - {key: west, quota_mode: true, rate_limit: {name: west, algorithm: funnel, unit: hour, requests_per_unit: 2}}
-  - {key: hard, rate_limit: {name: hard, algorithm: funnel, unit: second, requests_per_unit: 3}}
-`
-
-func TestQuotaMode(t *testing.T) {
-	all := func() *pb.RateLimitRequest {
-		return request(descriptor("east=e"), descriptor("west=w"), descriptor("hard=h"))
+// A request's own limit has units and a multiplier.
+func TestOwnLimitOfARequest(t *testing.T) {
+	s, _ := service(t, parityRules)
+	req := request(multiplied(30, limited(7, typepb.RateLimitUnit_SECOND, descriptor("user=a"))))
+	if got, want := show(ask(t, s, req)), "OK | OK per-user 7/secondx30 left 6 reset 30s"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
-	play(t, quotaRules, []step{
-		{
-			req: all(),
-			want: "OK | OK east 1/minute left 0 reset 1m0s | OK west 2/hour left 1 reset 30m0s" +
-				" | OK hard 3/second left 2 reset 1s",
-		},
-		{ // one of the two is over: the request passes, and the status says which
-			req: all(),
-			want: "OK | OVER_LIMIT east 1/minute left 0 reset 1m0s | OK west 2/hour left 0 reset 1h0m0s" +
-				" | OK hard 3/second left 1 reset 1s",
-		},
-		{ // both are over; nothing is charged
-			req: all(),
-			want: "OVER_LIMIT | OVER_LIMIT east 1/minute left 0 reset 1m0s | OVER_LIMIT west 2/hour left 0 reset 30m0s" +
-				" | OK hard 3/second left 1 reset 1s | Retry-After: 1800",
-		},
-		{req: request(costing(1, descriptor("hard=h"))), want: "OK | OK hard 3/second left 0 reset 1s"},
-		{ // a hard limit denies with a quota left, and the quota that is over has no part in Retry-After
-			req: request(descriptor("east=e"), descriptor("west=x"), descriptor("hard=h")),
-			want: "OVER_LIMIT | OVER_LIMIT east 1/minute left 0 reset 1m0s | OK west 2/hour left 2 reset 0s" +
-				" | OVER_LIMIT hard 3/second left 0 reset 1s | Retry-After: 1",
-		},
-	})
-}
-
-// A quota descriptor with several limits is over when one of them is.
-func TestQuotaModeOfSeveralLimits(t *testing.T) {
-	play(t, `
-domain: shop
-descriptors:
-  - key: east
-    quota_mode: true
-    rate_limits:
-      - {name: short, algorithm: funnel, unit: minute, requests_per_unit: 1}
-      - {name: long, algorithm: funnel, unit: hour, requests_per_unit: 9}
-`, []step{
-		{req: request(descriptor("east=e")), want: "OK | OK short 1/minute left 0 reset 1m0s"},
-		{
-			req:  request(descriptor("east=e")),
-			want: "OVER_LIMIT | OVER_LIMIT short 1/minute left 0 reset 1m0s | Retry-After: 60",
-		},
-	})
-}
-
-func TestReplaces(t *testing.T) {
-	play(t, `
-domain: shop
-descriptors:
-  - {key: everyone, rate_limit: {name: base, unit: minute, requests_per_unit: 1}}
-  - {key: partner, rate_limit: {name: partner, unit: minute, requests_per_unit: 5, replaces: [{name: base}]}}
-  - {key: staff, rate_limit: {unlimited: true, replaces: [{name: base}]}}
-  - {key: gold, rate_limit: {name: gold, unit: minute, requests_per_unit: 9, replaces: [{name: partner}]}}
-`, []step{
-		{ // replaced: no limit in the answer, and not taken
-			req:  request(descriptor("everyone=1"), descriptor("partner=p")),
-			want: "OK | OK | OK partner 5/minute left 4 reset 1m0s",
-		},
-		{ // who is replaced still replaces
-			req:  request(descriptor("everyone=1"), descriptor("gold=g"), descriptor("partner=p")),
-			want: "OK | OK | OK gold 9/minute left 8 reset 1m0s | OK",
-		},
-		{
-			req:  request(descriptor("everyone=1"), descriptor("staff=s")),
-			want: "OK | OK | OK left 4294967295",
-		},
-		{req: request(descriptor("everyone=1")), want: "OK | OK base 1/minute left 0 reset 1m0s"},
-		{req: request(descriptor("partner=p")), want: "OK | OK partner 5/minute left 3 reset 1m0s"},
-	})
-}
-
-func TestOverride(t *testing.T) {
-	const day, month, year = typepb.RateLimitUnit_DAY, typepb.RateLimitUnit_MONTH, typepb.RateLimitUnit_YEAR
-	play(t, parityRules, []step{
-		{req: request(descriptor("user=a")), want: "OK | OK per-user 2/minute left 1 reset 1m0s"},
-		{ // its own rate, and its own counter
-			req:  request(limited(7, typepb.RateLimitUnit_HOUR, descriptor("user=a"))),
-			want: "OK | OK per-user 7/hour left 6 reset 1h0m0s",
-		},
-		{req: request(descriptor("user=a")), want: "OK | OK per-user 2/minute left 0 reset 1m0s"},
-		{
-			req:  request(multiplied(30, limited(7, typepb.RateLimitUnit_SECOND, descriptor("user=a")))),
-			want: "OK | OK per-user 7/secondx30 left 6 reset 30s",
-		},
-		{ // where no rule matches, a limit of its own
-			req:  request(limited(3, typepb.RateLimitUnit_MINUTE, descriptor("new=1"))),
-			want: "OK | OK 3/minute left 2 reset 1m0s",
-		},
-		{req: request(limited(3, day, descriptor("free=1"))), want: "OK | OK 3/day left 2 reset 16h0m0s"},
-		{req: request(limited(3, month, descriptor("known=1"))), want: "OK | OK 3/month left 2 reset 400h0m0s"},
-		{req: request(limited(3, year, descriptor("user=y"))), want: "OK | OK per-user 3/year left 2 reset 8080h0m0s"},
-		{
-			req:  request(limited(0, year, descriptor("user=y"))),
-			want: "OVER_LIMIT | OVER_LIMIT per-user 0/year left 0 reset 8080h0m0s",
-		},
-	})
-}
-
-func TestUnits(t *testing.T) {
-	play(t, `
-domain: shop
-descriptors:
-  - {key: week, rate_limit: {algorithm: funnel, unit: week, requests_per_unit: 7}}
-  - {key: month, rate_limit: {algorithm: funnel, unit: month, requests_per_unit: 30}}
-  - {key: three, rate_limit: {algorithm: funnel, unit: minute, unit_multiplier: 3, requests_per_unit: 3}}
-  - {key: odd, rate_limit: {algorithm: funnel, window: 1500ms, requests_per_unit: 1}}
-`, []step{
-		{req: request(descriptor("week=a")), want: "OK | OK 7/week left 6 reset 24h0m0s"},
-		{req: request(descriptor("month=a")), want: "OK | OK 30/month left 29 reset 24h0m0s"},
-		{req: request(descriptor("three=a")), want: "OK | OK 3/minutex3 left 2 reset 1m0s"},
-		{req: request(descriptor("odd=a")), want: "OK | OK 1/unknown left 0 reset 2s"},
-	})
 }
 
 // registrar is a gRPC server that only remembers.

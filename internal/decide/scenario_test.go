@@ -1,0 +1,304 @@
+package decide_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+var update = flag.Bool("update", false, "write the answers of testdata/scenarios")
+
+// TestScenarios plays the requests of testdata/scenarios/*.txt, and compares the answers with those in the files.
+// testdata/scenarios/README.md says what a file contains. -update writes the answers: read what changes.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".txt")
+		t.Run(name, func(t *testing.T) {
+			got := (&player{T: t}).play(string(text))
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(text), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+		if strings.HasPrefix(string(text), "# Memory and Redis.") {
+			t.Run(name+" in redis", func(t *testing.T) {
+				got := (&player{T: t, redis: redistest.Start(t)}).play(string(text))
+				if diff := cmp.Diff(withoutTimes(string(text)), withoutTimes(got)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
+
+// withoutTimes leaves out times: those of a real Redis depend on the time of day.
+func withoutTimes(text string) string { return times.ReplaceAllString(text, "") }
+
+// player plays one scenario.
+type player struct {
+	*testing.T
+
+	redis   *redistest.Server // nil: counters in memory
+	rules   string
+	clock   int64 // microseconds
+	set     *descriptors.Set
+	decider *decide.Decider
+	said    []string // what the Observer heard since the last line
+	out     strings.Builder
+}
+
+// play returns the text with the answers of this program.
+func (p *player) play(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		command, args, _ := strings.Cut(lines[i], " ")
+		p.out.WriteString(lines[i] + "\n")
+		first := i + 1
+		for i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  ") { // rules, or the answer that the file has
+			i++
+		}
+		switch command {
+		case "", "#":
+		case "rules":
+			p.rules = strings.Join(lines[first:i+1], "\n") + "\n"
+			p.out.WriteString(p.rules)
+		case "start":
+			p.start(strings.Fields(args))
+		case "wait":
+			d, err := time.ParseDuration(args)
+			if err != nil {
+				p.Fatal(err)
+			}
+			p.clock += d.Microseconds()
+		case "ask", "look":
+			p.ask(command == "look", strings.Fields(args))
+		default:
+			p.Fatalf("line %d: %q is no command: rules, start, wait, ask, look or #", first, command)
+		}
+	}
+	return p.out.String()
+}
+
+// start makes a process with the rules, and counters that are zero.
+func (p *player) start(options []string) {
+	// Minutes and hours begin.
+	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
+	var process descriptors.Process
+	o := decide.Options{Store: p.store(), Observer: p}
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		number, _ := strconv.Atoi(value)
+		switch name {
+		case "on_store_failure":
+			process.OnStoreFailure = map[string]descriptors.OnStoreFailure{
+				"allow": descriptors.Allow, "deny": descriptors.Deny, "local": descriptors.Local, "error": descriptors.Fail,
+			}[value]
+		case "replicas":
+			process.Replicas, o.Local = number, p.memory()
+		case "shadow_mode":
+			process.ShadowMode = true
+		case "quota_mode":
+			process.QuotaMode = true
+		case "look_at_limit":
+			process.LookAtLimit = true
+		case "down":
+			o.Store = down{}
+		case "charge_each":
+			o.ChargeEach = true
+		case "lenient":
+			o.Lenient = true
+		case "no_retry_after":
+			o.NoRetryAfter = true
+		case "max_counters":
+			o.MaxCounters = number
+		case "headers":
+			o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
+		default:
+			p.Fatalf("start: %q is no option", option)
+		}
+	}
+	var err error
+	p.set, err = rulefile.CompileFor(process, []rulefile.File{{Name: "rules.yaml", Data: []byte(p.rules)}})
+	if err != nil {
+		p.Fatal(err)
+	}
+	o.Rules = func() *descriptors.Set { return p.set }
+	if p.decider, err = decide.New(o); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *player) store() limiter.Store {
+	if p.redis == nil {
+		return p.memory()
+	}
+	const timeout = 5 * time.Second
+	client := redistest.Client(p.T, p.redis.URL(), timeout)
+	if err := client.FlushAll(p.Context()).Err(); err != nil {
+		p.Fatal(err)
+	}
+	store, err := redisstore.New(client, redisstore.Options{Timeout: timeout})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return store
+}
+
+func (p *player) memory() limiter.Store {
+	store, err := memstore.New(memstore.Options{Now: func() int64 { return p.clock }})
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			p.Error(err)
+		}
+	})
+	return store
+}
+
+// ask writes the answer to a request, and what the Observer heard of it if the store is down.
+func (p *player) ask(looks bool, words []string) {
+	r := p.decider.NewRequest()
+	r.Domain = "shop"
+	for _, word := range words {
+		if domain, ok := strings.CutPrefix(word, "domain="); ok {
+			r.Domain = domain
+			continue
+		}
+		r.Add(p.descriptor(word))
+	}
+	p.said = nil
+	var v *decide.Verdict
+	var err error
+	if looks {
+		v, err = p.decider.Look(p.Context(), p.set, r)
+	} else {
+		v, err = p.decider.Decide(p.Context(), r)
+	}
+	if err != nil {
+		fmt.Fprintf(&p.out, "  error: %v\n", err)
+	} else {
+		fmt.Fprintf(&p.out, "  %s\n", show(v))
+		v.Delay().End()
+	}
+	for _, line := range p.said {
+		fmt.Fprintf(&p.out, "  ; %s\n", line)
+	}
+}
+
+// descriptor reads key=value,key=value*COST@REQUESTS/UNIT, where *COST and @REQUESTS/UNIT may be left out.
+func (p *player) descriptor(word string) (d decide.Descriptor) {
+	d.Cost = 1
+	word, own, hasOwn := strings.Cut(word, "@")
+	if hasOwn {
+		n, unit, _ := strings.Cut(own, "/")
+		window, ok := map[string]descriptors.Unit{
+			"second": descriptors.Second, "minute": descriptors.Minute, "hour": descriptors.Hour, "day": descriptors.Day,
+			"month": descriptors.Month, "year": descriptors.Year,
+		}[unit]
+		requests, err := strconv.ParseUint(n, 10, 32)
+		if err != nil || !ok {
+			p.Fatalf("%q: want REQUESTS/UNIT, %v", own, err)
+		}
+		d.Own = decide.OwnLimit{Requests: uint32(requests), Window: window.Duration()}
+	}
+	if i := strings.LastIndex(word, "*"); i >= 0 {
+		var err error
+		if d.Cost, err = strconv.ParseInt(word[i+1:], 10, 64); err != nil {
+			p.Fatal(err)
+		}
+		word = word[:i]
+	}
+	for entry := range strings.SplitSeq(word, ",") {
+		if key, value, ok := strings.Cut(entry, "="); ok {
+			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
+		}
+	}
+	return d
+}
+
+// show is a verdict in one line: whether the request passes, each status, and the headers. A status has, behind OK or
+// OVER_LIMIT, its limit: name requests/unit, what is left and the time until reset.
+func show(v *decide.Verdict) string {
+	code := map[bool]string{false: "OK", true: "OVER_LIMIT"}
+	var b strings.Builder
+	b.WriteString(code[v.Denied])
+	for i := range v.Statuses {
+		st := &v.Statuses[i]
+		b.WriteString(" | " + code[st.Over])
+		switch l := st.Limit; {
+		case l != nil:
+			name := l.Name
+			if name != "" {
+				name += " "
+			}
+			fmt.Fprintf(&b, " %s%d/%s", name, l.Policy.Limit(), l.Unit)
+			if l.UnitMultiplier > 1 {
+				fmt.Fprintf(&b, "x%d", l.UnitMultiplier)
+			}
+			fmt.Fprintf(&b, " left %d", decide.Saturate(st.Remaining))
+		case st.Unlimited:
+			b.WriteString(" unlimited")
+		}
+		if st.HasReset {
+			fmt.Fprintf(&b, " reset %s", time.Duration(decide.CeilSeconds(st.Reset))*time.Second)
+		}
+	}
+	v.Headers(func(h decide.Header) bool {
+		if h.IsNumber {
+			h.Text = strconv.FormatInt(h.Number, 10)
+		}
+		fmt.Fprintf(&b, " | %s: %s", h.Name, h.Text)
+		return true
+	})
+	return b.String()
+}
+
+// The player is the Observer.
+
+func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _ *limiter.Decision) {
+	if l.Name != "" {
+		p.said = append(p.said, fmt.Sprintf("%s %s %d", l.Name, o, hits))
+	}
+}
+func (p *player) Answered(*descriptors.Domain, bool) {}
+func (p *player) StoreFailed(err error)              { p.said = append(p.said, "store failed: "+err.Error()) }
+
+// down is a store that does not answer.
+type down struct{}
+
+func (down) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	return fmt.Errorf("%w: connection refused", limiter.ErrUnavailable)
+}
