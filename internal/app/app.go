@@ -31,7 +31,7 @@ import (
 // Bounds of a stop, besides Options.DrainDelay and Options.StopTimeout: it ends whatever hangs.
 const (
 	httpStop  = time.Second     // for an HTTP request to end
-	lastSend  = time.Second     // for the last traces and metrics to be sent
+	lastSend  = time.Second     // for the last traces to be sent
 	lastWait  = 3 * time.Second // for requests that were cut off, and for the work in the background
 	lastClose = 2 * time.Second // and Options.StoreTimeout: for each part that Close closes
 )
@@ -195,24 +195,20 @@ func (a *App) GRPCAddr() string { return address(a.grpcListener) }
 // HTTPAddr is where health, rules and metrics are; empty if nowhere.
 func (a *App) HTTPAddr() string { return address(a.http.listener) }
 
-// openTelemetry starts to send traces and metrics by OTLP. At the end it sends the last of them; a collector that is
-// away is no failure.
+// openTelemetry starts to send traces by OTLP. At the end it sends the last of them; a collector that is unreachable is
+// no failure.
 func (a *App) openTelemetry(ctx context.Context) (err error) {
-	o := telemetry.Options{
-		Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version,
-		Log: a.o.Log,
-	}
-	if a.o.OTelMetrics {
-		o.Metrics = a.metrics.Producer()
-	}
-	if a.telemetry, err = telemetry.Start(ctx, o); err != nil {
+	a.telemetry, err = telemetry.Start(ctx, telemetry.Options{
+		Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version, Log: a.o.Log,
+	})
+	if err != nil {
 		return err
 	}
 	a.add("OpenTelemetry", nil, func() error { //nolint:contextcheck // ctx has ended by then
 		ctx, cancel := context.WithTimeout(context.Background(), lastSend)
 		defer cancel()
 		if err := a.telemetry.Close(ctx); err != nil {
-			a.o.Log.LogAttrs(ctx, slog.LevelWarn, "the last traces or metrics are not sent", slog.String("error", err.Error()))
+			a.o.Log.LogAttrs(ctx, slog.LevelWarn, "the last traces are not sent", slog.String("error", err.Error()))
 		}
 		return nil
 	})

@@ -69,7 +69,7 @@ func (o *Options) Check() error {
 		c.check(err == nil, "--decision-log-values", "%v", err)
 	}
 	o.MetricsOptions.check(&c)
-	if o.OTelTraces || o.OTelMetrics {
+	if o.OTelTraces {
 		c.check(o.OTelProtocol == "" || o.OTelProtocol == "grpc" || o.OTelProtocol == "http", "--otel-protocol",
 			"must be grpc or http, got %q", o.OTelProtocol)
 	}

@@ -190,7 +190,6 @@ type MetricsOptions struct {
 // OTelOptions are of OpenTelemetry.
 type OTelOptions struct {
 	OTelTraces   bool   `name:"otel-traces" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_TRACES_SAMPLER selects requests; without it, those that Envoy traces."`
-	OTelMetrics  bool   `name:"otel-metrics" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`
 	OTelProtocol string `name:"otel-protocol" env:"WEIR_OTEL_PROTOCOL" default:"grpc" help:"How to send by OTLP: grpc, or http (protobuf over HTTP)."`
 }
 

@@ -26,7 +26,6 @@ func collect(t *testing.T) *otlptest.Collector {
 	c := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.Endpoint)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
-	t.Setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
 	return c
 }
 
@@ -134,32 +133,13 @@ func TestStoreSpans(t *testing.T) {
 	}
 }
 
-func TestOTLPMetrics(t *testing.T) {
-	c := collect(t)
-	o := options(t, rulesOf("10"))
-	o.OTelMetrics = true
-	p := start(t, o)
-	for range 3 {
-		p.ask("ann")
-	}
-	for deadline := time.Now().Add(patience); c.Metric("weir_hits_total") != 3; {
-		if time.Now().After(deadline) {
-			t.Fatalf("weir_hits_total is %v, want 3", c.Metric("weir_hits_total"))
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-	if len(c.Spans()) != 0 {
-		t.Errorf("%d spans, want none", len(c.Spans()))
-	}
-}
-
 // Without a collector requests are answered, the log says so, and the process stops.
 func TestNoCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
 	o := options(t, rulesOf("1000"))
-	o.OTelTraces, o.OTelMetrics = true, true
+	o.OTelTraces = true
 	p := start(t, o)
 	for range 100 {
 		p.ask("ann")
@@ -191,7 +171,7 @@ func TestEnvironmentIsChecked(t *testing.T) {
 		t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
 		t.Setenv("OTEL_TRACES_SAMPLER_ARG", "10%")
 		o := options(t, rulesOf("1"))
-		o.OTelMetrics = true
+		o.OTelTraces = true
 		wantNoApp(t, o, `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to trace, got "10%"`)
 	})
 }

@@ -1,5 +1,5 @@
-// Package metrics counts what the process does, and shows it to Prometheus, by OpenTelemetry and by statsd. It is the
-// only package that knows Prometheus. table.go lists every metric.
+// Package metrics counts what the process does, and shows it to Prometheus and by statsd. It is the only package that
+// knows Prometheus. table.go lists every metric.
 //
 // Label values come from rule files, never from requests, so the number of rules bounds the number of series. A request
 // finds a limit's counters by the limit's ID; it looks nothing up by name.
@@ -17,8 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
-	"go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -89,11 +87,6 @@ func New(o Options) *Metrics {
 // Handler answers a scrape.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
-}
-
-// Producer returns the metrics for OpenTelemetry.
-func (m *Metrics) Producer() metric.Producer {
-	return bridge.NewMetricProducer(bridge.WithGatherer(m.registry))
 }
 
 // Gather returns all series as they are now. With an error, it returns those that it could read.

@@ -1,5 +1,5 @@
-// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Besides the bridge
-// in internal/metrics, only this package knows OpenTelemetry.
+// Package telemetry sends traces by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Only this package knows
+// OpenTelemetry.
 //
 // OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
 // which headers, certificates and resource attributes, how often, and which requests to trace. Their defaults are
@@ -25,13 +25,10 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -47,8 +44,6 @@ import (
 type Options struct {
 	// Traces sends a span for each traced request, and one for each of its calls to the store.
 	Traces bool
-	// Metrics are sent unless nil.
-	Metrics sdkmetric.Producer
 	// HTTP sends by protobuf over HTTP instead of gRPC.
 	HTTP bool
 	// Version is the process's.
@@ -57,17 +52,15 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Telemetry sends what its Options say. Its methods are safe for concurrent use.
+// Telemetry sends traces. Its methods are safe for concurrent use.
 type Telemetry struct {
-	traces  *sdktrace.TracerProvider // nil: none
-	metrics *sdkmetric.MeterProvider // nil: none
+	traces *sdktrace.TracerProvider // nil without Options.Traces
 }
 
 // Start checks the environment. It does not connect. Its error names the variable that is wrong.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
-	t := &Telemetry{}
-	if !o.Traces && o.Metrics == nil {
-		return t, nil
+	if !o.Traces {
+		return &Telemetry{}, nil
 	}
 	if err := checkEnvironment(o.HTTP); err != nil {
 		return nil, err
@@ -79,69 +72,31 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	if o.Traces {
-		if err := t.trace(ctx, about, o.HTTP); err != nil {
-			return nil, err
-		}
-	}
-	if o.Metrics != nil {
-		if err := t.measure(ctx, about, o.Metrics, o.HTTP); err != nil {
-			return nil, errors.Join(err, t.Close(ctx))
-		}
-	}
-	return t, nil
-}
-
-func (t *Telemetry) trace(ctx context.Context, about *resource.Resource, isHTTP bool) error {
-	exporter, err := newTraceExporter(ctx, isHTTP)
+	exporter, err := newExporter(ctx, o.HTTP)
 	if err != nil {
-		return fmt.Errorf("send traces by OTLP: %w", err)
+		return nil, fmt.Errorf("send traces by OTLP: %w", err)
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
 	if value(samplerVariable) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
-	t.traces = sdktrace.NewTracerProvider(opts...)
-	return nil
+	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...)}, nil
 }
 
-func (t *Telemetry) measure(
-	ctx context.Context, about *resource.Resource, from sdkmetric.Producer, isHTTP bool,
-) error {
-	exporter, err := newMetricExporter(ctx, isHTTP)
-	if err != nil {
-		return fmt.Errorf("send metrics by OTLP: %w", err)
-	}
-	t.metrics = sdkmetric.NewMeterProvider(sdkmetric.WithResource(about),
-		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(from))))
-	return nil
-}
-
-// newTraceExporter returns the exporter of a protocol, which the environment configures.
-func newTraceExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error) {
+// newExporter returns the exporter of a protocol, which the environment configures.
+func newExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error) {
 	if isHTTP {
 		return otlptracehttp.New(ctx)
 	}
 	return otlptracegrpc.New(ctx)
 }
 
-func newMetricExporter(ctx context.Context, isHTTP bool) (sdkmetric.Exporter, error) {
-	if isHTTP {
-		return otlpmetrichttp.New(ctx)
-	}
-	return otlpmetricgrpc.New(ctx)
-}
-
-// Close sends what waits in the queues, as long as ctx allows, and ends.
+// Close sends the spans that wait in the queue, as long as ctx allows, and ends.
 func (t *Telemetry) Close(ctx context.Context) error {
-	var errs []error
-	if t.traces != nil {
-		errs = append(errs, t.traces.Shutdown(ctx))
+	if t.traces == nil {
+		return nil
 	}
-	if t.metrics != nil {
-		errs = append(errs, t.metrics.Shutdown(ctx))
-	}
-	return errors.Join(errs...)
+	return t.traces.Shutdown(ctx)
 }
 
 // errorLog logs few of the errors: a collector that is away causes one every few seconds.
@@ -153,7 +108,7 @@ type errorLog struct {
 func (b *errorLog) Handle(err error) {
 	if skipped, ok := b.line.Allow(time.Now()); ok {
 		b.log.LogAttrs(context.Background(), slog.LevelWarn,
-			"traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+			"traces cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
 			slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
 	}
 }
@@ -177,7 +132,7 @@ func checkEnvironment(isHTTP bool) error {
 	if isHTTP {
 		wanted, port = "http/protobuf", "HTTP port, usually 4318"
 	}
-	for _, signal := range []string{"", "TRACES_", "METRICS_"} {
+	for _, signal := range []string{"", "TRACES_"} {
 		protocol := "OTEL_EXPORTER_OTLP_" + signal + "PROTOCOL"
 		if p := value(protocol); p != "" && p != wanted {
 			errs = append(errs, fmt.Errorf(

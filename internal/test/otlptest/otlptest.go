@@ -1,4 +1,4 @@
-// Package otlptest receives traces and metrics over OTLP, as a collector does, and shows them to a test.
+// Package otlptest receives traces over OTLP, as a collector does, and shows them to a test.
 package otlptest
 
 import (
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -27,14 +26,13 @@ type Span struct {
 	Failed            bool
 }
 
-// Collector is a running collector of traces and metrics.
+// Collector is a running collector of traces.
 type Collector struct {
 	// Endpoint is the URL for OTEL_EXPORTER_OTLP_ENDPOINT, Addr its host:port.
 	Endpoint, Addr string
 
-	mu      sync.Mutex
-	spans   []Span
-	metrics map[string]float64 // the last sum or gauge, added up over all series
+	mu    sync.Mutex
+	spans []Span
 }
 
 // Start listens until the test ends.
@@ -45,10 +43,9 @@ func Start(tb testing.TB) *Collector {
 		tb.Fatal(err)
 	}
 	addr := listener.Addr().String()
-	c := &Collector{Endpoint: "http://" + addr, Addr: addr, metrics: map[string]float64{}}
+	c := &Collector{Endpoint: "http://" + addr, Addr: addr}
 	server := grpc.NewServer()
 	tracepb.RegisterTraceServiceServer(server, traces{c: c})
-	metricspb.RegisterMetricsServiceServer(server, metrics{c: c})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	tb.Cleanup(func() {
@@ -65,16 +62,6 @@ func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
-}
-
-// Metric returns the sum of a metric's series as received last, or -1 if it was not received.
-func (c *Collector) Metric(name string) float64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v, ok := c.metrics[name]; ok {
-		return v
-	}
-	return -1
 }
 
 type traces struct {
@@ -126,29 +113,4 @@ func (s *Span) read(attributes []*commonpb.KeyValue) {
 			}
 		}
 	}
-}
-
-type metrics struct {
-	metricspb.UnimplementedMetricsServiceServer
-	c *Collector
-}
-
-// Export implements OTLP.
-func (m metrics) Export(
-	_ context.Context, req *metricspb.ExportMetricsServiceRequest,
-) (*metricspb.ExportMetricsServiceResponse, error) {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	for _, of := range req.GetResourceMetrics() {
-		for _, scope := range of.GetScopeMetrics() {
-			for _, metric := range scope.GetMetrics() {
-				sum := 0.0
-				for _, p := range append(metric.GetSum().GetDataPoints(), metric.GetGauge().GetDataPoints()...) {
-					sum += p.GetAsDouble() + float64(p.GetAsInt())
-				}
-				m.c.metrics[metric.GetName()] = sum
-			}
-		}
-	}
-	return &metricspb.ExportMetricsServiceResponse{}, nil
 }
