@@ -159,7 +159,7 @@ func (a *App) openStatsd(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.add("statsd", always(func(ctx context.Context) { sender.Run(ctx, a.metrics) }), nil)
+	a.add("statsd", always(func(ctx context.Context) { sender.Run(ctx, a.metrics.Classic()) }), nil)
 	return nil
 }
 

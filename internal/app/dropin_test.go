@@ -354,7 +354,7 @@ descriptors:
 func TestStatsdOverTCP(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	o := options(t, rulesOf("1"))
-	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval, o.StatsdPrefix = "tcp://"+addr, "statsd", time.Second, "weir."
+	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval = "tcp://"+addr, "statsd", time.Second
 	p := start(t, o)
 	p.ask("a")
 	want(t, "lines of the log about statsd", "1",
@@ -373,7 +373,7 @@ func TestStatsdOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const line = "\nweir.decisions.shop.client.-.allowed:1|c\n"
+	const line = "\nratelimit.service.rate_limit.shop.client.within_limit:1|c\n"
 	if !strings.Contains("\n"+string(got), line) || !strings.HasSuffix(string(got), "\n") {
 		t.Errorf("it receives\n%s\nwant %q", got, line)
 	}

@@ -180,9 +180,8 @@ type MetricsOptions struct {
 	ClassicMetrics  bool          `env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
 	MetricsAddr     string        `env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
 	MetricsPath     string        `env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
-	StatsdAddr      string        `env:"WEIR_STATSD_ADDR" placeholder:"ADDR" help:"Also send the metrics by statsd: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
+	StatsdAddr      string        `env:"WEIR_STATSD_ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd, under its names: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
 	StatsdFormat    string        `env:"WEIR_STATSD_FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
-	StatsdPrefix    string        `env:"WEIR_STATSD_PREFIX" default:"weir." help:"Start of every name in statsd."`
 	StatsdInterval  time.Duration `env:"WEIR_STATSD_INTERVAL" default:"10s" help:"How often to send."`
 	StatsdTags      []string      `name:"statsd-tag" env:"WEIR_STATSD_TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
 }
@@ -267,7 +266,6 @@ func (o *StoreOptions) noScripts() func(name string) bool {
 // statsd is how metrics are sent.
 func (o *MetricsOptions) statsd(log *slog.Logger) metrics.StatsdOptions {
 	return metrics.StatsdOptions{
-		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags,
-		Interval: o.StatsdInterval, Log: log,
+		Addr: o.StatsdAddr, Format: o.StatsdFormat, Tags: o.StatsdTags, Interval: o.StatsdInterval, Log: log,
 	}
 }

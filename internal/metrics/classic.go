@@ -56,6 +56,11 @@ var classicRows = []row[*Metrics]{
 		func(m *Metrics) uint64 { return m.loads.refused.Load() }),
 }
 
+// classicMetrics returns the metrics of envoyproxy/ratelimit.
+func (m *Metrics) classicMetrics() []described {
+	return []described{newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...)}
+}
+
 func classicCounter(name, help string, value func(*classicRule) uint64) row[*classicRule] {
 	return counters("ratelimit_service_rate_limit_"+name, "domain key1 key2", help,
 		func(r *classicRule, w writer) { put(w, value(r), r.key[:]...) })

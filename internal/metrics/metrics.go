@@ -25,10 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-var (
-	_ decide.Observer     = (*Metrics)(nil)
-	_ prometheus.Gatherer = (*Metrics)(nil)
-)
+var _ decide.Observer = (*Metrics)(nil)
 
 // Metrics holds the process's counters and the sources of all other numbers. It is safe for concurrent use.
 type Metrics struct {
@@ -36,6 +33,7 @@ type Metrics struct {
 
 	o        Options
 	registry *prometheus.Registry
+	classic  *prometheus.Registry // the metrics of envoyproxy/ratelimit
 
 	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
@@ -65,20 +63,26 @@ type Options struct {
 	MaxRules int
 	// NearLimitRatio is the share of a limit, from 0 to 1, above which a hit is near it.
 	NearLimitRatio float64
-	// Classic adds the metrics of envoyproxy/ratelimit, under its names.
+	// Classic shows the metrics of envoyproxy/ratelimit in Handler, too, under its names.
 	Classic bool
 }
 
 // New returns the metrics of a process, in a registry of their own.
 func New(o Options) *Metrics {
 	m := &Metrics{
-		o: o, registry: prometheus.NewRegistry(),
+		o: o, registry: prometheus.NewRegistry(), classic: prometheus.NewRegistry(),
 		counts:         newCounts(o.MaxRules, o.NearLimitRatio),
 		requestSeconds: prometheus.NewHistogram(seconds(requestSecondsRow)),
 		takeSeconds:    prometheus.NewHistogramVec(seconds(takeSecondsRow), takeSecondsRow.Labels),
 	}
 	for _, c := range m.table() {
 		m.registry.MustRegister(c)
+	}
+	for _, c := range m.classicMetrics() {
+		m.classic.MustRegister(c)
+		if o.Classic {
+			m.registry.MustRegister(c)
+		}
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -89,8 +93,8 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// Gather returns all series as they are now. With an error, it returns those that it could read.
-func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }
+// Classic returns the metrics of envoyproxy/ratelimit, under its names.
+func (m *Metrics) Classic() prometheus.Gatherer { return m.classic }
 
 // Requested counts a request and how long it took.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }

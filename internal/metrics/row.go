@@ -228,7 +228,7 @@ type StoreStats struct {
 func Describe() ([]Description, error) {
 	m := New(Options{Classic: true})
 	var all []Description
-	for _, g := range m.table() {
+	for _, g := range append(m.table(), m.classicMetrics()...) {
 		all = append(all, g.describe()...)
 	}
 	families, err := m.registry.Gather()

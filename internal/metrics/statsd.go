@@ -44,8 +44,6 @@ type StatsdOptions struct {
 	Addr string
 	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
 	Format string
-	// Prefix begins each name.
-	Prefix string
 	// Tags, each NAME:VALUE, go with every line of dogstatsd.
 	Tags []string
 	// Interval is the time from one sending to the next.
@@ -54,8 +52,8 @@ type StatsdOptions struct {
 	Log *slog.Logger
 }
 
-// Statsd sends metrics in statsd's or DogStatsD's format, at an interval. A request never waits for it. It is for one
-// goroutine.
+// Statsd sends the metrics of envoyproxy/ratelimit in statsd's or DogStatsD's format, at an interval. A request never
+// waits for it. It is for one goroutine.
 type Statsd struct {
 	o             StatsdOptions
 	network, addr string
@@ -64,10 +62,7 @@ type Statsd struct {
 	failing       bool
 }
 
-var (
-	statsdPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,100}$`)
-	statsdTag    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*:[^,|#\s]+$`)
-)
+var statsdTag = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*:[^,|#\s]+$`)
 
 // NewStatsd checks the options. It does not connect.
 func NewStatsd(o StatsdOptions) (*Statsd, error) {
@@ -87,12 +82,9 @@ func NewStatsd(o StatsdOptions) (*Statsd, error) {
 	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
 		errs = append(errs, fmt.Errorf("format: must be statsd or dogstatsd, got %q", o.Format))
 	}
-	if !statsdPrefix.MatchString(o.Prefix) {
-		errs = append(errs, fmt.Errorf("prefix: must be up to 100 letters, digits, _, . and -, got %q", o.Prefix))
-	}
 	if len(o.Tags) > 0 && o.Format == statsdFormat {
 		errs = append(errs,
-			errors.New("tag: statsd has no tags: use --statsd-format dogstatsd, or put it into --statsd-prefix"))
+			errors.New("tag: statsd has no tags: use --statsd-format dogstatsd"))
 	}
 	for _, t := range o.Tags {
 		if !statsdTag.MatchString(t) {
@@ -174,25 +166,20 @@ func (s *Statsd) log(ctx context.Context, err error) {
 	s.failing = err != nil
 }
 
-// write sends all series in as few packets as possible, but not those of the Go runtime, whose names change from
-// release to release. After an error it stops; the counts that it has not sent wait for the next time.
+// write sends all series in as few packets as possible. After an error it stops; the counts that it has not sent wait
+// for the next time.
 func (s *Statsd) write(to net.Conn, families []*dto.MetricFamily) error {
 	p := &packet{to: to, isStream: s.network == "tcp", before: s.sent, sent: make(map[string]float64, len(s.sent))}
 	for _, f := range families {
-		if strings.HasPrefix(f.GetName(), "go_") {
-			continue
-		}
 		for _, m := range f.GetMetric() {
 			name, tags := s.name(f.GetName(), m.GetLabel())
 			id := identity(f.GetName(), m.GetLabel())
-			switch {
-			case m.GetCounter() != nil:
-				p.count(id, name, tags, m.GetCounter().GetValue())
-			case m.GetHistogram() != nil:
-				p.histogram(id, name, tags, m.GetHistogram())
-			default:
-				p.add(name, m.GetGauge().GetValue(), "|g"+tags)
+			if h := m.GetHistogram(); h != nil {
+				p.count(id+"count", name+".count", tags, float64(h.GetSampleCount()))
+				p.count(id+"sum", name+".sum", tags, h.GetSampleSum())
+				continue
 			}
+			p.count(id, name, tags, m.GetCounter().GetValue())
 		}
 	}
 	p.flush()
@@ -226,45 +213,6 @@ func (p *packet) count(id, name, tags string, value float64) {
 	if grown > 0 {
 		p.add(name, grown, "|c"+tags)
 	}
-	p.remember(id, value)
-}
-
-// histogram adds what the count and the sum have grown by, and the median and 99th percentile of the new values.
-func (p *packet) histogram(id, name, tags string, h *dto.Histogram) {
-	count := float64(h.GetSampleCount()) - p.before[id+"count"]
-	since := make([]bucket, len(h.GetBucket()))
-	for i, b := range h.GetBucket() {
-		bound, total := b.GetUpperBound(), float64(b.GetCumulativeCount())
-		key := fmt.Sprintf("%s%v", id, bound)
-		since[i] = bucket{bound, total - p.before[key]}
-		p.remember(key, total)
-	}
-	p.count(id+"count", name+".count", tags, float64(h.GetSampleCount()))
-	p.count(id+"sum", name+".sum", tags, h.GetSampleSum())
-	if count > 0 {
-		p.add(name+".p50", quantile(since, count, 0.5), "|g"+tags)
-		p.add(name+".p99", quantile(since, count, 0.99), "|g"+tags)
-	}
-}
-
-// bucket is how many values of a histogram lie at or below a bound.
-type bucket struct{ bound, count float64 }
-
-// quantile interpolates linearly within the bucket, as Prometheus' histogram_quantile does. Beyond the last bound it
-// returns that bound.
-func quantile(buckets []bucket, count, q float64) float64 {
-	var below bucket
-	for _, b := range buckets {
-		if rank := count * q; b.count >= rank {
-			return below.bound + (b.bound-below.bound)*(rank-below.count)/(b.count-below.count)
-		}
-		below = b
-	}
-	return below.bound
-}
-
-// remember notes the value once the lines are sent.
-func (p *packet) remember(id string, value float64) {
 	p.waiting = append(p.waiting, counted{id, value})
 }
 

@@ -33,8 +33,6 @@ func mapping() string {
 		fmt.Fprintf(&text, "- {match: ratelimit.service.rate_limit.*.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
 			"labels: {domain: $1, key1: $2, key2: $3}}\n", stat)
 	}
-	text.WriteString("- {match: weir.decisions.*.*.*.*, name: weir_decisions, " +
-		"labels: {domain: $1, rule: $2, outcome: $4}}\n")
 	return text.String()
 }
 
@@ -85,7 +83,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
+	m := New(Options{MaxRules: 10, NearLimitRatio: 0.8})
 	m.RulesCompiled(set)
 	for i, l := range set.Limits() {
 		m.Decided(l, decide.Allowed, int64(3+i), &limiter.Decision{Allowed: true})
@@ -105,22 +103,19 @@ func TestExporter(t *testing.T) {
 			`ratelimit_service_rate_limit_over_limit_with_local_cache{domain="shop",key1="client"} 5`,
 			`ratelimit_service_rate_limit_near_limit{domain="shop",key1="client"} 2`,
 			`ratelimit_service_rate_limit_within_limit{domain="shop",key1="path__login",key2="remote_address"} 4`,
-			`weir_decisions{domain="shop",outcome="denied",rule="client"} 1`,
 			`ratelimit_server_ShouldRateLimit_total_requests 1`,
-			`weir_request_seconds_count 1`,
-			`weir_request_seconds_p50 0.00075`,
+			`ratelimit_server_ShouldRateLimit_response_time_count 1`,
 		},
 		dogstatsdFormat: {
-			`weir_decisions{domain="shop",env="test",outcome="denied",rule="path=/login > remote_address"} 1`,
-			`weir_hits{domain="shop",env="test",outcome="allowed",rule="client"} 3`,
+			`ratelimit_service_rate_limit_within_limit{domain="shop",env="test",key1="client"} 3`,
 			`ratelimit_service_rate_limit_over_limit{domain="shop",env="test",key1="path_/login",key2="remote_address"} 6`,
-			`weir_rules_limits{env="test"} 2`,
+			`ratelimit_service_total_requests{env="test",grpc_method="ShouldRateLimit"} 1`,
 		},
 	} {
 		t.Run(format, func(t *testing.T) {
 			addr, show := exporter(t)
 			o := StatsdOptions{
-				Addr: addr, Format: format, Prefix: "weir.", Interval: time.Second, Log: slog.New(slog.DiscardHandler),
+				Addr: addr, Format: format, Interval: time.Second, Log: slog.New(slog.DiscardHandler),
 			}
 			if format == dogstatsdFormat {
 				o.Tags = []string{"env:test"}
@@ -129,7 +124,7 @@ func TestExporter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			send(t, s, m)
+			send(t, s, m.Classic())
 			missing := want
 			deadline := time.Now().Add(patience)
 			for ; len(missing) > 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

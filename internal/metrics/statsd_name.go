@@ -27,32 +27,24 @@ func identity(name string, labels []*dto.LabelPair) string {
 	return strings.Join(parts, "\x00") + "\x00"
 }
 
-// name returns a series' name in the format, and its tags, which end its line. weir_decisions_total is weir.decisions.
+// name returns a series' name in the format, and its tags, which end its line.
 func (s *Statsd) name(metric string, labels []*dto.LabelPair) (name, tags string) {
-	isTagged := s.o.Format == dogstatsdFormat
-	if isTagged {
-		tags = s.tagged(labels)
-	}
-	if classic, isClassic := strings.CutPrefix(metric, "ratelimit_service_"); isClassic {
-		values := strings.Join(classicParts(labels), ".")
-		rule, isRule := strings.CutPrefix(classic, "rate_limit_")
-		switch {
-		case isRule && isTagged:
-			return "ratelimit.service.rate_limit." + rule, tags
-		case isRule:
-			return "ratelimit.service.rate_limit." + values + "." + rule, ""
-		case !isTagged && classicNames[classic] != "":
-			return strings.ReplaceAll(classicNames[classic], "*", values), ""
+	classic := strings.TrimPrefix(metric, "ratelimit_service_")
+	rule, isRule := strings.CutPrefix(classic, "rate_limit_")
+	if s.o.Format == dogstatsdFormat {
+		if isRule {
+			classic = "rate_limit." + rule
 		}
-		return "ratelimit.service." + classic, tags
+		return "ratelimit.service." + classic, s.tagged(labels)
 	}
-	parts := []string{s.o.Prefix + strings.TrimSuffix(strings.TrimPrefix(metric, "weir_"), "_total")}
-	if !isTagged {
-		for _, l := range slices.SortedStableFunc(slices.Values(labels), byRank) {
-			parts = append(parts, part(l.GetValue()))
-		}
+	values := strings.Join(classicParts(labels), ".")
+	if isRule {
+		return "ratelimit.service.rate_limit." + values + "." + rule, ""
 	}
-	return strings.Join(parts, "."), tags
+	if form := classicNames[classic]; form != "" {
+		return strings.ReplaceAll(form, "*", values), ""
+	}
+	return "ratelimit.service." + classic, ""
 }
 
 // classicParts are the labels' values in the alphabetical order of the labels, which is that of envoyproxy/ratelimit's
@@ -60,30 +52,12 @@ func (s *Statsd) name(metric string, labels []*dto.LabelPair) (name, tags string
 func classicParts(labels []*dto.LabelPair) (parts []string) {
 	for _, l := range labels {
 		if l.GetValue() != "" { // a rule of one level has no key2
-			parts = append(parts, part(l.GetValue()))
+			parts = append(parts, clean(l.GetValue(), func(c rune) bool {
+				return c < unicode.MaxASCII && (unicode.IsLetter(c) || unicode.IsDigit(c) || c == '_' || c == '-')
+			}))
 		}
 	}
 	return parts
-}
-
-// byRank puts a limit's labels from the whole to its parts, as Graphite shows them; others keep their order.
-func byRank(a, b *dto.LabelPair) int { return rank(a) - rank(b) }
-
-func rank(l *dto.LabelPair) int {
-	if i := slices.Index([]string{"domain", "rule", "limit"}, l.GetName()); i >= 0 {
-		return i
-	}
-	return 3
-}
-
-// part returns a label's value as a part of a name.
-func part(value string) string {
-	if value == "" {
-		return "-" // names of one metric have as many parts
-	}
-	return clean(value, func(c rune) bool {
-		return c < unicode.MaxASCII && (unicode.IsLetter(c) || unicode.IsDigit(c) || c == '_' || c == '-')
-	})
 }
 
 // tagged returns the end of a line with these labels and the tags of the options.
@@ -119,32 +93,26 @@ func clean(value string, isAllowed func(c rune) bool) string {
 	return value
 }
 
-// WriteText writes a line for each counter, gauge and count of a histogram, "name: value", by the names of statsd.
+// WriteText writes a line for each of the classic counters and for the count of a histogram, "name: value", by the names
+// of statsd.
 func (m *Metrics) WriteText(w io.Writer) error {
-	families, err := m.Gather()
+	families, err := m.classic.Gather()
 	if len(families) == 0 {
 		return err
 	}
-	names := Statsd{o: StatsdOptions{Format: statsdFormat, Prefix: "weir."}}
+	names := Statsd{o: StatsdOptions{Format: statsdFormat}}
 	var lines []string
 	for _, f := range families {
 		for _, s := range f.GetMetric() {
 			name, _ := names.name(f.GetName(), s.GetLabel())
-			lines = append(lines, name+": "+strconv.FormatFloat(valueOf(s), 'f', -1, 64))
+			value := s.GetCounter().GetValue()
+			if h := s.GetHistogram(); h != nil {
+				value = float64(h.GetSampleCount())
+			}
+			lines = append(lines, name+": "+strconv.FormatFloat(value, 'f', -1, 64))
 		}
 	}
 	slices.Sort(lines)
 	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
-}
-
-func valueOf(s *dto.Metric) float64 {
-	switch {
-	case s.GetCounter() != nil:
-		return s.GetCounter().GetValue()
-	case s.GetHistogram() != nil:
-		return float64(s.GetHistogram().GetSampleCount())
-	default:
-		return s.GetGauge().GetValue()
-	}
 }

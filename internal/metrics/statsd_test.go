@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
@@ -66,16 +67,18 @@ func (r *receiver) packets(last string) (all []string) {
 	}
 }
 
+// lines are those of packets, without the last one.
 func (r *receiver) lines(last string) []string {
 	r.t.Helper()
-	return strings.Split(strings.Join(r.packets(last), "\n"), "\n")
+	all := strings.Split(strings.Join(r.packets(last), "\n"), "\n")
+	return all[:len(all)-1]
 }
 
 func newSender(t *testing.T, o StatsdOptions) (*Statsd, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	o.Interval, o.Prefix = time.Second, "weir."
+	o.Interval = time.Second
 	if o.Format == "" {
 		o.Format = statsdFormat
 	}
@@ -86,14 +89,21 @@ func newSender(t *testing.T, o StatsdOptions) (*Statsd, *bytes.Buffer) {
 	return s, &log
 }
 
-// of are series to send; the last one is a gauge by which the end is recognized.
+// Gather returns all series of /metrics.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }
+
+// of are series to send. After them comes a counter that always grows, by which a test recognizes the end.
 func of(series ...*dto.MetricFamily) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		return append(series, gaugeOf("weir_zero", 0)), nil
+		ends++
+		return append(series, counterOf("ratelimit_service_end", ends)), nil
 	})
 }
 
-const last = "weir.zero:"
+// ends grows with each sending of all tests of this file, none of which runs in parallel.
+var ends float64
+
+const last = "ratelimit.service.end:"
 
 // counterOf is a counter with these names and values of labels.
 func counterOf(name string, value float64, labels ...string) *dto.MetricFamily {
@@ -104,21 +114,16 @@ func counterOf(name string, value float64, labels ...string) *dto.MetricFamily {
 	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{m}}
 }
 
-func gaugeOf(name string, value float64) *dto.MetricFamily {
-	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &value}}}}
+func histogramOf(count uint64, sum float64) *dto.MetricFamily {
+	name, label, method := "ratelimit_service_response_time_seconds", "grpc_method", "ShouldRateLimit"
+	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{{
+		Label:     []*dto.LabelPair{{Name: &label, Value: &method}},
+		Histogram: &dto.Histogram{SampleCount: &count, SampleSum: &sum},
+	}}}
 }
 
-// histogramOf has buckets up to 1 and up to 2.
-func histogramOf(count uint64, sum float64, upTo1, upTo2 uint64) *dto.MetricFamily {
-	name, one, two := "weir_request_seconds", 1., 2.
-	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{{Histogram: &dto.Histogram{
-		SampleCount: &count, SampleSum: &sum,
-		Bucket: []*dto.Bucket{{UpperBound: &one, CumulativeCount: &upTo1}, {UpperBound: &two, CumulativeCount: &upTo2}},
-	}}}}
-}
-
-func decisionsOf(rule string, n float64) *dto.MetricFamily {
-	return counterOf("weir_decisions_total", n, "domain", "shop", "limit", "", "outcome", "denied", "rule", rule)
+func hitsOf(rule string, n float64) *dto.MetricFamily {
+	return counterOf("ratelimit_service_rate_limit_total_hits", n, "domain", "shop", "key1", rule, "key2", "")
 }
 
 func send(t *testing.T, s *Statsd, from prometheus.Gatherer) {
@@ -134,21 +139,21 @@ func TestStatsdCounters(t *testing.T) {
 		value float64
 		want  []string
 	}{
-		{3, []string{"weir.decisions.shop.api_key.-.denied:3|c", "weir.zero:0|g"}},
-		{3, []string{"weir.zero:0|g"}},
-		{10, []string{"weir.decisions.shop.api_key.-.denied:7|c", "weir.zero:0|g"}},
-		{4, []string{"weir.decisions.shop.api_key.-.denied:4|c", "weir.zero:0|g"}}, // began again
+		{3, []string{"ratelimit.service.rate_limit.shop.api_key.total_hits:3|c"}},
+		{3, nil},
+		{10, []string{"ratelimit.service.rate_limit.shop.api_key.total_hits:7|c"}},
+		{4, []string{"ratelimit.service.rate_limit.shop.api_key.total_hits:4|c"}}, // began again
 	} {
-		send(t, s, of(decisionsOf("api_key", step.value)))
-		if diff := cmp.Diff(step.want, r.lines(last)); diff != "" {
+		send(t, s, of(hitsOf("api_key", step.value)))
+		if diff := cmp.Diff(step.want, r.lines(last), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("the counter is %v (-want +got):\n%s", step.value, diff)
 		}
 	}
-	if len(s.sent) != 1 {
-		t.Errorf("%d counters are remembered, want 1", len(s.sent))
+	if len(s.sent) != 2 { // the end's, too
+		t.Errorf("%d counters are remembered, want 2", len(s.sent))
 	}
 	send(t, s, of())
-	if len(s.sent) != 0 {
+	if len(s.sent) != 1 {
 		t.Errorf("a counter that is gone is remembered")
 	}
 }
@@ -156,41 +161,35 @@ func TestStatsdCounters(t *testing.T) {
 // What a rule is called never breaks a line, and rules that look the same add up.
 func TestStatsdNames(t *testing.T) {
 	series := []*dto.MetricFamily{
-		decisionsOf("path=/a.b:c|d\n#é > x", 1), decisionsOf("path=/a_b.c_d__é > x", 1),
-		decisionsOf(strings.Repeat("r", 1000), 1),
+		hitsOf("path=/a.b:c|d\n#é > x", 1), hitsOf("path=/a_b.c_d__é > x", 1),
+		hitsOf(strings.Repeat("r", 1000), 1),
 		counterOf("ratelimit_service_rate_limit_over_limit", 2, "domain", "a.b", "key1", "k_v.w", "key2", ""),
 		counterOf("ratelimit_service_rate_limit_near_limit", 2, "domain", "a", "key1", "k", "key2", "l"),
 		counterOf("ratelimit_service_config_load_success", 1),
 		counterOf("ratelimit_service_should_rate_limit_error", 1, "err_type", "redis_error"),
 		counterOf("ratelimit_service_total_requests", 1, "grpc_method", "ShouldRateLimit"),
-		gaugeOf("go_goroutines", 5), // never sent
-		gaugeOf("process_open_fds", 7),
 	}
 	cut := strings.Repeat("r", maxPart)
 	for format, want := range map[string][]string{
 		statsdFormat: {
-			"weir.decisions.shop.path__a_b_c_d______x.-.denied:1|c",
-			"weir.decisions.shop.path__a_b_c_d______x.-.denied:1|c",
-			"weir.decisions.shop." + cut + ".-.denied:1|c",
+			"ratelimit.service.rate_limit.shop.path__a_b_c_d______x.total_hits:1|c",
+			"ratelimit.service.rate_limit.shop.path__a_b_c_d______x.total_hits:1|c",
+			"ratelimit.service.rate_limit.shop." + cut + ".total_hits:1|c",
 			"ratelimit.service.rate_limit.a_b.k_v_w.over_limit:2|c",
 			"ratelimit.service.rate_limit.a.k.l.near_limit:2|c",
 			"ratelimit.service.config_load_success:1|c",
 			"ratelimit.service.call.should_rate_limit.redis_error:1|c",
 			"ratelimit_server.ShouldRateLimit.total_requests:1|c",
-			"weir.process_open_fds:7|g",
-			"weir.zero:0|g",
 		},
 		dogstatsdFormat: {
-			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:path=/a.b:c_d__é > x,env:prod,team:a/b",
-			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:path=/a_b.c_d__é > x,env:prod,team:a/b",
-			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:" + cut + ",env:prod,team:a/b",
+			"ratelimit.service.rate_limit.total_hits:1|c|#domain:shop,key1:path=/a.b:c_d__é > x,env:prod,team:a/b",
+			"ratelimit.service.rate_limit.total_hits:1|c|#domain:shop,key1:path=/a_b.c_d__é > x,env:prod,team:a/b",
+			"ratelimit.service.rate_limit.total_hits:1|c|#domain:shop,key1:" + cut + ",env:prod,team:a/b",
 			"ratelimit.service.rate_limit.over_limit:2|c|#domain:a.b,key1:k_v.w,env:prod,team:a/b",
 			"ratelimit.service.rate_limit.near_limit:2|c|#domain:a,key1:k,key2:l,env:prod,team:a/b",
 			"ratelimit.service.config_load_success:1|c|#env:prod,team:a/b",
 			"ratelimit.service.should_rate_limit_error:1|c|#err_type:redis_error,env:prod,team:a/b",
 			"ratelimit.service.total_requests:1|c|#grpc_method:ShouldRateLimit,env:prod,team:a/b",
-			"weir.process_open_fds:7|g|#env:prod,team:a/b",
-			"weir.zero:0|g|#env:prod,team:a/b",
 		},
 	} {
 		r, addr := udp(t)
@@ -206,7 +205,7 @@ func TestStatsdNames(t *testing.T) {
 	}
 }
 
-// A histogram is its count, sum, median and 99th percentile since the last time.
+// A histogram is sent as what its count and its sum have grown by.
 func TestStatsdHistogram(t *testing.T) {
 	r, addr := udp(t)
 	s, _ := newSender(t, StatsdOptions{Addr: addr})
@@ -214,18 +213,18 @@ func TestStatsdHistogram(t *testing.T) {
 		series *dto.MetricFamily
 		want   []string
 	}{
-		{histogramOf(0, 0, 0, 0), []string{"weir.zero:0|g"}},
-		{histogramOf(100, 75.5, 100, 100), []string{
-			"weir.request_seconds.count:100|c", "weir.request_seconds.sum:75.5|c",
-			"weir.request_seconds.p50:0.5|g", "weir.request_seconds.p99:0.99|g", "weir.zero:0|g",
+		{histogramOf(0, 0), nil},
+		{histogramOf(100, 75.5), []string{
+			"ratelimit_server.ShouldRateLimit.response_time.count:100|c",
+			"ratelimit_server.ShouldRateLimit.response_time.sum:75.5|c",
 		}},
-		{histogramOf(104, 90, 100, 102), []string{ // two up to 2, and two beyond
-			"weir.request_seconds.count:4|c", "weir.request_seconds.sum:14.5|c",
-			"weir.request_seconds.p50:2|g", "weir.request_seconds.p99:2|g", "weir.zero:0|g",
+		{histogramOf(104, 90), []string{
+			"ratelimit_server.ShouldRateLimit.response_time.count:4|c",
+			"ratelimit_server.ShouldRateLimit.response_time.sum:14.5|c",
 		}},
 	} {
 		send(t, s, of(step.series))
-		if diff := cmp.Diff(step.want, r.lines(last)); diff != "" {
+		if diff := cmp.Diff(step.want, r.lines(last), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", step.series, diff)
 		}
 	}
@@ -237,7 +236,7 @@ func TestStatsdPackets(t *testing.T) {
 	s, _ := newSender(t, StatsdOptions{Addr: "unix://" + r.conn.LocalAddr().String(), Format: dogstatsdFormat})
 	var series []*dto.MetricFamily
 	for i := range 2000 {
-		series = append(series, decisionsOf(fmt.Sprintf("rule%d-%s", i, strings.Repeat("x", i%300)), 1))
+		series = append(series, hitsOf(fmt.Sprintf("rule%d-%s", i, strings.Repeat("x", i%300)), 1))
 	}
 	sent := make(chan struct{})
 	go func() {
@@ -265,15 +264,15 @@ func TestStatsdPackets(t *testing.T) {
 func TestStatsdDeadReceiver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, log := newSender(t, StatsdOptions{Addr: "unix://" + path})
-	send(t, s, of(decisionsOf("a", 3)))
-	send(t, s, of(decisionsOf("a", 5)))
+	send(t, s, of(hitsOf("a", 3)))
+	send(t, s, of(hitsOf("a", 5)))
 	n := strings.Count(log.String(), "\n")
 	if n != 1 || !strings.Contains(log.String(), "metrics cannot be sent by statsd") {
 		t.Errorf("%d lines, want one that says that nothing can be sent:\n%s", n, log)
 	}
 	r := listen(t, "unixgram", path)
-	send(t, s, of(decisionsOf("a", 6)))
-	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:6|c", "weir.zero:0|g"}, r.lines(last)); diff != "" {
+	send(t, s, of(hitsOf("a", 6)))
+	if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.shop.a.total_hits:6|c"}, r.lines(last)); diff != "" {
 		t.Errorf("after the receiver is there (-want +got):\n%s", diff)
 	}
 	n = strings.Count(log.String(), "\n")
@@ -290,7 +289,7 @@ func TestStatsdDeadReceiverOfUDP(t *testing.T) {
 	}
 	s, log := newSender(t, StatsdOptions{Addr: addr})
 	for i := range 3 {
-		send(t, s, of(decisionsOf("a", float64(i))))
+		send(t, s, of(hitsOf("a", float64(i))))
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "connection refused") {
 		t.Errorf("%d lines, want one that says that nobody listens:\n%s", n, log)
@@ -322,7 +321,7 @@ func TestStatsdBrokenConnection(t *testing.T) {
 	}{{100, 1}, {1, 3}, {100, 7}} {
 		var series []*dto.MetricFamily
 		for i := range 100 {
-			series = append(series, decisionsOf(fmt.Sprint("rule", i), step.value))
+			series = append(series, hitsOf(fmt.Sprint("rule", i), step.value))
 		}
 		conn := &failing{left: step.packets}
 		if err := s.write(conn, series); (err != nil) != (step.packets == 1) {
@@ -353,7 +352,7 @@ func TestStatsdSlowReceiver(t *testing.T) {
 	s, log := newSender(t, StatsdOptions{Addr: "unix://" + r.conn.LocalAddr().String()})
 	var series []*dto.MetricFamily
 	for i := range 100_000 { // more than its buffer has
-		series = append(series, decisionsOf(fmt.Sprint("rule", i), 1))
+		series = append(series, hitsOf(fmt.Sprint("rule", i), 1))
 	}
 	s.send(t.Context(), of(series...), 50*time.Millisecond)
 	if !strings.Contains(log.String(), "timeout") {
@@ -368,14 +367,14 @@ func TestStatsdSendsAtTheEnd(t *testing.T) {
 	s.o.Interval = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Run(ctx, of(decisionsOf("a", 3)))
-	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:3|c", "weir.zero:0|g"}, r.lines(last)); diff != "" {
+	s.Run(ctx, of(hitsOf("a", 3)))
+	if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.shop.a.total_hits:3|c"}, r.lines(last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestStatsdOptions(t *testing.T) {
-	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat, Prefix: "weir."}
+	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat}
 	for _, tt := range []struct {
 		change func(*StatsdOptions)
 		want   string
@@ -396,10 +395,9 @@ func TestStatsdOptions(t *testing.T) {
 			`addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`,
 		},
 		{func(o *StatsdOptions) { o.Format = "graphite" }, `format: must be statsd or dogstatsd, got "graphite"`},
-		{func(o *StatsdOptions) { o.Prefix = "a b" }, `prefix: must be up to 100 letters, digits, _, . and -, got "a b"`},
 		{
 			func(o *StatsdOptions) { o.Tags = []string{"a:b"} },
-			`tag: statsd has no tags: use --statsd-format dogstatsd, or put it into --statsd-prefix`,
+			`tag: statsd has no tags: use --statsd-format dogstatsd`,
 		},
 		{
 			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"prod"} },

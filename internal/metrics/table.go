@@ -40,14 +40,10 @@ type described interface {
 	describe() []Description
 }
 
-// table returns every metric. The functions below are lists, a few lines for each metric.
+// table returns every metric but those of classicMetrics. The functions below are lists, a few lines for each metric.
 func (m *Metrics) table() []described {
-	table := slices.Concat(m.requestMetrics(), m.quotaMetrics(), m.ruleMetrics(), m.storeMetrics(), m.guardMetrics(),
+	return slices.Concat(m.requestMetrics(), m.quotaMetrics(), m.ruleMetrics(), m.storeMetrics(), m.guardMetrics(),
 		m.processMetrics())
-	if m.o.Classic {
-		table = append(table, newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...))
-	}
-	return table
 }
 
 // requestMetrics are of what was decided.
