@@ -66,42 +66,6 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// The shield of init stops a flood before it reaches Weir, and denies nothing else.
-func TestInitShield(t *testing.T) {
-	t.Parallel()
-	dir := initialized(t, "shield")
-	s := startWeir(t, filepath.Join(dir, "rules"))
-	envoy := startInitialized(t, dir, s)
-	front := envoy.Listener("front")
-	const flood = 300
-	status := map[string]map[int]int{}
-	for _, key := range []string{"alice", "bob", "partner-1", ""} {
-		status[key] = map[int]int{}
-		for n := range flood {
-			status[key][starterRequest{path: "/", key: key}.send(t, front, n)]++
-		}
-	}
-	// The buckets hold 80 of each key, 700 of partner-1, 10 of each address without one: what Weir may admit in a minute.
-	wants := map[string]struct{ admitted, asked int }{"alice": {20, 80}, "bob": {20, 80}, "partner-1": {100, flood}, "": {5, 10}}
-	asked := uint64(0)
-	for key, want := range wants {
-		asked += uint64(want.asked)
-		if got := status[key][http.StatusOK]; got < want.admitted || got == flood {
-			t.Errorf("%q: %d of %d passed, want %d and what is refilled meanwhile", key, got, flood, want.admitted)
-		}
-	}
-	stopped := envoy.Stat("weir_shield.http_local_rate_limit.rate_limited")
-	if limit := uint64(len(wants)*flood) - asked; stopped > limit || stopped < limit*8/10 {
-		t.Errorf("the shield stopped %d of %d, want about %d", stopped, len(wants)*flood, limit)
-	}
-	answered := envoy.Stat("cluster.app.ratelimit.over_limit") + envoy.Stat("cluster.app.ratelimit.ok")
-	late := envoy.Stat("cluster.app.ratelimit.error") // Envoy waits 20 ms, for which a busy machine may be too slow
-	if answered+late+stopped != uint64(len(wants)*flood) || late > answered {
-		t.Errorf("Weir answered %d times, was too late %d times, and the shield stopped %d, of %d requests",
-			answered, late, stopped, len(wants)*flood)
-	}
-}
-
 // startInitialized runs an Envoy by the configuration of init, which calls Weir.
 func startInitialized(t *testing.T, dir string, s *weir) *envoytest.Envoy {
 	t.Helper()

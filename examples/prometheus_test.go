@@ -252,9 +252,6 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 		}
 		for i, line := range strings.Split(string(read(t, path)), "\n") {
 			for _, n := range name.FindAllString(line, -1) {
-				if n == "weir_shield" { // the prefix of Envoy's statistics of a shield
-					continue
-				}
 				found++
 				if _, ok := known[n]; !ok && !isFamily(n, known) {
 					t.Errorf("%s:%d: there is no metric %s", path, i+1, n)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,25 +14,19 @@ import (
 
 	"github.com/weir-ratelimit/weir/deploy"
 	"github.com/weir-ratelimit/weir/examples/starter"
-	"github.com/weir-ratelimit/weir/internal/cli/shield"
-	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 type initCmd struct {
-	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or envoy-module, Weir inside Envoy; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
-	Rules  []string `placeholder:"PATH" help:"With --for shield: your rules. Only shield.yaml is written. Repeatable."`
-	Domain string   `placeholder:"NAME" help:"With --rules: the domain, if the rules have several."`
-	Force  bool     `help:"Overwrite existing files."`
+	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
+	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or envoy-module, Weir inside Envoy; or where: kubernetes, istio."`
+	Force bool   `help:"Overwrite existing files."`
 
 	Output outputFlags `embed:""`
 }
 
 // uses are the values of --for.
 var uses = []string{
-	"per-client", "per-api-key", "per-path", "global", "quota", "envoy-module", "shield", "kubernetes", "istio",
+	"per-client", "per-api-key", "per-path", "global", "quota", "envoy-module", "kubernetes", "istio",
 }
 
 func (*initCmd) Help() string {
@@ -47,8 +40,6 @@ Envoy listens on port 10000 and calls serve at its default address. Then move th
     quota        20 a second on /search, 1,000 a second of the rest, of all Envoys together: Weir assigns parts of these
                  limits to each Envoy, which decides by itself (RLQS, serve --quota; experimental)
     envoy-module per-client, with Weir inside Envoy 1.40: no service, no call to one (experimental)
-    shield       per-api-key, and shield.yaml: Envoy's filter local_ratelimit, made of the rules. Each Envoy stops a
-                 flood by itself, and asks Weir about what is left. With --rules, made of yours.
     kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
     istio        manifests: Weir in the mesh, and the EnvoyFilters that make gateway and sidecars ask it
 
@@ -58,13 +49,12 @@ wrong.
 Examples:
 
     weir init
-    weir init --for per-api-key ratelimit/
-    weir init --for shield --rules /etc/weir/rules .`
+    weir init --for per-api-key ratelimit/`
 }
 
 // Run writes the files and prints what to do next.
-func (c *initCmd) Run(ctx context.Context, io streams) error {
-	kit, err := c.kit(ctx, io)
+func (c *initCmd) Run(io streams) error {
+	kit, err := c.kit()
 	if err != nil {
 		return err
 	}
@@ -103,46 +93,21 @@ type kit struct {
 	next  string
 }
 
-func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
-	if c.For != "shield" && (len(c.Rules) > 0 || c.Domain != "") {
-		return nil, usage(errors.New("--rules and --domain go with --for shield"))
-	}
-	if len(c.Rules) > 0 {
-		return c.shieldOf(ctx, io)
-	}
+func (c *initCmd) kit() (*kit, error) {
 	switch c.For {
 	case deploy.Kubernetes:
 		return c.manifests(deploy.Kubernetes, kubernetesNext)
 	case deploy.Istio:
 		return c.manifests(deploy.Istio, istioNext)
 	}
-	use, ok := starter.Find(c.For)
-	if !ok { // shield
-		use, _ = starter.Find("per-api-key")
-		use.Requests = 200
-		use.Tells = "200 requests: about 20 pass (200), Weir denies 60 (429), and Envoy denies the rest by itself"
-	}
+	use, _ := starter.Find(c.For) // kong has checked the name
 	files, err := contents(use.Files())
-	if err == nil && !ok {
-		err = addShield(io, files)
-	}
 	next := c.terminals(use)
-	switch {
-	case use.Name == starter.Module.Name:
+	if use.Name == starter.Module.Name {
 		next = c.moduleNext(use)
-	case !ok:
-		next += fmt.Sprintf(shieldNext, quoted(c.path("envoy.yaml")), quoted(c.path("shield.yaml")))
 	}
 	return &kit{files, next}, err
 }
-
-// shieldNext is what the shield prints after the terminals.
-const shieldNext = `
-How many requests Envoy denied by itself, and how many Weir denied:
-    curl -s 'localhost:9901/stats?filter=rate_limited|over_limit'
-
-%s has the shield already. %s is the filter alone, for an Envoy of your own.
-`
 
 // What manifests print next; DIR is the directory.
 const (
@@ -197,84 +162,6 @@ func contents(dir fs.FS, err error) (map[string][]byte, error) {
 		return err
 	})
 	return files, err
-}
-
-// addShield makes the shield of starter files, and has their Envoy use it.
-func addShield(io streams, files map[string][]byte) error {
-	const rules = "rules/api-keys.yaml"
-	set, err := compile(io, []reload.File{{Name: rules, Data: files[rules]}}, nil, "")
-	if err != nil {
-		return err
-	}
-	domain := set.Domains()[0]
-	s, err := shield.Of(set, domain)
-	if err != nil {
-		return err
-	}
-	files["shield.yaml"], err = s.YAML(domain.Name(), shield.Actions(files["envoy.yaml"]))
-	files["envoy.yaml"] = shield.Into(files["envoy.yaml"], files["shield.yaml"])
-	return err
-}
-
-// shieldOf makes the shield of the rules that the command line names.
-func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
-	set, err := compileRules(ctx, io, c.Rules, nil)
-	if err != nil {
-		return nil, err
-	}
-	domain, err := theDomain(set, c.Domain)
-	if err != nil {
-		return nil, usage(err)
-	}
-	s, err := shield.Of(set, domain)
-	if err != nil {
-		return nil, err
-	}
-	text, err := s.YAML(domain.Name(), "")
-	return &kit{map[string][]byte{"shield.yaml": text}, shieldOfNext(s, quoted(c.path("shield.yaml")))}, err
-}
-
-// shieldOfNext is what a shield of the user's own rules prints next.
-func shieldOfNext(s *shield.Shield, path string) string {
-	if len(s.Descriptors) == 0 {
-		return fmt.Sprintf(`
-Do not use it: it would stop nothing. Envoy can hold none of these rules by itself; a comment at the end of %s
-says why, rule by rule.
-`, path)
-	}
-	left := ""
-	if len(s.LeftOut) > 0 {
-		left = fmt.Sprintf(" Weir alone decides\nabout %s: a comment at its end says why.", count(len(s.LeftOut), "rule"))
-	}
-	return fmt.Sprintf(`
-%s has %s for Envoy's filter local_ratelimit.%s
-
-Next:
-    1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit. Indent it like the others.
-    2. If your virtual host has rate_limits, copy them into the filter; if only routes have some, leave that line out.
-    3. Send more than a limit allows. Envoy counts what it denied by itself, here with its admin port 9901:
-           curl -s 'localhost:9901/stats?filter=weir_shield'
-`, path, count(len(s.Descriptors), "descriptor"), left)
-}
-
-// theDomain returns the domain of that name, or the only one.
-func theDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
-	all := set.Domains()
-	if name == "" && len(all) == 1 {
-		return all[0], nil
-	}
-	if d := set.Domain(name); d != nil {
-		return d, nil
-	}
-	names := make([]string, len(all))
-	for i, d := range all {
-		names[i] = words.Shown(d.Name())
-	}
-	known := strings.Join(names, ", ")
-	if name == "" {
-		return nil, fmt.Errorf("--domain: give one of the domains of the rules: %s", known)
-	}
-	return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", words.Shown(name), known)
 }
 
 func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }
