@@ -216,7 +216,7 @@ func TestReadFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = fileread.Default.ReadRegular(t.Context(), large, "it", small, 15<<20, func() {})
+	_, err = fileread.Default.ReadRegular(t.Context(), large, "it", small, 15<<20)
 	if err == nil || !strings.HasPrefix(err.Error(), "it: larger than 15 MiB") {
 		t.Errorf("a file that grows: %v", err)
 	}

@@ -45,7 +45,7 @@ func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	case info.Size() > maxSmall:
 		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of it", path, maxSmall>>20)
 	}
-	return r.read(ctx, abs, path, info, maxSmall, func() {})
+	return r.read(ctx, abs, path, info, maxSmall)
 }
 
 // X509KeyPair is tls.LoadX509KeyPair with ReadFile.
@@ -167,9 +167,9 @@ func (r *Reader) ReadDir(ctx context.Context, realPath, name string) ([]fs.DirEn
 }
 
 // ReadRegular reads a regular file of at most limit bytes, at a path that Resolve returned with info. Errors name it as
-// name. It calls rest before each step.
+// name.
 func (r *Reader) ReadRegular(
-	ctx context.Context, realPath, name string, info fs.FileInfo, limit int64, rest func(),
+	ctx context.Context, realPath, name string, info fs.FileInfo, limit int64,
 ) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
@@ -177,11 +177,11 @@ func (r *Reader) ReadRegular(
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
 	}
-	return r.read(ctx, realPath, name, info, limit, rest)
+	return r.read(ctx, realPath, name, info, limit)
 }
 
 func (r *Reader) read(
-	ctx context.Context, path, name string, info fs.FileInfo, limit int64, rest func(),
+	ctx context.Context, path, name string, info fs.FileInfo, limit int64,
 ) ([]byte, error) {
 	f, err := Step(ctx, r, path, info, func() (*os.File, error) {
 		return os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
@@ -194,7 +194,6 @@ func (r *Reader) read(
 	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
 	size := int64(0)
 	for err == nil {
-		rest()
 		var n int64
 		n, err = Step(ctx, r, path, info, func() (int64, error) { return io.CopyN(all, f, block) })
 		if size += n; size > limit {

@@ -92,7 +92,6 @@ func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 	}
 	rules := 0
 	for i, l := range set.Limits() {
-		set.Rest()
 		if i == 0 || l.Rule != set.Limits()[i-1].Rule { // a rule's limits stand side by side
 			rules++
 		}

@@ -19,10 +19,10 @@ func Source(paths ...string) reload.Source {
 	return SourceFor(descriptors.Process{}, reload.Files{Paths: paths})
 }
 
-// SourceFor is Source of some files, with the pauses of process.Rest.
+// SourceFor is Source of some files. Parsing them pauses as process.Rest does.
 func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
 	known := includes{process: process, byHash: map[string][]reload.Include{}}
-	files.Includes, files.Rest = known.of, process.Rest
+	files.Includes = known.of
 	return files
 }
 

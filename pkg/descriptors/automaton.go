@@ -100,16 +100,15 @@ func (a *automaton) class(char rune) uint8 {
 	return a.classes[i]
 }
 
-// newAutomaton makes the automaton of a program that must match the whole text. It calls rest now and then.
-func newAutomaton(program *syntax.Prog, rest func()) (*automaton, error) {
-	b := builder{program: program, rest: rest, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
+// newAutomaton makes the automaton of a program that must match the whole text.
+func newAutomaton(program *syntax.Prog) (*automaton, error) {
+	b := builder{program: program, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
 	if err := b.classify(); err != nil {
 		return nil, err
 	}
 	b.add(nil, 0)                                       // nothing matches any more
 	start := b.add([]uint32{uint32(program.Start)}, -1) //nolint:gosec // instructions are few
 	for at := 1; at < len(b.states); at++ {
-		rest()
 		b.expand(at)
 		if len(b.states) > maxStates {
 			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat "+
@@ -126,7 +125,6 @@ type builder struct {
 	automaton
 
 	program *syntax.Prog
-	rest    func()
 	looks   bool           // the program has ^, $, \b or the like
 	chars   []rune         // one of each class
 	states  []subset       // by state
@@ -179,7 +177,6 @@ func (b *builder) classify() error {
 		if from > unicode.MaxRune {
 			break
 		}
-		b.rest()
 		key := b.signature(from)
 		class, ok := classes[key]
 		if !ok {
@@ -277,7 +274,6 @@ func (b *builder) expand(state int) {
 	_, b.states[state].end = b.follow(s.at, syntax.EmptyOpContext(before, -1))
 	reads := map[syntax.EmptyOp][]uint32{}
 	for class, char := range b.chars {
-		b.rest()
 		looked := syntax.EmptyOp(0)
 		if b.looks {
 			looked = syntax.EmptyOpContext(before, char)
@@ -347,7 +343,6 @@ func (b *builder) finish(start int) {
 	}
 	for changed := true; changed; {
 		changed = false
-		b.rest()
 		for i := n - 1; i >= 0; i-- {
 			for class, to := range b.to[i] {
 				if alive[to] && !alive[i] {

@@ -115,8 +115,12 @@ func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	c.Warnf(WarnTolerated, at, format+"; until then "+holds, args...)
 }
 
-// Rest calls Process.Rest.
-func (c *Builder) Rest() { c.process.rest() }
+// Rest calls Process.Rest, unless that is nil.
+func (c *Builder) Rest() {
+	if c.process.Rest != nil {
+		c.process.Rest()
+	}
+}
 
 // Lenient is Process.Lenient.
 func (c *Builder) Lenient() bool { return c.process.Lenient }

@@ -159,8 +159,7 @@ type Process struct {
 	PerSecondStore string
 	// NoScripts reports whether a Placement.Store runs no scripts: it decides fixed windows alone. Nil: all run them.
 	NoScripts func(store string) bool
-	// Rest, if not nil, is called between small steps of work, of less than 0.01 ms each (but for the longest texts), so
-	// that a process that serves requests meanwhile can pause.
+	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load.
 	Rest func()
 }
 
@@ -190,12 +189,6 @@ func (p *Process) mode(shadow, quota bool) limiter.Mode {
 	}
 }
 
-func (p *Process) rest() {
-	if p.Rest != nil {
-		p.Rest()
-	}
-}
-
 // Domain returns the domain of that name, nil if there is none.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 
@@ -204,10 +197,6 @@ func (s *Set) Domains() []*Domain { return s.sorted }
 
 // Limits returns every limit in file order. A limit's ID is its index here.
 func (s *Set) Limits() []*Limit { return s.limits }
-
-// Rest is Process.Rest of the process that the set was compiled for: whoever has something to do with each limit before
-// the set is used calls it in between.
-func (s *Set) Rest() { s.process.rest() }
 
 // Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
 func (s *Set) Warnings() Errors { return s.warnings }

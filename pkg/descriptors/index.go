@@ -22,7 +22,6 @@ func (c *Builder) finishBranch(b *Branch) {
 	}
 	b.index = c.index(b.all, false)
 	for i, p := range b.all {
-		c.Rest()
 		if p.re != nil {
 			continue
 		}
@@ -61,12 +60,10 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	}
 	members := c.memory.patternLists.take(len(patterns))
 	copy(members, patterns)
-	c.Rest()
 	slices.SortStableFunc(members, func(a, b *Pattern) int { return compare(affix(a), affix(b)) })
 	var texts []string
 	var groups []group
 	for len(members) > 0 {
-		c.Rest()
 		n := 1
 		for n < len(members) && affix(members[n]) == affix(members[0]) {
 			n++
@@ -113,7 +110,7 @@ func (c *Builder) group(patterns []*Pattern) group {
 		g.few = others
 	}
 	if len(withTexts) > maxTried {
-		g.sequences = newSequences(withTexts, c.Rest, c.endings)
+		g.sequences = newSequences(withTexts, c.endings)
 		g.sequences.tails = c.index(withTexts, true)
 		for i := range g.sequences.tails.groups {
 			tail := &g.sequences.tails.groups[i]

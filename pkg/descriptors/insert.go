@@ -20,7 +20,7 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	if b == nil {
 		b = c.memory.branches.next()
 		b.matchers = &noMatchers
-		to.keys[d.Key] = b
+		to.keys[c.memory.texts.join(d.Key)] = b
 	}
 	switch {
 	case d.Match.Form != "":
@@ -34,7 +34,7 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	case strings.Contains(d.Value, "*"):
 		p = c.insertPattern(b, d, n)
 	default:
-		if first := b.addExact(d.Value, n); first != nil {
+		if first := b.addExact(c.memory.texts.join(d.Value), n); first != nil {
 			c.alreadyThere(d.At, first)
 		}
 	}
@@ -103,7 +103,6 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 
 func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
-		c.Rest()
 		if v.Text == "" { // as a Go program may have it
 			c.Errorf(v.At, "an item of values is empty; remove it")
 			continue
@@ -125,7 +124,6 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 	p := &Pattern{to: n, order: b.next()}
 	for _, item := range d.Match.Items {
-		c.Rest()
 		prefix, ok := c.prefix(item)
 		if !ok {
 			continue
@@ -144,7 +142,7 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 
 func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	text := d.Match.Items[0]
-	p, err := newRegex(text.Text, n, c.Rest)
+	p, err := newRegex(text.Text, n)
 	if err != nil {
 		c.Errorf(text.At, "%s", err)
 		return nil
@@ -173,7 +171,7 @@ func (c *Builder) alreadyThere(at Position, first *Node) {
 // nothing to it.
 func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
 	p := c.memory.patterns.next()
-	*p = newPattern(d.Value, n)
+	*p = newPattern(c.memory.texts.join(d.Value), n)
 	c.addPattern(b, p, d.At, d.ValueAt)
 	if b.every == nil && strings.Trim(p.text, "*") == "" {
 		b.every = p

@@ -16,8 +16,7 @@ const (
 )
 
 // newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with.
-// It calls rest now and then.
-func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
+func newRegex(text string, to *Node) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors",
 			len(text), maxRegexBytes)
@@ -38,7 +37,7 @@ func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several "+
 			"descriptors", n, maxRegexSize)
 	}
-	re, err := newAutomaton(program, rest)
+	re, err := newAutomaton(program)
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}

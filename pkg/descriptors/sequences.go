@@ -58,7 +58,7 @@ const maxSteps = 128
 
 // newSequences builds the automaton for patterns with texts between two *, in file order. ends makes the group of
 // patterns that are behind the same step.
-func newSequences(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *sequences {
+func newSequences(patterns []*Pattern, ends func([]*Pattern) group) *sequences {
 	ps := &sequences{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
 	type edge struct {
 		from int32
@@ -68,7 +68,6 @@ func newSequences(patterns []*Pattern, rest func(), ends func([]*Pattern) group)
 	endings := map[int32][]*Pattern{}
 	texts := map[string][]found{}
 	for _, p := range patterns {
-		rest()
 		at := int32(0)
 		for _, text := range p.middle {
 			to, ok := index[edge{at, text}]
@@ -84,11 +83,10 @@ func newSequences(patterns []*Pattern, rest func(), ends func([]*Pattern) group)
 		endings[at] = append(endings[at], p)
 	}
 	for at, all := range endings {
-		rest()
 		ps.steps[at].ends = ends(all)
 	}
 	ps.pool.New = func() any { return &progress{at: make([]uint16, len(ps.steps))} }
-	ps.build(texts, rest)
+	ps.build(texts)
 	return ps
 }
 
@@ -157,7 +155,7 @@ func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 	return true
 }
 
-func (ps *sequences) build(texts map[string][]found, rest func()) {
+func (ps *sequences) build(texts map[string][]found) {
 	sorted := slices.Sorted(maps.Keys(texts))
 	ps.nodes = make([]state, 1)
 	type span struct {
@@ -166,7 +164,6 @@ func (ps *sequences) build(texts map[string][]found, rest func()) {
 	}
 	// By breadth, so that whatever fail leads to is there before.
 	for todo := []span{{sorted, 0, 0}}; len(todo) > 0; todo = todo[1:] {
-		rest()
 		s := todo[0]
 		n := &ps.nodes[s.state]
 		if len(s.texts[0]) == s.size {

@@ -35,8 +35,6 @@ type Files struct {
 	// report it better. It is an error if symbolic links lead out of the path of Paths that the file was found at, and out
 	// of the directory of the file.
 	Includes func(File) []Include
-	// Rest, if not nil, is called after each small amount of reading, so that a process that serves requests can pause.
-	Rest func()
 	// EveryFile reads every regular file of a directory whose name does not begin with ".", and takes a directory without
 	// files for one that is empty.
 	EveryFile bool
@@ -53,15 +51,6 @@ type Files struct {
 type Include struct {
 	Name string // a path that can be opened
 	At   string // where the other file refers to it, for messages; empty: the other file's name
-}
-
-// restAfter is how many bytes are read or hashed before Rest is called: some 0.05 ms of work.
-const restAfter = 64 << 10
-
-func (p Files) rest() {
-	if p.Rest != nil {
-		p.Rest()
-	}
 }
 
 func (p Files) reader() *fileread.Reader {
@@ -96,7 +85,7 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Snapshot{}, err
 	}
-	return newSnapshot(files, p.rest), nil
+	return NewSnapshot(files), nil
 }
 
 // load reads the content of the files, also after errors.
@@ -105,10 +94,10 @@ func (p Files) load(ctx context.Context, files []foundFile) error {
 	for i := range files {
 		f := &files[i]
 		var err error
-		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize)
 		if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
 			if f.realPath, f.info, err = p.reader().Resolve(ctx, f.Name, nil); err == nil {
-				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize)
 			}
 		}
 		errs = append(errs, err)
@@ -149,7 +138,7 @@ func (p Files) readIncluded(ctx context.Context, name string, by []referrer) ([]
 				"put the file itself into that directory, or a link that stays in it", f.at, name, realPath, f.root)
 		}
 	}
-	return p.reader().ReadRegular(ctx, realPath, name, info, MaxFileSize, p.rest)
+	return p.reader().ReadRegular(ctx, realPath, name, info, MaxFileSize)
 }
 
 // below reports whether a path is in a directory or deeper. Both are absolute and without links.

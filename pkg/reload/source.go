@@ -46,9 +46,7 @@ type Snapshot struct {
 
 // NewSnapshot returns a snapshot of the files with their hash. The hash depends on the order of the files, so a Source
 // must return the same files in the same order.
-func NewSnapshot(files []File) Snapshot { return newSnapshot(files, func() {}) }
-
-func newSnapshot(files []File, rest func()) Snapshot {
+func NewSnapshot(files []File) Snapshot {
 	h := sha256.New()
 	for _, f := range files { // lengths keep bytes from moving from one field into the next
 		var lengths [16]byte
@@ -56,9 +54,8 @@ func newSnapshot(files []File, rest func()) Snapshot {
 		binary.BigEndian.PutUint64(lengths[8:], uint64(len(f.Data)))
 		h.Write(lengths[:])
 		h.Write([]byte(f.Name))
-		for chunk := range slices.Chunk(f.Data, restAfter) {
-			rest() // nothing else interrupts the hash, not even the garbage collector, for which all goroutines would wait
-			h.Write(chunk)
+		for block := range slices.Chunk(f.Data, 64<<10) { // the scheduler cannot interrupt the hash of a block
+			h.Write(block)
 		}
 	}
 	return Snapshot{Files: files, Hash: hex.EncodeToString(h.Sum(nil))}

@@ -130,7 +130,7 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 func check(process descriptors.Process, file string, config *ratelimitv3.RateLimitConfig) descriptors.Errors {
 	process.Lenient = true
 	b := descriptors.NewBuilder(process)
-	add(b, process.Rest, file, config)
+	add(b, file, config)
 	_, err := b.Build()
 	errs, _ := err.(descriptors.Errors) //nolint:errorlint // Build returns nothing else
 	return errs

@@ -24,21 +24,18 @@ const (
 func IsFile(f reload.File) bool { return strings.HasPrefix(f.Name, Scheme) }
 
 // Add adds the rules of a file that a Source has made.
-func Add(b *descriptors.Builder, process descriptors.Process, f reload.File) {
+func Add(b *descriptors.Builder, f reload.File) {
 	config := &ratelimitv3.RateLimitConfig{}
 	if err := proto.Unmarshal(f.Data, config); err != nil {
 		b.Errorf(descriptors.Position{File: f.Name}, "it cannot be decoded: %s", err)
 		return
 	}
-	add(b, process.Rest, f.Name, config)
+	add(b, f.Name, config)
 }
 
 // add adds the rules of a domain. file names it in messages.
-func add(b *descriptors.Builder, rest func(), file string, config *ratelimitv3.RateLimitConfig) {
-	if rest == nil {
-		rest = func() {}
-	}
-	c := converter{b: b, rest: rest, file: file}
+func add(b *descriptors.Builder, file string, config *ratelimitv3.RateLimitConfig) {
+	c := converter{b: b, file: file}
 	before := b.Problems()
 	all := c.list(in(file+": ", config.GetDescriptors()), 1, 0)
 	if b.Problems() == before { // else the rules are incomplete
@@ -49,7 +46,6 @@ func add(b *descriptors.Builder, rest func(), file string, config *ratelimitv3.R
 // converter makes descriptors of messages.
 type converter struct {
 	b        *descriptors.Builder
-	rest     func()
 	file     string
 	pathText int
 	tooMuch  bool // and that is reported
@@ -87,7 +83,6 @@ func (c *converter) list(all []located, depth, path int) (out []*descriptors.Des
 		same[i] = append(same[i], d)
 	}
 	for _, group := range same {
-		c.rest()
 		if d := c.descriptor(group, depth, path); d != nil {
 			out = append(out, d)
 		}

@@ -28,7 +28,7 @@ const file = "xds://gateway:18001 domain d"
 func compile(t *testing.T, rules ...*descriptor) *descriptors.Set {
 	t.Helper()
 	b := descriptors.NewBuilder(descriptors.Process{})
-	add(b, nil, file, xdstest.Domain("d", rules...))
+	add(b, file, xdstest.Domain("d", rules...))
 	set, err := b.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestTolerated(t *testing.T) {
 		t.Fatal(errs)
 	}
 	b := descriptors.NewBuilder(descriptors.Process{Lenient: true})
-	add(b, nil, file, config)
+	add(b, file, config)
 	set, err := b.Build()
 	if err != nil {
 		t.Fatal(err)

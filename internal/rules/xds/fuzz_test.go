@@ -44,7 +44,7 @@ func FuzzJudge(f *testing.F) {
 			if !IsFile(file) {
 				t.Fatalf("%q is no file of the control plane", file.Name)
 			}
-			Add(b, descriptors.Process{Lenient: true}, file)
+			Add(b, file)
 		}
 		if _, err := b.Build(); err != nil && len(files) > 0 {
 			t.Fatalf("what was accepted does not compile: %v", err)

@@ -98,7 +98,7 @@ func (c *client) rules() (all []string) {
 		if !IsFile(f) {
 			c.t.Errorf("file %s", f.Name)
 		}
-		Add(b, descriptors.Process{}, f)
+		Add(b, f)
 	}
 	set, err := b.Build()
 	if err != nil {

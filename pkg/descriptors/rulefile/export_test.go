@@ -1,10 +1,4 @@
 package rulefile
 
-import "github.com/weir-ratelimit/weir/pkg/descriptors"
-
-// CompileByYAML is Compile without parsePlain.
-func CompileByYAML(files []File) (*descriptors.Set, error) {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	add(b, files, (*reader).readYAML)
-	return b.Build()
-}
+// SetChunkSize sets how many bytes of a list of descriptors are decoded at once.
+func SetChunkSize(size int) { chunkSize = size }

@@ -1,8 +1,6 @@
 package rulefile
 
 import (
-	"strings"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -49,7 +47,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 		if d.Extra == nil {
 			d.Extra = map[string]any{}
 		}
-		d.Extra[strings.Clone(name)] = extra(n)
+		d.Extra[name] = extra(n)
 	}
 	addForms(r, s)
 	s.field("response", func(n *yaml.Node, d *Descriptor) { d.Response = r.response(n) })
@@ -70,9 +68,7 @@ func (r *reader) readDescriptors(n *yaml.Node, skip int) (all []*descriptors.Des
 }
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
-	r.Rest()
-	d := r.descriptorPool.next()
-	*d = descriptors.Descriptor{At: r.at(n)}
+	d := &descriptors.Descriptor{At: r.at(n)}
 	readFields(r, n, r.descriptorFields, d)
 	d.Invalid = d.Invalid || d.Key == ""
 	return d
@@ -104,7 +100,7 @@ func (r *reader) headers(n *yaml.Node) (all []descriptors.Header) {
 	r.mapping(n, "headers", func(key, value *yaml.Node) {
 		r.field = "a header's value"
 		all = append(all, descriptors.Header{
-			Name: strings.Clone(key.Value), Value: r.text(value), NameAt: r.at(key), ValueAt: r.at(value),
+			Name: key.Value, Value: r.text(value), NameAt: r.at(key), ValueAt: r.at(value),
 		})
 	})
 	return all

@@ -51,21 +51,29 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestBothParsers compiles each case also with a tab in a comment at each file's end, which leaves the files to the
-// parser of all YAML, and checks that nothing else comes out.
-func TestBothParsers(t *testing.T) {
+// TestItemByItem compiles each case item by item and as a whole, and checks that both give the same.
+func TestItemByItem(t *testing.T) {
+	for _, rules := range ruleFiles(t) {
+		sameItemByItem(t, split(rules))
+	}
+}
+
+// ruleFiles are the rule files of the golden tests.
+func ruleFiles(tb testing.TB) (all []string) {
+	tb.Helper()
 	cases, err := filepath.Glob("testdata/rules/*.txt")
 	if err != nil || len(cases) == 0 {
-		t.Fatalf("no cases in testdata/rules: %v", err)
+		tb.Fatalf("no cases in testdata/rules: %v", err)
 	}
 	for _, path := range cases {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		rules, _, _ := strings.Cut(string(data), "\n---- ")
-		sameByBoth(t, split(rules+"\n"))
+		all = append(all, rules+"\n")
 	}
+	return all
 }
 
 // An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is
@@ -82,8 +90,8 @@ func TestItemIsNotCutShort(t *testing.T) {
 	}
 }
 
-// TestBothParsersOnRandomRules is TestBothParsers of rules of all kinds, right and wrong.
-func TestBothParsersOnRandomRules(t *testing.T) {
+// TestItemByItemOnRandomRules is TestItemByItem of rules of all kinds, right and wrong.
+func TestItemByItemOnRandomRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := "domain: " + rapid.SampledFrom([]string{"a", "b", "''", "c: d"}).Draw(t, "domain") + "\n"
 		list := "descriptors:\n" + randomRules(t, "  ", 3)
@@ -95,7 +103,7 @@ func TestBothParsersOnRandomRules(t *testing.T) {
 		if rapid.Bool().Draw(t, "two documents") {
 			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
 		}
-		sameByBoth(t, []rulefile.File{
+		sameItemByItem(t, []rulefile.File{
 			{Name: "rules.yaml", Data: []byte(text)},
 			{Name: "list", Data: []byte("v1\nv9\n"), Included: true},
 		})
@@ -129,37 +137,60 @@ func randomRules(t *rapid.T, indent string, depth int) string {
 	return b.String()
 }
 
-func sameByBoth(t rapid.TB, files []rulefile.File) {
+// TestItemByItemOnChangedFiles is TestItemByItem of rule files that are changed here and there.
+func TestItemByItemOnChangedFiles(t *testing.T) {
+	files := slices.DeleteFunc(ruleFiles(t), func(rules string) bool { return strings.Contains(rules, "&a1") }) // slow
+	parts := []string{
+		" ", "  ", "\n", "\n  ", "\n- ", "- ", "\n  -\n", ":", ": ", "#", " # c", "{", "}", "[", "]", ", ", "'", "\"", "a", "\u00e9",
+		"---\n", "\n---\n", "...\n", "?", "&a ", "*a", "!", "|\n", ">\n", "|+\n", "%", "<<: ", "\\", "\t", "\r", "\r\n", "\u2028", "\ufeff", "a: b",
+		"descriptors:\n", "domain: e\n", "\n\n", "yes", "'\n  - 'a'",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom(files).Draw(t, "file")
+		if lines := strings.SplitAfter(text, "\n"); len(lines) > 12 {
+			from := rapid.IntRange(2, len(lines)-10).Draw(t, "from")
+			text = strings.Join(append(lines[:2:2], lines[from:from+10]...), "")
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "changes") {
+			at := rapid.IntRange(0, len(text)).Draw(t, "at")
+			until := min(len(text), at+rapid.IntRange(0, 3).Draw(t, "without"))
+			text = text[:at] + rapid.SampledFrom(parts).Draw(t, "part") + text[until:]
+		}
+		sameItemByItem(t, []rulefile.File{{Name: "rules.yaml", Data: []byte(text)}})
+	})
+}
+
+func sameItemByItem(t rapid.TB, files []rulefile.File) {
 	t.Helper()
-	got := outcome(t, files, rulefile.Compile)
-	other := slices.Clone(files)
-	for i, f := range other {
+	defer rulefile.SetChunkSize(8 << 10)
+	rulefile.SetChunkSize(1)
+	got := outcome(t, files)
+	rulefile.SetChunkSize(8 << 20)
+	whole := slices.Clone(files)
+	for i, f := range whole {
 		if !f.Included {
-			other[i].Data = append(slices.Clone(f.Data), "#\t\n"...)
+			whole[i].Data = append(slices.Clone(f.Data), "#\u2028\n"...) // prevents item by item
 		}
 	}
-	if diff := cmp.Diff(outcome(t, other, rulefile.Compile), got); diff != "" {
-		t.Fatalf("-the end by the parser of all YAML +both\n%s\n%s", diff, files[0].Data)
-	}
-	want := outcome(t, files, rulefile.CompileByYAML)
-	if strings.Contains(want, ": this is not valid YAML: ") || strings.Contains(want, "indent") {
-		// That parser reports nothing else of such a document, and the other one what is wrong before.
+	want := outcome(t, whole)
+	if strings.Contains(want, "not valid YAML") || strings.Contains(want, "indent") {
+		// As a whole, nothing else is reported of such a document; item by item, also what is wrong before.
 		for line := range strings.Lines(want) {
 			if !strings.Contains(got+"\n", strings.TrimSuffix(line, "\n")+"\n") {
-				t.Fatalf("%s is reported by the parser of all YAML, but not here:\n%s\n%s", line, got, files[0].Data)
+				t.Fatalf("%s is not reported item by item:\n%s\n%s", line, got, files[0].Data)
 			}
 		}
 		return
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("-parser of all YAML +both\n%s\n%s", diff, files[0].Data)
+		t.Fatalf("-as a whole +item by item\n%s\n%q", diff, files[0].Data)
 	}
 }
 
 // outcome is all that can be seen of a Compile.
-func outcome(t rapid.TB, files []rulefile.File, compile func([]rulefile.File) (*descriptors.Set, error)) string {
+func outcome(t rapid.TB, files []rulefile.File) string {
 	t.Helper()
-	set, err := compile(files)
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		return err.Error()
 	}

@@ -23,7 +23,7 @@ func (r *reader) metadata(n *yaml.Node) map[string]any {
 
 func (r *reader) object(n *yaml.Node) map[string]any {
 	m := map[string]any{}
-	r.mapping(n, "metadata", func(key, value *yaml.Node) { m[strings.Clone(key.Value)] = r.value(value) })
+	r.mapping(n, "metadata", func(key, value *yaml.Node) { m[key.Value] = r.value(value) })
 	return m
 }
 
@@ -81,7 +81,7 @@ func extra(n *yaml.Node) any {
 	case yaml.MappingNode:
 		m := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[strings.Clone(n.Content[i].Value)] = extra(n.Content[i+1])
+			m[n.Content[i].Value] = extra(n.Content[i+1])
 		}
 		return m
 	case yaml.SequenceNode:

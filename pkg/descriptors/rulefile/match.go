@@ -100,7 +100,6 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 	blank := true
 	number := 0
 	for line := range strings.Lines(string(data)) {
-		r.Rest()
 		number++
 		text := strings.TrimSpace(line)
 		if blank = blank && text == ""; text == "" || text[0] == '#' {

@@ -123,8 +123,7 @@ func (r *reader) readRateLimits(n *yaml.Node) []*descriptors.RateLimit {
 
 // readRateLimit reads one limit. Nil, and reported, if it is no mapping.
 func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
-	l := r.limitPool.next()
-	*l = rateLimit{RateLimit: descriptors.RateLimit{At: r.at(n), Fields: l.Fields[:0], Misspelled: l.Misspelled[:0]}}
+	l := &rateLimit{RateLimit: descriptors.RateLimit{At: r.at(n)}}
 	isMapping := false
 	r.enter(n, func(n *yaml.Node) {
 		switch {

@@ -20,8 +20,9 @@ type reader struct {
 	values map[string][]byte // files of values by name; nil: they are not read
 	take   func(domain string, d *descriptors.Descriptor)
 
-	documents int // that are read
-	taken     int // items of the next document's descriptors, that are read and taken
+	documents int // number of documents that were read
+	taken     int // number of items of the next document's descriptors that were read
+	after     int // number of the file's lines before the text that is being read
 
 	depth    int    // mappings and lists around the node that is read
 	aliases  int    // around the node that is read
@@ -33,10 +34,6 @@ type reader struct {
 	descriptorFields *schema[descriptors.Descriptor]
 	rateLimitFields  *schema[rateLimit]
 	replacesFields   *schema[descriptors.Text]
-
-	descriptorPool pool[descriptors.Descriptor]
-	limitPool      pool[rateLimit]
-	namesPool      pool[names] // one for each mapping around what is read
 
 	zones map[string]*time.Location // that the file names
 }
@@ -59,29 +56,34 @@ func newReader(f File, b *descriptors.Builder) *reader {
 	return r
 }
 
-// read reads the file: by parsePlain as far as that goes, and what is left by the parser of all YAML.
+// read reads the file: item by item if its list of descriptors ends it, which is how rule files are mostly written.
 func (r *reader) read() {
-	switch {
-	case !parsePlain(copied(r.file.Data, r.Rest), r):
-		r.readYAML()
-	case r.documents == 0:
-		r.reportEmpty()
+	if at, char, ok := r.notUTF8(); ok {
+		r.SkipsRules()
+		r.Errorf(at,
+			"this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x%02x); save the file as UTF-8", char)
+		return
 	}
-}
-
-// readYAML reads what is not read yet by the parser of all YAML.
-func (r *reader) readYAML() {
-	before := r.Problems()
-	documents := 0
-	for _, root := range r.parseYAML() {
-		if isNull(root) {
-			continue
-		}
-		if documents++; documents > r.documents {
+	if r.readItems() {
+		return
+	}
+	r.depth, r.after = 0, 0
+	roots, err := r.parse(r.file.Data)
+	if err != nil {
+		r.SkipsRules()
+	}
+	switch {
+	case errors.Is(err, errPanic):
+		r.Errorf(r.start(), "%s", err)
+	case err != nil:
+		r.reportSyntax(err)
+	}
+	for _, root := range roots {
+		if !isNull(root) {
 			r.document(root)
 		}
 	}
-	if documents == 0 && r.Problems() == before {
+	if r.documents == 0 && err == nil {
 		r.reportEmpty()
 	}
 }
@@ -92,14 +94,7 @@ func (r *reader) reportEmpty() {
 	r.Errorf(r.start(), "this file is empty; write domain: and descriptors:, or remove the file")
 }
 
-// item reads one item of a document's descriptors, whose domain is known. With document, it makes the reader a visitor.
-func (r *reader) item(domain string, n *yaml.Node) {
-	r.taken++
-	r.take(domain, r.readDescriptor(n))
-	r.limitPool.used, r.descriptorPool.used = 0, 0
-}
-
-// document reads a document, but for the items that were read before.
+// document reads a document, without the items that were read before.
 func (r *reader) document(root *yaml.Node) {
 	if r.documents > 0 && r.Lenient() && !hasField(root, "domain") {
 		r.Tolerate(r.at(root), "it is not read", "this document has no domain; write domain: the domain that Envoy's rate "+
@@ -135,7 +130,6 @@ func (r *reader) document(root *yaml.Node) {
 	}
 	r.documents++
 	r.taken = 0
-	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
 
 // hasField reports whether the node is a mapping that has the field itself.
@@ -149,33 +143,16 @@ func hasField(n *yaml.Node, name string) bool {
 	return false
 }
 
-// parseYAML returns the roots of the file's documents, by the parser of all YAML. Where the file is no YAML, they end
-// with a problem.
-func (r *reader) parseYAML() (roots []*yaml.Node) {
+// errPanic replaces a panic of the YAML parser, which is known to panic on some inputs that no editor writes.
+var errPanic = errors.New("this is not valid YAML; check the file for stray bytes and special characters")
+
+// parse returns the roots of the documents before the first error.
+func (r *reader) parse(data []byte) (roots []*yaml.Node, err error) {
 	defer func() {
-		// The parser is known to panic on some inputs that no editor writes, and a rule file must not take
-		// the process down.
 		if recover() != nil {
-			r.SkipsRules()
-			r.Errorf(r.start(), "this is not valid YAML; check the file for stray bytes and special characters")
+			roots, err = nil, errPanic
 		}
 	}()
-	if at, char, ok := r.notUTF8(); ok {
-		r.SkipsRules()
-		r.Errorf(at,
-			"this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x%02x); save the file as UTF-8", char)
-		return nil
-	}
-	roots, err := r.parseAll(r.file.Data)
-	if err != nil {
-		r.SkipsRules()
-		r.reportSyntax(err)
-	}
-	return roots
-}
-
-// parseAll returns the roots of the documents before the first error.
-func (r *reader) parseAll(data []byte) (roots []*yaml.Node, err error) {
 	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.Rest})
 	for {
 		var document yaml.Node
@@ -190,7 +167,7 @@ func (r *reader) parseAll(data []byte) (roots []*yaml.Node, err error) {
 	}
 }
 
-// restingReader is read by a parser, a few hundred bytes at a time.
+// restingReader pauses a load before each read: of an item, or of a few hundred bytes of a large one.
 type restingReader struct {
 	io.Reader
 
@@ -207,5 +184,5 @@ func (r *reader) start() descriptors.Position {
 }
 
 func (r *reader) at(n *yaml.Node) descriptors.Position {
-	return descriptors.Position{File: r.file.Name, Line: n.Line, Column: n.Column}
+	return descriptors.Position{File: r.file.Name, Line: r.after + n.Line, Column: n.Column}
 }

@@ -39,9 +39,7 @@ func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, er
 }
 
 // Add reads the files into b: for a Set that has other descriptors, too.
-func Add(b *descriptors.Builder, files []File) { add(b, files, (*reader).read) }
-
-func add(b *descriptors.Builder, files []File, read func(*reader)) {
+func Add(b *descriptors.Builder, files []File) {
 	values := map[string][]byte{}
 	for _, f := range files {
 		if f.Included {
@@ -53,7 +51,7 @@ func add(b *descriptors.Builder, files []File, read func(*reader)) {
 			r := newReader(f, b)
 			r.values = values
 			r.take = func(domain string, d *descriptors.Descriptor) { b.Add(domain, d) }
-			read(r)
+			r.read()
 		}
 	}
 }
@@ -68,7 +66,7 @@ type Include struct {
 // Included. Compile reports what is wrong with them.
 func Includes(f File) []Include { return IncludesFor(descriptors.Process{}, f) }
 
-// IncludesFor is Includes for a process that may want to rest.
+// IncludesFor is Includes for a process whose Rest pauses the parsing.
 func IncludesFor(process descriptors.Process, f File) (all []Include) {
 	if !MayInclude(f) {
 		return nil

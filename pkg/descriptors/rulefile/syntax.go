@@ -168,7 +168,7 @@ func (r *reader) syntaxError(ends []int, err error) (line int, msg string) {
 		return min(max(named, 1), len(ends)), msg
 	}
 	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
-		_, err := r.parseAll(r.file.Data[:ends[i]])
+		_, err := r.parse(r.file.Data[:ends[i]])
 		if err == nil {
 			return false
 		}

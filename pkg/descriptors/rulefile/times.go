@@ -175,3 +175,12 @@ func numberHint(n *yaml.Node, field string, lo, hi int64) string {
 	}
 	return ""
 }
+
+func isSmallNumber(text string) bool {
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return false
+		}
+	}
+	return len(text) <= 18
+}

@@ -1,0 +1,120 @@
+package rulefile
+
+import (
+	"bytes"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// chunkSize is the number of bytes of a list of descriptors that are decoded at once, unless one item is larger.
+var chunkSize = 8 << 10 // changed by tests
+
+// chunk is a part of a file that begins after a number of lines.
+type chunk struct {
+	data  []byte
+	after int
+}
+
+// splitItems cuts a file at items of its list of descriptors, because nodes for all of 100,000 rules take 150 MB. The
+// first chunk is what precedes the first item. It returns nil if the file has several documents, or something other
+// than comments after a list of descriptors by indentation. A cut within a text or within brackets does no harm: the
+// chunk before it is not valid YAML.
+func splitItems(data []byte) (chunks []chunk) {
+	if hasRareBreaks(data) {
+		return nil
+	}
+	const unknown = -1
+	isListed, indent := false, unknown
+	var from, after, at, number int
+	for line := range bytes.Lines(data) {
+		text := bytes.TrimRight(line, " \r\n")
+		content := bytes.TrimLeft(text, " ")
+		column := len(text) - len(content)
+		isItem := bytes.HasPrefix(content, []byte("- ")) || string(content) == "-"
+		switch {
+		case len(content) == 0 || content[0] == '#':
+		case !isListed:
+			key, _, _ := bytes.Cut(text, []byte(" #"))
+			isListed = string(bytes.TrimRight(key, " ")) == "descriptors:"
+		case indent == unknown && !isItem, column < indent, column == indent && !isItem:
+			return nil
+		case indent == unknown, column == indent && at-from >= chunkSize:
+			indent = column
+			chunks = append(chunks, chunk{data[from:at], after})
+			from, after = at, number
+		}
+		at += len(line)
+		number++
+	}
+	if indent == unknown {
+		return nil
+	}
+	return append(chunks, chunk{data[from:], after})
+}
+
+// hasRareBreaks reports whether YAML sees line breaks in the data that bytes.Lines does not.
+func hasRareBreaks(data []byte) bool {
+	for _, rare := range []string{"\u0085", "\u2028", "\u2029"} {
+		if bytes.Contains(data, []byte(rare)) {
+			return true
+		}
+	}
+	return bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
+}
+
+// readItems reads the file item by item. If that is not possible, it returns false, and r.taken items are read.
+func (r *reader) readItems() bool {
+	chunks := splitItems(r.file.Data)
+	if chunks == nil {
+		return false
+	}
+	root, domain := r.head(chunks[0].data)
+	if domain == "" {
+		return false
+	}
+	const around = 2 // the document's mapping and the list
+	r.depth += around
+	for _, c := range chunks[1:] {
+		roots, err := r.parse(c.data)
+		if err != nil || len(roots) != 1 || roots[0].Kind != yaml.SequenceNode {
+			return false
+		}
+		r.after = c.after
+		for _, n := range roots[0].Content {
+			r.taken++
+			if d := r.readDescriptor(n); !r.overflow {
+				r.take(domain, d)
+			}
+		}
+	}
+	r.depth -= around
+	r.after = 0
+	r.document(root)
+	return true
+}
+
+// head returns the mapping that ends with the key of the list of descriptors, and its domain. The domain is empty if
+// the mapping does not name one domain and one list.
+func (r *reader) head(data []byte) (root *yaml.Node, domain string) {
+	roots, err := r.parse(data)
+	if err != nil || len(roots) != 1 || roots[0].Kind != yaml.MappingNode {
+		return nil, ""
+	}
+	root = roots[0]
+	lists := 0
+	for i := 0; i < len(root.Content); i += 2 {
+		switch value := root.Content[i+1]; root.Content[i].Value {
+		case "descriptors":
+			lists++
+		case "domain":
+			if domain != "" || value.Kind != yaml.ScalarNode || isNull(value) {
+				return nil, ""
+			}
+			domain = value.Value
+		}
+	}
+	if last := root.Content[len(root.Content)-1]; lists != 1 || !isNull(last) {
+		return nil, ""
+	}
+	return root, domain
+}
