@@ -23,7 +23,10 @@ func TestHotRestart(t *testing.T) {
 	server := redistest.Start(t)
 	addr := proctest.FreeAddr(t)
 	_, port, _ := strings.Cut(addr, ":")
-	flags := []string{rules(t, shop), "--store=" + server.URL(), "--store-timeout=2s", "--on-store-failure=deny"}
+	flags := []string{
+		rules(t, shop), "--store=" + server.URL(), "--store-timeout=2s", "--on-store-failure=deny",
+		"--http-addr=" + proctest.FreeAddr(t), // both Envoys have it
+	}
 	l := strings.Replace(listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream), "port_value: 0",
 		"port_value: "+port, 1)
 	text := bootstrap([]string{l}, []string{cluster("upstream", upstream(t))})

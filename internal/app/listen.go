@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // unixPrefix starts an address that is the path of a Unix socket.
@@ -22,20 +24,14 @@ func (a *App) listen(ctx context.Context) error {
 		return err
 	}
 	if !a.o.Embedded {
-		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
+		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode, false); err != nil {
 			return err
 		}
 		a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
 	for _, h := range a.httpServers {
-		open := func() (net.Listener, error) { return listen(ctx, h.flag, h.addr, mode) }
-		if h == a.http && a.o.ShareHTTP != nil {
-			h.listener, err = a.o.ShareHTTP(h.addr, open)
-		} else {
-			h.listener, err = open()
-		}
-		if err != nil {
+		if h.listener, err = listen(ctx, h.flag, h.addr, mode, a.o.Embedded); err != nil {
 			return err
 		}
 		h.listener = h.guard.Listen(h.listener, false) //nolint:contextcheck // as above
@@ -52,25 +48,33 @@ func except(expected, err error) error {
 	return err
 }
 
-// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions.
-func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Listener, error) {
+// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared,
+// other listeners may have the same address: connections go to any of those of a TCP address, and to the newest of those
+// of a Unix socket.
+func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
 	network := "tcp"
-	path, unix := strings.CutPrefix(addr, unixPrefix)
-	if unix {
+	path, isUnix := strings.CutPrefix(addr, unixPrefix)
+	if isUnix {
 		network, addr = "unix", path
-		if err := removeStale(ctx, path); err != nil {
+		if err := removeStale(ctx, path, shared); err != nil {
 			return nil, fmt.Errorf("%s: listening on %s%s: %w", flag, unixPrefix, path, err)
 		}
 	}
 	var lc net.ListenConfig
-	if unix {
+	switch {
+	case isUnix:
 		lc.Control = withMode(mode)
+	case shared:
+		lc.Control = reusePort
 	}
 	l, err := lc.Listen(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if unix {
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(!shared) // the path may be a newer one's
+	}
+	if isUnix {
 		if err := os.Chmod(path, mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: permissions of the socket: %w", flag, err), l.Close())
 		}
@@ -87,9 +91,19 @@ func withMode(mode fs.FileMode) func(network, address string, c syscall.RawConn)
 	}
 }
 
+// reusePort lets several listeners have one TCP address: those of an Envoy that updates a listener, or of two Envoys
+// during a hot restart.
+func reusePort(_, _ string, c syscall.RawConn) error {
+	var err error
+	failed := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
+	return errors.Join(failed, err)
+}
+
 // removeStale removes the socket that an ended process has left at path. It removes no socket on which a process
-// listens, and no other file.
-func removeStale(ctx context.Context, path string) error {
+// listens, unless it is shared, and no other file.
+func removeStale(ctx context.Context, path string, shared bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -99,6 +113,9 @@ func removeStale(ctx context.Context, path string) error {
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return errors.New("the file is there and is no socket; remove it or choose another path")
+	}
+	if shared {
+		return os.Remove(path)
 	}
 	d := net.Dialer{Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "unix", path)

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net"
 	"strconv"
 	"time"
 
@@ -36,8 +35,6 @@ type Options struct {
 
 	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
 	Embedded bool `kong:"-"`
-	// ShareHTTP, if not nil, returns the listener of --http-addr. It calls open unless it has one at that address.
-	ShareHTTP func(addr string, open func() (net.Listener, error)) (net.Listener, error) `kong:"-"`
 	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
 	HoldGC func() (release func()) `kong:"-"`
 	// Build is what was built.

@@ -23,9 +23,8 @@ type Module struct {
 	// Log receives the lines of all instances.
 	Log io.Writer
 
-	survival  survival
-	handovers handovers
-	waiting   waiting
+	survival survival
+	waiting  waiting
 
 	starting sync.Mutex  // of an instance: it may wait for rules, and Envoy's workers must not
 	pace     *app.GCPace // from the first instance on; guarded by starting
@@ -112,15 +111,15 @@ func (m *Module) share(o *cli.EmbeddedOptions) *instance {
 	return nil
 }
 
-// warnOfHandover logs that an instance takes the HTTP address of another one: during an update of a listener that is
+// warnOfSharedAddress logs that an instance has the HTTP address of another one: during an update of a listener that is
 // meant, for two filters beside each other it is not.
-func (m *Module) warnOfHandover(log *logging.Process, o *cli.EmbeddedOptions) {
+func (m *Module) warnOfSharedAddress(log *logging.Process, o *cli.EmbeddedOptions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, in := range m.instances {
 		if o.HTTPAddr != "" && in.options.HTTPAddr == o.HTTPAddr {
-			log.LogAttrs(context.Background(), slog.LevelWarn, "a filter with other flags has the same --http-addr: the "+
-				"newer one answers there until it ends", slog.String("http", o.HTTPAddr))
+			log.LogAttrs(context.Background(), slog.LevelWarn, "a filter with other flags has the same --http-addr: both "+
+				"answer there until one ends", slog.String("http", o.HTTPAddr))
 			return
 		}
 	}
@@ -147,8 +146,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 	}
 	options := o.Options
 	options.Log, options.HoldGC, options.LogStats = log.Logger, m.pace.Hold, log.Stats
-	options.ShareHTTP = m.handovers.listen
-	m.warnOfHandover(log, o)
+	m.warnOfSharedAddress(log, o)
 	a, err := app.New(context.Background(), options)
 	if err != nil {
 		log.Close()
