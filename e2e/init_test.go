@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,19 +48,14 @@ func TestInit(t *testing.T) {
 		t.Run(use.Name, func(t *testing.T) {
 			t.Parallel()
 			dir := initialized(t, use.Name)
-			log := filepath.Join(dir, "decisions.log")
-			s := startWeir(t, filepath.Join(dir, "rules"), "--decision-log", log, "--decision-log-sample", "1",
-				"--decision-log-key-file", keyFile(t, dir))
+			s := startWeir(t, filepath.Join(dir, "rules"))
 			front := startInitialized(t, dir, s).Listener("front")
-			denied := 0
 			if len(uses[use.Name]) == 0 {
 				t.Fatal("nothing says how this use limits")
 			}
 			for _, a := range uses[use.Name] {
-				denied += a.check(t, front)
+				a.check(t, front)
 			}
-			s.Terminate(20 * time.Second)
-			replayed(t, dir, log, denied)
 		})
 	}
 }
@@ -90,18 +84,8 @@ func initialized(t *testing.T, use string) string {
 	return dir
 }
 
-// keyFile is a file with the secret of the decision log's hashes.
-func keyFile(t *testing.T, dir string) string {
-	t.Helper()
-	path := filepath.Join(dir, "key")
-	if err := os.WriteFile(path, []byte("0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// check sends requests until one is denied, and says how many were.
-func (a starterRequest) check(t *testing.T, front string) (denied int) {
+// check sends requests until one is denied.
+func (a starterRequest) check(t *testing.T, front string) {
 	t.Helper()
 	start := time.Now()
 	for n := range 1000 {
@@ -111,17 +95,16 @@ func (a starterRequest) check(t *testing.T, front string) (denied int) {
 		case status == http.StatusTooManyRequests && (a.burst == 0 || n < a.burst):
 			t.Fatalf("%+v: denied after %d", a, n)
 		case status == http.StatusTooManyRequests:
-			return 1
+			return
 		case status != http.StatusOK:
 			t.Fatalf("%+v: status %d", a, status)
 		case a.burst == 0 && n == 100:
-			return 0
+			return
 		case a.burst > 0 && float64(n+1) > most:
 			t.Fatalf("%+v: %d passed in %s", a, n+1, time.Since(start))
 		}
 	}
 	t.Fatalf("%+v: none of 1000 was denied: this machine is too slow to reach the limit", a)
-	return 0
 }
 
 func (a starterRequest) send(t *testing.T, front string, n int) int {
@@ -146,24 +129,4 @@ func (a starterRequest) send(t *testing.T, front string, n int) int {
 		t.Fatal(err)
 	}
 	return resp.StatusCode
-}
-
-// replayed checks that diff, with Weir's log, sees what has happened.
-func replayed(t *testing.T, dir, log string, denied int) {
-	t.Helper()
-	rules := filepath.Join(dir, "rules")
-	out, err := weirtest.Run(t, "diff", rules, rules, "--traffic", log, "--key-file", filepath.Join(dir, "key"))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	// The log's time is that of the answer: a request at the very moment when one more fits may be decided otherwise.
-	m := regexp.MustCompile(
-		`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`,
-	).FindStringSubmatch(out)
-	if m == nil {
-		t.Fatalf("diff says\n%s", out)
-	}
-	if n, err := strconv.Atoi(m[1]); err != nil || n < denied-1 || n > denied+1 {
-		t.Errorf("%d were denied, and again %s:\n%s", denied, m[1], out)
-	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
@@ -46,18 +45,17 @@ type App struct {
 	o     Options
 	parts []part // in the order in which they were opened
 
-	metrics     *metrics.Metrics
-	boosts      *boosts.Board
-	rules       *rules.Rules
-	xds         *xds.Source // nil without --rules xds
-	telemetry   *telemetry.Telemetry
-	redis       *store.Redis // the connections of --store; nil for memory
-	store       *store.Store
-	top         *topkeys.Top     // nil if off
-	history     *admin.History   // counts over the last hour
-	decisionLog *decisionlog.Log // nil if off
-	decider     *decide.Decider
-	quotas      atomic.Pointer[quotas] // nil without --quota
+	metrics   *metrics.Metrics
+	boosts    *boosts.Board
+	rules     *rules.Rules
+	xds       *xds.Source // nil without --rules xds
+	telemetry *telemetry.Telemetry
+	redis     *store.Redis // the connections of --store; nil for memory
+	store     *store.Store
+	top       *topkeys.Top   // nil if off
+	history   *admin.History // counts over the last hour
+	decider   *decide.Decider
+	quotas    atomic.Pointer[quotas] // nil without --quota
 
 	health         *healthServer
 	service        *rls.Service
@@ -114,7 +112,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.closed = sync.OnceValue(a.close)
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
-		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
+		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecider,
 		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openHealthcheck, a.listen,
 	} {
 		if err := open(ctx); err != nil {
@@ -172,7 +170,7 @@ func (a *App) openHistory(context.Context) error {
 	return nil
 }
 
-// Close frees what New has opened: listeners, connections to Redis, the decision log. Call it after Run, or without
+// Close frees what New has opened: listeners, connections to Redis. Call it after Run, or without
 // Run. A part that does not close in time is left behind, and is an error. A second Close returns the result of the
 // first.
 func (a *App) Close() error { return a.closed() }

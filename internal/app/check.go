@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/store"
@@ -60,13 +59,6 @@ func (o *Options) Check() error {
 		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
 		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
 		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
-	}
-	if o.DecisionLog != "" {
-		c.share("--decision-log-sample", o.DecisionLogSample)
-		c.share("--decision-log-sample-denied", o.DecisionLogSampleDenied)
-		between(&c, "--decision-log-rate", o.DecisionLogRate, 1, 1_000_000)
-		_, err := decisionlog.ParseValues(o.DecisionLogValues)
-		c.check(err == nil, "--decision-log-values", "%v", err)
 	}
 	o.MetricsOptions.check(&c)
 	if o.OTelTraces {
@@ -205,10 +197,6 @@ func (c *checker) check(ok bool, flag, format string, args ...any) {
 // between checks a number or a time.
 func between[T cmp.Ordered](c *checker, flag string, v, lo, hi T) {
 	c.check(v >= lo && v <= hi, flag, "must be between %v and %v, got %v", lo, hi, v)
-}
-
-func (c *checker) share(flag string, v float64) {
-	c.check(v >= 0 && v <= 1, flag, "must be a share from 0 to 1, got %g", v)
 }
 
 // headerName is what RFC 9110 allows.

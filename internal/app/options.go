@@ -18,20 +18,19 @@ import (
 // Options are the flags of `weir serve`, each with its variable of the environment, default and meaning. The tags are
 // those of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
-	RulesOptions       `embed:"" group:"rules"`
-	XDSOptions         `embed:"" group:"xds"`
-	StoreOptions       `embed:"" group:"store"`
-	ListenOptions      `embed:"" group:"listen"`
-	TLSOptions         `embed:"" group:"tls"`
-	GRPCOptions        `embed:"" group:"grpc"`
-	QuotaOptions       `embed:"" group:"quota"`
-	DecideOptions      `embed:"" group:"decide"`
-	HeaderOptions      `embed:"" group:"headers"`
-	DecisionLogOptions `embed:"" group:"decisions"`
-	MetricsOptions     `embed:"" group:"metrics"`
-	OTelOptions        `embed:"" group:"otel"`
-	StopOptions        `embed:"" group:"stop"`
-	TopKeysOptions     `embed:"" group:"top"`
+	RulesOptions   `embed:"" group:"rules"`
+	XDSOptions     `embed:"" group:"xds"`
+	StoreOptions   `embed:"" group:"store"`
+	ListenOptions  `embed:"" group:"listen"`
+	TLSOptions     `embed:"" group:"tls"`
+	GRPCOptions    `embed:"" group:"grpc"`
+	QuotaOptions   `embed:"" group:"quota"`
+	DecideOptions  `embed:"" group:"decide"`
+	HeaderOptions  `embed:"" group:"headers"`
+	MetricsOptions `embed:"" group:"metrics"`
+	OTelOptions    `embed:"" group:"otel"`
+	StopOptions    `embed:"" group:"stop"`
+	TopKeysOptions `embed:"" group:"top"`
 
 	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
 	Embedded bool `kong:"-"`
@@ -158,16 +157,6 @@ type HeaderOptions struct {
 	RatelimitRemainingHeader string `env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
 	RatelimitResetHeader     string `env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
 	RetryAfter               bool   `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
-}
-
-// DecisionLogOptions are of the log of decisions.
-type DecisionLogOptions struct {
-	DecisionLog             string  `env:"WEIR_DECISION_LOG" placeholder:"stdout|stderr|FILE" help:"Log decisions: a line of JSON for each sampled request; see docs/operate/observability.md."`
-	DecisionLogSample       float64 `env:"WEIR_DECISION_LOG_SAMPLE" default:"0.01" help:"Share of requests to log, from 0 to 1."`
-	DecisionLogSampleDenied float64 `env:"WEIR_DECISION_LOG_SAMPLE_DENIED" default:"1" help:"The same for requests that exceeded a limit, also in shadow or quota mode."`
-	DecisionLogRate         int     `env:"WEIR_DECISION_LOG_RATE" default:"1000" help:"Most lines a second; lines beyond are dropped and counted."`
-	DecisionLogValues       string  `env:"WEIR_DECISION_LOG_VALUES" default:"hash" help:"How values of descriptors are written: plain, hash (HMAC-SHA256) or none."`
-	DecisionLogKeyFile      string  `env:"WEIR_DECISION_LOG_KEY_FILE" placeholder:"FILE" help:"The secret of the hashes, 16 bytes or more, so that all replicas write the same; without it, a random one of this process."`
 }
 
 // MetricsOptions are of /metrics and statsd.

@@ -24,7 +24,7 @@ type diffCmd struct {
 
 	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 
-	Traffic string   `placeholder:"FILE" help:"Log of requests for both sets to decide: Envoy's access log as JSON lines, with --map and --domain, or a log of serve --decision-log; - for stdin."`
+	Traffic string   `placeholder:"FILE" help:"Access log of Envoy, as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
 	Log     logFlags `embed:""`
 	Top     int      `default:"5" help:"How many keys to show for each rule."`
 
@@ -37,15 +37,14 @@ with the values before and after. A rule in another file, a comment, or 60s inst
 
 With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
 empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
-up to 10,000 lines out of order; diff counts lines beyond that, and lines that it cannot read. A sampled log gives
-an estimate. Diff removes the port from remote_address, as access logs have one.
+up to 10,000 lines out of order; diff counts lines beyond that, and lines that it cannot read. Diff removes the port
+from remote_address, as access logs have one.
 
 Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
 
 Examples:
 
     weir diff /etc/weir/rules rules/
-    weir diff old/ new/ --traffic decisions.log
     weir diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
       --map 'path="/login",remote_address=downstream_remote_address' --json`
 }
@@ -57,7 +56,7 @@ type differences struct {
 }
 
 func (c *diffCmd) Run(ctx context.Context, io streams) error {
-	o, err := c.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
+	o, err := c.options()
 	if err != nil {
 		return usage(err)
 	}
@@ -85,8 +84,11 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 
 // options checks what the flags say.
 func (c *diffCmd) options() (o offline.LogOptions, err error) {
-	o, err = c.Log.options()
-	p := problems{err}
+	var p problems
+	if c.Traffic != "" {
+		o, err = c.Log.options()
+		p = problems{err}
+	}
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
 		if path == rules.Stdin {
@@ -94,7 +96,7 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 		}
 	}
 	p.check(given <= 1, "- is stdin, which can be read once; give a file for the others")
-	p.check(c.Traffic != "" || !c.Log.given(), "--map, --domain and --key-file say what --traffic is; add --traffic FILE")
+	p.check(c.Traffic != "" || !c.Log.given(), "--map and --domain describe a log; add --traffic FILE")
 	p.check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
 	return o, errors.Join(p...)
 }
@@ -171,14 +173,10 @@ func printChange(w io.Writer, c *offline.Change) {
 
 // printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
 func printTraffic(to streams, r *offline.Comparison) {
-	about := ""
-	if r.Estimate {
-		about = "about "
-	}
-	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339),
+	fmt.Fprintf(to.out, "\nTraffic: %d requests from %s to %s\n", r.Requests, r.From.Format(time.RFC3339),
 		r.To.Format(time.RFC3339))
-	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %s%d newly denied, %d newly allowed\n",
-		r.DeniedBefore, r.DeniedAfter, about, r.NewlyDenied, r.NewlyAllowed)
+	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %d newly denied, %d newly allowed\n",
+		r.DeniedBefore, r.DeniedAfter, r.NewlyDenied, r.NewlyAllowed)
 	printLogNotes(to.err, &r.LineCounts, r.Notes)
 }
 

@@ -29,7 +29,6 @@ var flagGroups = []kong.Group{
 	{Key: "quota", Title: "Quotas for Envoys (experimental):"},
 	{Key: "headers", Title: "Response headers:"},
 	{Key: "decide", Title: "Meaning of rules:"},
-	{Key: "decisions", Title: "Log of decisions:"},
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},

@@ -23,7 +23,7 @@ type simulateCmd struct {
 	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
 	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
-	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or a log of requests."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or an access log of Envoy."`
 	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts. Default: 30s, or until a file's last request."`
 	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
 	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
@@ -42,9 +42,9 @@ limit is asked by itself, by every request of generated traffic: keys of descrip
 replaces play no role. Windows begin with the traffic; those of align: calendar are the first that begin
 in 2026, UTC.
 
-A log of requests, as weir diff --traffic takes it (what serve --decision-log wrote, or Envoy's access log
-with --map and --domain), is decided by the rules as a whole: each limit is asked by the requests whose
-descriptors match its rule, and shadow_mode, quota_mode and replaces count.
+An access log of Envoy (JSON lines, with --map and --domain, as for weir diff --traffic) is decided by the rules
+as a whole: each limit is asked by the requests whose descriptors match its rule, and shadow_mode, quota_mode and
+replaces count.
 
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
 EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or
@@ -62,7 +62,6 @@ Examples:
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all --svg burst.svg
     weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
-    weir simulate rules/ --traffic decisions.log
     weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
 }
 
@@ -111,7 +110,7 @@ func (c *simulateCmd) isLog() bool {
 
 // replay simulates a log.
 func (c *simulateCmd) replay(ctx context.Context, io streams) error {
-	o, err := c.Log.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
+	o, err := c.Log.options()
 	if err == nil && (c.Limit != "" || c.For != 0 || len(c.Algorithm) > 0) {
 		err = errors.New("--traffic: a log goes with rule files, and without --limit, --for and --algorithm")
 	}
@@ -132,7 +131,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 		return fmt.Errorf("--traffic: %w", err)
 	}
 	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
-	printLogNotes(io.err, &log.LineCounts, log.Notes(o, set))
+	printLogNotes(io.err, &log.LineCounts, offline.Notes(set))
 	return c.write(io, report, nil)
 }
 

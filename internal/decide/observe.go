@@ -63,7 +63,7 @@ type Observer interface {
 	StoreFailed(err error)
 }
 
-// Watcher sees whole requests, where an Observer counts their limits: for busiest keys, a log of decisions, traces.
+// Watcher sees whole requests, where an Observer counts their limits: for busiest keys and traces.
 // Watch is called once for each request that was decided, before it is answered. It must be quick, must not block, and
 // must be safe for concurrent use. The verdict is valid only during the call.
 type Watcher interface {

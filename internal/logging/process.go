@@ -43,7 +43,7 @@ func NewProcess(w io.Writer, level, format string) (*Process, error) {
 	}
 	l.Queue = NewQueue(QueueOptions{
 		MaxBytes: maxLogBuffer, MaxLine: maxLogLine, Write: write,
-		Note: func(now QueueStats, _ func([]byte) error) { l.note(note, now) },
+		Note: func(now QueueStats) { l.note(note, now) },
 	})
 	if l.Logger, err = newLogger(l.Queue, level, format); err != nil {
 		return nil, err

@@ -22,11 +22,9 @@ type QueueOptions struct {
 	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may
 	// block.
 	Write func(lines []byte) error
-	// Note, if not nil, is called every NoteEvery and at the end. What it passes to write is written past the queue, for
-	// instance a line that says how many lines were dropped.
-	Note func(now QueueStats, write func(line []byte) error)
-	// End, if not nil, is called last, when everything was written.
-	End func()
+	// Note, if not nil, is called every NoteEvery and at the end, by the goroutine that calls Write: it may write a line
+	// that says how many lines were dropped.
+	Note func(now QueueStats)
 }
 
 // QueueStats counts lines since the start.
@@ -142,9 +140,6 @@ func (q *Queue) run() {
 		case <-q.closing:
 			q.flush(spare)
 			q.note()
-			if q.o.End != nil {
-				q.o.End()
-			}
 			return
 		}
 	}
@@ -169,6 +164,6 @@ func (q *Queue) flush(spare []byte) []byte {
 
 func (q *Queue) note() {
 	if q.o.Note != nil {
-		q.o.Note(q.Stats(), q.o.Write)
+		q.o.Note(q.Stats())
 	}
 }

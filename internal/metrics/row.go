@@ -13,7 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
@@ -175,16 +174,15 @@ func only[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) }
 
 // Sources are the parts of the process that the table reads.
 type Sources struct {
-	Boosts      Source[BoostStats]
-	Clients     Source[[]ClientStats]
-	DecisionLog Source[decisionlog.Stats]
-	Handshakes  Source[map[string]uint64] // TLS handshakes that failed, by listener
-	Delayed     Source[decide.DelayedStats]
-	HungReads   Source[int] // reads of files that have not returned
-	Log         Source[logging.QueueStats]
-	Published   Source[*adminapi.PublishedStatus]
-	Quotas      Source[QuotaStats]
-	XDS         Source[*adminapi.XDSStatus]
+	Boosts     Source[BoostStats]
+	Clients    Source[[]ClientStats]
+	Handshakes Source[map[string]uint64] // TLS handshakes that failed, by listener
+	Delayed    Source[decide.DelayedStats]
+	HungReads  Source[int] // reads of files that have not returned
+	Log        Source[logging.QueueStats]
+	Published  Source[*adminapi.PublishedStatus]
+	Quotas     Source[QuotaStats]
+	XDS        Source[*adminapi.XDSStatus]
 
 	Breaker Source[int]    // Redis servers that Weir has stopped querying
 	Denials Source[uint64] // requests that cached denials answered

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -392,18 +391,6 @@ func (m *Metrics) processMetrics() []described {
 				func(s logging.QueueStats, w writer) {
 					put(w, s.FullBuffer, "buffer")
 					put(w, s.NotWritten, "write_error")
-				}),
-		),
-		newGroup(m.DecisionLog.now,
-			counter("weir_decision_log_lines_total", "Lines written to the decision log. With --decision-log only.",
-				func(s decisionlog.Stats) uint64 { return s.Written }),
-			counters("weir_decision_log_dropped_total", "reason",
-				"Sampled decisions that were not written. reason: rate (above --decision-log-rate), buffer (read too slowly), "+
-					"write_error (such as a full disk).",
-				func(s decisionlog.Stats, w writer) {
-					for _, reason := range decisionlog.Reasons() {
-						put(w, s.Dropped[reason], reason.String())
-					}
 				}),
 		),
 		newGroup(only(m),

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
@@ -31,11 +30,6 @@ func TestSources(t *testing.T) {
 		stats := conns.Stats{Open: 4, Max: 5, Receiving: 6}
 		stats.Refused[conns.Idle], stats.Refused[conns.Slow] = 7, 8
 		return []metrics.ClientStats{{"grpc", stats}, {"http", stats}}
-	})
-	m.DecisionLog.From(func() decisionlog.Stats {
-		stats := decisionlog.Stats{Written: 9}
-		stats.Dropped[decisionlog.ByRate] = 10
-		return stats
 	})
 	m.Denials.From(func() uint64 { return 11 })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 12, "http": 0} })
@@ -84,10 +78,6 @@ func TestSources(t *testing.T) {
 		`weir_clients_refused_total{listener="grpc",reason="unread"}`: "0",
 		`weir_clients_refused_total{listener="http",reason="full"}`:   "0",
 		`weir_clients_refused_total{listener="http",reason="idle"}`:   "7",
-		"weir_decision_log_lines_total":                               "9",
-		`weir_decision_log_dropped_total{reason="rate"}`:              "10",
-		`weir_decision_log_dropped_total{reason="buffer"}`:            "0",
-		`weir_decision_log_dropped_total{reason="write_error"}`:       "0",
 		"weir_known_denials_total":                                    "11",
 		`weir_tls_handshakes_failed_total{listener="grpc"}`:           "12",
 		`weir_tls_handshakes_failed_total{listener="http"}`:           "0",
@@ -137,7 +127,6 @@ func TestDescribe(t *testing.T) {
 	m.Boosts.From(func() (s metrics.BoostStats) { return s })
 	m.Breaker.From(func() (n int) { return n })
 	m.Clients.From(func() []metrics.ClientStats { return []metrics.ClientStats{{Listener: "grpc"}} })
-	m.DecisionLog.From(func() (s decisionlog.Stats) { return s })
 	m.Denials.From(func() (n uint64) { return n })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 0} })
 	m.Delayed.From(func() (s decide.DelayedStats) { return s })

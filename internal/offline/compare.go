@@ -17,8 +17,7 @@ import (
 // maxKeys bounds the keys that Compare counts one by one, of all rules together.
 const maxKeys = 100_000
 
-// Comparison is what two rule sets make of a log. Numbers are requests; of a sampled log, about those that it stands
-// for.
+// Comparison is what two rule sets make of a log. Numbers are requests.
 type Comparison struct {
 	Span
 
@@ -47,11 +46,11 @@ func Compare(
 		defer engine.Close()
 		c.engines[i] = engine
 	}
-	log, err := ReadLog(ctx, in, o, c.sets[:], func(r *Request) error { return c.decide(ctx, r) })
+	log, err := ReadLog(ctx, in, o, func(r *Request) error { return c.decide(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
-	c.finish(log, o)
+	c.finish(log)
 	return &c.report, nil
 }
 
@@ -80,7 +79,7 @@ func (c *comparing) decide(ctx context.Context, r *Request) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	c.count(before, after, r.Times)
+	c.count(before, after)
 	return nil
 }
 
@@ -107,15 +106,15 @@ type NewCount struct {
 	NewlyAllowed int64 `json:"newly_allowed"`
 }
 
-func (c *NewCount) size() int64 { return total(c.NewlyDenied, c.NewlyAllowed) }
+func (c *NewCount) size() int64 { return c.NewlyDenied + c.NewlyAllowed }
 
 type countedRule struct{ domain, rule, limit string }
 
-// count adds both verdicts on n requests.
-func (c *comparing) count(before, after *decide.Verdict, n int64) {
+// count adds both verdicts on a request.
+func (c *comparing) count(before, after *decide.Verdict) {
 	add := func(to *int64, yes bool) {
 		if yes {
-			*to = total(*to, n)
+			*to++
 		}
 	}
 	add(&c.report.DeniedBefore, before.Denied)
@@ -125,19 +124,19 @@ func (c *comparing) count(before, after *decide.Verdict, n int64) {
 	for i, l := range before.Limits {
 		switch outcome := before.Outcome(i); {
 		case outcome == decide.ShadowDenied:
-			add(&c.rule(l).ShadowBefore, true)
+			c.rule(l).ShadowBefore++
 		case outcome == decide.Denied && !after.Denied:
-			add(&c.rule(l).NewlyAllowed, true)
-			add(&c.key(l, before.Hits[i].Key).NewlyAllowed, true)
+			c.rule(l).NewlyAllowed++
+			c.key(l, before.Hits[i].Key).NewlyAllowed++
 		}
 	}
 	for i, l := range after.Limits {
 		switch outcome := after.Outcome(i); {
 		case outcome == decide.ShadowDenied:
-			add(&c.rule(l).ShadowAfter, true)
+			c.rule(l).ShadowAfter++
 		case outcome == decide.Denied && !before.Denied:
-			add(&c.rule(l).NewlyDenied, true)
-			add(&c.key(l, after.Hits[i].Key).NewlyDenied, true)
+			c.rule(l).NewlyDenied++
+			c.key(l, after.Hits[i].Key).NewlyDenied++
 		}
 	}
 }
@@ -177,7 +176,7 @@ func keyText(key string) string {
 	return strings.Join(parts, ",")
 }
 
-func (c *comparing) finish(log *Log, o LogOptions) {
+func (c *comparing) finish(log *Log) {
 	c.report.Span, c.report.LineCounts = log.Span, log.LineCounts
 	for _, rule := range c.rules {
 		if rule.size() == 0 && rule.ShadowBefore == rule.ShadowAfter {
@@ -193,7 +192,7 @@ func (c *comparing) finish(log *Log, o LogOptions) {
 		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
 			cmp.Compare(a.Limit, b.Limit))
 	})
-	c.report.Notes = log.Notes(o, c.sets[:]...)
+	c.report.Notes = Notes(c.sets[:]...)
 	for i, name := range []string{"old", "new"} {
 		if evicted := c.engines[i].Evicted(); evicted > 0 {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters mattered at once by the %s rules: "+
@@ -207,35 +206,20 @@ func (c *comparing) finish(log *Log, o LogOptions) {
 }
 
 // Notes say what the numbers of a replay by these rules do not show.
-func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
-	say := func(yes bool, format string, args ...any) {
-		if yes {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	say(log.Estimate, "The log is a sample: each line was replayed as the requests that it stands for, all at its time, "+
-		"so that numbers are an estimate, and short windows and bursts look fuller than they were. "+
-		"Log with --decision-log-sample 1 for an exact answer.")
-	say(log.DroppedLines > 0,
-		"The log says that %d sampled decisions are missing in it: these requests were not replayed.", log.DroppedLines)
-	patterns, inFlight := map[string]bool{}, map[string]bool{}
+func Notes(sets ...*descriptors.Set) []string {
+	inFlight := map[string]bool{}
 	for _, set := range sets {
-		for _, path := range set.Patterns() {
-			patterns[path] = true
-		}
 		for _, l := range set.Limits() {
 			if l.Policy.Algorithm().CountsInFlight() {
 				inFlight[l.Rule.Path] = true
 			}
 		}
 	}
-	say(log.isHashed && o.Key == nil, "Values in the log are hashes: rules that name a value did not match. "+
-		"Give the key file of serve as --key-file.")
-	say(log.isHashed && len(patterns) > 0, "Values in the log are hashes, which *, regex and cidr do not match: %s.",
-		some(patterns))
-	say(len(inFlight) > 0 && (o.Mappings != nil || log.Estimate), "The log does not say when requests end: "+
-		"limits of requests in flight count each until its lease ends: %s.", some(inFlight))
-	return notes
+	if len(inFlight) == 0 {
+		return nil
+	}
+	return []string{"The log does not say when requests end: limits of requests in flight count each until its lease " +
+		"ends: " + some(inFlight) + "."}
 }
 
 // some is the first names of a set.

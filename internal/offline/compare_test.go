@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -117,7 +116,7 @@ func TestOrderOfOneTime(t *testing.T) {
 		log.WriteString(access(float64(i/100), strconv.Itoa(i)))
 	}
 	next := 0
-	_, err := ReadLog(t.Context(), strings.NewReader(log.String()), clients, nil, func(r *Request) error {
+	_, err := ReadLog(t.Context(), strings.NewReader(log.String()), clients, func(r *Request) error {
 		if got := r.Descriptors[0].Entries[0].Value; got != strconv.Itoa(next) {
 			t.Fatalf("line %s is replayed as number %d", got, next)
 		}
@@ -209,43 +208,6 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// decision is a line of Weir's log.
-func decision(weight float64, key, value string) string {
-	return fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","domain":"shop","answer":"ok","weight":%g,`+
-		`"descriptors":[{"entries":[{"key":%q,"value":%q}],"cost":1}],"limits":[]}`+"\n", weight, key, value)
-}
-
-// A line of a sample counts as the requests that it stands for, and the report says that this is an estimate.
-func TestSample(t *testing.T) {
-	log := strings.Repeat(decision(2.5, "client", "ann"), 4) + decision(1000, "client", "bob") +
-		`{"time":"2026-01-31T12:00:00Z","dropped":{"rate":7,"buffer":1,"write_error":0}}` + "\n"
-	got := replayed(t, perClient(t, 1000), perClient(t, 8), log, LogOptions{})
-	if !got.Estimate || got.Requests != 1010 || got.DroppedLines != 8 || got.NotAsked != 1 || len(got.Notes) != 2 {
-		t.Errorf("%+v", got)
-	}
-	want := []*KeyCount{newlyDenied("client=bob", 1000), newlyDenied("client=ann", 2)}
-	if diff := cmp.Diff(want, got.Rules[0].Keys); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// With the secret, hashes match what rules name; without it they do not, and a note says so.
-func TestHashes(t *testing.T) {
-	const rules = "- {key: client, value: ann, rate_limit: {requests_per_unit: 1, unit: hour}}\n" +
-		"- {key: client, value: b*, rate_limit: {requests_per_unit: 1, unit: hour}}\n"
-	secret := []byte("0123456789abcdef")
-	log := strings.Repeat(decision(1, "client", decisionlog.HashValues(secret)("client", "ann")), 3)
-	nothing := compile(t, "- {key: other}\n")
-	got := replayed(t, nothing, compile(t, rules), log, LogOptions{Key: secret})
-	if got.NewlyDenied != 2 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "do not match: client=b*.") {
-		t.Errorf("%+v", got)
-	}
-	got = replayed(t, nothing, compile(t, rules), log, LogOptions{})
-	if got.NewlyDenied != 0 || len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "--key-file") {
-		t.Errorf("%+v", got)
-	}
-}
-
 // A rule in shadow mode denies nobody, and shows what it would.
 func TestShadow(t *testing.T) {
 	shadow := compile(t, "- {key: client, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: hour}}\n")
@@ -255,20 +217,11 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-func TestNoValues(t *testing.T) {
-	log := `{"time":"2026-01-31T12:00:00Z","domain":"shop","weight":1,"descriptors":[{"entries":[{"key":"client"}],"cost":1}]}` + "\n"
-	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader(log), LogOptions{}, 5)
-	if err == nil ||
-		!strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
-		t.Error(err)
-	}
-}
-
 // What is held in memory does not grow with the log.
 func TestMemoryIsBounded(t *testing.T) {
 	set := perClient(t, 1)
 	r := &reader{log: &Log{}, do: func(*Request) error { return nil }}
-	parse := r.parser(clients, nil)
+	parse := accesses(clients.Domain, clients.TimeField, clients.Mappings)
 	for i := range maxWaiting + 100 {
 		r.line(parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i))))
 	}

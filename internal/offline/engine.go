@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
@@ -60,8 +59,6 @@ type Request struct {
 	At          int64
 	Domain      string
 	Descriptors []decide.Descriptor
-	// Times is how many equal requests it stands for, which are decided as one of so many times the cost.
-	Times int64
 }
 
 // Decide decides a request that is not earlier than the one before. Nobody waits in virtual time. The verdict is valid
@@ -71,7 +68,6 @@ func (e *Engine) Decide(ctx context.Context, r *Request) (*decide.Verdict, error
 	e.request.Reset()
 	e.request.Domain = r.Domain
 	for _, d := range r.Descriptors {
-		d.Cost = max(-limiter.MaxHits, min(d.Cost*r.Times, limiter.MaxHits))
 		e.request.Add(d)
 	}
 	v, err := e.decider.Decide(ctx, e.request)

@@ -28,7 +28,7 @@ descriptors:
 		keys         []string
 		denied, fits bool
 	}{{[]string{"tried", "ban"}, true, true}, {[]string{"tried"}, false, true}, {[]string{"tried"}, false, false}} {
-		r := &Request{At: 1<<50 + int64(i), Domain: "shop", Times: 1}
+		r := &Request{At: 1<<50 + int64(i), Domain: "shop"}
 		for _, key := range request.keys {
 			r.Descriptors = append(r.Descriptors, decide.Descriptor{
 				Cost: 1, Entries: []descriptors.Entry{{Key: key, Value: "a"}},

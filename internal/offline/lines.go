@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -41,56 +40,6 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 		if err != nil {
 			return err
 		}
-	}
-}
-
-// decisions parses Weir's own log, and counts in dropped what it says to be missing. unhash is what named values
-// are hashed to.
-func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
-	return func(text []byte) (*recorded, error) {
-		var line decisionlog.Line
-		if err := json.Unmarshal(text, &line); err != nil {
-			return nil, err
-		}
-		if line.Dropped != nil {
-			for _, n := range line.Dropped {
-				*dropped += n
-			}
-			return nil, nil
-		}
-		switch {
-		case line.Descriptors == nil:
-			return nil, errors.New("no descriptors: this is no line of Weir's decision log; for Envoy's access log say --map " +
-				"and --domain")
-		case line.Time.IsZero():
-			return nil, errors.New("no time")
-		case !(line.Weight >= 1 && line.Weight <= 1e9):
-			return nil, fmt.Errorf("weight %g is not a number from 1 to 1e9", line.Weight)
-		}
-		r := &recorded{Request: Request{At: line.Time.UnixMicro(), Domain: line.Domain}, weight: line.Weight}
-		for _, d := range line.Descriptors {
-			q := decide.Descriptor{Cost: d.Cost}
-			if d.Limit != nil {
-				q.Own = decide.OwnLimit{
-					Requests: d.Limit.RequestsPerUnit, Window: time.Duration(d.Limit.WindowSeconds) * time.Second,
-				}
-			}
-			for _, e := range d.Entries {
-				if e.Value == nil {
-					return nil, errors.New("entries have no values; log with --decision-log-values hash or plain")
-				}
-				value := *e.Value
-				if decisionlog.IsHash(value) {
-					*hashed = true
-					if plain, ok := unhash[value]; ok {
-						value = plain
-					}
-				}
-				q.Entries = append(q.Entries, descriptors.Entry{Key: e.Key, Value: value})
-			}
-			r.Descriptors = append(r.Descriptors, q)
-		}
-		return r, nil
 	}
 }
 
@@ -142,12 +91,9 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 		}
 		at, err := moment(timeField, lookUp(fields, timeField))
 		if err != nil {
-			if fields["descriptors"] != nil {
-				err = errors.New("this is a line of Weir's decision log; leave out --map and --domain")
-			}
 			return nil, err
 		}
-		r := &recorded{Request: Request{At: at, Domain: domain}, weight: 1}
+		r := &recorded{Request: Request{At: at, Domain: domain}}
 		for _, ms := range mappings {
 			if entries, ok := entriesOf(fields, ms); ok {
 				r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: entries, Cost: 1})

@@ -5,13 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Bounds of what is held in memory.
@@ -19,25 +15,20 @@ const (
 	maxWaiting = 10_000   // lines that are put in order
 	maxBytes   = 64 << 20 // of these
 	maxBad     = 5        // lines that are shown
-	maxRepeats = 100      // of a line that stands for many requests
 )
 
-// LogOptions are what a log is.
+// LogOptions describe an access log of Envoy.
 type LogOptions struct {
-	// Mappings are the descriptors that an access log's requests have. Nil: it is Weir's decision log.
+	// Mappings are the descriptors that Envoy makes of a request.
 	Mappings [][]Mapping
-	// Domain and TimeField are of an access log.
+	// Domain is that of Envoy's filter. TimeField is the field with a request's time.
 	Domain, TimeField string
-	// Key is the secret of a decision log's hashes, nil if it is not known.
-	Key []byte
 }
 
 // Log is what was read of a log.
 type Log struct {
 	Span
 	LineCounts
-
-	isHashed bool // values in it are hashes
 }
 
 // Span is the requests of a log.
@@ -46,21 +37,17 @@ type Span struct {
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Requests int64     `json:"requests"`
-	// Estimate reports that the log is a sample: each line was replayed as the requests that it stands for, at its time.
-	Estimate bool `json:"estimate"`
 }
 
 // LineCounts counts the lines of a log.
 type LineCounts struct {
 	Lines int64 `json:"lines"`
-	// NotAsked is how many lines are of no request that Envoy asks about: no descriptor, or a line about others.
+	// NotAsked is how many lines are of no request that Envoy asks about, because it has no descriptor.
 	NotAsked int64 `json:"lines_not_asked"`
 	// LateLines came more than 10,000 lines behind their time, and were replayed late.
 	LateLines int64     `json:"lines_late"`
 	BadLines  int64     `json:"lines_bad"`
 	Bad       []BadLine `json:"bad,omitempty"` // the first ones
-	// DroppedLines is how many decisions the log says are missing.
-	DroppedLines uint64 `json:"lines_dropped"`
 }
 
 // BadLine is a line that was not replayed.
@@ -70,13 +57,10 @@ type BadLine struct {
 }
 
 // ReadLog calls do with each request of a log, in the order of their times. The log is read once, and not held in
-// memory. An error of do makes the request's line a bad one. The values that the rule sets name are known in a log of
-// hashes. The error is of reading, or says that no line is of use.
-func ReadLog(
-	ctx context.Context, in io.Reader, o LogOptions, sets []*descriptors.Set, do func(*Request) error,
-) (*Log, error) {
+// memory. An error of do makes the request's line a bad one. The error is of reading, or says that no line is of use.
+func ReadLog(ctx context.Context, in io.Reader, o LogOptions, do func(*Request) error) (*Log, error) {
 	r := &reader{log: &Log{}, do: do}
-	parse := r.parser(o, sets)
+	parse := accesses(o.Domain, o.TimeField, o.Mappings)
 	err := eachLine(in, func(number int64, line []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -103,30 +87,14 @@ type reader struct {
 	now     int64       // the last request's time
 	waiting []*recorded // by time
 	bytes   int         // of waiting
-	owed    float64     // the fraction of a request that rounded weights have left over
 }
 
 // recorded is the request of a line.
 type recorded struct {
 	Request
 
-	weight float64 // how many requests it stands for
-	line   int64
-	size   int // bytes, about
-}
-
-func (r *reader) parser(o LogOptions, sets []*descriptors.Set) parser {
-	if o.Mappings != nil {
-		return accesses(o.Domain, o.TimeField, o.Mappings)
-	}
-	unhash := map[string]string{}
-	if o.Key != nil {
-		hash := decisionlog.HashValues(o.Key)
-		for _, set := range sets {
-			set.EachValue(func(key, value string) { unhash[hash(key, value)] = value })
-		}
-	}
-	return decisions(unhash, &r.log.DroppedLines, &r.log.isHashed)
+	line int64
+	size int // bytes, about
 }
 
 // line puts a line's request in order, and replays those that no later line can precede.
@@ -177,24 +145,9 @@ func (r *reader) next() {
 	}
 	r.now = q.At
 	r.log.To = time.UnixMicro(q.At).UTC()
-	r.log.Estimate = r.log.Estimate || q.weight != 1
-	r.owed += q.weight
-	n := int64(r.owed)
-	r.owed -= float64(n)
-	for each := (n + maxRepeats - 1) / maxRepeats; n > 0; n -= each {
-		q.Times = min(each, n)
-		if err := r.do(&q.Request); err != nil {
-			r.bad(q.line, err)
-			return
-		}
-		r.log.Requests = total(r.log.Requests, q.Times)
+	if err := r.do(&q.Request); err != nil {
+		r.bad(q.line, err)
+		return
 	}
-}
-
-// total adds without overflow.
-func total(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+	r.log.Requests++
 }

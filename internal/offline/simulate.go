@@ -96,7 +96,7 @@ func (r *run) decide(ctx context.Context, arrivals []Arrival) error {
 	}
 	defer engine.Close()
 	entries := []descriptors.Entry{{Key: onlyKey}}
-	request := Request{Domain: onlyDomain, Descriptors: []decide.Descriptor{{Entries: entries}}, Times: 1}
+	request := Request{Domain: onlyDomain, Descriptors: []decide.Descriptor{{Entries: entries}}}
 	ask := func(a Arrival) (*decide.Verdict, error) {
 		request.At, request.Descriptors[0].Cost, entries[0].Value = r.start+a.At, a.Cost, a.Key
 		return engine.Decide(ctx, &request)
@@ -303,7 +303,7 @@ func SimulateLog(
 	}
 	defer engine.Close()
 	hits, count := make([][]hit, len(set.Limits())), 0
-	log, err = ReadLog(ctx, in, o, []*descriptors.Set{set}, func(request *Request) error {
+	log, err = ReadLog(ctx, in, o, func(request *Request) error {
 		v, err := engine.Decide(ctx, request)
 		if err != nil {
 			return err

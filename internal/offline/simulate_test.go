@@ -413,24 +413,6 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// The hits that a log gives back end as many in flight, and not whole requests.
-func TestLoggedInFlight(t *testing.T) {
-	var log strings.Builder
-	for second, cost := range []int{3, -1, 3} {
-		fmt.Fprintf(&log, `{"time":"2026-01-31T12:00:0%dZ","domain":"shop","answer":"ok","weight":1,`+
-			`"descriptors":[{"entries":[{"key":"k","value":"ann"}],"cost":%d}],"limits":[]}`+"\n", second, cost)
-	}
-	set := compile(t, "- {key: k, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}\n")
-	r, _, err := SimulateLog(t.Context(), set, strings.NewReader(log.String()), LogOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Runs[0]; got.Offered != 6 || got.Admitted != 6 || got.Worst != 5 || r.Unit != "hits" {
-		t.Errorf("offered %d, admitted %d, worst %d in %s, want 6, 6, 5 in hits",
-			got.Offered, got.Admitted, got.Worst, r.Unit)
-	}
-}
-
 // A simulation ends when nobody waits for it.
 func TestSimulateIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -49,7 +49,7 @@ func Offline(
 		return nil, err
 	}
 	defer engine.Close()
-	request := offline.Request{At: begin.UnixMicro(), Domain: q.Domain, Descriptors: q.descriptors(), Times: 1}
+	request := offline.Request{At: begin.UnixMicro(), Domain: q.Domain, Descriptors: q.descriptors()}
 	var r *Report
 	var spans []Span
 	for i := range max(requests, 1) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// In JSON, never is null, as in the log of decisions and in what get answers; what is not denied has no such field.
+// In JSON, never is null, as in what get answers; what is not denied has no such field.
 func TestRetryAfterInJSON(t *testing.T) {
 	for want, retry := range map[string]RetryAfter{
 		`{"remaining":0,"retry_after_seconds":null}`: newRetryAfter(limiter.Never),
