@@ -49,10 +49,6 @@ var specs = []spec{
 		fields: "consistency: leased",
 	},
 	{name: "redis-tcp", about: "Weir, strict, Redis over TCP", binary: "weir", redis: "tcp"},
-	{
-		name: "redis-plain", about: "Weir, strict, Redis over a Unix socket without scripts; needs -algorithm fixed_window",
-		binary: "weir", redis: "unix", args: []string{"--no-store-scripts"},
-	},
 	{name: namePeer, about: "envoyproxy/ratelimit, Redis over a Unix socket", binary: namePeer, redis: "unix"},
 }
 

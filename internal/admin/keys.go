@@ -34,8 +34,6 @@ type Counters struct {
 	Quotas func(key string) *adminapi.KeyQuotas
 	// Forget resets a counter in the store and in all processes.
 	Forget func(ctx context.Context, key string) (existed bool, err error)
-	// WindowKey returns what Forget calls the counter of a hit, of a store that has a counter for each window.
-	WindowKey func(h *limiter.Hit) string
 	// KeyOf returns the counter's key for a key in Redis.
 	KeyOf func(name string) (key string, ok bool)
 }
@@ -67,14 +65,13 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	boost, in := c.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
-	shown := c.windowKey(in, key)
 	look := limiter.Hit{Key: key, Policy: p, Look: true, Route: in.Route()}
 	if err := c.Store.Take(ctx, []limiter.Hit{look}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
 	s := &adminapi.KeyLimit{
-		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: shown, Store: in.Placement().Store,
+		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: in.Placement().Store,
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
@@ -141,14 +138,6 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 	return f, nil
 }
 
-// windowKey is what Forget calls the limit's counter.
-func (c *Counters) windowKey(l *descriptors.Limit, key string) string {
-	if c.WindowKey == nil {
-		return key
-	}
-	return c.WindowKey(&limiter.Hit{Key: key, Policy: l.Policy, Route: l.Route()})
-}
-
 // target has the keys of the counters.
 func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []string, error) {
 	switch {
@@ -171,9 +160,6 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		}
 		if rules := c.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)
-			if l := rules.LimitOf(key); l != nil && terms.Window == "" {
-				key = c.windowKey(l, key)
-			}
 		}
 		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
 	}
@@ -186,7 +172,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 	}
 	keys := make([]string, len(rule.Limits))
 	for i, l := range rule.Limits {
-		keys[i] = c.windowKey(l, string(l.AppendKey(nil, entries)))
+		keys[i] = string(l.AppendKey(nil, entries))
 	}
 	return &adminapi.ResetResult{Domain: t.Domain, Rule: rule.Path, Counters: []adminapi.ResetCounter{}}, keys, nil
 }

@@ -72,6 +72,27 @@ func TestRefundsNotHeard(t *testing.T) {
 	})
 }
 
+// A user who may not run scripts is an error at the start, which names the right that is missing.
+func TestMissingRight(t *testing.T) {
+	for _, right := range []string{"evalsha", "eval"} {
+		server := redistest.Start(t)
+		redistest.Do(t, server, "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all", "-"+right)
+		o := options(t, rulesOf("1"))
+		o.Store = "redis://weir:secret@" + server.Addr()
+		p := start(t, o)
+		want(t, "the error", "1 line", func() string {
+			for line := range strings.Lines(p.log.String()) {
+				if strings.Contains(line, `level=ERROR msg="Redis does not count at redis://`+server.Addr()) &&
+					strings.Contains(line, "no permissions to run the '"+right+"' command") &&
+					strings.Contains(line, `check="give Weir's user in Redis the right that the error names`) {
+					return "1 line"
+				}
+			}
+			return p.log.String()
+		})
+	}
+}
+
 // distant is a TCP proxy that is so far away from a server: a round trip takes that much longer.
 func distant(t *testing.T, server string, roundTrip time.Duration) (addr string) {
 	t.Helper()

@@ -20,7 +20,7 @@ func (a *App) openBoosts(context.Context) error {
 		},
 		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
-	if a.redis != nil && !a.redis.NoScripts() { // else they are of this process alone
+	if a.redis != nil && !a.redis.Proxied() { // else they are of this process alone
 		o.Store = boosts.NewRedis(a.redis)
 	}
 	a.boosts = boosts.New(o)
@@ -36,7 +36,6 @@ func (a *App) openBoosts(context.Context) error {
 func (a *App) counters() *admin.Counters {
 	c := &admin.Counters{
 		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Forget: a.reset, KeyOf: a.store.KeyOf,
-		WindowKey: a.store.WindowKey,
 	}
 	if a.store.Denials != nil {
 		c.Denied = a.store.Denials.Cached

@@ -76,9 +76,9 @@ func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 	c.check(!slices.Contains(o.Rules, rulesStore) || s.Store != store.Memory, "--rules",
 		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name",
 		rulesStore, rulesStore)
-	c.check(!slices.Contains(o.Rules, rulesStore) || !store.NoScripts(s.Store, !s.StoreScripts), "--rules",
-		"%s is the rules in Redis: it needs more of Redis than --no-store-scripts or scripts=false lets Weir send; take the "+
-			"rules from files or by xDS, or remove that", rulesStore)
+	c.check(!slices.Contains(o.Rules, rulesStore) || !store.Proxied(s.Store), "--rules",
+		"%s is the rules in Redis, whose changes are not heard through a proxy (proxy=true): take the rules from files or "+
+			"by xDS", rulesStore)
 	between(c, "--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		o.RulesPrefix)
@@ -118,8 +118,6 @@ func (o *StoreOptions) check(c *checker) {
 	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
 		"needs a Redis as --store, too, for the limits without store: NAME: add --store "+
 			"redis://host:6379/0, or put the URL there and drop the name")
-	c.check(o.StoreScripts || o.Store != store.Memory, "--no-store-scripts",
-		"is about Redis; add --store redis://host:6379/0, or leave it out for counters in memory")
 	if o.PerSecondStore != "" {
 		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
 		c.check(o.NamedStores[perSecondStore] == "", "--named-store",

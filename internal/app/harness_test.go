@@ -51,7 +51,7 @@ func options(t *testing.T, rules string) Options {
 	return Options{
 		RulesOptions: RulesOptions{Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle},
 		StoreOptions: StoreOptions{
-			Store: "memory", StoreTimeout: 10 * time.Second, StoreScripts: true, OnStoreFailure: "allow", Replicas: 1,
+			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,
 		},
 		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600"},

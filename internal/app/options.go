@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -79,7 +78,6 @@ type StoreOptions struct {
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	StorePoolSize  int               `env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections to Redis; 0 is ten for each CPU. Requests share calls, so a few are enough."`
-	StoreScripts   bool              `env:"WEIR_STORE_SCRIPTS" default:"true" negatable:"" help:"Count in Redis by scripts. Without them Weir sends only INCRBY, PEXPIRE and GET, each with one key, as proxies such as twemproxy and Envoy's redis_proxy need it, and limits may only be fixed windows: see docs/operate/redis.md. A URL's option scripts overrides it for one store."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
 	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
@@ -216,7 +214,7 @@ func (o *Options) process() (descriptors.Process, error) {
 	}
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
-		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name, NoScripts: o.noScripts(),
+		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
 	}, err
 }
 
@@ -231,22 +229,6 @@ func (o *StoreOptions) stores() map[string]string {
 	all := map[string]string{perSecondStore: o.PerSecondStore}
 	maps.Copy(all, o.NamedStores)
 	return all
-}
-
-// noScripts reports of each store, by its name, whether it runs no scripts; nil if all run them.
-func (o *StoreOptions) noScripts() func(name string) bool {
-	urls := map[string]string{"": o.Store}
-	maps.Copy(urls, o.stores())
-	without := map[string]bool{}
-	for name, url := range urls {
-		if store.NoScripts(url, !o.StoreScripts) {
-			without[name] = true
-		}
-	}
-	if len(without) == 0 {
-		return nil
-	}
-	return func(name string) bool { return without[name] }
 }
 
 // statsd is how metrics are sent.

@@ -28,7 +28,7 @@ func (a *App) openRedis(context.Context) (err error) {
 func (o *Options) redis(url string) store.RedisOptions {
 	return store.RedisOptions{
 		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(), PoolSize: o.StorePoolSize,
-		UntilDeadline: o.StoreTimeout == 0, NoScripts: !o.StoreScripts,
+		UntilDeadline: o.StoreTimeout == 0,
 	}
 }
 

@@ -21,7 +21,6 @@ type checkCmd struct {
 	JSON   bool     `name:"json" help:"The same as --format json."`
 	Strict bool     `help:"Fail on warnings, too."`
 
-	StoreScripts bool `default:"true" negatable:"" help:"As serve's: with --no-store-scripts, limits that need scripts in Redis are errors."`
 	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule, for serve --quota."`
 	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
 }
@@ -64,9 +63,6 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	process := descriptors.Process{Lenient: c.LenientRules}
-	if !c.StoreScripts {
-		process.NoScripts = func(string) bool { return true }
-	}
 	var further []func(*descriptors.Set) (errs, warnings descriptors.Errors)
 	if c.Quota {
 		further = append(further, rlqs.Check)

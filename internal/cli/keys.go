@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -176,20 +175,7 @@ func describe(t *descriptors.KeyTerms) string {
 	default:
 		fmt.Fprintf(&b, " (%s)", printable(t.Limit))
 	}
-	if begin, length, ok := strings.Cut(strings.TrimPrefix(t.Window, "@"), "+"); ok {
-		fmt.Fprintf(&b, " window of %s s from %s", length, sinceEpoch(begin))
-	}
 	return b.String()
-}
-
-// sinceEpoch is a time in seconds since the Unix epoch, in words.
-func sinceEpoch(seconds string) string {
-	whole, _, _ := strings.Cut(seconds, ".")
-	n, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil {
-		return seconds
-	}
-	return time.Unix(n, 0).UTC().Format(time.RFC3339)
 }
 
 func (c *keysCmd) showSum(io streams, sum *keySums) error {

@@ -154,9 +154,6 @@ func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, en
 // if they can. The hit is one of the limit, without a key.
 func Problem(l *descriptors.Limit, h *limiter.Hit) string {
 	why := Unfit(h)
-	if why == "" && !l.RunsScripts() {
-		why = "its store runs no scripts (--no-store-scripts), and cannot charge ahead; use a store that runs scripts"
-	}
 	if why == "" {
 		return ""
 	}

@@ -17,10 +17,10 @@ import (
 // dialer makes the connections to a Redis.
 type dialer struct {
 	net.Dialer
-	tls       *tlsFiles // nil: without TLS
-	noScripts bool      // it may be a proxy
-	sentinel  bool      // it may be a Sentinel
-	servers   servers
+	tls      *tlsFiles // nil: without TLS
+	proxy    bool      // it is a proxy
+	sentinel bool      // it may be a Sentinel
+	servers  servers
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
 }
@@ -56,7 +56,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 	}
 	socket, hasSocket := conn.(syscall.Conn)
 	conn = &boundedConn{Conn: &countedConn{Conn: conn, leave: leave}}
-	if d.noScripts {
+	if d.proxy {
 		conn = &helloConn{Conn: conn}
 	} else if d.setName > 0 {
 		if err := setName(conn, d.setName); err != nil {
@@ -92,7 +92,7 @@ func setName(conn net.Conn, timeout time.Duration) error {
 	for answer := make([]byte, 1); answer[0] != '\n'; {
 		if _, err := conn.Read(answer); errors.Is(err, io.EOF) {
 			return fmt.Errorf("the server closes the connection at CLIENT SETNAME: does it speak TLS, or is it a proxy such as "+
-				"twemproxy, which needs --no-store-scripts? %w", err)
+				"twemproxy, which needs ?proxy=true in the URL? %w", err)
 		} else if err != nil {
 			return err
 		}

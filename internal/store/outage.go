@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,8 @@ func (r *remote) logPolicy(ctx context.Context, requests uint64) {
 // cause names why the store did not decide, and says what to check.
 func (r *remote) cause(err error) (cause, check string) {
 	switch {
+	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
+		return "error", "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all of them"
 	case redisstore.Answered(err):
 		return "error", "what Redis answered: its memory, its role, the rights of its user"
 	case redisstore.TimedOut(err):
@@ -150,7 +153,7 @@ func (r *remote) cause(err error) (cause, check string) {
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
 	case errors.Is(err, io.EOF):
 		return "unreachable", "it closes connections: is it going down, does it speak TLS, or is it a proxy such as " +
-			"twemproxy, which needs --no-store-scripts?"
+			"twemproxy, which needs ?proxy=true in the URL?"
 	default:
 		return "unreachable", "is Redis up, and are its address, the network and TLS right?"
 	}
@@ -171,11 +174,11 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	defer cancel()
 	err := r.ping(asking)
 	r.looked = time.Now()
-	away := ""
+	away, level := "", slog.LevelWarn
 	switch {
 	case err == nil:
 	case redisstore.Answered(err):
-		away = "Redis does not count at "
+		away, level = "Redis does not count at ", slog.LevelError
 	default:
 		away = "Redis unreachable at "
 	}
@@ -192,7 +195,7 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	}
 	_, check := r.cause(err)
 	//nolint:sloglint // as above
-	r.log.LogAttrs(ctx, slog.LevelWarn, away+r.label+": requests follow on_store_failure="+r.policy,
+	r.log.LogAttrs(ctx, level, away+r.label+": requests follow on_store_failure="+r.policy,
 		slog.String("error", err.Error()), slog.String("check", check))
 	return false
 }

@@ -192,12 +192,12 @@ func TestBetterReasonIsLogged(t *testing.T) {
 		}{
 			{late, false, "Redis unreachable at redis://there", "does Redis hang"},
 			{late, false, "", ""},
-			{closed, false, "Redis unreachable at redis://there", "--no-store-scripts"},
+			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},
 			{closed, false, "", ""},
 			{nil, true, "Redis reachable again at redis://there", ""},
 			{nil, true, "", ""},
-			{closed, false, "Redis unreachable at redis://there", "--no-store-scripts"},
+			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},
 		} {
 			before := log.String()

@@ -31,6 +31,7 @@ type Redis struct {
 	Client redis.UniversalClient
 
 	o            RedisOptions // with what the URL says
+	proxied      bool
 	subscription subscription
 }
 
@@ -44,8 +45,6 @@ type RedisOptions struct {
 	Timeout time.Duration
 	// UntilDeadline is redisstore.Options.UntilDeadline.
 	UntilDeadline bool
-	// NoScripts is redisstore.Options.NoScripts. A cluster cannot have it.
-	NoScripts bool
 	// MinTimeout is the least that Timeout is, whatever the URL says: for a client that decides no requests.
 	MinTimeout time.Duration
 	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
@@ -66,17 +65,10 @@ func Connect(o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
 			o.Timeout, o.PoolSize)
 	}
-	if a.scripts != nil {
-		o.NoScripts = !*a.scripts
-	}
-	if o.NoScripts && a.deployment == cluster {
-		return nil, fmt.Errorf("redis store %s: the servers of a cluster run scripts; leave out --no-store-scripts, "+
-			"or write redis:// for a proxy in front of them", Redact(o.URL))
-	}
 	o.Timeout = max(o.Timeout, o.MinTimeout)
 	silence()
 	client, err := a.newClient(&o)
-	return &Redis{Client: client, o: o}, err
+	return &Redis{Client: client, o: o, proxied: a.proxy}, err
 }
 
 // ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
@@ -97,8 +89,8 @@ func (r *Redis) Close() error { return r.Client.Close() }
 // String names the server, without user and password.
 func (r *Redis) String() string { return Redact(r.o.URL) }
 
-// NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent: there are no documents, then.
-func (r *Redis) NoScripts() bool { return r.o.NoScripts }
+// Proxied reports whether a proxy is in front of the servers. It passes on no subscription.
+func (r *Redis) Proxied() bool { return r.proxied }
 
 // KeyPrefix starts the keys of every release: "weir:".
 func (r *Redis) KeyPrefix() string { return r.o.KeyPrefix }
@@ -109,7 +101,7 @@ func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersio
 // Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
 	o.Server, o.KeyPrefix, o.Timeout = r.String(), r.o.KeyPrefix, r.o.Timeout
-	o.UntilDeadline, o.NoScripts = r.o.UntilDeadline, r.o.NoScripts
+	o.UntilDeadline, o.Proxy = r.o.UntilDeadline, r.proxied
 	return redisstore.New(r.Client, o)
 }
 
@@ -160,7 +152,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		}
 	}
 	d := &dialer{
-		Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts, sentinel: a.deployment == sentinel,
+		Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy, sentinel: a.deployment == sentinel,
 		servers: servers{most: maxServers},
 	}
 	if a.tls {
@@ -171,7 +163,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 	}
 	if u.Username == "" && u.Password == "" && a.passwordFile == "" {
 		d.setName = o.Timeout
-	} else if !o.NoScripts {
+	} else if !a.proxy {
 		u.OnConnect = setNameLater
 	}
 	u.Dialer = d.dial

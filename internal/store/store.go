@@ -29,8 +29,8 @@ type Options struct {
 	Named map[string]string
 	// OfNamed are the options of the named ones, which have URLs of their own.
 	OfNamed RedisOptions
-	// CachedDenials answers a cost that Redis has denied without asking again until it may pass. It needs scripts in all
-	// stores, since no refund of others is heard of without them.
+	// CachedDenials answers a cost that Redis has denied without asking again until it may pass. It is off if a proxy is
+	// in front of one of the stores, since the refunds of other processes are not heard through it.
 	CachedDenials bool
 	// FailurePolicy is the on_store_failure of limits that have none, for the log.
 	FailurePolicy string
@@ -78,7 +78,6 @@ type redisStore interface {
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
-	WindowKey(h *limiter.Hit) string
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
@@ -105,7 +104,7 @@ func Open(o *Options) (*Store, error) {
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	s.Counters, s.Store = s.Breaker, s.Breaker
-	if o.CachedDenials && !s.lacksScripts(o) {
+	if o.CachedDenials && !s.isProxied(o) {
 		s.Denials = guard.NewDenials(s.Store, nil)
 		s.Store = s.Denials
 	}
@@ -169,9 +168,9 @@ func (s *Store) openRedis(o *Options) error {
 	return nil
 }
 
-// lacksScripts reports whether one of the servers gets no scripts.
-func (s *Store) lacksScripts(o *Options) bool {
-	return o.Redis.o.NoScripts || slices.ContainsFunc(s.named, func(r *Redis) bool { return r.o.NoScripts })
+// isProxied reports whether a proxy is in front of one of the servers.
+func (s *Store) isProxied(o *Options) bool {
+	return o.Redis.Proxied() || slices.ContainsFunc(s.named, (*Redis).Proxied)
 }
 
 // disconnect ends the connections to the named servers.
@@ -243,14 +242,6 @@ func (s *Store) Fallback() limiter.Store {
 		return nil
 	}
 	return s.local
-}
-
-// WindowKey returns what Reset calls the counter of a hit: its key, and where no scripts run also its current window.
-func (s *Store) WindowKey(h *limiter.Hit) string {
-	if s.redis == nil {
-		return h.Key
-	}
-	return s.redis.WindowKey(h)
 }
 
 // Reset forgets a counter, here and in all processes. existed reports whether there was anything to forget.

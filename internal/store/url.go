@@ -43,7 +43,7 @@ type address struct {
 	tlsFiles     tlsFiles
 	keyPrefix    string
 	timeout      time.Duration
-	scripts      *bool // nil: as the flag says
+	proxy        bool // a proxy is in front of the servers
 }
 
 // CheckURL returns what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
@@ -52,14 +52,10 @@ func CheckURL(raw string) error {
 	return err
 }
 
-// NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent to the store of a URL: what its option
-// scripts says, else what a flag says for all stores.
-func NoScripts(raw string, flag bool) bool {
+// Proxied reports whether the URL says that a proxy is in front of the servers.
+func Proxied(raw string) bool {
 	a, err := parseURL(raw)
-	if err != nil || a.scripts == nil {
-		return flag && raw != Memory
-	}
-	return !*a.scripts
+	return err == nil && a.proxy
 }
 
 // parseURL reads a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
@@ -204,12 +200,9 @@ func (a *address) readQuery(query string) error {
 		return errors.New("the options cannot be read; write them as ?name=value&name=value, " +
 			"and special characters as %XX")
 	}
-	if values.Has("scripts") {
-		a.scripts = new(bool)
-	}
 	c, files := &a.client, &a.tlsFiles
 	options := map[string]any{
-		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile, "scripts": a.scripts,
+		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile, "proxy": &a.proxy,
 		"sentinel_username": &c.SentinelUsername, "sentinel_password": &c.SentinelPassword,
 		"tls_ca": &files.ca, "tls_cert": &files.cert, "tls_key": &files.key, "tls_server_name": &files.serverName,
 		"tls_skip_hostname": &files.skipHostname,
@@ -254,7 +247,7 @@ func setOption(option any, name, value string) (err error) {
 }
 
 const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
-	"conn_max_idle_time, conn_max_lifetime, scripts, " +
+	"conn_max_idle_time, conn_max_lifetime, proxy, " +
 	"with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, " +
 	"with Sentinel sentinel_username and sentinel_password, and with unix db"
 
@@ -274,9 +267,9 @@ func (a *address) checkOptions(values url.Values) error {
 	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
 		return errors.New("tls_cert and tls_key go together")
 	}
-	if a.scripts != nil && !*a.scripts && a.deployment == cluster {
-		return errors.New("option scripts: the servers of a cluster run scripts; remove scripts=false, or write redis:// " +
-			"for a proxy in front of them")
+	if a.proxy && (a.deployment == cluster || a.deployment == sentinel) {
+		return errors.New("option proxy: Weir itself finds the servers; remove proxy=true, or write redis:// for a proxy in " +
+			"front of them")
 	}
 	if a.passwordFile != "" && a.client.Password != "" {
 		return errors.New("there is a password and a password_file; remove one of the two")

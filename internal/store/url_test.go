@@ -56,10 +56,10 @@ func TestCheckURL(t *testing.T) {
 		{"redis+sentinel://a:1/m/x", `the database must be a number, got "x"`},
 		{"redis+cluster://a:1,,b", "there is no host"},
 		{"redis+cluster://a:1/2", "a cluster has database 0 only, got 2"},
-		{"redis://h?scripts=false", ""},
-		{"redis+cluster://h?scripts=true", ""},
-		{"redis://h?scripts=no", `option scripts must be true or false, got "no"`},
-		{"redis+cluster://h?scripts=false", "the servers of a cluster run scripts; remove scripts=false, or write redis://"},
+		{"redis://h?proxy=true", ""},
+		{"redis+cluster://h?proxy=false", ""},
+		{"redis://h?proxy=no", `option proxy must be true or false, got "no"`},
+		{"redis+cluster://h?proxy=true", "Weir itself finds the servers; remove proxy=true, or write redis://"},
 	} {
 		err := store.CheckURL(tc.url)
 		if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) && tc.want != "" {

@@ -242,7 +242,7 @@ func (c *Builder) makePolicy(l *checked) error {
 	if l.policy = c.policies[l.form]; l.policy != nil {
 		return nil
 	}
-	policy, err := c.process.newPolicy(&l.placement, l.params)
+	policy, err := l.placement.newPolicy(l.params)
 	if err != nil {
 		return err
 	}

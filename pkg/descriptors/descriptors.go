@@ -157,8 +157,6 @@ type Process struct {
 	Lenient bool
 	// PerSecondStore is the Placement.Store of limits per one second that name none.
 	PerSecondStore string
-	// NoScripts reports whether a Placement.Store runs no scripts: it decides fixed windows alone. Nil: all run them.
-	NoScripts func(store string) bool
 	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load.
 	Rest func()
 }

@@ -42,7 +42,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
-	policy, err := r.process.newPolicy(&placement, params)
+	policy, err := placement.newPolicy(params)
 	if err == nil {
 		err = l.share()
 	}

@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,16 +15,12 @@ type KeyTerms struct {
 	Domain  string  `json:"domain"`
 	Entries []Entry `json:"entries"`       // a value may be a pattern, or # and a hash
 	Cut     bool    `json:"cut,omitempty"` // the key was too long: its end is a hash
-	// Window is @BEGIN+LENGTH of a counter in a store without scripts, in seconds.
-	Window string `json:"window,omitempty"`
 }
 
 // ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what
 // follows the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part
 // of one.
 func ParseKey(key string) (terms KeyTerms, ok bool) {
-	key, window := cutWindow(key)
-	terms.Window = strings.TrimPrefix(window, "|")
 	start, rest, hasDomain := strings.Cut(key, "|")
 	if inner, braced := strings.CutPrefix(rest, "{"); braced {
 		rest = strings.TrimSuffix(inner, "}")
@@ -52,19 +47,6 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 		terms.Entries = append(terms.Entries, Entry{Key: unescaped(name), Value: unescaped(value)})
 	}
 	return terms, true
-}
-
-// window is how the key of a counter ends that a store without scripts keeps for one window. No other key ends so: its
-// last part has an =, or is the end of a key that was cut, with its #.
-var window = regexp.MustCompile(`\|@[0-9]+(\.[0-9]+)?\+[0-9]+(\.[0-9]+)?$`)
-
-// cutWindow splits a key into that of the counter, and what says which window it is of; empty if nothing does.
-func cutWindow(key string) (counter, of string) {
-	i := strings.LastIndex(key, "|@")
-	if i < 0 || !strings.Contains(key[:i], "|") || !window.MatchString(key[i:]) { // the first | is before the domain
-		return key, ""
-	}
-	return key[:i], key[i:]
 }
 
 // shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a
@@ -97,21 +79,14 @@ func unescaped(text string) string {
 // CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key
 // that is no counter's of the set's rules is returned as it is.
 func (s *Set) CanonicalKey(key string) string {
-	counter, of := cutWindow(key)
-	l, terms := s.limitOf(counter)
+	l, terms := s.limitOf(key)
 	if l == nil || terms.Cut || !slices.ContainsFunc(l.Rule.levels, func(l level) bool { return l.address }) {
 		return key
 	}
-	return string(l.AppendKey(nil, terms.Entries)) + of
+	return string(l.AppendKey(nil, terms.Entries))
 }
 
-// LimitOf returns the limit whose counter has this key, nil if none of the set's rules has it.
-func (s *Set) LimitOf(key string) *Limit {
-	counter, _ := cutWindow(key)
-	l, _ := s.limitOf(counter)
-	return l
-}
-
+// limitOf returns the limit whose counter has this key, nil if none of the set's rules has it, and what the key says.
 func (s *Set) limitOf(key string) (*Limit, KeyTerms) {
 	terms, ok := ParseKey(key)
 	d := s.domains[terms.Domain]

@@ -37,23 +37,13 @@ func TestParseKey(t *testing.T) {
 		{"fixed_window@100/60000000us|shop|k=#2bb80d537b1da3e3", descriptors.KeyTerms{
 			Algorithm: "fixed_window", Limit: "@100/60000000us", Domain: "shop", Entries: entries("k", "#2bb80d537b1da3e3"),
 		}},
-		{"fixed_window|shop|k=v|@1785024000+60", descriptors.KeyTerms{
-			Algorithm: "fixed_window", Domain: "shop", Entries: entries("k", "v"), Window: "@1785024000+60",
-		}},
-		{"fixed_window:a|shop|k=|@1785024000.25+0.5", descriptors.KeyTerms{
-			Algorithm: "fixed_window", Limit: ":a", Domain: "shop", Entries: entries("k", ""), Window: "@1785024000.25+0.5",
-		}},
-		{"fixed_window|shop|@1785024000+60=v", descriptors.KeyTerms{
-			Algorithm: "fixed_window", Domain: "shop", Entries: entries("@1785024000+60", "v"),
-		}},
-		{"fixed_window|@1785024000+60", descriptors.KeyTerms{Algorithm: "fixed_window", Domain: "@1785024000+60"}},
 	} {
 		got, ok := descriptors.ParseKey(tt.key)
 		if diff := cmp.Diff(tt.want, got); diff != "" || !ok {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.key, ok, diff)
 		}
 	}
-	for _, key := range []string{"", "rules", "ping", "|shop|k=v", "funnel|shop|k", "funnel|shop|@1785024000"} {
+	for _, key := range []string{"", "rules", "ping", "|shop|k=v", "funnel|shop|k"} {
 		if got, ok := descriptors.ParseKey(key); ok {
 			t.Errorf("%q is read as %+v", key, got)
 		}
@@ -68,14 +58,6 @@ func TestParseKeyOfAnyEntries(t *testing.T) {
 		value := rapid.String().Draw(t, "value")
 		key := limit.AppendKey(nil, []descriptors.Entry{{Key: "remote_address", Value: value}})
 		got, ok := descriptors.ParseKey(string(key))
-		windowed, _ := descriptors.ParseKey(string(key) + "|@1785024000+60")
-		if windowed.Window != "@1785024000+60" || got.Window != "" {
-			t.Fatalf("%s: the window is %q, and with one %q", key, got.Window, windowed.Window)
-		}
-		windowed.Window = ""
-		if diff := cmp.Diff(got, windowed); diff != "" {
-			t.Fatalf("%s with a window (-without +with):\n%s", key, diff)
-		}
 		if !ok || got.Domain != "shop" || got.Algorithm != "funnel" || len(got.Entries) != 1 {
 			t.Fatalf("%s is read as %+v, %v", key, got, ok)
 		}

@@ -1,6 +1,8 @@
 package descriptors
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -54,6 +56,26 @@ func (p *Placement) completed(in limiter.Params) limiter.Params {
 		in.ChargeDenied = limiter.ChargeNone
 	}
 	return in
+}
+
+// newPolicy returns the policy of a limit in this place. Its error joins a *limiter.ParamError for each
+// parameter that is wrong, or does not go with the place.
+func (p *Placement) newPolicy(in limiter.Params) (*limiter.Policy, error) {
+	policy, err := limiter.NewPolicy(p.completed(in))
+	errs := []error{err}
+	bad := func(param, format string, args ...any) {
+		errs = append(errs, &limiter.ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
+	}
+	if p.RedisCell {
+		checkRedisCell(&in, bad)
+	}
+	if p.LeaseFor != 0 {
+		p.checkLeased(&in, bad)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return policy, nil
 }
 
 // hasRedisCell reports whether the redis-cell module can decide limits of the algorithm: it knows only GCRA.

@@ -45,7 +45,7 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 	}
 	var err error
 	placement := l.Placement()
-	if scaled.Policy, err = l.Rule.process.newPolicy(&placement, params); err == nil {
+	if scaled.Policy, err = placement.newPolicy(params); err == nil {
 		err = scaled.share()
 	}
 	if err != nil {

@@ -80,10 +80,10 @@ type batcher struct {
 	scripts scripts
 	packed  packedPolicies
 	sent    *sent
-	// noScripts is Options.NoScripts.
-	noScripts bool
-	wall      func() int64 // this process's clock, in microseconds since the Unix epoch
-	ahead     atomic.Int64 // how far the server's clock is ahead of it, in microseconds
+	// isSpread reports whether the keys are on several servers: a script call has those of one scope.
+	isSpread bool
+	wall     func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead    atomic.Int64 // how far the server's clock is ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
@@ -95,12 +95,9 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 }
 
 func (r *batcher) decide(ctx context.Context, b *batch) {
-	switch {
-	case r.noScripts:
-		r.decidePlain(ctx, b)
-	case r.slotted:
-		r.decideSlots(ctx, b)
-	default:
+	if r.isSpread {
+		r.decideScopes(ctx, b)
+	} else {
 		r.run(ctx, b)
 	}
 }

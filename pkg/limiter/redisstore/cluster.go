@@ -26,7 +26,7 @@ func (s *Store) Shard(key string) string {
 	return node.Options().Addr
 }
 
-// lane returns the queue of the master that has the slot of a key. Each master has its own, so that one that does not
+// lane returns the queue of the master that has a counter. Each master has its own, so that one that does not
 // answer delays no request to another.
 func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if s.cluster == nil {
@@ -39,7 +39,7 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	node, err := s.cluster.MasterForKey(ctx, key) // no call: the topology is known
+	node, err := s.cluster.MasterForKey(ctx, s.keyInSlot(key)) // no call: the topology is known
 	if err != nil {
 		s.cluster.ReloadState(ctx)
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
@@ -53,8 +53,8 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
-// takeCluster decides a request in a cluster.
-func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+// takeSpread decides a request where the keys are on several servers.
+func (s *Store) takeSpread(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	of := func(*limiter.Hit) *Store { return s }
 	if len(hits) > 1 {
 		if all := split(hits, of, false); len(all) > 1 {
@@ -62,17 +62,17 @@ func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limit
 		}
 	}
 	start := time.Now()
-	err := s.takeSlot(ctx, hits, out)
+	err := s.takeScope(ctx, hits, out)
 	if isMoving(err) && len(hits) > 1 {
 		return takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, of, split(hits, of, true))
 	}
 	return err
 }
 
-// takeSlot decides a request whose keys all have one slot.
-func (s *Store) takeSlot(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	key, start := s.key(hits[0].Key), time.Now()
-	queue, err := s.lane(ctx, key)
+// takeScope decides a request whose keys all have one scope.
+func (s *Store) takeScope(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	start := time.Now()
+	queue, err := s.lane(ctx, hits[0].Key)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *Store) takeSlot(ctx context.Context, hits []limiter.Hit, out []limiter.
 		ctx, cancel = context.WithTimeout(ctx, s.o.Timeout-asked)
 		defer cancel()
 	}
-	return queue.named(queue.take(ctx, slotOf(key), hits, out))
+	return queue.named(queue.take(ctx, s.scopeOf(hits[0].Key), hits, out))
 }
 
 // learnTopology asks which master has which slot, for the first time. It returns when ctx is done; go-redis would not.
@@ -106,10 +106,10 @@ func (s *Store) learnTopology(ctx context.Context) error {
 	}
 }
 
-// decideSlots decides a batch by one script call for each slot. Calls that a moving slot refuses to take together are
+// decideScopes decides a batch by one script call for each scope. Calls that a moving slot refuses to take together are
 // sent once more, one by one.
-func (r *batcher) decideSlots(ctx context.Context, b *batch) {
-	groups := bySlot(b.calls)
+func (r *batcher) decideScopes(ctx context.Context, b *batch) {
+	groups := byScope(b.calls)
 	r.run(ctx, groups...)
 	var single []*batch
 	for _, g := range groups {
@@ -126,10 +126,10 @@ func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 	r.run(ctx, single...)
 }
 
-func bySlot(calls []*call) (groups []*batch) {
-	var slots index[uint16]
+func byScope(calls []*call) (groups []*batch) {
+	var scopes index[scope]
 	for _, c := range calls {
-		i, isNew := slots.number(c.slot)
+		i, isNew := scopes.number(c.scope)
 		if isNew {
 			groups = append(groups, new(batch))
 		}

@@ -69,22 +69,7 @@ func (e *serverError) Error() string {
 	if e.shard != "" {
 		text += e.shard + ": "
 	}
-	return text + cut(e.err.Error()) + e.store.proxyHint(e.err)
-}
-
-// proxyHint says what to do about an answer of what is no Redis with scripts; empty for all others.
-func (s *Store) proxyHint(err error) string {
-	if s.o.NoScripts || !Answered(err) {
-		return ""
-	}
-	text := strings.ToLower(err.Error())
-	for _, refusal := range []string{"unknown command", "unsupported command"} {
-		if strings.Contains(text, refusal) {
-			return "; this looks like a proxy, which may send the keys of a script to a server that does not have them: " +
-				"use the store without scripts (--no-store-scripts, redisstore.Options.NoScripts)"
-		}
-	}
-	return ""
+	return text + cut(e.err.Error())
 }
 
 // Unwrap returns the reason.

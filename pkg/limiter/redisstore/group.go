@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -16,8 +15,8 @@ import (
 var _ limiter.Store = (*Group)(nil)
 
 // Group is several stores: a first one, and those that hits name by their Route. A request whose hits lie in
-// several stores is charged in all of them or in none, like one in several slots of a cluster; if one of them has no
-// scripts, each hit is charged by itself. Group is safe for concurrent use.
+// several stores is charged in all of them or in none, like one in several slots of a cluster. Group is safe for
+// concurrent use.
 type Group struct {
 	first *Store
 	all   map[string]*Store // by their names; the first has none
@@ -64,7 +63,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if err := check(hits, out); err != nil {
 		return err
 	}
-	one, noScripts := true, false
+	one := true
 	for i := range hits {
 		name := storeName(&hits[i])
 		s := g.all[name]
@@ -74,16 +73,11 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		if err := s.fit(hits[i : i+1]); err != nil {
 			return err
 		}
-		noScripts = noScripts || s.o.NoScripts
 		one = one && name == storeName(&hits[0])
 	}
 	if one {
 		s := g.all[storeName(&hits[0])] // not its Take: the hits are checked
 		return s.unavailable(s.take(ctx, hits, out))
-	}
-	if noScripts { // which cannot take back
-		hits = slices.Clone(hits)
-		hits[0].ByItself = true // one is enough
 	}
 	of := func(h *limiter.Hit) *Store { return g.all[storeName(h)] }
 	return unavailable(takeSplit(ctx, g.first.within(ctx), hits, out, of, split(hits, of, false)))

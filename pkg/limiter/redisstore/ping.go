@@ -44,9 +44,6 @@ func (s *Store) ping(ctx context.Context, client redis.UniversalClient, key stri
 	params := limiter.Params{
 		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
 	}
-	if s.o.NoScripts {
-		params = limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second}
-	}
 	p, err := limiter.NewPolicy(params)
 	if err != nil {
 		return err

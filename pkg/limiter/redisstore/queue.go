@@ -75,7 +75,7 @@ func (c *call) givenUp() error {
 
 // phase is what else a call has that is a step of a request with several participants; see split.go.
 type phase struct {
-	slot     uint16  // of its keys, in a cluster
+	scope            // of its keys, where they are on several servers
 	modes    []int64 // of the hits, in place of their own
 	byItself bool    // each hit is charged by itself
 	until    []int64 // of each hit whose charge is taken back, when the charge is gone by itself; else 0
@@ -141,12 +141,12 @@ func newQueue(s *Store, shard string) *queue {
 }
 
 // take decides the hits. It returns early with an error when ctx is done or the timeout is over.
-func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out []limiter.Decision) error {
+func (q *queue) take(ctx context.Context, at scope, hits []limiter.Hit, out []limiter.Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c, within := q.newCall(ctx, hits)
-	c.slot, c.byItself = slot, sendsByItself(hits)
+	c.scope, c.byItself = at, sendsByItself(hits)
 	if q.add(c) {
 		q.begin(within == q.timeout && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
 	}

@@ -32,9 +32,9 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 //
 // It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the
 // connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
-// any more. A store without scripts has no channel, and hears nothing.
+// any more. Behind a proxy it hears nothing.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
-	if s.o.NoScripts {
+	if s.o.Proxy {
 		hears(false, nil)
 		<-ctx.Done()
 		return

@@ -13,16 +13,16 @@ import (
 const resetMark = " reset:"
 
 // Reset deletes the counter and publishes that to all processes on this server: see Refunds. existed reports whether
-// there was anything to delete. After an error it is not known whether it was deleted: call it once more. A store
-// without scripts takes what WindowKey returns, and publishes nothing.
+// there was anything to delete. After an error it is not known whether it was deleted: call it once more. Behind a
+// proxy it publishes nothing.
 func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error) {
-	if s.o.NoScripts {
-		return s.resetPlain(ctx, key)
-	}
 	name := s.key(key)
 	n, err := s.client.Del(ctx, name).Result()
 	if err != nil {
 		return false, s.unavailable(err)
+	}
+	if s.o.Proxy {
+		return n > 0, nil
 	}
 	// Published after it is done, so that nobody reads the old state once more.
 	_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -40,9 +40,6 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 // Reset is Store.Reset of every store: a counter may still be in one that its limit named before.
 func (g *Group) Reset(ctx context.Context, key string) (existed bool, err error) {
 	err = g.each(func(s *Store) error {
-		if s.o.NoScripts != namesWindow(key) {
-			return nil
-		}
 		there, err := s.Reset(ctx, key)
 		existed = existed || there
 		return err

@@ -88,17 +88,11 @@ func argsOf(h *limiter.Hit) []int64 {
 	return h.Policy.Args()
 }
 
-// fit returns an error for hits that this store cannot decide: those that need scripts where it has none, and keys that
-// make the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8; a key prefix may be anything.
+// fit returns an error for keys that make the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8; a
+// key prefix may be anything.
 func (s *Store) fit(hits []limiter.Hit) error {
 	for i := range hits {
-		p, cell := hits[i].Policy, usesRedisCell(&hits[i])
-		if s.o.NoScripts && (cell || !CountsWithoutScripts(p)) {
-			return fmt.Errorf("%w: hits[%d] is a limit of algorithm %s: a store without scripts decides fixed windows "+
-				"with AlignEpoch or AlignCalendar and ChargeFull; use one of these, or a store with scripts",
-				limiter.ErrInvalid, i, p.Algorithm())
-		}
-		if !cell {
+		if !usesRedisCell(&hits[i]) {
 			continue
 		}
 		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A request whose hits lie in several stores, or in several slots of a cluster, is decided in two steps.
+// A request whose hits lie in several scopes is decided in two steps.
 //
 //  1. Charge: all of them are asked at the same time, and charge each hit that fits (limiter.TryCharge).
 //  2. Settle, if the request is denied: each takes back what it charged, and charges what a denied request pays
@@ -31,12 +31,23 @@ const chargeQuota = chargeTakeBack + 1
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
-// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one
-// key.
+// scope is what one script call can decide: the hits in a store; in a cluster those in one slot; behind a proxy, and in
+// a slot that is being moved, those of one key.
 type scope struct {
 	store *Store
 	slot  uint16
 	key   string
+}
+
+// scopeOf returns the scope of a counter.
+func (s *Store) scopeOf(key string) scope {
+	at := scope{store: s}
+	if s.cluster != nil {
+		at.slot = slotOf(s.keyInSlot(key))
+	} else if s.o.Proxy {
+		at.key = key
+	}
+	return at
 }
 
 // participant is the hits of a request in one scope.
@@ -54,11 +65,7 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 	all := make([]participant, 0, len(hits))
 	var scopes index[scope]
 	for i := range hits {
-		s := of(&hits[i])
-		at := scope{store: s}
-		if s.cluster != nil {
-			at.slot = slotOf(s.key(hits[i].Key))
-		}
+		at := of(&hits[i]).scopeOf(hits[i].Key)
 		if byKey {
 			at.key = hits[i].Key
 		}
@@ -90,7 +97,7 @@ func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision
 	for i := range all {
 		p := &all[i]
 		var err error
-		if p.queue, err = p.store.lane(ctx, p.store.key(hits[p.hits[0]].Key)); err != nil {
+		if p.queue, err = p.store.lane(ctx, hits[p.hits[0]].Key); err != nil {
 			return p.store.named("", err)
 		}
 	}
@@ -116,7 +123,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	for i := range all {
 		p := &all[i]
 		p.charge, _ = p.queue.newCall(ctx, nil)
-		p.charge.slot, p.charge.byItself = p.slot, byItself
+		p.charge.scope, p.charge.byItself = p.scope, byItself
 		for _, j := range p.hits {
 			due := limiter.TryCharge(&hits[j])
 			if byItself {
@@ -272,7 +279,7 @@ func (q *queue) takeBack(first *call) {
 // second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
 func (q *queue) second(ctx context.Context, first *call) *call {
 	c, _ := q.newCall(ctx, nil)
-	c.slot, c.mustSend = first.slot, true
+	c.scope, c.mustSend = first.scope, true
 	return c
 }
 

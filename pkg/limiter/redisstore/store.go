@@ -15,11 +15,11 @@
 // them exactly. Requests that come at the same time share a call. In a cluster a request is charged to all its limits
 // or to none, also where their counters lie on several masters.
 //
-// # Without scripts
+// # Behind a proxy
 //
-// With [Options].NoScripts the store needs only INCRBY, PEXPIRE and GET, and works behind a proxy that spreads keys
-// over several servers. It decides fixed windows alone, each hit of a request by itself ([limiter.Hit].ByItself), on
-// the clock of this process, and has no refunds channel.
+// A proxy such as twemproxy or Envoy's redis_proxy spreads keys over several servers, and sends a script to the server
+// of its first key. With [Options].Proxy each script call has one key. A request with several keys is decided as in a
+// cluster whose keys are all in different slots. A proxy passes on no subscription, so there is no refunds channel.
 //
 // # When Redis fails
 //
@@ -78,9 +78,9 @@ type Options struct {
 	// UntilDeadline has a Take whose context has an earlier deadline than Timeout end in nine tenths of the time until
 	// then, and its call with it: a failure policy can still answer in the last tenth.
 	UntilDeadline bool
-	// NoScripts has the store send nothing but INCRBY, PEXPIRE and GET, each with one key, for a proxy in front of
-	// several servers, or a user who may not run scripts: see CountsWithoutScripts for the limits that it then decides.
-	NoScripts bool
+	// Proxy says that the client is connected to a proxy that spreads keys over several servers: a script call then has
+	// one key.
+	Proxy bool
 	// Now is the clock, in microseconds since the Unix epoch. Nil, the default, is Redis's own clock, which all processes
 	// share; tests set a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
@@ -126,8 +126,8 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	case *redis.Client:
 		address, s.canLend = c.Options().Addr, c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		if o.NoScripts {
-			return nil, errors.New("redis store: a cluster runs scripts; NoScripts is for a server, or a proxy")
+		if o.Proxy {
+			return nil, errors.New("redis store: the client of a cluster knows which server has a key: leave out Proxy")
 		}
 		if c.Options().ReadOnly { // as it is with RouteByLatency and RouteRandomly, too
 			return nil, errors.New("redis store: counters are on masters: leave out ReadOnly, RouteByLatency and RouteRandomly")
@@ -144,12 +144,18 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	return s, nil
 }
 
+// isSpread reports whether the keys are on several servers, so that a script call may not have any keys together.
+func (s *Store) isSpread() bool { return s.cluster != nil || s.o.Proxy }
+
 // batcher decides the batches of one queue.
 func (s *Store) batcher() *batcher {
-	return &batcher{
-		client: s.client, keyspace: s.keyspace, channel: s.channel(), now: s.o.Now, wall: s.wall,
-		sent: &s.sent, noScripts: s.o.NoScripts,
+	r := &batcher{
+		client: s.client, keyspace: s.keyspace, now: s.o.Now, wall: s.wall, sent: &s.sent, isSpread: s.isSpread(),
 	}
+	if !s.o.Proxy {
+		r.channel = s.channel()
+	}
+	return r
 }
 
 // Timeout is the longest that a Take waits.
@@ -201,9 +207,9 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return s.unavailable(s.take(ctx, hits, out))
 }
 
-// TakeLater implements limiter.Later, outside of clusters.
+// TakeLater implements limiter.Later, where the keys are on one server.
 func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if s.cluster != nil || len(hits) == 0 || check(hits, out) != nil || s.fit(hits) != nil {
+	if s.isSpread() || len(hits) == 0 || check(hits, out) != nil || s.fit(hits) != nil {
 		return false
 	}
 	s.queue.takeLater(hits, out, w)
@@ -218,8 +224,8 @@ func (s *Store) Send() {
 }
 
 func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if s.cluster == nil {
-		return s.queue.take(ctx, 0, hits, out)
+	if !s.isSpread() {
+		return s.queue.take(ctx, scope{}, hits, out)
 	}
-	return survive(func() error { return s.takeCluster(ctx, hits, out) })
+	return survive(func() error { return s.takeSpread(ctx, hits, out) })
 }

@@ -92,10 +92,6 @@ spec:
         # How many replicas share a limit with on_store_failure: local.
         - --replicas={{ include "weir.fallbackReplicas" . }}
         {{- end }}
-        {{- if not $v.redis.scripts }}
-        # Redis is behind a proxy, or its user may not run scripts.
-        - --no-store-scripts
-        {{- end }}
         {{- with include "weir.memoryMaxKeys" . }}
         # Counters take a third of the memory limit at most.
         - --memory-max-keys={{ . }}
