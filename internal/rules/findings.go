@@ -234,11 +234,6 @@ var sarifKinds = []struct{ code, severity, about string }{
 	{codeInvalid, severityError, "A rule file that is wrong"},
 	{descriptors.WarnMaxWait, severityWarning, "Responses are delayed for longer than Envoy waits by default"},
 	{descriptors.WarnUnreachable, severityWarning, "A rule that no request reaches"},
-	{descriptors.WarnRedundant, severityWarning, "A limit that never denies, since another one of its rule does so first"},
-	{descriptors.WarnBurst, severityWarning, "A burst of one, so that two requests at once never pass"},
-	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
-	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before any request waits for its max_wait"},
-	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may charge by default"},
 	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
 	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is " +
 		"matched as text"},

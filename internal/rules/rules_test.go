@@ -25,7 +25,7 @@ func TestStatusHasWarnings(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: shop\ndescriptors:\n")
 	for i := range 150 {
-		fmt.Fprintf(&text, "  - {key: k%d, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: second, burst: 1}}\n",
+		fmt.Fprintf(&text, "  - {key: k%d, value: ^a$, rate_limit: {requests_per_unit: 5, unit: second}}\n",
 			i)
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")

@@ -95,7 +95,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 		c.Errorf(l.paramAt(e.Param), "%s: %s", fieldOf(e.Param), e.Msg)
 	}
 	if l.policy != nil {
-		c.warnOf(&l)
+		c.warnWait(&l)
 	}
 	return l
 }
@@ -327,6 +327,4 @@ func (c *Builder) checkTogether(all []checked) {
 			byPolicy[same] = l.at
 		}
 	}
-	c.warnRedundant(all)
-	c.warnManyLimits(all)
 }

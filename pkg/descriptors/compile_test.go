@@ -10,71 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-func TestSet(t *testing.T) {
-	set := ruletest.Compile(t, `
-domain: z
-descriptors:
-  - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
-  - key: b
-    quota_mode: true
-    detailed_metric: true
-    value_to_metric: true
-    metadata: {team: x, n: 1}
-    rate_limits:
-      - {name: one, requests_per_unit: 2, unit: minute, unit_multiplier: 3, on_store_failure: deny}
-      - {requests_per_unit: 3, unit: hour, replaces: [{name: one}]}
-  - {key: c, rate_limit: {unlimited: true}}
----
-domain: a
-descriptors: [{key: none}]
-`)
-	var names []string
-	for _, d := range set.Domains() {
-		names = append(names, d.Name())
-	}
-	if diff := cmp.Diff([]string{"a", "z"}, names); diff != "" {
-		t.Errorf("Domains -want +got\n%s", diff)
-	}
-	if set.Domain("b") != nil {
-		t.Error("Domain(b) is not nil")
-	}
-	for i, l := range set.Limits() {
-		if l.ID != i || l.Policy.Limit() != int64(i+1) {
-			t.Errorf("Limits()[%d] has ID %d and limit %d", i, l.ID, l.Policy.Limit())
-		}
-	}
-	r := set.Domain("z").Match(ruletest.Entries("b=1"))
-	if r == nil || len(r.Limits) != 2 {
-		t.Fatalf("rule b is %+v", r)
-	}
-	if r.Domain != "z" || r.Path != "b" || r.Source != "rules.yaml:5" || r.Mode != limiter.Quota || r.Unlimited ||
-		!r.DetailedMetric || !r.ValueToMetric {
-		t.Errorf("rule b is %+v", r)
-	}
-	if diff := cmp.Diff(map[string]any{"team": "x", "n": 1.0}, r.Metadata); diff != "" {
-		t.Errorf("Metadata -want +got\n%s", diff)
-	}
-	one := r.Limits[0]
-	if one.Rule != r || one.Name != "one" || one.Unit != descriptors.Minute || one.UnitMultiplier != 3 ||
-		one.OnStoreFailure != descriptors.Deny {
-		t.Errorf("limit one is %+v", one)
-	}
-	if diff := cmp.Diff([]string{"one"}, r.Limits[1].Replaces); diff != "" {
-		t.Errorf("Replaces -want +got\n%s", diff)
-	}
-	if c := set.Domain("z").Match(ruletest.Entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil ||
-		c.Metadata != nil {
-		t.Errorf("rule c is %+v", c)
-	}
-}
 
 func TestCompileNothing(t *testing.T) {
 	set, err := rulefile.Compile(nil)
@@ -111,9 +50,9 @@ func TestDeepNesting(t *testing.T) {
 
 // FuzzCompile throws anything at Compile: it must not panic, and every error must lead to a place in the file.
 func FuzzCompile(f *testing.F) {
-	cases, err := filepath.Glob("testdata/rules/*.txt")
-	if err != nil {
-		f.Fatal(err)
+	cases, err := filepath.Glob("rulefile/testdata/rules/*.txt")
+	if err != nil || len(cases) == 0 {
+		f.Fatal(len(cases), err)
 	}
 	for _, path := range cases {
 		data, err := os.ReadFile(path)
@@ -220,70 +159,6 @@ func BenchmarkAppendKey(b *testing.B) {
 				dst = l.AppendKey(dst[:0], es)
 			}
 		})
-	}
-}
-
-// TestWaitsWarn: whoever has requests delayed for longer than Envoy waits by itself is told, under each algorithm.
-func TestWaitsWarn(t *testing.T) {
-	set := ruletest.Compile(t, `
-domain: d
-descriptors:
-  - {key: a, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, max_wait: 21ms}}
-  - {key: b, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, max_wait: 20ms}}
-  - {key: c, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 5, unit: second}}
-  - {key: d, rate_limit: {algorithm: smooth_bursty, requests_per_unit: 5, unit: second, max_wait: 1s}}
-`)
-	const want = "requests are delayed by up to %s, but Envoy waits only 20ms unless its rate limit filter has a longer timeout; " +
-		"raise that, or write a max_wait below it"
-	got := set.Warnings().Error()
-	if diff := cmp.Diff("rules.yaml:4:103: "+fmt.Sprintf(want, "21ms")+"\nrules.yaml:7:99: "+fmt.Sprintf(want, "1s"),
-		got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-}
-
-// TestQueuesWarn: a max_wait that nobody reaches, since the queue is full before, is told with the burst to write.
-func TestQueuesWarn(t *testing.T) {
-	set := ruletest.Compile(t, `
-domain: d
-descriptors:
-  - {key: a, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s}}
-  - {key: b, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s, burst: 50}}
-  - {key: c, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s, burst: 49}}
-  - {key: d, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 1s}}
-  - {key: e, rate_limit: {algorithm: leaky_queue, requests_per_unit: 3, unit: minute, max_wait: 30s, burst: 1}}
-`)
-	var got []string
-	for _, w := range set.Warnings() {
-		if w.Code == descriptors.WarnShortQueue {
-			got = append(got, w.Error())
-		}
-	}
-	want := []string{
-		"rules.yaml:4:98: nobody waits for 5s: no more than burst requests wait, 10, and these are gone after 1s; write burst: 50, or a max_wait of at most 1s",
-		"rules.yaml:6:98: nobody waits for 5s: no more than burst requests wait, 49, and these are gone after 4.9s; " +
-			"write burst: 50, or a max_wait of at most 4.9s",
-		"rules.yaml:8:97: nobody waits for 30s: no more than burst requests wait, 1, and these are gone after 20s; write burst: 2, or a max_wait of at most 20s",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-}
-
-// TestManyLimitsWarn: a rule with more limits than a request may ask.
-func TestManyLimitsWarn(t *testing.T) {
-	for n, want := range map[int]int{1024: 0, 1025: 1} {
-		var rules strings.Builder
-		rules.WriteString("domain: d\ndescriptors:\n- key: a\n  rate_limits:\n")
-		for i := range n {
-			fmt.Fprintf(&rules, "  - {name: l%d, requests_per_unit: %d, window: %ds}\n", i, i+1, i+1)
-		}
-		warnings := ruletest.Compile(t, rules.String()).Warnings()
-		if len(warnings) != want || want > 0 && (warnings[0].Code != descriptors.WarnManyLimits || warnings[0].Line != 1029 ||
-			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters "+
-				"(1024) is refused")) {
-			t.Errorf("%d limits: %v, want %d warnings", n, warnings, want)
-		}
 	}
 }
 

@@ -20,19 +20,14 @@ type Error struct {
 
 // The kinds of warnings.
 const (
-	WarnMaxWait     = "max_wait"        // answers come after Envoy's timeout
-	WarnUnreachable = "unreachable"     // no request can reach a rule
-	WarnRedundant   = "redundant_limit" // another limit of the same rule always denies first
-	WarnBurst       = "burst_of_one"    // two requests at once never pass
-	WarnHugeLog     = "huge_log"        // one counter can take much memory
-	WarnOctal       = "octal_number"    // 010 is read as 8
-	WarnLiteral     = "literal_value"   // a block of addresses or a regex that is matched as text
-	WarnUnlimited   = "unlimited_rate"  // a rate beside unlimited: true, which nothing applies
-	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
-	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
-	WarnTolerated   = "tolerated"       // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
-	WarnQuota       = "quota"           // a rule that suits the rate limit service better than RLQS
-	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
+	WarnMaxWait     = "max_wait"       // answers come after Envoy's timeout
+	WarnUnreachable = "unreachable"    // no request can reach a rule
+	WarnOctal       = "octal_number"   // 010 is read as 8
+	WarnLiteral     = "literal_value"  // a block of addresses or a regex that is matched as text
+	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which nothing applies
+	WarnNotRead     = "not_read"       // a file that looks like rules, but has another ending
+	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
+	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
 )
 
 // Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a

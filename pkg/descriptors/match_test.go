@@ -42,56 +42,6 @@ descriptors:
     descriptors: [{key: child}]
 `
 
-func TestMatch(t *testing.T) {
-	shop := ruletest.Compile(t, matchRules).Domain("shop")
-	for _, tt := range []struct{ entries, path string }{
-		{"path=/a/b", "path=/a/b"},          // the exact value first, though its pattern is above
-		{"path=/a/index.html", "path=/a/*"}, // of two patterns the first
-		{"path=/b/index.html", "path=*.html"},
-		{"path=/b", "path"},
-		{"path=", "path"},
-		{"path=/a/", "path=/a/*"}, // * may stand for nothing
-		{"path=/A/x", "path"},     // case counts
-		{"path=x/a/x", "path"},    // anchored
-		{"path=.htmlx", "path"},
-		{"Path=/b", ""},
-		{"other=/b", ""},
-		{"", ""},
-		{"path=/a/x method=GET", "path=/a/* > method"},
-		{"path=/a/b method=GET", ""}, // no going back to the pattern
-		{"path=/b user=u", "path > user"},
-		{"path=/a/x user=u", ""},
-		{"path=/a/x method=GET more=1", ""}, // deeper
-		{"parent=exact child=one", "parent=exact > child=one"},
-		{"parent=exact child=two", ""},
-		{"parent=exit child=two", "parent=ex* > child=two"},
-		{"parent=other child=two", "parent > child"},
-		{"glob=abc", "glob=a*b*c"},
-		{"glob=a-b-b-c", "glob=a*b*c"},
-		{"glob=abcb", ""},
-		{"glob=ac", ""},
-		{"glob=xy", "glob=*x*y*"},
-		{"glob=-y-x-y-", "glob=*x*y*"},
-		{"glob=yx", ""},
-		{"glob=z", "glob=**z"},
-		{"glob=*z", "glob=**z"},
-		{"overlap=aba", ""},
-		{"overlap=abba", "overlap=ab*ba"},
-		{"overlap=-x-", ""},
-		{"overlap=xx", "overlap=*x*x*"},
-		{"order=a.x", "order=*.x"}, // whatever part a pattern is found by
-		{"order=a.y", "order=a*"},
-	} {
-		got := ""
-		if r := shop.Match(ruletest.Entries(tt.entries)); r != nil {
-			got = r.Path
-		}
-		if got != tt.path {
-			t.Errorf("Match(%s) is %q, want %q", tt.entries, got, tt.path)
-		}
-	}
-}
-
 func TestMatchTakesLinearTime(t *testing.T) {
 	value := strings.Repeat("a", 100_000)
 	set := ruletest.Compile(t, "domain: d\ndescriptors: [{key: k, value: '"+strings.Repeat("a*", 1000)+"b'}]")

@@ -1,13 +1,10 @@
 package descriptors_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -48,24 +45,4 @@ func TestParseKey(t *testing.T) {
 			t.Errorf("%q is read as %+v", key, got)
 		}
 	}
-}
-
-// What a key is made of comes out of it again, unless it had to be cut.
-func TestParseKeyOfAnyEntries(t *testing.T) {
-	set := ruletest.Compile(t, keyRules)
-	limit := limitOf(t, set, "shop", []descriptors.Entry{{Key: "remote_address", Value: "x"}}, 0)
-	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.String().Draw(t, "value")
-		key := limit.AppendKey(nil, []descriptors.Entry{{Key: "remote_address", Value: value}})
-		got, ok := descriptors.ParseKey(string(key))
-		if !ok || got.Domain != "shop" || got.Algorithm != "funnel" || len(got.Entries) != 1 {
-			t.Fatalf("%s is read as %+v, %v", key, got, ok)
-		}
-		if was := got.Entries[0].Value; was != value && !got.Cut {
-			t.Fatalf("%s is read as the value %q, want %q", key, was, value)
-		}
-		if got.Cut && !strings.Contains(string(key), "#") {
-			t.Fatalf("%s is said to be cut", key)
-		}
-	})
 }
