@@ -25,10 +25,6 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			limiter.Params{Limit: 1, Window: hour},
 			[]string{"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", ")},
 		},
-		"negative limit": {
-			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
-			[]string{"limit: must be between 0 and 281474976710656, got -1"},
-		},
 		"limit beyond 2^48": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},
 			[]string{"limit: must be between 0 and 281474976710656, got 281474976710657"},
@@ -36,10 +32,6 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"no window": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1},
 			[]string{"window: must be between 1ms and 87600h0m0s (10 years), got 0s"},
-		},
-		"long window": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow + hour},
-			[]string{"window: must be between 1ms and 87600h0m0s (10 years), got 87601h0m0s"},
 		},
 		"window of nanoseconds": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second + 1},
@@ -63,16 +55,6 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				"max_log_entries: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
 			},
 		},
-		"new parameters, out of bounds": {
-			limiter.Params{
-				Algorithm: limiter.LeakyQueue, Limit: 1, Window: hour, MaxWait: hour + time.Millisecond, BurstFor: -time.Second,
-			},
-			[]string{
-				"max_wait: must be whole milliseconds up to 1h0m0s, got 1h0m0.001s",
-				"burst_for: must be whole milliseconds up to 1h0m0s, got -1s",
-				"burst_for: is not a parameter of leaky_queue, which takes burst, max_wait, charge_denied",
-			},
-		},
 		"wait of microseconds": {
 			limiter.Params{
 				Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, MaxWait: -time.Millisecond,
@@ -83,54 +65,10 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				"burst_for: must be whole milliseconds up to 1h0m0s, got 1.5ms",
 			},
 		},
-		"burst of smooth_bursty": {
-			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, Burst: 2},
-			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, " +
-				"charge_denied"},
-		},
-		"token bucket's parameters of a funnel": {
-			limiter.Params{
-				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval,
-				MaxWait: hour,
-			},
-			[]string{
-				"initial: is not a parameter of funnel, which takes burst, charge_denied",
-				"refill: is not a parameter of funnel, which takes burst, charge_denied",
-				"max_wait: is not a parameter of funnel, which takes burst, charge_denied",
-			},
-		},
-		"queue's parameters of a token bucket": {
-			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour,
-				MaxLogEntries: 5,
-			},
-			[]string{
-				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
-				"burst_for: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
-				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
-			},
-		},
-		"concurrency with a burst, and a short lease": {
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Burst: 3, Window: time.Microsecond},
-			[]string{
-				"window: must be between 1ms and 87600h0m0s (10 years), got 1µs",
-				"burst: is not a parameter of concurrency, which takes lease, max_log_entries, charge_denied",
-			},
-		},
-		"more in flight than are remembered": {
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 10_001, Window: hour},
-			[]string{"limit: concurrency remembers every request in flight, so it takes at most max_log_entries = 10000, " +
-				"got 10001; raise max_log_entries"},
-		},
 		"more in flight than the given max_log_entries": {
 			limiter.Params{Algorithm: limiter.Concurrency, Limit: 6, Window: hour, MaxLogEntries: 5},
 			[]string{"limit: concurrency remembers every request in flight, so it takes at most max_log_entries = 5, " +
 				"got 6; raise max_log_entries"},
-		},
-		"queue beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: prime, Window: limiter.MaxWindow},
-			[]string{"burst: 4294967291 at 4294967291 per 87600h0m0s needs more than 53 bits to count exactly; " +
-				"choose a smaller burst or a rate with fewer digits"},
 		},
 		"smooth_bursty beyond 53 bits": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour, MaxWait: 500 * time.Millisecond},
@@ -168,31 +106,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			},
 			[]string{"burst: 15 tokens at 1 per 87600h0m0s take more than 142 years; choose a smaller burst"},
 		},
-		"align of a funnel": {
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignFirstHit},
-			[]string{"align: is not a parameter of funnel, which takes burst, charge_denied"},
-		},
-		"calendar of a funnel": {
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignCalendar, TimeZone: time.UTC},
-			[]string{
-				"align: is not a parameter of funnel, which takes burst, charge_denied",
-				"time_zone: is not a parameter of funnel, which takes burst, charge_denied",
-			},
-		},
 		"calendar minutes": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
 			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 " +
 				"days, " +
 				"not with 1m0s; use epoch"},
-		},
-		"time zone of the epoch": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, TimeZone: time.UTC},
-			[]string{"time_zone: goes with windows of the calendar only; align to the calendar, or leave the time zone out"},
-		},
-		"long log": {
-			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10_001, Window: hour},
-			[]string{"limit: a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, " +
-				"got 10001; use sliding_window, or raise max_log_entries"},
 		},
 		"segments that do not divide": {
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1, Window: time.Second, Segments: 3},
@@ -201,10 +119,6 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"segments of an odd window": {
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1, Window: 1_000_003 * time.Microsecond},
 			[]string{"segments: 10 segments of 1.000003s are not whole microseconds; use 1"},
-		},
-		"segment_cap above the limit": {
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 5, Window: hour, SegmentCap: 6},
-			[]string{"segment_cap: must be at most the limit, 5, got 6"},
 		},
 		"funnel beyond 53 bits": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: prime, Window: limiter.MaxWindow},
@@ -263,141 +177,28 @@ func TestTickOfABurst(t *testing.T) {
 	}
 }
 
-func TestPolicyTellsWhatItIs(t *testing.T) {
-	type told struct {
-		Limit, Capacity int64
-		Window          time.Duration
-		ChargeDenied    limiter.ChargeDenied
-		MaxWait         time.Duration
-		Refill          limiter.Refill
-	}
-	for _, c := range []struct {
-		in   limiter.Params
-		want told
-	}{
-		{
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour},
-			told{5, 5, time.Hour, limiter.ChargeFull, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, ChargeDenied: limiter.ChargeNone},
-			told{5, 5, time.Hour, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Second},
-			told{5, 5, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 50,
-				ChargeDenied: limiter.ChargeRemaining,
-			},
-			told{5, 50, time.Second, limiter.ChargeRemaining, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Second, SegmentCap: 2},
-			told{5, 2, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 20_000, Window: time.Second, MaxLogEntries: 20_000},
-			told{20_000, 20_000, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.Funnel, Window: time.Second, Burst: 7},
-			told{0, 0, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 8,
-				Refill: limiter.RefillInterval,
-			},
-			told{5, 8, time.Second, limiter.ChargeNone, 0, limiter.RefillInterval},
-		},
-		{
-			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: time.Second},
-			told{5, 6, time.Second, limiter.ChargeNone, 0, 0}, // five in store, and one in advance
-		},
-		{
-			limiter.Params{
-				Algorithm: limiter.SmoothBursty, Limit: 3, Window: time.Second, BurstFor: 500 * time.Millisecond,
-				MaxWait: time.Second,
-			},
-			told{3, 5, time.Second, limiter.ChargeNone, time.Second, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, Burst: 2},
-			told{3, 2, time.Second, limiter.ChargeNone, 666_667 * time.Microsecond, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, MaxWait: 300 * time.Millisecond},
-			told{3, 3, time.Second, limiter.ChargeNone, 300 * time.Millisecond, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, MaxWait: time.Hour},
-			told{3, 3, time.Second, limiter.ChargeNone, time.Second, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.LeakyQueue, Window: time.Second, MaxWait: time.Hour},
-			told{0, 0, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 7, Window: time.Minute},
-			told{7, 7, time.Minute, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second},
-			told{5, 1, time.Second, limiter.ChargeNone, 0, 0},
-		},
-		{
-			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second, MaxWait: time.Second},
-			told{5, 6, time.Second, limiter.ChargeNone, time.Second, 0}, // of a warm one
-		},
-	} {
-		p, err := limiter.NewPolicy(c.in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := told{p.Limit(), p.Capacity(), p.Window(), p.ChargeDenied(), p.MaxWait(), p.Params().Refill}
-		if p.Algorithm() != c.in.Algorithm || got != c.want {
-			t.Errorf("%s: (-want +got)\n%s", p.Algorithm(), cmp.Diff(c.want, got))
-		}
-	}
-}
-
 func TestNames(t *testing.T) {
-	for _, a := range algorithms {
-		if got, err := limiter.ParseAlgorithm(a.String()); err != nil || got != a {
-			t.Errorf("ParseAlgorithm(%q) = %d, %v", a, got, err)
-		}
-	}
-	for _, c := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull} {
-		if got, err := limiter.ParseChargeDenied(c.String()); err != nil || got != c {
-			t.Errorf("ParseChargeDenied(%q) = %d, %v", c, got, err)
-		}
-	}
-	for _, o := range []limiter.Oldest{limiter.OldestProportional, limiter.OldestFull, limiter.OldestNone} {
-		if got, err := limiter.ParseOldest(o.String()); err != nil || got != o {
-			t.Errorf("ParseOldest(%q) = %d, %v", o, got, err)
-		}
-	}
-	for _, a := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
-		if got, err := limiter.ParseAlign(a.String()); err != nil || got != a {
-			t.Errorf("ParseAlign(%q) = %d, %v", a, got, err)
-		}
-	}
-	for _, i := range []limiter.Initial{limiter.InitialFull, limiter.InitialEmpty} {
-		if got, err := limiter.ParseInitial(i.String()); err != nil || got != i {
-			t.Errorf("ParseInitial(%q) = %d, %v", i, got, err)
-		}
-	}
-	for _, r := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
-		if got, err := limiter.ParseRefill(r.String()); err != nil || got != r {
-			t.Errorf("ParseRefill(%q) = %d, %v", r, got, err)
-		}
-	}
+	checkNames(t, limiter.ParseAlgorithm, algorithms...)
+	checkNames(t, limiter.ParseChargeDenied, limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull)
+	checkNames(t, limiter.ParseOldest, limiter.OldestProportional, limiter.OldestFull, limiter.OldestNone)
+	checkNames(t, limiter.ParseAlign, limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar)
+	checkNames(t, limiter.ParseInitial, limiter.InitialFull, limiter.InitialEmpty)
+	checkNames(t, limiter.ParseRefill, limiter.RefillGreedy, limiter.RefillInterval)
 	_, err := limiter.ParseOldest("half")
 	if want := `"half" is not known: use one of proportional, full, none`; err == nil || err.Error() != want {
 		t.Errorf("ParseOldest(half): %v, want %s", err, want)
+	}
+}
+
+func checkNames[T interface {
+	comparable
+	String() string
+}](t *testing.T, parse func(string) (T, error), all ...T) {
+	t.Helper()
+	for _, v := range all {
+		if got, err := parse(v.String()); err != nil || got != v {
+			t.Errorf("parsing %q: %v, %v", v.String(), got, err)
+		}
 	}
 }
 

@@ -46,27 +46,6 @@ func TestQueueDepartsEvenly(t *testing.T) {
 	})
 }
 
-// TestQueueThatIsFullIsNeverIdle: as long as requests are waiting, one departs every W/N, to the microsecond.
-func TestQueueThatIsFullIsNeverIdle(t *testing.T) {
-	p := mustPolicy(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, Burst: 2})
-	var s limiter.State
-	var got []int64
-	for now := int64(epoch); now < epoch+10_000_000; now += 1_000 {
-		var d limiter.Decision
-		if s, d = p.Step(s, now, 1); d.Allowed {
-			got = append(got, now+d.Wait.Microseconds()-epoch)
-		}
-	}
-	if len(got) != 32 { // 1 + 30 in ten seconds, and those that wait at their end
-		t.Errorf("%d requests departed or wait after ten seconds of 3 a second, want 32: %d", len(got), got)
-	}
-	for i, at := range got {
-		if want := (int64(i)*1_000_000 + 2) / 3; at != want {
-			t.Errorf("request %d departs at %d us, want %d", i, at, want)
-		}
-	}
-}
-
 // TestBigRequestIsPaidInFull: SmoothBursty admits the largest request at once, and the next one waits until all of it
 // is paid for, whatever the rate; where that is later than in a year, it waits for a year at least.
 func TestBigRequestIsPaidInFull(t *testing.T) {
@@ -136,86 +115,6 @@ func TestNeverMoreInFlight(t *testing.T) {
 		w.now += lease
 		if d := w.step(0); d != (limiter.Decision{Allowed: true, Remaining: w.in.Limit}) {
 			t.Fatalf("%+v: a lease after the last request: %+v", w.in, d)
-		}
-	})
-}
-
-// TestInFlightUpToTheLimit: where none crash and denials are free, whoever is below the limit gets in.
-func TestInFlightUpToTheLimit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limit := rapid.Int64Range(1, 5).Draw(t, "limit")
-		p := mustPolicy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Hour})
-		var s limiter.State
-		inFlight := int64(0)
-		for i := range rapid.Int64Range(1, 100).Draw(t, "events") {
-			n := int64(1)
-			if inFlight > 0 && rapid.Bool().Draw(t, "end") {
-				n = -1
-			}
-			var d limiter.Decision
-			s, d = p.Step(s, epoch+i*1000, n)
-			if d.Allowed != (inFlight+n <= limit) {
-				t.Fatalf("%d of %d in flight, %+d: %+v", inFlight, limit, n, d)
-			}
-			if d.Allowed {
-				inFlight += n
-			}
-			if d.Remaining != limit-inFlight {
-				t.Fatalf("%d of %d in flight: %+v", inFlight, limit, d)
-			}
-		}
-	})
-}
-
-// TestEmptyBucketFillsWhileItIsHammered: denials neither delay the tokens nor keep the bucket from being full for long
-// enough to be forgotten.
-func TestEmptyBucketFillsWhileItIsHammered(t *testing.T) {
-	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
-		t.Run(refill.String(), func(t *testing.T) {
-			p := mustPolicy(t, limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 3, Initial: limiter.InitialEmpty,
-				Refill: refill,
-			})
-			var s limiter.State
-			for ms := int64(0); ms < 18_000; ms += 100 {
-				var d limiter.Decision
-				s, d = p.Step(s, epoch+ms*1000, 4)
-				want := min(3, ms%6_000/1000) // full after 3 s, forgotten after 3 s more
-				if d.Allowed || d.Remaining != want {
-					t.Fatalf("after %d ms: %+v, want %d tokens", ms, d, want)
-				}
-			}
-		})
-	}
-}
-
-// TestBatchesComeWhole: however a bucket is used, tokens come back Limit at a time, the first batch a Window after a
-// hit on the full bucket, and the next ones a Window apart.
-func TestBatchesComeWhole(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		limit, burst := rapid.Int64Range(1, 5).Draw(t, "limit"), rapid.Int64Range(1, 12).Draw(t, "burst")
-		p := mustPolicy(t, limiter.Params{
-			Algorithm: limiter.TokenBucket, Limit: limit, Window: 5 * time.Millisecond, Burst: burst,
-			Refill: limiter.RefillInterval,
-		})
-		var s limiter.State
-		has, batch := burst, int64(0)
-		for ms := range rapid.Int64Range(1, 100).Draw(t, "milliseconds") {
-			_, d := p.Step(s, epoch+ms*1000, 0)
-			want := has
-			if has < burst && ms-batch == 5 {
-				want, batch = min(burst, has+limit), ms
-			}
-			if d.Remaining != want {
-				t.Fatalf("%d of %d tokens after %d ms, %d every 5 ms, the last batch at %d: want %d", d.Remaining, burst, ms, limit,
-					batch, want)
-			}
-			n := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, burst)).Draw(t, "cost")
-			if want == burst {
-				batch = ms // where this is a hit
-			}
-			s, d = p.Step(s, epoch+ms*1000, n)
-			has = d.Remaining
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package reload_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -171,25 +170,6 @@ func TestEditsOfADirectory(t *testing.T) {
 	write(t, filepath.Join(dir, ".a.yaml.swp"), "bad")
 	write(t, filepath.Join(dir, "a.yaml.bak"), "bad")
 	must(t, os.Chtimes(a, time.Now(), time.Now()))
-	l.still(t)
-}
-
-func TestHalfAFileIsNeverServed(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.yaml")
-	write(t, path, "old")
-	l := follow(t, reload.Options[string]{Settle: 400 * time.Millisecond}, dir)
-	f, err := os.Create(path) // empty now
-	must(t, err)
-	for _, part := range []string{"first half, ", "second half"} {
-		time.Sleep(50 * time.Millisecond)
-		_, err := f.WriteString(part)
-		must(t, err)
-	}
-	must(t, f.Close())
-	if e := l.next(t); e.Outcome != reload.Loaded || l.Get() != "first half, second half" {
-		t.Fatalf("%+v, %q in force", e, l.Get())
-	}
 	l.still(t)
 }
 
@@ -370,26 +350,6 @@ func TestWhatIsRead(t *testing.T) {
 		}
 		if snapshot.Hash != reload.NewSnapshot(snapshot.Files).Hash {
 			t.Errorf("%q: the hash is not that of the files", test.paths)
-		}
-	}
-}
-
-// A large file is read and hashed in pieces as if in one.
-func TestLargeFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	const piece = 64 << 10
-	for _, size := range []int{0, 1, piece - 1, piece, piece + 1, 10*piece + 5} {
-		data := bytes.Repeat([]byte("0123456"), size/7+1)[:size]
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := reload.Paths(path).Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := reload.NewSnapshot([]reload.File{{Name: path, Data: data}})
-		if got.Hash != want.Hash || !bytes.Equal(got.Files[0].Data, data) {
-			t.Errorf("%d bytes are read as %d, or hashed otherwise", size, len(got.Files[0].Data))
 		}
 	}
 }
