@@ -5,7 +5,7 @@
 //
 //	key, err := fileread.ReadFile(ctx, "/run/secrets/key")
 //
-// Anything else is done in steps: one stat, one list, one open, one read of 64 KiB. [Step] runs one of them in a
+// Anything else is done in steps: look up one path, list one directory, read one file. [Step] runs one of them in a
 // goroutine of its own. It gives up when the step takes longer than Timeout, or when its context ends, and leaves the
 // goroutine behind, which ends when the step returns. Until then, every other step on the same file returns a
 // HungError at once, so that goroutines do not pile up.
@@ -79,10 +79,10 @@ func (r *Reader) Hung() (n int) {
 	return n
 }
 
-// Step runs f, which makes one system call on the file at the path, in a goroutine of its own, and returns f's results.
+// Step runs f, which works on the file at the path, in a goroutine of its own, and returns f's results.
 // file is the file that is known to be there, or nil if f looks it up; Step does not wait for a step that hangs on
 // another file at the same path, so that a file can be replaced. Step returns a HungError if f, or an earlier step on
-// the file, hangs, and ctx's error if ctx ends. Then f goes on until its system call returns, so it must not write to
+// the file, hangs, and ctx's error if ctx ends. Then f goes on until its system calls return, so it must not write to
 // anything that the caller reads after an error. A panic in f becomes an error.
 func Step[T any](
 	ctx context.Context, r *Reader, path string, file fs.FileInfo, f func() (T, error),

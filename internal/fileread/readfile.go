@@ -17,8 +17,6 @@ import (
 const (
 	// maxLinks is how many symbolic links one path may have, as in Linux.
 	maxLinks = 40
-	// block is how many bytes one step reads.
-	block = 64 << 10
 	// maxSmall is the size of the largest file that ReadFile reads, in bytes.
 	maxSmall = 16 << 20
 )
@@ -104,60 +102,71 @@ func (r *Reader) Resolve(
 	if err != nil {
 		return "", nil, err
 	}
-	if onLink == nil {
-		onLink = func(string) {}
+	type result struct {
+		resolver
+
+		path string
+		info fs.FileInfo
+		err  error
 	}
-	links := 0
-	realPath, info, err = r.follow(ctx, abs, onLink, &links)
-	if of, ok := errors.AsType[*fs.PathError](err); ok {
-		err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
+	got, err := Step(ctx, r, abs, nil, func() (got result, _ error) {
+		got.path, got.info, got.err = got.follow(abs)
+		return got, nil
+	})
+	if err != nil {
+		return "", nil, named(err, path)
 	}
-	return realPath, info, named(err, path)
+	if onLink != nil {
+		for _, link := range got.links {
+			onLink(link)
+		}
+	}
+	if of, ok := errors.AsType[*fs.PathError](got.err); ok {
+		got.err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
+	}
+	return got.path, got.info, got.err
 }
 
+// resolver collects the symbolic links that it follows, and the first path that does not exist.
+type resolver struct{ links []string }
+
 // follow resolves an absolute path link by link.
-func (r *Reader) follow(
-	ctx context.Context, path string, onLink func(string), links *int,
-) (string, fs.FileInfo, error) {
+func (r *resolver) follow(path string) (string, fs.FileInfo, error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if dir == path {
-		info, err := r.lstat(ctx, path)
+		info, err := os.Lstat(path)
 		return path, info, err
 	}
-	dir, _, err := r.follow(ctx, dir, onLink, links)
+	dir, _, err := r.follow(dir)
 	if err != nil {
 		return "", nil, err
 	}
 	here := filepath.Join(dir, base)
-	info, err := r.lstat(ctx, here)
+	info, err := os.Lstat(here)
 	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return here, info, nil
 	}
-	onLink(here)
+	r.links = append(r.links, here)
 	if err != nil {
 		return "", nil, err
 	}
-	if *links++; *links > maxLinks {
+	if len(r.links) > maxLinks {
 		return "", nil, &fs.PathError{Op: "stat", Path: here, Err: syscall.ELOOP}
 	}
-	target, err := Step(ctx, r, here, info, func() (string, error) { return os.Readlink(here) })
+	target, err := os.Readlink(here)
 	if err != nil {
 		return "", nil, err
 	}
 	if !filepath.IsAbs(target) {
 		target = filepath.Join(dir, target)
 	}
-	return r.follow(ctx, target, onLink, links)
+	return r.follow(target)
 }
 
 // Lstat is os.Lstat of an absolute path. Errors name it as name.
 func (r *Reader) Lstat(ctx context.Context, path, name string) (fs.FileInfo, error) {
-	info, err := r.lstat(ctx, path)
+	info, err := Step(ctx, r, path, nil, func() (fs.FileInfo, error) { return os.Lstat(path) })
 	return info, named(err, name)
-}
-
-func (r *Reader) lstat(ctx context.Context, path string) (fs.FileInfo, error) {
-	return Step(ctx, r, path, nil, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
 // ReadDir is os.ReadDir of a path that Resolve returned. Errors name it as name.
@@ -180,30 +189,26 @@ func (r *Reader) ReadRegular(
 	return r.read(ctx, realPath, name, info, limit)
 }
 
-func (r *Reader) read(
-	ctx context.Context, path, name string, info fs.FileInfo, limit int64,
-) ([]byte, error) {
-	f, err := Step(ctx, r, path, info, func() (*os.File, error) {
-		return os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
-	})
-	if err != nil {
-		return nil, named(err, name)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	// The buffer grows if it has less than MinRead free.
-	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	size := int64(0)
-	for err == nil {
-		var n int64
-		n, err = Step(ctx, r, path, info, func() (int64, error) { return io.CopyN(all, f, block) })
-		if size += n; size > limit {
-			err = fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+func (r *Reader) read(ctx context.Context, path, name string, info fs.FileInfo, limit int64) ([]byte, error) {
+	data, err := Step(ctx, r, path, info, func() ([]byte, error) {
+		f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
+		if err != nil {
+			return nil, err
 		}
+		defer f.Close() //nolint:errcheck // nothing was written
+		// The buffer grows if it has less than MinRead free.
+		all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+		_, err = all.ReadFrom(io.LimitReader(f, limit+1))
+		return all.Bytes(), err
+	})
+	switch {
+	case err != nil:
+		return nil, named(err, name)
+	case int64(len(data)) > limit:
+		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+	default:
+		return data, nil
 	}
-	if errors.Is(err, io.EOF) {
-		return all.Bytes(), nil
-	}
-	return nil, named(err, name)
 }
 
 // named returns an error about a path without links as one about the name that the user gave.
