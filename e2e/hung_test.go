@@ -37,7 +37,7 @@ func TestReadThatHangs(t *testing.T) {
 		return path
 	}
 	write("a.yaml", modes)
-	s := startWeir(t, dir, "--rules-poll", "200ms", "--drain-delay", "0s")
+	s := startWeir(t, dir, "--drain-delay", "0s")
 	conn := dial(t, s.GRPC)
 	path := filepath.Join(dir, "b.yaml")
 	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"

@@ -95,7 +95,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rules := ruleFile(t, modes)
-	s, stderr := startInto(t, rules, "--store", redis.URL(), "--rules-poll", "100ms")
+	s, stderr := startInto(t, rules, "--store", redis.URL())
 	stderr.fill(t)
 	conn := dial(t, s.GRPC)
 
@@ -128,7 +128,7 @@ func TestDroppedLogLines(t *testing.T) {
 	}
 	rules := filepath.Join(dir, "rules.yaml")
 	proctest.Replace(t, rules, modes)
-	s, stderr := startInto(t, rules, "--rules-poll", "100ms")
+	s, stderr := startInto(t, rules)
 	stderr.fill(t)
 	long := "domain: modes\ndescriptors:\n" + strings.Repeat("  - {key: free, unknown: 1}\n", 20)
 	refused := func() float64 { return s.Metric(`weir_rules_loads_total{result="refused"}`) }

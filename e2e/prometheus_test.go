@@ -114,7 +114,7 @@ func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	proctest.Program(t, "prometheus")
 	rules := ruleFile(t, watched)
-	patient := []string{"--store-timeout", "5s", "--classic-metrics", "--rules-settle", "1ms"}
+	patient := []string{"--store-timeout", "5s", "--classic-metrics"}
 	weirs := []*weir{
 		startWeir(t, rules, append(patient, "--store", redistest.Start(t).URL())...),
 		startWeir(t, rules, patient...),

@@ -29,7 +29,7 @@ const firstLimit = 1_000_000
 func TestManyReloads(t *testing.T) {
 	generations := longtest.Pick(100, 1000)
 	m := newConfigMap(t)
-	s := startWeir(t, m.dir, "--rules-settle", "2ms", "--rules-poll", "1h") // what is seen is seen by the watch
+	s := startWeir(t, m.dir)
 	swapper := observer{client: s.client(t)}
 	others := make([]observer, 3)
 	for i := range others {

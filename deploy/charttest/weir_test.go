@@ -119,8 +119,6 @@ descriptors:
 			if most, err = strconv.Atoi(n); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if strings.HasPrefix(arg, "--memory-max-keys=") || strings.HasPrefix(arg, "--grpc-max-receiving=") {
 			args = append(args, arg)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	o.Bounds.fill(debug.SetMemoryLimit(-1))
 	a := &App{
 		o: o, health: newHealth(), clients: newClients(&o),
 		metrics: metrics.New(metrics.Options{

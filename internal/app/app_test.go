@@ -370,8 +370,8 @@ func TestUnixSockets(t *testing.T) {
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a request over a Unix socket is answered %s", got)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket has permissions %v, %v, want 0600", info.Mode(), err)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket has permissions %v, %v, want 0660", info.Mode(), err)
 	}
 	if p.app.HTTPAddr() != "" {
 		t.Errorf("HTTP listens on %s, want nowhere", p.app.HTTPAddr())

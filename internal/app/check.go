@@ -41,8 +41,6 @@ func (o *Options) Check() error {
 	if o.DebugAddr != "" {
 		c.addr("--debug-addr", o.DebugAddr)
 	}
-	_, err := o.socketMode()
-	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
 	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
 	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names",
 		"needs --grpc-tls-client-ca")
@@ -79,10 +77,8 @@ func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 	c.check(!slices.Contains(o.Rules, rulesStore) || !store.Proxied(s.Store), "--rules",
 		"%s is the rules in Redis, whose changes are not heard through a proxy (proxy=true): take the rules from files or "+
 			"by xDS", rulesStore)
-	between(c, "--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		o.RulesPrefix)
-	between(c, "--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 }
 
 func (o *XDSOptions) check(c *checker, isUsed bool) {
@@ -131,7 +127,6 @@ func (o *StoreOptions) check(c *checker) {
 	if o.StoreTimeout != 0 { // as long as the caller waits
 		between(c, "--store-timeout", o.StoreTimeout, time.Millisecond, maxStoreTimeout)
 	}
-	between(c, "--store-pool-size", o.StorePoolSize, 0, 10_000)
 	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
 	between(c, "--replicas", o.Replicas, 1, 100_000)
@@ -142,21 +137,8 @@ func (o *GRPCOptions) check(c *checker) {
 	if o.GRPCMaxConnectionAge != 0 {
 		between(c, "--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
 	}
-	if o.GRPCMaxConnectionIdle != 0 {
-		between(c, "--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
-	}
-	between(c, "--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
-	between(c, "--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
-	between(c, "--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
-	between(c, "--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
-	between(c, "--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
-	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
-	between(c, "--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
-	between(c, "--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
-	between(c, "--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
 	between(c, "--max-held", o.MaxHeld, 1, 10_000_000)
 	between(c, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	between(c, "--max-entries", o.MaxEntries, 1, 10_000)
 	between(c, "--max-counters", o.MaxCounters, 1, 1_000_000)
 }
 

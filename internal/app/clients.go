@@ -22,24 +22,24 @@ const (
 type clients struct{ grpc, http *conns.Guard }
 
 func newClients(o *Options) *clients {
-	grpcMax, httpMax := o.bounds(maxFiles(), debug.SetMemoryLimit(-1))
+	grpcMax, httpMax := o.connections(maxFiles(), debug.SetMemoryLimit(-1))
 	return &clients{
 		grpc: conns.New(conns.Options{
 			Name: "grpc", Max: grpcMax, Log: o.Log,
 			HTTP2: &conns.HTTP2{
-				ReceiveTimeout: o.GRPCReceiveTimeout, MaxReceiving: int64(o.GRPCMaxReceiving), MaxResets: o.GRPCMaxResets,
-				Streams: o.Quota, WriteTimeout: unreadFor, UserTimeout: o.GRPCKeepaliveTimeout,
+				ReceiveTimeout: o.Bounds.ReceiveTimeout, MaxReceiving: int64(o.Bounds.Receiving), MaxResets: o.Bounds.Resets,
+				Streams: o.Quota, WriteTimeout: unreadFor, UserTimeout: keepaliveTimeout,
 			},
 		}),
 		http: conns.New(conns.Options{Name: "http", Max: httpMax, Log: o.Log}),
 	}
 }
 
-// bounds are the most connections of each listener: as the flags say, but never so many that the process could not open
-// a file, nor, where the flag is 0, so many that idle ones would take more than a part of the memory limit.
-func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
+// connections returns the most connections of each listener: as Bounds says, but never so many that the process could
+// not open a file, nor, where Bounds is 0, so many that idle ones would take more than a part of the memory limit.
+func (o *Options) connections(files uint64, memory int64) (grpcMax, httpMax int) {
 	all := int(min(files, math.MaxInt32))
-	grpcMax, httpMax = o.GRPCMaxConnections, o.HTTPMaxConnections
+	grpcMax, httpMax = o.Bounds.GRPCConnections, o.Bounds.HTTPConnections
 	if grpcMax == 0 {
 		grpcMax = int(min(mostGRPC, max(64, memory/memoryPart/connMemory)))
 	}

@@ -134,7 +134,7 @@ func (p *process) refused(listener, reason string) string {
 // A request that does not arrive whole is reset, alone, and others on its connection are answered.
 func TestHalfSentRequestIsReset(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
 	p := start(t, o)
 	c := p.connect()
 	streams := map[uint32]bool{}
@@ -171,7 +171,7 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 // A frame that does not end keeps the server from reading on: the connection goes.
 func TestHalfSentFrameEndsItsConnection(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
 	p := start(t, o)
 	c := p.connect()
 	if _, err := c.half(4000, 2000); err != nil {
@@ -188,7 +188,7 @@ func TestHalfSentFrameEndsItsConnection(t *testing.T) {
 // What is half sent on all connections together takes no more than it may.
 func TestMemoryOfHalfSentRequests(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCMaxReceiving, o.GRPCMaxMessageSize = 16<<20, 4<<20
+	o.Bounds.Receiving, o.Bounds.Message = 16<<20, 4<<20
 	p := start(t, o)
 	polite := p.connect()
 	mine, err := polite.half(100, 50)
@@ -211,7 +211,7 @@ func TestMemoryOfHalfSentRequests(t *testing.T) {
 	want(t, "the bound on memory", "true", func() string { return strconv.FormatBool(p.refused("grpc", "memory") != "0") })
 	var took uint64
 	want(t, "the memory of half-sent requests", "bounded", func() string {
-		if took = heap() - min(before, heap()); took < uint64(o.GRPCMaxReceiving)*3/2 {
+		if took = heap() - min(before, heap()); took < uint64(o.Bounds.Receiving)*3/2 {
 			return "bounded"
 		}
 		return fmt.Sprintf("%d MiB of %d MiB that were sent", took>>20, sent>>20)
@@ -236,7 +236,7 @@ func heap() uint64 {
 // A client that begins requests only to reset them is cut off, and does not begin afresh by connecting again.
 func TestResets(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCMaxResets = 500
+	o.Bounds.Resets = 500
 	p := start(t, o)
 	flood := func() (sent int) {
 		c := p.connect()
@@ -280,7 +280,7 @@ func TestResets(t *testing.T) {
 // Idle connections do not lock out those who come with a request.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	o := options(t, rulesOf("1000"))
-	o.GRPCMaxConnections, o.HTTPMaxConnections = 8, 8
+	o.Bounds.GRPCConnections, o.Bounds.HTTPConnections = 8, 8
 	p := start(t, o)
 	busy := p.dial() // a client that asks all the time keeps its connection
 	ask := func() string {
@@ -318,7 +318,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 func TestIdleConnectionEnds(t *testing.T) {
 	t.Parallel()
 	o := options(t, rulesOf("1000"))
-	o.GRPCMaxConnectionIdle = time.Second
+	o.Bounds.IdleConnection = time.Second
 	p := start(t, o)
 	c := p.connect()
 	c.closed()
@@ -378,8 +378,8 @@ func TestBoundsOnConnections(t *testing.T) {
 		{"flags", 10, 20, most, 1 << 20, [2]int{10, 20}},
 		{"next to no files", 0, 0, 10, most, [2]int{4, 4}},
 	} {
-		o := Options{GRPCOptions: GRPCOptions{GRPCMaxConnections: tc.grpc, HTTPMaxConnections: tc.http}}
-		if g, h := o.bounds(tc.files, tc.memory); [2]int{g, h} != tc.want {
+		o := Options{Bounds: Bounds{GRPCConnections: tc.grpc, HTTPConnections: tc.http}}
+		if g, h := o.connections(tc.files, tc.memory); [2]int{g, h} != tc.want {
 			t.Errorf("%s: %d gRPC and %d HTTP connections, want %v", tc.name, g, h, tc.want)
 		}
 	}
@@ -426,7 +426,7 @@ func TestCompressedMessagesAreRefused(t *testing.T) {
 // answered.
 func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	o := options(t, rulesOf("1000000"))
-	o.GRPCMaxReceiving = 1 << 20 // 128 streams
+	o.Bounds.Receiving = 1 << 20 // 128 streams
 	p := start(t, o)
 	c := p.connect()
 	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
@@ -448,7 +448,7 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	}
 	want(t, "answers within the bound", "true", func() string {
 		taken, err := strconv.ParseFloat(p.metric("weir_receiving_bytes"), 64)
-		return strconv.FormatBool(err == nil && taken <= float64(o.GRPCMaxReceiving))
+		return strconv.FormatBool(err == nil && taken <= float64(o.Bounds.Receiving))
 	})
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a polite client: %s", got)
@@ -460,7 +460,7 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 // A request that ends with its headers must arrive completely, too.
 func TestHalfSentHeaders(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
 	p := start(t, o)
 	c := p.connect()
 	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true}); err != nil {

@@ -29,7 +29,6 @@ func (a *App) openDecider(context.Context) (err error) {
 		LimitHeaders:   headers,
 		MaxDescriptors: a.o.MaxDescriptors,
 		MaxDelayed:     a.o.MaxHeld,
-		MaxEntries:     a.o.MaxEntries,
 		MaxCounters:    a.o.MaxCounters,
 		ChargeEach:     a.o.ChargeEach,
 		NoRetryAfter:   !a.o.RetryAfter,

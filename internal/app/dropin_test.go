@@ -80,7 +80,7 @@ func TestHealthcheck(t *testing.T) {
 // --healthcheck-needs-rules waits for rules.
 func TestHealthcheckNeedsRules(t *testing.T) {
 	o := options(t, "")
-	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.TopKeys, o.RulesPoll = true, true, 10, 100*time.Millisecond
+	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.TopKeys, o.Bounds.RulesPoll = true, true, 10, 100*time.Millisecond
 	p := start(t, o)
 	if got := p.healthcheck(); got != "Internal Server Error" {
 		t.Errorf("without rules it is %q", got)
@@ -294,7 +294,7 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 			dir := t.TempDir()
 			c.begin(t, dir)
 			o := options(t, "")
-			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.RulesPoll = []string{filepath.Join(dir,
+			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.Bounds.RulesPoll = []string{filepath.Join(dir,
 				c.rules)}, c.prefix, true, time.Second
 			p := start(t, o)
 			if got := p.ask("a") + p.limitsInForce(); got != "OK" {

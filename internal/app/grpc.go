@@ -42,6 +42,8 @@ const (
 	maxHeaderList = 16 << 10
 	// unreadFor is how long a client may leave unread what it was sent.
 	unreadFor = 30 * time.Second
+	// A client that is silent for keepaliveTime is pinged, and has keepaliveTimeout to answer.
+	keepaliveTime, keepaliveTimeout = time.Minute, 10 * time.Second
 	// minPing is the shortest pause between a client's pings; faster ones are cut off.
 	minPing = 5 * time.Second
 )
@@ -87,16 +89,16 @@ func (a *App) newGRPC(config *tls.Config) *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxConcurrentStreams(o.GRPCMaxStreams),
-		grpc.MaxRecvMsgSize(o.GRPCMaxMessageSize),
+		grpc.MaxConcurrentStreams(o.Bounds.Streams),
+		grpc.MaxRecvMsgSize(o.Bounds.Message),
 		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else stands before the registered gzip
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle:     o.GRPCMaxConnectionIdle,
+			MaxConnectionIdle:     o.Bounds.IdleConnection,
 			MaxConnectionAge:      o.GRPCMaxConnectionAge,
 			MaxConnectionAgeGrace: o.ageGrace(),
-			Time:                  o.GRPCKeepaliveTime,
-			Timeout:               o.GRPCKeepaliveTimeout,
+			Time:                  keepaliveTime,
+			Timeout:               keepaliveTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop

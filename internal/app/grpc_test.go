@@ -75,7 +75,7 @@ func TestReflectionNamesTheService(t *testing.T) {
 
 func TestLargestMessage(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCMaxMessageSize = 1 << 10
+	o.Bounds.Message = 1 << 10
 	p := start(t, o)
 	if got := p.ask(strings.Repeat("x", 900)); got != "OK" {
 		t.Errorf("a request of about 1000 bytes: %s", got)
@@ -88,7 +88,7 @@ func TestLargestMessage(t *testing.T) {
 // A connection with as many streams as it may have begins no other until one of them ends.
 func TestMostStreams(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.GRPCMaxStreams = 1
+	o.Bounds.Streams = 1
 	p := start(t, o)
 	health := healthpb.NewHealthClient(p.dial())
 	ctx, end := context.WithCancel(t.Context())

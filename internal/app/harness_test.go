@@ -21,7 +21,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,17 +48,16 @@ func options(t *testing.T, rules string) Options {
 		writeFile(t, file, rules)
 	}
 	return Options{
-		RulesOptions: RulesOptions{Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle},
+		RulesOptions: RulesOptions{Rules: []string{file}},
 		StoreOptions: StoreOptions{
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,
 		},
-		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600"},
+		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0"},
 		GRPCOptions: GRPCOptions{
-			GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
-			GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
-			MaxDescriptors: 10, MaxEntries: 10, MaxCounters: 1000, MaxHeld: 100,
+			MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100,
 		},
+		Bounds:         Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
 		HeaderOptions:  HeaderOptions{RetryAfter: true},
 		MetricsOptions: MetricsOptions{MetricsMaxRules: 100, NearLimitRatio: 0.8},
 		StopOptions:    StopOptions{StopTimeout: patience},

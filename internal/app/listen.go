@@ -19,19 +19,16 @@ const unixPrefix = "unix:"
 
 // listen opens the addresses of the servers.
 func (a *App) listen(ctx context.Context) error {
-	mode, err := a.o.socketMode()
-	if err != nil {
-		return err
-	}
+	var err error
 	if !a.o.Embedded {
-		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode, false); err != nil {
+		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, false); err != nil {
 			return err
 		}
 		a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
 	for _, h := range a.httpServers {
-		if h.listener, err = listen(ctx, h.flag, h.addr, mode, a.o.Embedded); err != nil {
+		if h.listener, err = listen(ctx, h.flag, h.addr, a.o.Embedded); err != nil {
 			return err
 		}
 		h.listener = h.guard.Listen(h.listener, false) //nolint:contextcheck // as above
@@ -48,10 +45,12 @@ func except(expected, err error) error {
 	return err
 }
 
-// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared,
-// other listeners may have the same address: connections go to any of those of a TCP address, and to the newest of those
-// of a Unix socket.
-func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
+// socketMode is the permissions of Unix sockets: for the user of the process, and its group, which Envoy is in.
+const socketMode fs.FileMode = 0o660
+
+// listen opens the address that the flag names: TCP, or a Unix socket. If it is shared, other listeners may have the
+// same address: connections go to any of those of a TCP address, and to the newest of those of a Unix socket.
+func listen(ctx context.Context, flag, addr string, shared bool) (net.Listener, error) {
 	network := "tcp"
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
 	if isUnix {
@@ -63,7 +62,7 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared boo
 	var lc net.ListenConfig
 	switch {
 	case isUnix:
-		lc.Control = withMode(mode)
+		lc.Control = withMode(socketMode)
 	case shared:
 		lc.Control = reusePort
 	}
@@ -75,7 +74,7 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared boo
 		u.SetUnlinkOnClose(!shared) // the path may be a newer one's
 	}
 	if isUnix {
-		if err := os.Chmod(path, mode); err != nil {
+		if err := os.Chmod(path, socketMode); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: permissions of the socket: %w", flag, err), l.Close())
 		}
 	}

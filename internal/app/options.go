@@ -2,10 +2,8 @@ package app
 
 import (
 	"cmp"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -31,6 +29,8 @@ type Options struct {
 	StopOptions    `embed:"" group:"stop"`
 	TopKeysOptions `embed:"" group:"top"`
 
+	// Bounds are what no flag changes.
+	Bounds Bounds `kong:"-"`
 	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
 	Embedded bool `kong:"-"`
 	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
@@ -49,13 +49,11 @@ type Build = adminapi.Build
 
 // RulesOptions say where the rules come from.
 type RulesOptions struct {
-	Rules           []string      `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for what weir publish has put into Redis, or xds for those of --xds-server. Repeat it, or separate by commas."`
-	AllowEmptyRules bool          `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
-	RulesPoll       time.Duration `env:"WEIR_RULES_POLL" default:"5s" help:"How often to read the files for changes that the file system did not report."`
-	RulesSettle     time.Duration `env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; raise it where they are written slowly."`
-	LenientRules    bool          `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
-	RulesEveryFile  bool          `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
-	RulesPrefix     string        `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
+	Rules           []string `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for what weir publish has put into Redis, or xds for those of --xds-server. Repeat it, or separate by commas."`
+	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
+	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
+	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
+	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
 }
 
 // XDSOptions are of the server that sends rules by xDS, such as Envoy Gateway.
@@ -77,7 +75,6 @@ type StoreOptions struct {
 	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operate/redis.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
-	StorePoolSize  int               `env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections to Redis; 0 is ten for each CPU. Requests share calls, so a few are enough."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
 	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
@@ -88,11 +85,10 @@ type StoreOptions struct {
 
 // ListenOptions are the addresses.
 type ListenOptions struct {
-	GRPCAddr   string `name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
-	HTTPAddr   string `name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
-	Pprof      bool   `env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
-	SocketMode string `env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
-	DebugAddr  string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats, /debug/pprof/."`
+	GRPCAddr  string `name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
+	HTTPAddr  string `name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
+	Pprof     bool   `env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
+	DebugAddr string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats, /debug/pprof/."`
 
 	HealthcheckNeedsRules bool `env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 until there are rules."`
 	HTTPJSON              bool `name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Whoever reaches the address may send them, unless the gRPC address requires client certificates: then those who may change state."`
@@ -114,22 +110,11 @@ type TLSOptions struct {
 
 // GRPCOptions bound what clients may send.
 type GRPCOptions struct {
-	GRPCMaxConnectionAge  time.Duration `name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
-	GRPCMaxConnectionIdle time.Duration `name:"grpc-max-connection-idle" env:"WEIR_GRPC_MAX_CONNECTION_IDLE" default:"10m" help:"Close a connection, gracefully, that had no request for this time; 0 for never."`
-	GRPCMaxConnections    int           `name:"grpc-max-connections" env:"WEIR_GRPC_MAX_CONNECTIONS" default:"0" help:"Most connections at once; one more closes the one that is idle the longest. 0 is what memory limit and file descriptors allow, at most 16384."`
-	HTTPMaxConnections    int           `name:"http-max-connections" env:"WEIR_HTTP_MAX_CONNECTIONS" default:"256" help:"Most HTTP connections at once; one more closes the one that is idle the longest. 0 is an eighth of the file descriptors, at most 256."`
-	GRPCReceiveTimeout    time.Duration `name:"grpc-receive-timeout" env:"WEIR_GRPC_RECEIVE_TIMEOUT" default:"10s" help:"Reset a request that has not arrived whole in this time."`
-	GRPCMaxReceiving      int           `name:"grpc-max-receiving" env:"WEIR_GRPC_MAX_RECEIVING" default:"67108864" help:"Most memory of all requests that have not arrived whole and of answers that clients do not take, in bytes. Beyond it, those of the connection that has the most are reset."`
-	GRPCMaxResets         int           `name:"grpc-max-resets" env:"WEIR_GRPC_MAX_RESETS" default:"10000" help:"Close a connection whose client resets more requests than this in a second."`
-	GRPCMaxStreams        uint32        `name:"grpc-max-streams" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
-	GRPCMaxMessageSize    int           `name:"grpc-max-message-size" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"1048576" help:"Largest request, in bytes. By default Envoy admits a request whose rate limit call fails, so keep this above what a request's headers can produce."`
-	GRPCKeepaliveTime     time.Duration `name:"grpc-keepalive-time" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
-	GRPCKeepaliveTimeout  time.Duration `name:"grpc-keepalive-timeout" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
-	MaxDescriptors        int           `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
-	MaxEntries            int           `env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
-	MaxCounters           int           `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
-	MaxHeld               int           `env:"WEIR_MAX_HELD" default:"10000" help:"Most responses that leaky_queue and max_wait hold at once; requests beyond are denied."`
-	DynamicMetadata       bool          `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
+	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
+	MaxDescriptors       int           `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
+	MaxCounters          int           `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
+	MaxHeld              int           `env:"WEIR_MAX_HELD" default:"10000" help:"Most responses that leaky_queue and max_wait hold at once; requests beyond are denied."`
+	DynamicMetadata      bool          `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
 }
 
 // QuotaOptions are of the parts of limits that are assigned to Envoys.
@@ -186,15 +171,6 @@ type StopOptions struct {
 type TopKeysOptions struct {
 	TopKeys     int  `env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
 	TopKeysHash bool `env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
-}
-
-// socketMode is SocketMode as a number.
-func (o *ListenOptions) socketMode() (fs.FileMode, error) {
-	n, err := strconv.ParseUint(o.SocketMode, 8, 32)
-	if err == nil && n > 0o777 {
-		err = strconv.ErrRange
-	}
-	return fs.FileMode(n), err
 }
 
 // maxStoreTimeout is the longest wait for the store.

@@ -39,7 +39,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 	}
 	q := &quotas{}
 	q.resolver, err = rlqs.NewResolver(rlqs.RulesOptions{
-		Rules: a.rules.Set, Decider: a.decider, MaxEntries: a.o.MaxEntries,
+		Rules: a.rules.Set, Decider: a.decider,
 	})
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 		return err
 	}
 	q.service, err = rlqs.NewService(rlqs.ServiceOptions{
-		Keeper: q.keeper, MaxStreams: a.o.QuotaMaxStreams, MaxEntries: a.o.MaxEntries,
+		Keeper: q.keeper, MaxStreams: a.o.QuotaMaxStreams,
 		MaxAge: a.o.GRPCMaxConnectionAge * quotaLeave / 1000,
 		Opened: a.clients.grpc.Opened, Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys, Log: a.o.Log,
 	})

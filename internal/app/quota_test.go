@@ -122,12 +122,12 @@ func TestStopEndsQuotaStreams(t *testing.T) {
 // A stream outlives the time in which a request has to arrive, and ends when its connection is old, after a report.
 func TestQuotaStreamsAge(t *testing.T) {
 	o := quotaOptions(t, blanketRules)
-	o.GRPCReceiveTimeout, o.GRPCMaxConnectionAge = 200*time.Millisecond, time.Second
+	o.Bounds.ReceiveTimeout, o.GRPCMaxConnectionAge = 200*time.Millisecond, time.Second
 	p := start(t, o)
 	s := p.quotaStream(t)
 	s.report("shop", "plan", "banned", 1)
 	s.next()
-	time.Sleep(2 * o.GRPCReceiveTimeout) // a stream may be silent between two messages
+	time.Sleep(2 * o.Bounds.ReceiveTimeout) // a stream may be silent between two messages
 	s.report("", "plan", "banned", 1)
 	for s.Send(&quotapb.RateLimitQuotaUsageReports{}) == nil { // until it ends
 		time.Sleep(50 * time.Millisecond)

@@ -75,7 +75,7 @@ descriptors:
       - {name: shorter, requests_per_unit: 2, window: 300d}
       - {name: longer, requests_per_unit: 100, window: 1000d}
 `)
-	o.GRPCMaxMessageSize = 1 << 10
+	o.Bounds.Message = 1 << 10
 	p := start(t, o)
 	for range 10 {
 		p.ask("a")
@@ -147,7 +147,7 @@ func TestRenewalsAreNotTimed(t *testing.T) {
 func TestTimeoutsAreCountedAsSuch(t *testing.T) {
 	server := redistest.Start(t)
 	o := options(t, rulesOf("1000"))
-	o.Store, o.StoreTimeout, o.StorePoolSize = server.URL(), 15*time.Millisecond, 2
+	o.Store, o.StoreTimeout = server.URL()+"?pool_size=2", 15*time.Millisecond
 	p := start(t, o)
 	p.ask("a")
 	server.Pause()

@@ -21,7 +21,7 @@ func (a *App) openRules(ctx context.Context) error {
 	o := rules.Options{
 		Process: process, Stores: slices.Sorted(maps.Keys(a.o.NamedStores)), AllowEmpty: a.o.AllowEmptyRules,
 		EveryFile: a.o.RulesEveryFile, Prefix: a.o.RulesPrefix,
-		Poll: a.o.RulesPoll, Settle: a.o.RulesSettle, HoldGC: a.o.HoldGC,
+		Poll: a.o.Bounds.RulesPoll, Settle: a.o.Bounds.RulesSettle, HoldGC: a.o.HoldGC,
 		Prepare: a.boosts.Prepare, Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
 	}
 	for _, path := range a.o.Rules {

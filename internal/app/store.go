@@ -27,7 +27,7 @@ func (a *App) openRedis(context.Context) (err error) {
 // redis are the options of the Redis of a URL.
 func (o *Options) redis(url string) store.RedisOptions {
 	return store.RedisOptions{
-		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(), PoolSize: o.StorePoolSize,
+		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
 		UntilDeadline: o.StoreTimeout == 0,
 	}
 }

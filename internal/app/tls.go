@@ -155,7 +155,7 @@ func (o *Options) grpcTLS() *serverTLS {
 }
 
 // httpTLS requires no certificate for reading. It does not speak HTTP/2, whose clients could ask hundreds of things at
-// once on each of --http-max-connections.
+// once on each connection.
 func (o *Options) httpTLS() *serverTLS {
 	return &serverTLS{
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,

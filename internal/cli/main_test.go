@@ -22,7 +22,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
-	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 func TestMain(m *testing.M) {
@@ -133,10 +132,7 @@ func TestDefaults(t *testing.T) {
 		"store-key-prefix": redisstore.DefaultKeyPrefix,
 		"store-timeout":    redisstore.DefaultTimeout,
 		"memory-max-keys":  memstore.DefaultMaxKeys,
-		"rules-poll":       reload.DefaultPoll,
-		"rules-settle":     reload.DefaultSettle,
 		"max-descriptors":  decide.DefaultMaxDescriptors,
-		"max-entries":      decide.DefaultMaxEntries,
 		"max-counters":     decide.DefaultMaxCounters,
 		"max-held":         decide.DefaultMaxDelayed,
 	} {

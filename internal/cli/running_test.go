@@ -19,7 +19,7 @@ func startServe(t *testing.T, rules, socket string) {
 	go func() {
 		var out strings.Builder
 		ended <- run(ctx, []string{
-			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
+			"serve", "--rules", rules, "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
 			"--drain-delay", "0s",
 		}, &out, log)
 	}()

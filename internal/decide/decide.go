@@ -20,8 +20,9 @@ const (
 	// DefaultMaxDescriptors bounds the work of one request. Envoy's configuration decides how many descriptors
 	// it sends, usually a handful, so this only stops mistakes.
 	DefaultMaxDescriptors = 128
-	// DefaultMaxEntries bounds a descriptor's depth, which Envoy's configuration decides as well.
-	DefaultMaxEntries = 32
+	// DefaultMaxEntries bounds a descriptor's depth, which Envoy's configuration decides as well. Envoy Gateway writes
+	// 144 entries at most.
+	DefaultMaxEntries = 2048
 	// DefaultMaxEntryBytes is above the 60 KiB of request headers that Envoy admits by default. A longer key or value
 	// is an error to Envoy, which then lets the request pass by default: a client must not be able to evade its limit
 	// by a long header.

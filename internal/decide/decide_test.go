@@ -16,7 +16,7 @@ func TestOptions(t *testing.T) {
 	want := `decide: Options.Rules: must be set
 decide: Options.Store: must be set
 decide: Options.MaxDescriptors: must be at least 1, or 0 for 128; got -1
-decide: Options.MaxEntries: must be at least 1, or 0 for 32; got -2
+decide: Options.MaxEntries: must be at least 1, or 0 for 2048; got -2
 decide: Options.MaxEntryBytes: must be at least 1, or 0 for 65536; got -3`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)

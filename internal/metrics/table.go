@@ -351,7 +351,7 @@ func (m *Metrics) processMetrics() []described {
 				func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
 			gauges("weir_receiving_bytes", "",
 				"Memory of gRPC requests that have not arrived completely, and of answers that clients do not take. "+
-					"--grpc-max-receiving bounds it.",
+					"It is bounded: see docs/operate/security.md.",
 				func(s ClientStats, w writer) {
 					if s.Listener == "grpc" {
 						put(w, s.Receiving)
@@ -359,8 +359,8 @@ func (m *Metrics) processMetrics() []described {
 				}),
 			counters("weir_clients_refused_total", "listener reason",
 				"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
-					"while all others were busy), idle (an idle one, for a new one), slow (--grpc-receive-timeout), memory "+
-					"(--grpc-max-receiving), resets (--grpc-max-resets), unread (the client did not read).",
+					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), memory "+
+					"(weir_receiving_bytes), resets (too many requests reset), unread (the client did not read).",
 				func(s ClientStats, w writer) {
 					for _, reason := range conns.Reasons() {
 						if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {

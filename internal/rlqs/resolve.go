@@ -117,7 +117,7 @@ func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
 		return nil, err
 	}
 	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("it has %d entries, and may have %d; build bucket ids of fewer keys, or raise --max-entries",
+		return nil, fmt.Errorf("it has %d entries, and may have %d; build bucket ids of fewer keys",
 			len(entries), maxEntries)
 	}
 	for _, e := range entries {

@@ -182,9 +182,7 @@ func (r *reader) fixed() {
 	r.flag("http-json", "true")
 	// As much as Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.
 	r.flag("max-descriptors", "2048")
-	r.flag("max-entries", "2048")
 	r.flag("max-counters", "8192")
-	r.flag("grpc-max-message-size", strconv.Itoa(4<<20))
 }
 
 func (r *reader) metrics() {

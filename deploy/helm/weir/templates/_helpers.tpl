@@ -110,17 +110,12 @@ true
 {{- mulf (float64 $number) (float64 (get $units $unit)) | floor | int64 -}}
 {{- end -}}
 
-{{- define "weir.memoryLimit" -}}
-{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) -}}
-{{- if $limit -}}{{- include "weir.bytes" $limit -}}{{- end -}}
-{{- end -}}
-
 {{- define "weir.memoryMaxKeys" -}}
 {{- if not (kindIs "invalid" .Values.memoryMaxKeys) -}}
 {{- int64 .Values.memoryMaxKeys -}}
 {{- else -}}
-{{- with include "weir.memoryLimit" . -}}
-{{- max 1000 (div (int64 .) 384) | min 1000000000 -}}
+{{- with dig "limits" "memory" "" (.Values.resources | default dict) -}}
+{{- max 1000 (div (int64 (include "weir.bytes" .)) 384) | min 1000000000 -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

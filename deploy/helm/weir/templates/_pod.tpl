@@ -96,12 +96,6 @@ spec:
         # Counters take a third of the memory limit at most.
         - --memory-max-keys={{ . }}
         {{- end }}
-        {{- with include "weir.memoryLimit" . }}
-        {{- if lt (int64 .) 536870912 }}
-        # Requests that have not arrived whole take an eighth of it at most.
-        - --grpc-max-receiving={{ max 1048576 (div (int64 .) 8) }}
-        {{- end }}
-        {{- end }}
         {{- if $v.grpc.tls.secretName }}
         - --grpc-tls-cert=/etc/weir/grpc-tls/tls.crt
         - --grpc-tls-key=/etc/weir/grpc-tls/tls.key
