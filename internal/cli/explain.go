@@ -26,10 +26,9 @@ type explainCmd struct {
 }
 
 func (*explainCmd) Help() string {
-	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the
-reason and the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too
-few, a rule that takes precedence. Then it shows the limits, the keys of their counters, and the answer that Envoy
-would get.
+	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows where the
+walk stops, with up to three keys or values of that level, the likest first. Then it shows the limits, the keys of
+their counters, and the answer that Envoy would get.
 
 With --rules no process has to run: counters are fresh, and --next simulates requests with the same arithmetic as
 serve, in virtual time from 2026-01-01 00:00 UTC, where windows begin. Without --rules, explain asks a running

@@ -50,7 +50,7 @@ func TestExplainAsksAProcess(t *testing.T) {
 			"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits",
 			"weir: --expect: expected OK, found OVER_LIMIT\n",
 		},
-		{"--domain shop Client=eve --json --expect none", exitOK, `"kind": "key_case"`, ""},
+		{"--domain shop Client=eve --json --expect none", exitOK, `the keys there are \"client\"`, ""},
 		{"--domain shop client=eve --next 2", exitUsage, "", "weir: --next: simulates requests on fresh counters; it goes " +
 			"with --rules PATH\n"},
 	} {

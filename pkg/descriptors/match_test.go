@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
@@ -255,17 +254,4 @@ func oraclePath(level []*oracleRule, es []descriptors.Entry) string {
 		path, level = append(path, step), r.children
 	}
 	return strings.Join(path, " > ")
-}
-
-func TestEachValue(t *testing.T) {
-	set := ruletest.Compile(t, "domain: shop\ndescriptors:\n- {key: user, values: [a, b]}\n- key: path\n  value: /x*\n"+
-		"  descriptors: [{key: user, value: c}]\n")
-	got := map[string]int{}
-	set.EachValue(func(key, value string) { got[key+"="+value]++ })
-	if diff := cmp.Diff(map[string]int{"user=a": 1, "user=b": 1, "user=c": 1}, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"path=/x*"}, set.Patterns()); diff != "" {
-		t.Error(diff)
-	}
 }

@@ -485,8 +485,7 @@ const explained = (d) => {
     return el("li", null, el("span", {className: "mono"}, visible(`${e.key}=${e.value}`)), ": " + visible(text));
   });
   const out = [el("ol", null, ...steps)];
-  if (d.message) out.push(el("p", null, "No limit: " + visible(d.message)));
-  if (d.near?.length) out.push(el("p", null, "Near:"), el("ul", null, ...d.near.map((n) => el("li", null, visible(n.message)))));
+  if (d.message) out.push(el("p", null, (d.reason ? "No limit: " : "Because ") + visible(d.message)));
   for (const l of d.limits ?? []) {
     const what = l.replaced_by ? `replaced by ${l.replaced_by}` : `${l.outcome.replaceAll("_", " ")}, ${number(l.remaining)} left` +
       (l.fits ? "" : `, ${retry(l.retry_after_seconds)}`);

@@ -1,5 +1,5 @@
 // Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
-// descriptors match, which they miss narrowly and why, which counters that means, and what would be answered. It
+// descriptors match, where the walk stops, which counters that means, and what would be answered. It
 // decides nothing itself: pkg/descriptors matches, and internal/decide answers.
 package explain
 
@@ -55,11 +55,10 @@ type Descriptor struct {
 	Levels []Level `json:"levels"`
 	// Rule is what the last entry reaches. Nil if it reaches none.
 	Rule *Rule `json:"rule,omitempty"`
-	// Reason is why no limit applies, empty if one does; Message says it in words. Near is what may have been meant, the
-	// likeliest first: a few, however many rules there are.
+	// Reason is why no limit applies, empty if one does. Message says it in words: where the walk stops, and up to three
+	// keys or values of that level, the likest first. It also says which pattern a value is too long for.
 	Reason  Reason  `json:"reason,omitempty"`
 	Message string  `json:"message,omitempty"`
-	Near    []Near  `json:"near,omitempty"`
 	Limits  []Limit `json:"limits,omitempty"`
 }
 
@@ -84,18 +83,6 @@ type Rule struct {
 	Description string         `json:"description,omitempty"`
 	Owner       string         `json:"owner,omitempty"`
 	Extra       map[string]any `json:"extra,omitempty"`
-}
-
-// Near is a rule that a descriptor misses, or something else that may have been meant.
-type Near struct {
-	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
-	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, too_long, domain_case,
-	// domain_space, domain_near, domain_other.
-	Kind string `json:"kind"`
-	// Rule is empty where it is about a domain or a key.
-	Rule    string `json:"rule,omitempty"`
-	Source  string `json:"source,omitempty"`
-	Message string `json:"message"`
 }
 
 // Limit is a limit of the rule, and what it says.
@@ -146,7 +133,7 @@ func (q *Question) chooseDomain(rules *descriptors.Set) error {
 	domains := rules.Domains()
 	if len(domains) != 1 {
 		return errors.New("domain: is missing; " +
-			listed("the domains are", domainNames(rules), "the rules have no domain to take instead"))
+			listed("the domains are", nearest("", domainNames(rules)), "the rules have no domain to take instead"))
 	}
 	q.Domain = domains[0].Name()
 	return nil

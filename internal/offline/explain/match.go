@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/words"
@@ -23,15 +22,9 @@ const (
 	Unlimited     Reason = "unlimited"      // the rule that is reached says so
 )
 
-// Bounds of an explanation.
-const (
-	maxNear  = 6    // what may have been meant
-	maxTries = 4096 // other descriptors that are matched to find that
-)
-
-// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why,
-// and what is near. The rule is what Domain.Match returns. The time it takes grows with the number of rules at one
-// level, and not with their product: it is for people, not for requests. It does not show values of rules with
+// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why.
+// The rule is what Domain.Match returns. The time it takes grows with the number of rules at one level, and not with
+// their product: it is for people, not for requests. It does not show values of rules with
 // hash_values.
 func MatchDescriptor(
 	s *descriptors.Set, domain string, entries []descriptors.Entry,
@@ -41,8 +34,8 @@ func MatchDescriptor(
 	e.Entries = append(e.Entries, entries...)
 	switch {
 	case e.domain == nil:
-		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))
-		e.nearDomains(domain)
+		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it; %s", quotedShort(domain),
+			listed("the domains are", nearest(domain, domainNames(s)), "there are no domains"))
 	case len(entries) == 0:
 		e.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
 	default:
@@ -63,9 +56,7 @@ type matcher struct {
 	set     *descriptors.Set
 	domain  *descriptors.Domain
 	entries []descriptors.Entry
-	rule    *descriptors.Rule     // what the last entry reaches
-	found   [][]descriptors.Match // of each level: all that matches
-	tries   int                   // other descriptors that were matched so far
+	rule    *descriptors.Rule // what the last entry reaches
 }
 
 func (e *matcher) miss(why Reason, format string, args ...any) {
@@ -90,7 +81,6 @@ func (e *matcher) walk() {
 			level.Also = append(level.Also, other.To.Rule().Source)
 		}
 		e.Levels = append(e.Levels, level)
-		e.found = append(e.found, all)
 		n = all[0].To
 	}
 	e.rule = n.Rule()
@@ -99,13 +89,11 @@ func (e *matcher) walk() {
 	case e.rule.Unlimited:
 		e.miss(Unlimited, "%s says unlimited: true", at(e.rule))
 	case n.Len() > 0:
-		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.rule))
-		e.nearPrecedence()
-		e.nearDeeper(n)
+		e.miss(NoLimit, "%s has no limit of its own, only levels below it; their keys are %s", at(e.rule),
+			nearest("", keys(n)))
 	default:
 		e.miss(NoLimit,
 			"%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.rule))
-		e.nearPrecedence()
 	}
 }
 
@@ -113,7 +101,7 @@ func (e *matcher) walk() {
 func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.rule = e.domain.Match(e.entries)
 	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
-	e.add("too_long", open.Rule(), "the value has %d bytes, and its first %d and its end do not decide whether it "+
+	e.Message = fmt.Sprintf("the value has %d bytes, and its first %d and its end do not decide whether it "+
 		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end "+
 		"decides",
 		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))
@@ -126,7 +114,6 @@ func newLevel(entry descriptors.Entry, by string, r *descriptors.Rule) Level {
 // stuck says why entry i leads nowhere from the node.
 func (e *matcher) stuck(n *descriptors.Node, i int) {
 	entry := e.entries[i]
-	e.nearPrecedence()
 	below := "in domain " + quotedShort(e.domain.Name())
 	if n.Rule() != nil {
 		below = "below " + at(n.Rule())
@@ -138,16 +125,14 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 		e.miss(TooDeep,
 			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
 			shownEntry(entry), at(n.Rule()))
-		e.nearOtherEntries()
 	case b == nil:
-		e.miss(UnknownKey, "no rule %s has the key %s", below, quotedShort(entry.Key))
-		e.nearKeys(n, i)
+		e.miss(UnknownKey, "no rule %s has the key %s; the keys there are %s", below, quotedShort(entry.Key),
+			nearest(entry.Key, keys(n)))
 	default:
 		e.miss(UnknownValue,
-			"rules %s have the key %s, but none of them matches the value %s", below,
-			quotedShort(entry.Key), quotedShort(entry.Value))
-		e.nearValues(b, i)
-		e.nearOtherEntries()
+			"rules %s have the key %s, but none of them matches the value %s; %s", below, quotedShort(entry.Key),
+			quotedShort(entry.Value), listed("they match", nearest(entry.Value, values(b, i)),
+				"their values are hashed, and not shown"))
 	}
 }
 
@@ -158,23 +143,6 @@ func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
 		return nil
 	}
 	return b.Matches(entry.Value)
-}
-
-// match is Domain.Match from this node on, nil also of a value that is too long.
-func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
-	for i := range entries {
-		if n, _ = n.Next(&entries[i], len(entries)-1-i); n == nil {
-			return nil
-		}
-	}
-	return n.Rule()
-}
-
-func hasSome[K, V any](all iter.Seq2[K, V]) bool {
-	for range all {
-		return true
-	}
-	return false
 }
 
 // at names a rule and its place.

@@ -66,15 +66,11 @@ func (t *page) descriptor(d *Descriptor) {
 	for i := range d.Limits {
 		t.limit(&d.Limits[i])
 	}
-	if d.Reason != "" {
+	switch {
+	case d.Reason != "":
 		t.line("  no limit: %s", d.Message)
-	}
-	for i, n := range d.Near {
-		head := "           "
-		if i == 0 {
-			head = "  near:    "
-		}
-		t.line("%s - %s", head, n.Message)
+	case d.Message != "":
+		t.line("  because  %s", d.Message)
 	}
 }
 
