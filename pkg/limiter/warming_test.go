@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -111,34 +110,6 @@ func TestFewerPassAfterIdleness(t *testing.T) {
 				}
 				before += a.n
 			}
-		}
-	})
-}
-
-// TestManySmallCostWhatOneBigDoes: prices add up exactly, whatever they are rounded to.
-func TestManySmallCostWhatOneBigDoes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWalk(t, limiter.SmoothWarmingUp)
-		if w.policy.MaxWait() == 0 {
-			w.in.MaxWait = time.Hour
-		}
-		w.in.MaxCost = limiter.MaxCost
-		w.policy = mustPolicy(t, w.in)
-		for range rapid.IntRange(0, 5).Draw(t, "hits") {
-			w.move(t)
-			w.step(w.cost(t, -3))
-		}
-		w.move(t)
-		one, n := w.state, w.step(0).Remaining
-		if n = min(n, rapid.Int64Range(1, 200).Draw(t, "n")); n == 0 {
-			return
-		}
-		w.step(n)
-		for range n {
-			one, _ = w.policy.Step(one, w.now, 1)
-		}
-		if diff := cmp.Diff(w.state, one); diff != "" {
-			t.Fatalf("%+v: %d hits at once, and one by one (-once +one by one)\n%s", w.in, n, diff)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package rulefile
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -51,48 +50,57 @@ func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.N
 			r.Errorf(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
 			return
 		}
-		r.fields(n, &names{keys: make([]*yaml.Node, 0, min(len(n.Content)/2, fewNames))}, each)
+		r.fields(n, nil, each)
 	})
 	return ok
 }
 
-// fields is the part of mapping that merging repeats. Seen has the fields that were read so far.
-func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+// fields is the part of mapping that merging repeats. If mappings merge this one, merged has the fields that they have.
+func (r *reader) fields(n *yaml.Node, merged map[string]bool, each func(key, value *yaml.Node)) {
 	var merges []*yaml.Node
-	own := len(seen.keys)
+	own := make(map[string]*yaml.Node, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := resolve(n.Content[i]), n.Content[i+1]
-		switch first := seen.find(key.Value); {
+		switch first := own[key.Value]; {
 		case key.Kind != yaml.ScalarNode:
 			r.Errorf(r.at(key), "a field's name must be a text, got %s", kind(key))
 		case key.Tag == "!!merge":
 			merges = append(merges, value)
-		case first >= own:
+		case merged[key.Value]:
+		case first != nil:
 			r.Tolerate(r.at(key), "the last one holds",
-				"%s is already given at %s; remove one of the two", words.Shown(key.Value), r.at(seen.keys[first]))
+				"%s is already given at %s; remove one of the two", words.Shown(key.Value), r.at(first))
 			if r.Lenient() {
 				each(key, value)
 			}
-		case first < 0:
-			seen.add(key)
+		default:
+			own[key.Value] = key
 			each(key, value)
 		}
 	}
+	if merged == nil && len(merges) > 0 {
+		merged = map[string]bool{}
+	}
+	if merged != nil {
+		for name := range own {
+			merged[name] = true
+		}
+	}
 	for _, m := range merges {
-		r.merge(m, seen, each)
+		r.merge(m, merged, each)
 	}
 }
 
 // merge reads the fields of a << value: a mapping, or a list of mappings of which the first one that has a
 // field gives it.
-func (r *reader) merge(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+func (r *reader) merge(n *yaml.Node, merged map[string]bool, each func(key, value *yaml.Node)) {
 	r.enter(n, func(n *yaml.Node) {
 		switch n.Kind {
 		case yaml.MappingNode:
-			r.fields(n, seen, each)
+			r.fields(n, merged, each)
 		case yaml.SequenceNode:
 			for _, item := range n.Content {
-				r.merge(item, seen, each)
+				r.merge(item, merged, each)
 			}
 		default:
 			r.Errorf(r.at(n), "<< merges fields (<<: *name), got %s", kind(n))
@@ -174,37 +182,5 @@ func kind(n *yaml.Node) string {
 		return strconv.Quote(words.Shorten(n.Value))
 	default:
 		return words.Shorten(n.Value)
-	}
-}
-
-// names finds fields by name: by looking at each of a few, by an index of many.
-type names struct {
-	keys  []*yaml.Node
-	index map[string]int
-}
-
-const fewNames = 32
-
-// find is the index of the name in keys, -1 if it is not there.
-func (s *names) find(name string) int {
-	if s.index != nil {
-		if i, ok := s.index[name]; ok {
-			return i
-		}
-		return -1
-	}
-	return slices.IndexFunc(s.keys, func(key *yaml.Node) bool { return key.Value == name })
-}
-
-func (s *names) add(key *yaml.Node) {
-	s.keys = append(s.keys, key)
-	switch {
-	case s.index != nil:
-		s.index[key.Value] = len(s.keys) - 1
-	case len(s.keys) > fewNames:
-		s.index = make(map[string]int, 2*fewNames)
-		for i, k := range s.keys {
-			s.index[k.Value] = i
-		}
 	}
 }
