@@ -155,8 +155,8 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		terms, ok := descriptors.ParseKey(key)
 		name, _, _ := strings.Cut(terms.Algorithm, ".")
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir " +
-				"keys show them")
+			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get " +
+				"shows them")
 		}
 		if rules := c.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)

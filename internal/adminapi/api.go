@@ -275,7 +275,7 @@ type Quota struct {
 type ResetRequest struct {
 	Domain     string `json:"domain,omitempty"`
 	Descriptor string `json:"descriptor,omitempty"`
-	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as weir keys does
+	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as it is in Redis
 }
 
 // ResetResult is the answer of POST /keys/reset.

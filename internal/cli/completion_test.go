@@ -47,7 +47,7 @@ func TestCompletions(t *testing.T) {
 		{[]string{"version", "--j"}, "--json"},
 		{[]string{"version", "-"}, "--help --format --json"},
 		{[]string{"--v"}, "--version"},
-		{[]string{"keys", "--format", ""}, "text json"},
+		{[]string{"get", "--format", ""}, "text json"},
 		{[]string{"simulate", "--rul"}, "--rules"},
 		{[]string{"simulate", "ru"}, ":files"},
 		{[]string{"explain", "--expect", "o"}, "ok over"},

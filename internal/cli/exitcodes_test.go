@@ -111,15 +111,12 @@ func TestExitCodes(t *testing.T) {
 	check(exitOK, "boost remove", first+there)
 
 	if testing.Short() {
-		t.Skip("publish and keys need a Redis")
+		t.Skip("publish needs a Redis")
 	}
 	redis := " --store " + redistest.Start(t).URL()
 	check(exitOK, "publish", rules+redis)
 	check(exitFailed, "publish", other+" --expect 7"+redis)
 	check(exitUsage, "publish", missing+redis)
-	check(exitOK, "keys", redis)
-	check(exitFailed, "keys", "--store unix://"+missing)
-	check(exitUsage, "keys", "--delete"+redis)
 
 	for _, command := range leaves(parsedModel(t)) {
 		name := strings.TrimPrefix(command.FullPath(), "weir ")

@@ -37,7 +37,6 @@ type cli struct {
 	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
 	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish    publishCmd    `cmd:"" help:"Store a folder of rules in Redis, for all replicas at once."`
-	Keys       keysCmd       `cmd:"" help:"Show or delete Weir's keys in Redis."`
 	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
 	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`
 	Reset      resetCmd      `cmd:"" help:"Delete counters through a running process."`

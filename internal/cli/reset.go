@@ -12,7 +12,7 @@ import (
 type resetCmd struct {
 	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
-	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get and weir keys show it, instead of a descriptor."`
+	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get shows it or as Redis has it, instead of a descriptor."`
 
 	remoteFlags
 }

@@ -92,9 +92,6 @@ func (r *Redis) String() string { return Redact(r.o.URL) }
 // Proxied reports whether a proxy is in front of the servers. It passes on no subscription.
 func (r *Redis) Proxied() bool { return r.proxied }
 
-// KeyPrefix starts the keys of every release: "weir:".
-func (r *Redis) KeyPrefix() string { return r.o.KeyPrefix }
-
 // Prefix starts the keys of this release: "weir:1:".
 func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 

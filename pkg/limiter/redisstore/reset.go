@@ -47,7 +47,7 @@ func (g *Group) Reset(ctx context.Context, key string) (existed bool, err error)
 	return existed, err
 }
 
-// KeyOf returns the counter's key of a key in this Redis, as `weir keys` shows it. ok is false for a key that is not
+// KeyOf returns the counter's key of a key in this Redis. ok is false for a key that is not
 // below the prefix.
 func (s *Store) KeyOf(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, s.prefix)
