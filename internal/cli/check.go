@@ -17,7 +17,7 @@ type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules  []string `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
 	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
-	Format string   `default:"text" enum:"text,json,github,sarif" help:"text, json, github (annotations of GitHub Actions) or sarif (2.1.0, for code scanning)."`
+	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
 	JSON   bool     `name:"json" help:"The same as --format json."`
 	Strict bool     `help:"Fail on warnings, too."`
 
@@ -41,7 +41,6 @@ Examples:
 
     weir check rules/
     weir check rules/ --strict --format github
-    weir check rules/ --format sarif > rules.sarif
     weir check --quota rules/
     helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | weir check -`
 }
@@ -85,8 +84,6 @@ func printFindings(io streams, f *rules.Findings, format string) error {
 	switch format {
 	case "json":
 		return printJSON(io, f)
-	case "sarif":
-		return printJSON(io, f.SARIF(build().Version))
 	case "github":
 		f.GitHub(io.out)
 		printSummary(io.out, io.out, f)

@@ -29,10 +29,10 @@ func TestCompletions(t *testing.T) {
 		{[]string{"chec"}, "check"},
 		{[]string{"nothing"}, ""},
 		{[]string{"check", "--fo"}, "--format"},
-		{[]string{"check", "--format", ""}, "text json github sarif"},
+		{[]string{"check", "--format", ""}, "text json github"},
 		{[]string{"check", "--format", "=", "j"}, "json"}, // bash
-		{[]string{"check", "--format", "="}, "text json github sarif"},
-		{[]string{"check", "--format=s"}, "--format=sarif"},
+		{[]string{"check", "--format", "="}, "text json github"},
+		{[]string{"check", "--format=g"}, "--format=github"},
 		{[]string{"check", "--format", "json", ""}, ":files"},
 		{[]string{"check", "--strict", "--fo"}, "--format"}, // a flag without a value
 		{[]string{"check", "--", "--fo"}, ":files"},

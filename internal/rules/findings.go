@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -72,7 +71,7 @@ func around(line []byte, column int) (text string, cut int) {
 	return strings.ToValidUTF8(string(line), "\ufffd"), cut
 }
 
-// The severities of a problem, as SARIF and GitHub have them, too.
+// The severities of a problem, as GitHub has them, too.
 const (
 	severityError   = "error"
 	severityWarning = "warning"
@@ -193,62 +192,6 @@ func (f *Findings) GitHub(w io.Writer) {
 			p.Column,
 			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.whole()))
 	}
-}
-
-// SARIF returns the findings in the Static Analysis Results Interchange Format 2.1.0 of OASIS. version is Weir's.
-func (f *Findings) SARIF(version string) any {
-	type object = map[string]any
-	results := []object{}
-	for i := range f.Problems {
-		p := &f.Problems[i]
-		results = append(results, object{
-			"ruleId": p.Code, "level": p.Severity, "message": object{"text": p.whole()},
-			"locations": []object{{"physicalLocation": object{
-				"artifactLocation": object{"uri": fileURI(p.File)},
-				"region":           object{"startLine": p.Line, "startColumn": p.Column},
-			}}},
-		})
-	}
-	kinds := []object{}
-	for _, kind := range sarifKinds {
-		kinds = append(kinds, object{
-			"id": kind.code, "shortDescription": object{"text": kind.about},
-			"defaultConfiguration": object{"level": kind.severity},
-		})
-	}
-	return object{
-		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
-		"version": "2.1.0",
-		"runs": []object{{
-			"tool": object{"driver": object{
-				"name": "weir", "version": version, "informationUri": "https://github.com/weir-ratelimit/weir", "rules": kinds,
-			}},
-			"columnKind": "unicodeCodePoints",
-			"results":    results,
-		}},
-	}
-}
-
-// sarifKinds are all codes of problems.
-var sarifKinds = []struct{ code, severity, about string }{
-	{codeInvalid, severityError, "A rule file that is wrong"},
-	{descriptors.WarnMaxWait, severityWarning, "Responses are delayed for longer than Envoy waits by default"},
-	{descriptors.WarnUnreachable, severityWarning, "A rule that no request reaches"},
-	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
-	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is " +
-		"matched as text"},
-	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
-	{descriptors.WarnQuota, severityWarning, "A rule that suits the rate limit service better than RLQS"},
-	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
-}
-
-// fileURI is a file in SARIF: relative to where check ran, as it was given.
-func fileURI(name string) string {
-	u := url.URL{Path: filepath.ToSlash(name)}
-	if filepath.IsAbs(name) {
-		u.Scheme = "file"
-	}
-	return u.String()
 }
 
 // headSize is how much of a file is searched for rules, in bytes.

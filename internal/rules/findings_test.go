@@ -3,102 +3,12 @@ package rules
 import (
 	"encoding/json"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
-
-// TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by
-// hand, see docs/adr/0027-explain.md.
-func TestSARIF(t *testing.T) {
-	f, err := Check(descriptors.Process{}, []reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}},
-		nil)
-	if err != nil || f.Errors != 3 {
-		t.Fatalf("%d errors, error %v", f.Errors, err)
-	}
-	data, err := json.Marshal(f.SARIF("v1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Schema  string `json:"$schema"`
-		Version string
-		Runs    []struct {
-			Tool struct {
-				Driver struct {
-					Name  string
-					Rules []struct {
-						ID                   string
-						ShortDescription     struct{ Text string }
-						DefaultConfiguration struct{ Level string }
-					}
-				}
-			}
-			ColumnKind string
-			Results    []struct {
-				RuleID, Level string
-				Message       struct{ Text string }
-				Locations     []struct {
-					PhysicalLocation struct {
-						ArtifactLocation struct{ URI string }
-						Region           struct{ StartLine, StartColumn int }
-					}
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Version != "2.1.0" || !strings.HasSuffix(got.Schema, "/sarif-schema-2.1.0.json") || len(got.Runs) != 1 {
-		t.Fatalf("%s", data)
-	}
-	run := got.Runs[0]
-	kinds := []string{}
-	for _, r := range run.Tool.Driver.Rules {
-		kinds = append(kinds, r.ID)
-		if r.ShortDescription.Text == "" || r.DefaultConfiguration.Level == "" {
-			t.Errorf("rule %+v is not described", r)
-		}
-	}
-	if run.Tool.Driver.Name != "weir" || run.ColumnKind != "unicodeCodePoints" || len(run.Results) != 3 {
-		t.Errorf("%s", data)
-	}
-	for _, r := range run.Results {
-		where := r.Locations[0].PhysicalLocation
-		if !slices.Contains(kinds, r.RuleID) || r.Level != "error" || r.Message.Text == "" ||
-			where.ArtifactLocation.URI != "my%20rules/%C3%BC.yaml" || where.Region.StartLine != 2 ||
-			where.Region.StartColumn < 15 {
-			t.Errorf("result %+v", r)
-		}
-	}
-}
-
-// Every warning that there is has a kind in SARIF.
-func TestWarningsAreKnown(t *testing.T) {
-	path := filepath.FromSlash("../../pkg/descriptors/rulefile/testdata/rules/warnings.txt")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, _, _ := strings.Cut(string(data), "---- compiled")
-	f, err := Check(descriptors.Process{}, []reload.File{{Name: "rules.yaml", Data: []byte(rules)}}, nil)
-	if err != nil || f.Warnings < 2 {
-		t.Fatalf("%+v, error %v", f, err)
-	}
-	for _, p := range f.Problems {
-		if !slices.ContainsFunc(sarifKinds, func(k struct{ code, severity, about string }) bool {
-			return k.code == p.Code && k.severity == p.Severity
-		}) {
-			t.Errorf("%s has the code %s, which SARIF is not told", p.Message, p.Code)
-		}
-	}
-}
 
 // Of a long line, and one with tabs and wide characters, what is around the place is shown, and the caret stands below
 // it.
@@ -141,7 +51,6 @@ func TestFindingsAreBounded(t *testing.T) {
 			return nil
 		},
 		"json":   func(w io.Writer) error { return json.NewEncoder(w).Encode(f) },
-		"sarif":  func(w io.Writer) error { return json.NewEncoder(w).Encode(f.SARIF("v1")) },
 		"github": func(w io.Writer) error { f.GitHub(w); return nil },
 	} {
 		var out strings.Builder
