@@ -89,9 +89,6 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	if err := checkCommand(parser.Model.Node, args); err != nil {
-		return report(io.err, err)
-	}
 	command, err := parser.Parse(args)
 	switch {
 	case helped: // kong goes on parsing after it has shown the help
@@ -268,33 +265,6 @@ Examples:
     weir help
     weir help serve
     weir help boost list`
-}
-
-// checkCommand finds a misspelled command below one that may be left out, which would be taken for that one's argument:
-// weir boost lst.
-func checkCommand(app *kong.Node, args []string) error {
-	node := app
-	for _, word := range args {
-		child := childOf(node, word)
-		switch {
-		case child != nil:
-			node = child
-			continue
-		case node.DefaultCmd == nil || strings.HasPrefix(word, "-") || strings.Contains(word, "="):
-			return nil
-		}
-		var names []string
-		for _, child := range node.Children {
-			names = append(names, child.Name)
-		}
-		hint := "it has " + strings.Join(names, ", ")
-		if near := words.Nearest(word, names); near != "" {
-			hint = fmt.Sprintf("did you mean %s?", near)
-		}
-		return &usageError{err: fmt.Errorf("%s has no command %s, and %[2]s is no descriptor, key=value; %s", node.FullPath(),
-			word, hint), command: node.FullPath()}
-	}
-	return nil
 }
 
 // childOf is the node's command of that name, nil if there is none.
