@@ -63,8 +63,8 @@ func TestKustomizations(t *testing.T) {
 	if redis["Secret/"+secret] == nil {
 		t.Errorf("the URL comes from the Secret %q, which is not there", secret)
 	}
-	if out, err := printConfig(t, container); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	if problems := problemsOf(t, container); problems != "" {
+		t.Error(problems)
 	}
 	if redis["Service/redis"] == nil || redis["Deployment/redis"] == nil {
 		t.Error("there is no Redis")

@@ -108,8 +108,8 @@ func TestReadmeExamples(t *testing.T) {
 			continue
 		}
 		_, container := pod(t, parse(t, text))
-		if out, err := printConfig(t, container); err != nil {
-			t.Errorf("%v\n%s", err, out)
+		if problems := problemsOf(t, container); problems != "" {
+			t.Error(problems)
 		}
 	}
 	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(readme, -1) {

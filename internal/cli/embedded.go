@@ -21,7 +21,7 @@ type EmbeddedOptions struct {
 // withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own:
 // those with these names, and those that begin so.
 var (
-	withoutServer    = []string{"drain-delay", "stop-timeout", "print-config", "quota"}
+	withoutServer    = []string{"drain-delay", "stop-timeout", "quota"}
 	withoutServerAll = []string{"grpc-", "quota-"}
 )
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
 
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"weir": func() { os.Exit(Main("", "")) }})
 }
 
-// Scripts find a Redis under $REDIS, unless they are skipped by [short], and put a key there by `plant KEY`.
+// Scripts find a Redis under $REDIS, unless they are skipped by [short].
 func TestScripts(t *testing.T) {
 	url, path := "", os.Getenv("PATH")
 	if !testing.Short() {
@@ -50,7 +49,6 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", "atexit_sleep_ms=10") // 1 s by default, after each of hundreds of commands
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"plant": plant},
 	})
 }
 
@@ -71,16 +69,6 @@ func quickPath(t *testing.T) string {
 	return dir + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
-// plant puts a key with a time to live of an hour into Redis.
-func plant(ts *testscript.TestScript, _ bool, args []string) {
-	o, err := redis.ParseURL(ts.Getenv("REDIS"))
-	ts.Check(err)
-	o.Protocol = 2
-	c := redis.NewClient(o)
-	defer c.Close() //nolint:errcheck // the answer is there
-	ts.Check(c.Set(context.Background(), args[0], "1", time.Hour).Err())
-}
-
 // serveFlags are the flags of serve, --help left out.
 func serveFlags(t *testing.T) map[string]*kong.Flag {
 	t.Helper()
@@ -94,9 +82,7 @@ func serveFlags(t *testing.T) map[string]*kong.Flag {
 			continue
 		}
 		for _, f := range command.Flags {
-			if f.Name != "print-config" { // which is no configuration
-				flags[f.Name] = f
-			}
+			flags[f.Name] = f
 		}
 	}
 	if len(flags) < 20 {

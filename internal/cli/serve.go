@@ -46,8 +46,6 @@ type serveCmd struct {
 	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
 	Remarks []string            `kong:"-"`
 	Origins map[string][]string `kong:"-"`
-
-	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
 }
 
 func (*serveCmd) Help() string {
@@ -62,26 +60,17 @@ Examples:
     weir serve --rules /etc/weir/rules
     WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules shop.yaml --rules api.yaml --log-format json
     WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules store
-    weir serve --rules xds --xds-server envoy-gateway:18001
-    weir serve --rules /etc/weir/rules --print-config`
+    weir serve --rules xds --xds-server envoy-gateway:18001`
 }
 
 // Run serves until a signal.
 func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) error {
 	o := c.Options
-	if c.PrintConfig {
-		if err := printConfig(io, command); err != nil {
-			return err
-		}
-	}
 	if err := c.validate(&o); err != nil {
 		if c.Origins != nil {
 			return &environmentError{withOrigins(err, c.Origins)}
 		}
 		return usage(err)
-	}
-	if c.PrintConfig {
-		return nil
 	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads a log may go; requests are answered all the same
 	hangup := make(chan os.Signal, 1)
