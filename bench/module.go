@@ -124,11 +124,15 @@ func sumSeries(metrics, name, label string) (sum uint64, err error) {
 
 // page reads a page that answers with status 200.
 func page(ctx context.Context, url string) ([]byte, error) {
+	return pageBy(ctx, http.DefaultClient, url)
+}
+
+func pageBy(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

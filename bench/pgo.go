@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +45,16 @@ func (b *bench) profileOne(ctx context.Context, t *target, s scenario, file stri
 
 // profile writes the CPU profile of the target's next time, at least a second.
 func (t *target) profile(ctx context.Context, d time.Duration, file string) error {
-	text, err := page(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.admin, max(1, int(d.Seconds()))))
+	_, port, err := net.SplitHostPort(t.admin)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", "@weir-"+port) // its admin socket
+	}}
+	defer transport.CloseIdleConnections()
+	url := fmt.Sprintf("http://weir/debug/pprof/profile?seconds=%d", max(1, int(d.Seconds())))
+	text, err := pageBy(ctx, &http.Client{Transport: transport}, url)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // outcome is a row of the table.
@@ -108,7 +110,11 @@ func (r *rig) sizes() []size {
 	r.t.Helper()
 	out := make([]size, len(r.weirs))
 	for i, s := range r.weirs {
-		s.Page("/debug/pprof/heap?gc=1")
+		local, err := adminapi.New(adminapi.Options{Server: s.Socket()})
+		r.must(err)
+		_, _, err = local.Text(r.t.Context(), "/debug/pprof/heap?gc=1")
+		r.must(err)
+		local.Close()
 		_, text := s.Page("/metrics")
 		number := func(of *regexp.Regexp) int {
 			v, err := strconv.ParseFloat(of.FindStringSubmatch(text)[1], 64)

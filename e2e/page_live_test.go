@@ -30,7 +30,7 @@ func TestPageIsLive(t *testing.T) {
 	b := chrometest.Start(t)
 	s := startWeir(t, ruleFile(t, pageRules))
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
 	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); area != "" {
 		t.Errorf("without requests the chart has columns: %s", area)
@@ -91,7 +91,7 @@ func TestPageWithoutEvents(t *testing.T) {
 		t.Cleanup(func() { _ = res.Body.Close() })
 	}
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
 	askOf(t, s.client(t), 5, "remote_address", "10.0.0.1")
 	b.Await(chartOf + `.includes("3 allowed, 2 denied")`)
@@ -108,7 +108,7 @@ func TestPageOfARule(t *testing.T) {
 	boostRule(t, s, `{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
 	boostRule(t, s, `{"domain": "shop", "descriptor": "api_key=alice", "factor": 2, "for": "1h", "reason": "test", "author": "bob"}`)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.querySelectorAll("#rules-rows a").length === 4`)
 	b.Eval(`[...document.querySelectorAll("#rules-rows a")].find((a) => a.textContent === "api_key").click()`)
 	b.Await(`document.querySelectorAll("#rule-limits figure").length === 2 &&
@@ -146,7 +146,7 @@ func TestPageOfARule(t *testing.T) {
 	if descriptor := b.Text(`document.getElementById("explain-descriptor").value`); descriptor != "api_key=alice" {
 		t.Errorf("the explained descriptor is %q", descriptor)
 	}
-	b.Open("http://" + s.HTTP + "/#/rule?domain=shop&rule=remote_address+%3E+path%3D%2Fcheckout*") // by its address
+	b.Open("http://" + s.Local() + "/#/rule?domain=shop&rule=remote_address+%3E+path%3D%2Fcheckout*") // by its address
 	b.Await(`document.getElementById("explain-descriptor").value === "remote_address=,path=/checkout*"`)
 	b.Await(`document.getElementById("rule-facts").innerText.includes("shadow: counted, and never denied")`)
 	b.Eval(`location.hash = "#/rule?domain=shop&rule=none"`)
@@ -168,7 +168,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	s := startWeir(t, file)
 	client := s.client(t)
 	b.Look(360, 740, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	proctest.Replace(t, file, strings.ReplaceAll(pageRules, "funnel", "funel"))
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
@@ -245,7 +245,7 @@ func TestPageOfPublishedRules(t *testing.T) {
 	}
 	s := startWeir(t, "store", "--store", redis.URL())
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	const facts = `document.getElementById("facts").innerText.replace(/\s+/g, " ")`
 	b.Await(facts + `.includes("This replica has version 1, loaded ")`)
 	if text := b.Text(facts); !strings.Contains(text, " Published rules version 1, by ") {

@@ -19,7 +19,7 @@ func TestPageOfQuotas(t *testing.T) {
 	front := startInitialized(t, dir, s).Listener("front")
 	b := chrometest.Start(t)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("quotas-rows").innerText.includes("No Envoy has a bucket here.")`)
 
 	// Much more than 20 a second come to one rule, and few to the other: until Envoy has reported both.

@@ -97,7 +97,7 @@ func TestPage(t *testing.T) {
 		askOf(t, client, 1, "api_key", value)
 	}
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(
 		`document.querySelectorAll("#rules-rows tr").length === 5 && document.querySelectorAll("#top-rows tr").length === 7`,
 	)
@@ -137,7 +137,7 @@ func TestPage(t *testing.T) {
 	shoot(t, b, "narrow", 400, 900, false)
 
 	for _, url := range b.URLs() {
-		if !strings.HasPrefix(url, "http://"+s.HTTP+"/") && url != "data:," {
+		if !strings.HasPrefix(url, "http://"+s.Local()+"/") && url != "data:," {
 			t.Errorf("the page asks for %s", url)
 		}
 	}
@@ -155,7 +155,7 @@ func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *weir) {
 	boost := strings.NewReader(
 		`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`,
 	)
-	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", boost)
+	res, err := http.Post("http://"+s.Local()+"/boosts", "application/json", boost)
 	if err != nil || res.StatusCode/100 != 2 {
 		t.Fatal(err, res.StatusCode)
 	}
@@ -321,7 +321,7 @@ func TestPageOfManyRules(t *testing.T) {
 	client := s.client(t)
 	askOf(t, client, 9, "api_key", "customer-4")
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("rules-range").innerText === "1 to 50 of 10,000"`)
 	b.Eval(`document.getElementById("rules-on").click()`)
 	b.Await(`document.getElementById("rules-range").innerText === "51 to 100 of 10,000"`)
@@ -351,7 +351,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	file := ruleFile(t, pageRules)
 	s := startWeir(t, file)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	proctest.Replace(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
 	b.Await(`!document.getElementById("refused").hidden`) // at the next refresh
@@ -422,7 +422,7 @@ func TestTopCommand(t *testing.T) {
 // topCommand is what weir top prints.
 func topCommand(t *testing.T, s *weir, args ...string) string {
 	t.Helper()
-	out, err := weirtest.Run(t, append([]string{"top", "--server", s.HTTP}, args...)...)
+	out, err := weirtest.Run(t, append([]string{"top", "--server", s.Socket()}, args...)...)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -32,7 +32,7 @@ descriptors:
 // boostRule adds a boost.
 func boostRule(t *testing.T, s *weir, body string) {
 	t.Helper()
-	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", strings.NewReader(body))
+	res, err := http.Post("http://"+s.Local()+"/boosts", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestPageShowsWhatHolds(t *testing.T) {
 	s := startWeir(t, ruleFile(t, twoLimitRules))
 	askOf(t, s.client(t), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.querySelectorAll("#rules-rows tr").length === 4`)
 	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
 	for _, want := range []string{
@@ -146,7 +146,7 @@ func TestPageNumbersErrors(t *testing.T) {
 	file := ruleFile(t, pageRules)
 	s := startWeir(t, file)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.HTTP + "/")
+	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	var wrong strings.Builder
 	for range 120 {

@@ -131,7 +131,7 @@ func testResetBehindAProxy(t *testing.T, s *weir) {
 	for _, args := range [][]string{byRule, byKey} {
 		for overLimit(t, s.client(t), "client", "3") == pb.RateLimitResponse_OK { //nolint:revive // until the limit
 		}
-		out, err := weirtest.Run(t, append([]string{"reset", "--server", s.HTTP}, args...)...)
+		out, err := weirtest.Run(t, append([]string{"reset", "--server", s.Socket()}, args...)...)
 		if err != nil {
 			t.Errorf("weir reset: %v\n%s", err, out)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
@@ -37,7 +38,7 @@ func TestAdminAddress(t *testing.T) {
 	for range 52 {
 		c.Get(t, "/", "x-key", "ann")
 	}
-	server := "--server=http://" + addr
+	server := "--server=unix:" + adminapi.Socket("auto", addr)
 	for _, tt := range []struct {
 		args []string
 		want []string

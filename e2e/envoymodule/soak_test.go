@@ -60,8 +60,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("RSS grew from %.1f to %.1f MB in the second half", mb(middle.rss), mb(after.rss))
 	}
 	if after.goroutines > middle.goroutines+10 {
-		t.Errorf("goroutines grew from %d to %d in the second half:\n%s", middle.goroutines, after.goroutines,
-			s.weir(t, "/debug/pprof/goroutine?debug=1"))
+		t.Errorf("goroutines grew from %d to %d in the second half", middle.goroutines, after.goroutines)
 	}
 	if s.denied.Load() < requests/20 {
 		t.Errorf("%d requests were denied, want more", s.denied.Load())
@@ -134,7 +133,7 @@ func (s *soak) writeListener(t *testing.T) {
 		return
 	}
 	flag := "--rules=" + s.rules
-	memory := moduleFilter(config([]string{flag, "--http-addr=" + s.admin, "--pprof", "--log-level=error"}, byKey))
+	memory := moduleFilter(config([]string{flag, "--http-addr=" + s.admin, "--log-level=error"}, byKey))
 	inRedis := moduleFilter(config([]string{
 		flag, "--store=" + s.redis.URL(), "--store-timeout=100ms", "--on-store-failure=allow", "--log-level=error",
 	}, byKey, fmt.Sprintf(`"status_on_error": {"code": %d}`, 500+s.version.Add(1)%4)))
@@ -326,7 +325,7 @@ type soakRest struct {
 	panics     int
 }
 
-var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
+var goroutineTotal = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
 // rest waits until Envoy is idle, and returns what it has then.
 func (s *soak) rest(t *testing.T) (r soakRest) {
@@ -350,7 +349,7 @@ func (s *soak) rest(t *testing.T) (r soakRest) {
 		t.Fatal(err)
 	}
 	r.rss = resident * int64(os.Getpagesize())
-	found := goroutineTotal.FindStringSubmatch(s.weir(t, "/debug/pprof/goroutine?debug=1"))
+	found := goroutineTotal.FindStringSubmatch(s.weir(t, "/metrics"))
 	if found == nil {
 		t.Fatal("no number of goroutines")
 	}

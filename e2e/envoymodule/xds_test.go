@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
@@ -98,7 +99,7 @@ func TestRulesByXDS(t *testing.T) {
 
 	plane.Stop()
 	await(t, u.Envoy, shows(t, status, `"connected": false`))
-	run(t, "reload", "--server=http://"+addr) // the last rules are read once more
+	run(t, "reload", "--server=unix:"+adminapi.Socket("auto", addr)) // the last rules are read once more
 	left("while the control plane is away", "5")
 	update(strings.Replace(config(flags, byKey, withHeaders), `"shop"`, `"other"`, 1), "7")
 	update(config(flags, byKey, withHeaders), "20")

@@ -168,7 +168,7 @@ func testAccess(t *testing.T, m *mesh, client *namespace, caller *pod) {
 		}
 	}
 
-	// Without the policies, too, what the sidecar passes on from elsewhere may not change state.
+	// Without the policies, too, nothing from elsewhere changes state, though the sidecar passes it on from loopback.
 	m.Kubectl(t, "--namespace", "weir-system", "delete", "authorizationpolicy,peerauthentication", "--all")
 	defer m.apply(t, "access.yaml")
 	local := question{Method: "GET", URL: "http://" + weirIP + ":8080/healthz", Host: "localhost"}
@@ -179,7 +179,7 @@ func testAccess(t *testing.T, m *mesh, client *namespace, caller *pod) {
 		return nil
 	})
 	local.Method, local.URL = "POST", "http://"+weirIP+":8080/reload"
-	if a := client.one(t, local); a.Status != http.StatusForbidden || !strings.Contains(a.Body, "only for this machine") {
+	if a := client.one(t, local); a.Status != http.StatusForbidden || !strings.Contains(a.Body, "--http-token-file") {
 		t.Errorf("a change from elsewhere, as if from here: %+v, want 403 of Weir", a)
 	}
 }

@@ -60,7 +60,7 @@ func TestHTTP(t *testing.T) {
 	if a, b := sortedLines(peer.body), sortedLines(weir.body); a != b || peer.code != weir.code {
 		t.Errorf("/rlconfig: peer %d\n%s\nWeir %d\n%s", peer.code, a, weir.code, b)
 	}
-	for _, path := range []string{"/", "/stats", "/debug/pprof/"} {
+	for _, path := range []string{"/", "/stats"} {
 		if weir := p.weir.get(t, p.weir.debug, "GET", path, ""); weir.code != http.StatusOK {
 			t.Errorf("debug %s: Weir %d %s", path, weir.code, weir.body)
 		}

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -29,119 +28,73 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
-// request is one that comes from an address, and names a host.
-func request(t *testing.T, method, target, from, host string, header ...string) *http.Request {
+// request has headers, as name, value.
+func request(t *testing.T, method, target string, header ...string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader("{}"))
-	r.RemoteAddr, r.Host = from, host
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	return r
 }
 
-// Without a token, who changes something must be on this machine, and name it.
+// certified is the request with a verified certificate.
+func certified(r *http.Request) *http.Request {
+	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
+	return r
+}
+
+// Who changes something proves who they are by the admin socket, the token or a certificate. An address proves nothing.
 func TestWhoMayChange(t *testing.T) {
-	const here, away = "127.0.0.1:5", "10.1.2.3:5"
 	token := func() (string, error) { return "secret", nil }
-	unix := func(r *http.Request) *http.Request {
-		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
-			&net.UnixAddr{Name: "/run/weir", Net: "unix"}))
+	fromHere := func(r *http.Request) *http.Request {
+		r.RemoteAddr, r.Host = "127.0.0.1:5", "localhost:8080"
+		return r
 	}
-	// to is a request whose connection was accepted at an address.
-	to := func(addr string, r *http.Request) *http.Request {
-		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
-			net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))))
-	}
-	const mesh = "127.0.0.6:5" // the source of what Istio's sidecar passes on
 	for name, tc := range map[string]struct {
-		o    admin.Options
-		r    *http.Request
-		want int
-		says string
+		o        admin.Options
+		onSocket bool
+		r        *http.Request
+		want     int
+		says     string
 	}{
-		"to here": {r: to("127.0.0.1:8080", request(t, "POST", "/reload", here, "localhost:8080")), want: 200},
-		"a sidecar's, by TCP": {
-			r: to("10.1.2.4:8080", request(t, "POST", "/reload", mesh, "localhost")), want: 403,
-			says: "is only for this machine",
+		"by the socket": {onSocket: true, r: request(t, "POST", "/reload"), want: 200},
+		"by the socket, beside a token": {
+			o: admin.Options{Token: token, ClientCerts: true}, onSocket: true, r: request(t, "POST", "/reload"), want: 200,
 		},
-		"a sidecar's, by HTTP": {
-			r:    to("127.0.0.1:8080", request(t, "POST", "/reload", mesh, "localhost", "X-Forwarded-Proto", "http")),
-			want: 403, says: "is only for this machine",
-		},
-		"from here":          {r: request(t, "POST", "/reload", here, "127.0.0.1:8080"), want: 200},
-		"from here, by name": {r: request(t, "POST", "/api/v1/reload", here, "localhost:8080"), want: 200},
-		"from here, IPv6":    {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},
-		"by a socket":        {r: unix(request(t, "POST", "/reload", "@", "localhost")), want: 200},
-		"a proxy's socket": {
-			r: unix(request(t, "POST", "/reload", "@", "10.0.0.1")), want: 403,
-			says: "--http-token-file",
-		},
-		"from away": {
-			r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 403,
-			says: "--http-token-file",
-		},
-		"from away, as if here": {r: request(t, "POST", "/reload", away, "localhost:8080"), want: 403, says: "--http-open"},
-		"DNS rebinding": {
-			r: request(t, "POST", "/reload", here, "evil.example:8080"), want: 403,
-			says: "--http-hosts",
-		},
-		"DNS rebinding, no dot": {
-			r: request(t, "POST", "/reload", here, "evil:8080"), want: 403,
-			says: "is only for this machine",
-		},
-		"DNS rebinding, reads": {
-			r: request(t, "GET", "/status", here, "evil.example:8080"), want: 403,
-			says: "--http-hosts",
-		},
-		"by a proxy": {
-			r:    request(t, "POST", "/reload", here, "localhost", "X-Forwarded-For", "1.2.3.4"),
-			want: 403, says: "is only for this machine",
-		},
-		"opened": {
-			o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "10.0.0.1:8080"),
-			want: 200,
-		},
-		"opened, rebinding": {
-			o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "evil.example"),
-			want: 403, says: "--http-hosts",
-		},
-		"a known host": {
-			o: admin.Options{Hosts: []string{"weir.example"}},
-			r: request(t, "GET", "/status", away, "weir.example:8080"), want: 200,
-		},
-		"a known ending": {
-			o: admin.Options{Hosts: []string{".example"}},
-			r: request(t, "GET", "/status", away, "weir.example"), want: 200,
-		},
-		"a service":   {r: request(t, "GET", "/status", away, "weir.mesh.svc.cluster.local:8080"), want: 200},
-		"a container": {r: request(t, "GET", "/status", away, "weir:8080"), want: 200},
-		"a probe":     {r: request(t, "GET", "/healthz", away, "any.example"), want: 200},
-		"Prometheus":  {r: request(t, "GET", "/metrics", away, "any.example"), want: 200},
-		"a profile from away": {
-			o: admin.Options{Pprof: true}, r: request(t, "GET", "/debug/pprof/", away, "10.0.0.1"),
-			want: 403, says: "is only for",
-		},
+		"a profile by the socket": {o: admin.Options{Pprof: true}, onSocket: true, r: request(t, "GET", "/debug/pprof/"), want: 200},
+		"from here":               {r: fromHere(request(t, "POST", "/reload")), want: 403, says: "--http-token-file"},
+		"from here, to the API":   {r: fromHere(request(t, "POST", "/api/v1/reload")), want: 403, says: "without --server"},
+		"from away":               {r: request(t, "POST", "/reload"), want: 403, says: "--http-tls-client-ca"},
+		"a read":                  {r: request(t, "GET", "/status"), want: 200},
+		"a probe":                 {r: request(t, "GET", "/healthz"), want: 200},
+		"a profile":               {o: admin.Options{Pprof: true}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket"},
 		"without the token": {
-			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", here, "localhost"),
-			want: 401, says: "a token is needed",
+			o: admin.Options{Token: token}, r: fromHere(request(t, "POST", "/reload")), want: 401, says: "a token is needed",
+		},
+		"with another token": {
+			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", "Authorization", "Bearer s"), want: 401,
+			says: "a token is needed",
 		},
 		"with the token": {
-			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", away, "10.0.0.1", "Authorization", "Bearer secret"),
-			want: 200,
+			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", "Authorization", "Bearer secret"), want: 200,
 		},
 		"no certificate": {
-			o: admin.Options{ClientCerts: true}, r: request(t, "POST", "/reload", here, "localhost"),
-			want: 403, says: "certificate",
+			o: admin.Options{ClientCerts: true}, r: fromHere(request(t, "POST", "/reload")), want: 403, says: "certificate",
 		},
+		"a certificate":               {o: admin.Options{ClientCerts: true}, r: certified(request(t, "POST", "/reload")), want: 200},
+		"a certificate for TLS alone": {r: certified(request(t, "POST", "/reload")), want: 403, says: "requires the admin socket"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := &fakeRules{}
-			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request) {
-			})
+			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.NotFoundHandler()
+			server := admin.NewServer(tc.o)
+			h := server.Handler
+			if tc.onSocket {
+				h = onSocket(server)
+			}
 			w := httptest.NewRecorder()
-			admin.NewServer(tc.o).Handler.ServeHTTP(w, tc.r)
+			h.ServeHTTP(w, tc.r)
 			var said struct{ Error string }
 			if w.Code != tc.want {
 				t.Errorf("status %d, want %d: %s", w.Code, tc.want, w.Body)
@@ -182,28 +135,29 @@ func (valuable) top(q topkeys.Query) (adminapi.TopKeys, error) {
 func TestValuesAreNotForEverybody(t *testing.T) {
 	token := func() (string, error) { return "secret", nil }
 	for name, tc := range map[string]struct {
-		token  func() (string, error)
-		from   string
-		header []string
-		hidden bool
+		o        admin.Options
+		onSocket bool
+		header   []string
+		hidden   bool
 	}{
-		"from away":         {from: "10.1.2.3:5", hidden: true},
-		"from here":         {from: "127.0.0.1:5"},
-		"without the token": {token: token, from: "127.0.0.1:5", hidden: true},
-		"with another token": {
-			token: token, from: "127.0.0.1:5", header: []string{"Authorization", "Bearer s"},
-			hidden: true,
-		},
-		"with the token": {token: token, from: "10.1.2.3:5", header: []string{"Authorization", "Bearer secret"}},
+		"without anything":   {hidden: true},
+		"by the socket":      {onSocket: true},
+		"without the token":  {o: admin.Options{Token: token}, hidden: true},
+		"with another token": {o: admin.Options{Token: token}, header: []string{"Authorization", "Bearer s"}, hidden: true},
+		"with the token":     {o: admin.Options{Token: token}, header: []string{"Authorization", "Bearer secret"}},
+		"a token of nobody":  {header: []string{"Authorization", "Bearer secret"}, hidden: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := admin.NewServer(admin.Options{
-				Boosts: valuable{}, Top: valuable{}.top, Token: tc.token, Log: slog.New(slog.DiscardHandler),
-				Metrics: http.NotFoundHandler(),
-			}).Handler
+			tc.o.Boosts, tc.o.Top, tc.o.Log, tc.o.Metrics = valuable{}, valuable{}.top, slog.New(slog.DiscardHandler),
+				http.NotFoundHandler()
+			server := admin.NewServer(tc.o)
+			h := server.Handler
+			if tc.onSocket {
+				h = onSocket(server)
+			}
 			for _, path := range []string{"/boosts", "/top", "/api/v1/boosts"} {
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, request(t, "GET", path, tc.from, "localhost", tc.header...))
+				h.ServeHTTP(w, request(t, "GET", path, tc.header...))
 				hashed := strings.Contains(w.Body.String(), `"values_hashed": true`)
 				if w.Code != 200 || hashed != tc.hidden || tc.hidden && strings.Contains(w.Body.String(), apiKey) {
 					t.Errorf("%s answers %d %s, hidden: want %t", path, w.Code, w.Body, tc.hidden)
@@ -233,14 +187,14 @@ func TestReloadIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &slowRules{began: make(chan struct{}), let: make(chan struct{})}
 		var log strings.Builder
-		h := admin.NewServer(admin.Options{
+		h := onSocket(admin.NewServer(admin.Options{
 			Rules: rules, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Metrics: http.NotFoundHandler(),
-		}).Handler
+		}))
 		var wg sync.WaitGroup
 		post := func() {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, request(t, "POST", "/reload", "127.0.0.1:5", "localhost"))
+			h.ServeHTTP(w, request(t, "POST", "/reload"))
 			if w.Code != 200 {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
@@ -258,7 +212,7 @@ func TestReloadIsShared(t *testing.T) {
 		if rules.reloads != 2 {
 			t.Errorf("%d reloads for 51 requests, want 2", rules.reloads)
 		}
-		if n := strings.Count(log.String(), "msg=audit action=reload result=ok client=local"); n != 51 {
+		if n := strings.Count(log.String(), "msg=audit action=reload result=ok client=socket"); n != 51 {
 			t.Errorf("%d lines of audit, want 51", n)
 		}
 	})
@@ -329,7 +283,7 @@ func TestRulesAreStreamed(t *testing.T) {
 	set := many(t, 2000)
 	h := handler(&fakeRules{live: set, status: adminapi.RulesStatus{Hash: "abc"}})
 	w := &noFlush{header: http.Header{}}
-	h.ServeHTTP(w, request(t, "GET", "/rules", "127.0.0.1:5", "localhost"))
+	h.ServeHTTP(w, request(t, "GET", "/rules"))
 	if w.most > 64<<10 || len(w.text) < 200<<10 {
 		t.Errorf("%d bytes, up to %d at once; want at most 64 KiB", len(w.text), w.most)
 	}
@@ -423,10 +377,8 @@ func TestCertificateSeesValues(t *testing.T) {
 		Boosts: valuable{}, ClientCerts: true, Token: func() (string, error) { return "secret", nil },
 		Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
 	}).Handler
-	r := request(t, "GET", "/boosts", "10.1.2.3:5", "10.0.0.1")
-	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	h.ServeHTTP(w, certified(request(t, "GET", "/boosts")))
 	if !strings.Contains(w.Body.String(), apiKey) {
 		t.Errorf("with a certificate: %s", w.Body)
 	}
@@ -435,17 +387,17 @@ func TestCertificateSeesValues(t *testing.T) {
 // Nobody fills all places for boosts at once, and what is refused is cut in the log.
 func TestBoostsArePaced(t *testing.T) {
 	var log strings.Builder
-	h := admin.NewServer(admin.Options{
+	h := onSocket(admin.NewServer(admin.Options{
 		Boosts: valuable{}, Log: slog.New(slog.NewJSONHandler(&log, nil)),
 		Metrics: http.NotFoundHandler(),
-	}).Handler
+	}))
 	count := map[int]int{}
 	body := `{"domain": "` + strings.Repeat("d", 5000) + `", "reason": "` + strings.Repeat("r", 5000) +
 		`\u009b", "author": "\u009bann"}`
 	for range 200 {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/boosts", strings.NewReader(body))
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, local(r))
+		h.ServeHTTP(w, r)
 		count[w.Code]++
 	}
 	if count[http.StatusTooManyRequests] < 130 {
@@ -557,7 +509,7 @@ func TestUnreadableTokenIsLoggedOnce(t *testing.T) {
 	}).Handler
 	for range 20 {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(t, "POST", "/reload", "10.1.2.3:5", "localhost"))
+		h.ServeHTTP(w, request(t, "POST", "/reload"))
 		if w.Code != http.StatusServiceUnavailable {
 			t.Fatalf("status %d, want 503", w.Code)
 		}

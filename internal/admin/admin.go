@@ -84,13 +84,10 @@ type Options struct {
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
 	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request
-	// needs it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, it
-	// must come from this machine, unless Open lets everybody.
-	Token             func() (string, error)
-	ClientCerts, Open bool
-	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is
-	// all that end like that, "*" all.
-	Hosts []string
+	// needs it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither,
+	// only requests through NewSocketServer may.
+	Token       func() (string, error)
+	ClientCerts bool
 	// Log has a line for each change of state.
 	Log *slog.Logger
 }
@@ -120,7 +117,7 @@ GET  /healthcheck  200 once the store has answered, until the process stops: as 
 GET  /version  what was built
 
 Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DELETE and values of keys
-need the token (--http-token-file) or a client certificate; without either they are for this machine only.
+need the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
 
 // NewServer is an HTTP server of the endpoints with every timeout set. It does not listen. Its Shutdown ends the
@@ -138,7 +135,7 @@ const api = "/api/v1"
 
 func newHandler(o Options) *handler {
 	h := &handler{
-		Options: o, decoding: make(chan struct{}, maxDecoding), names: newHostNames(o.Hosts),
+		Options: o, decoding: make(chan struct{}, maxDecoding),
 		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
 		tokenLine: logging.Every{Interval: tokenLines},
 		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
@@ -224,7 +221,6 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
-	names    hostNames
 	decoding chan struct{}
 	reloads  *shared
 	adding   *logging.Rate

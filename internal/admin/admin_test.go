@@ -39,7 +39,7 @@ func (f *fakeRules) Reload(context.Context) error {
 }
 
 func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
-	return admin.NewServer(admin.Options{
+	return onSocket(admin.NewServer(admin.Options{
 		Checks:  checks,
 		Rules:   rules,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
@@ -50,7 +50,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Boosts:   boosts.New(boosts.Options{}),
 
 		Explain: fakeExplainer{}.Explain,
-	}).Handler
+	}))
 }
 
 // fakeExplainer answers with the query.
@@ -78,15 +78,12 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// local has the request come from this machine.
-func local(r *http.Request) *http.Request {
-	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:1234"
-	return r
-}
+// onSocket is the server as it answers through the admin socket.
+func onSocket(server *http.Server) http.Handler { return admin.NewSocketServer(server.Handler).Handler }
 
 func ask(t *testing.T, h http.Handler, method, target string, header ...string) (status int, body string) {
 	t.Helper()
-	r := local(httptest.NewRequestWithContext(t.Context(), method, target, nil))
+	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -237,8 +234,7 @@ func TestIndex(t *testing.T) {
 // Profiles are there on request only, and without the command line, where a password may be.
 func TestProfilesOnRequest(t *testing.T) {
 	plain := handler(&fakeRules{})
-	// It is asked from this machine.
-	asked := admin.NewServer(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}).Handler
+	asked := onSocket(admin.NewServer(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}))
 	for target, want := range map[string]int{
 		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/symbol": 200,
 		"/debug/pprof/cmdline": 404,

@@ -33,13 +33,13 @@ func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
 	board.Live(set)
-	return admin.NewServer(admin.Options{
+	return onSocket(admin.NewServer(admin.Options{
 		Counters: &admin.Counters{
 			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
 			Forget: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 		},
 		Boosts: board, Metrics: http.NotFoundHandler(), Log: logger,
-	}).Handler, log
+	})), log
 }
 
 // What is asked wrongly is answered with a status of its own and what to write instead.
@@ -103,14 +103,14 @@ func TestLiveEndpoints(t *testing.T) {
 		},
 	} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, local(httptest.NewRequestWithContext(t.Context(), tc.method, tc.target, strings.NewReader(tc.body))))
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tc.method, tc.target, strings.NewReader(tc.body)))
 		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
 			t.Errorf("%s %s %.80s answers %d %s, want %d with %s", tc.method, tc.target, tc.body, w.Code, w.Body, tc.status,
 				tc.want)
 		}
 	}
 	for text, want := range map[string]int{
-		"action=reset result=ok client=local addr=127.0.0.1:1234 domain=shop rule=client counters=1 key_hashes=": 1,
+		"action=reset result=ok client=socket addr=192.0.2.1:1234 domain=shop rule=client counters=1 key_hashes=": 1,
 		"action=reset result=failed": 4, "refused as invalid": 8, "action=boost_remove result=failed": 1,
 		"action=boost result=ok": 1,
 		"client=ann":             0,

@@ -15,17 +15,14 @@ import (
 )
 
 // debugIndex lists the pages, as envoyproxy/ratelimit does at its debug port.
-const debugIndex = `/debug/pprof/: root of various pprof endpoints. hit for help.
-/debug/pprof/profile: CPU profiling endpoint
-/debug/pprof/trace: trace endpoint
-/rlconfig: print out the currently loaded configuration for debugging
+const debugIndex = `/rlconfig: print out the currently loaded configuration for debugging
 /stats: print out stats
 `
 
-// NewDebugServer is an HTTP server of the debug pages of envoyproxy/ratelimit. They change nothing. It does not listen.
-// hosts are as Options.Hosts. rules returns the rules in force, nil if there are none. stats writes a line for each
-// counter and gauge.
-func NewDebugServer(hosts []string, rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
+// NewDebugServer is an HTTP server of the debug pages of envoyproxy/ratelimit, but for its profiles, which
+// Options.Pprof serves to those who may change state. They change nothing. It does not listen. rules returns the rules
+// in force, nil if there are none. stats writes a line for each counter and gauge.
+func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
@@ -36,10 +33,7 @@ func NewDebugServer(hosts []string, rules func() *descriptors.Set, stats func(w 
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = stats(w) // as above
 	}))
-	for _, r := range profiles() {
-		mux.HandleFunc(r.Method+" "+r.Path, r.handler)
-	}
-	return newServer(http.MaxBytesHandler(newHostNames(hosts).protect(mux), maxBody))
+	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
 // NewMetricsServer is an HTTP server of metrics at a path, and of nothing else. It does not listen.

@@ -57,5 +57,5 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 // asksForDecision says whether the request may be answered without a right to change state: whoever may ask by gRPC may
 // ask here.
 func (h *handler) asksForDecision(r *http.Request) bool {
-	return h.DecideJSON != nil && !h.DecideGuarded && r.URL.Path == jsonPath
+	return r.URL.Path == jsonPath && !h.DecideGuarded
 }

@@ -57,7 +57,7 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		return here, byEnvoys
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
-	return admin.NewServer(o).Handler
+	return onSocket(admin.NewServer(o))
 }
 
 // What Envoys decided by quotas is shown beside what was decided here, and counts where rules are sorted.
@@ -257,7 +257,7 @@ func TestTop(t *testing.T) {
 // A browser gets the page, with a policy that admits its own style and script and nothing else.
 func TestPageForBrowsers(t *testing.T) {
 	h := looked(t, shop, admin.Options{})
-	r := local(httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

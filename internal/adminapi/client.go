@@ -304,11 +304,11 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	}
 	switch {
 	case res.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file"
+		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file" + c.orSocket()
 	case res.StatusCode == http.StatusUnauthorized:
 		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
 	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
-		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
+		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key" + c.orSocket()
 	case res.StatusCode == http.StatusNotFound && answer.Error == "":
 		msg = "it has no " + asked + ": is this the --http-addr of Weir, and is it as new as this command?"
 	case strings.Contains(msg, "HTTP request to an HTTPS server"):
@@ -317,6 +317,20 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 		msg = "it sends us elsewhere, to " + res.Header.Get("Location") + ": give that as --server"
 	case msg == "":
 		msg = "it answers " + res.Status
+	case res.StatusCode == http.StatusForbidden:
+		msg += c.orSocket()
 	}
 	return &StatusError{Status: res.StatusCode, Msg: msg, Body: text, server: c.shown}
+}
+
+// orSocket says, behind an error, which socket needs no token.
+func (c *Client) orSocket() string {
+	addr := c.base.Host
+	if strings.HasPrefix(c.shown, "unix:") {
+		addr = c.shown
+	}
+	if socket := Socket(DefaultSocket, addr); socket != "" {
+		return "; or on its machine, as its user or root, --server unix:" + socket
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -53,7 +55,7 @@ func options(t *testing.T, rules string) Options {
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,
 		},
-		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0"},
+		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},
 		GRPCOptions: GRPCOptions{
 			MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100,
 		},
@@ -72,6 +74,7 @@ type process struct {
 	log    *proctest.Buffer
 	client pb.RateLimitServiceClient
 	health healthpb.HealthClient
+	socket *http.Client // by the admin socket
 	stop   context.CancelFunc
 	err    error         // what Run returned,
 	ended  chan struct{} // once this is closed
@@ -89,6 +92,10 @@ func start(t *testing.T, o Options, prepare ...func(*App)) *process {
 	for _, f := range prepare {
 		f(p.app)
 	}
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", adminapi.Socket("auto", p.app.HTTPAddr()))
+	}}
+	p.socket = &http.Client{Transport: socket}
 	var ctx context.Context
 	ctx, p.stop = context.WithCancel(context.Background()) // t.Context ends too early, before Cleanup
 	go func() {
@@ -107,6 +114,7 @@ func start(t *testing.T, o Options, prepare ...func(*App)) *process {
 			t.Error(err)
 		}
 		p.wait()
+		socket.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return p
@@ -173,7 +181,7 @@ func (p *process) serving() string {
 	return res.GetStatus().String()
 }
 
-// http asks the admin server.
+// http sends a request through the admin socket.
 func (p *process) http(method, path string) (status int, body string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -182,7 +190,7 @@ func (p *process) http(method, path string) (status int, body string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := p.socket.Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}

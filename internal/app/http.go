@@ -18,7 +18,7 @@ import (
 )
 
 // openHTTP makes the HTTP servers. They listen later.
-func (a *App) openHTTP(ctx context.Context) error {
+func (a *App) openHTTP(context.Context) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -39,8 +39,6 @@ func (a *App) openHTTP(ctx context.Context) error {
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
-		Open:        a.o.HTTPOpen,
-		Hosts:       a.o.HTTPHosts,
 	}
 	if a.o.HTTPJSON {
 		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
@@ -60,22 +58,19 @@ func (a *App) openHTTP(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.o.HTTPOpen && a.o.HTTPAddr != "" && o.Token == nil && !o.ClientCerts {
-		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
-			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
-	}
 	server := admin.NewServer(o)
 	server.Handler = a.countPanics(server.Handler)
 	var err error
-	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil { //nolint:contextcheck // a handshake has its own
+	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil {
 		return err
 	}
 	a.http = a.addHTTP("HTTP", "--http-addr", a.o.HTTPAddr, server, a.clients.http)
+	a.openAdminSocket(server.Handler)
 	extra := func(name, addr string, server *http.Server) {
-		a.addHTTP(name, "--"+name+"-addr", addr, server, conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}))
+		a.addHTTP(name, "--"+name+"-addr", addr, server, a.newGuard(name))
 	}
 	if a.o.DebugAddr != "" {
-		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.o.HTTPHosts, a.rules.Set, a.metrics.WriteText))
+		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
 	}
 	if a.o.MetricsAddr != "" {
 		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))
@@ -85,6 +80,10 @@ func (a *App) openHTTP(ctx context.Context) error {
 
 // maxExtra is the most connections to each HTTP address besides --http-addr.
 const maxExtra = 64
+
+func (a *App) newGuard(name string) *conns.Guard {
+	return conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log})
+}
 
 // httpServer is an HTTP server at one address.
 type httpServer struct {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // unixPrefix starts an address that is the path of a Unix socket.
@@ -21,18 +23,21 @@ const unixPrefix = "unix:"
 func (a *App) listen(ctx context.Context) error {
 	var err error
 	if !a.o.Embedded {
-		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, false); err != nil {
+		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, socketMode, false); err != nil {
 			return err
 		}
 		a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
 	for _, h := range a.httpServers {
-		if h.listener, err = listen(ctx, h.flag, h.addr, a.o.Embedded); err != nil {
+		if h.listener, err = listen(ctx, h.flag, h.addr, socketMode, a.o.Embedded); err != nil {
 			return err
 		}
 		h.listener = h.guard.Listen(h.listener, false) //nolint:contextcheck // as above
 		a.add(h.name+" address", nil, func() error { return except(net.ErrClosed, h.listener.Close()) })
+	}
+	if a.socket != nil {
+		a.socket.listener = a.listenOnSocket(ctx, 0)
 	}
 	return nil
 }
@@ -48,22 +53,25 @@ func except(expected, err error) error {
 // socketMode is the permissions of Unix sockets: for the user of the process, and its group, which Envoy is in.
 const socketMode fs.FileMode = 0o660
 
-// listen opens the address that the flag names: TCP, or a Unix socket. If it is shared, other listeners may have the
+// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared, other listeners may have the
 // same address: connections go to any of those of a TCP address, and to the newest of those of a Unix socket.
-func listen(ctx context.Context, flag, addr string, shared bool) (net.Listener, error) {
+func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
 	network := "tcp"
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
+	isFile := isUnix && !adminapi.IsAbstract(path)
 	if isUnix {
 		network, addr = "unix", path
+	}
+	if isFile {
 		if err := removeStale(ctx, path, shared); err != nil {
 			return nil, fmt.Errorf("%s: listening on %s%s: %w", flag, unixPrefix, path, err)
 		}
 	}
 	var lc net.ListenConfig
 	switch {
-	case isUnix:
-		lc.Control = withMode(socketMode)
-	case shared:
+	case isFile:
+		lc.Control = withMode(mode)
+	case shared && !isUnix:
 		lc.Control = reusePort
 	}
 	l, err := lc.Listen(ctx, network, addr)
@@ -73,8 +81,8 @@ func listen(ctx context.Context, flag, addr string, shared bool) (net.Listener, 
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(!shared) // the path may be a newer one's
 	}
-	if isUnix {
-		if err := os.Chmod(path, socketMode); err != nil {
+	if isFile {
+		if err := os.Chmod(path, mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: permissions of the socket: %w", flag, err), l.Close())
 		}
 	}

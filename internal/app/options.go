@@ -85,10 +85,11 @@ type StoreOptions struct {
 
 // ListenOptions are the addresses.
 type ListenOptions struct {
-	GRPCAddr  string `name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
-	HTTPAddr  string `name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
-	Pprof     bool   `env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
-	DebugAddr string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats, /debug/pprof/."`
+	GRPCAddr    string `name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
+	HTTPAddr    string `name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
+	Pprof       bool   `env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
+	AdminSocket string `env:"WEIR_ADMIN_SOCKET" default:"auto" placeholder:"PATH|@NAME" help:"Unix socket for commands of weir on this machine, whose requests may change state without a token, from the same user and root: a file, or an abstract socket of Linux. auto is @weir-PORT for the port of --http-addr (elsewhere than on Linux weir-PORT.sock in the folder for temporary files), and PATH.admin beside unix:PATH. Empty for none."`
+	DebugAddr   string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats."`
 
 	HealthcheckNeedsRules bool `env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 until there are rules."`
 	HTTPJSON              bool `name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Whoever reaches the address may send them, unless the gRPC address requires client certificates: then those who may change state."`
@@ -102,10 +103,8 @@ type TLSOptions struct {
 	GRPCTLSClientNames []string `name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
 	HTTPTLSCert        string   `name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; switches TLS on."`
 	HTTPTLSKey         string   `name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`
-	HTTPTLSClientCA    string   `name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, or the token."`
-	HTTPTokenFile      string   `name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., or a certificate."`
-	HTTPOpen           bool     `name:"http-open" env:"WEIR_HTTP_OPEN" help:"Let everybody who reaches the HTTP address change state and see values of keys. Without it, and without token and certificates, only this machine may (localhost, Unix socket)."`
-	HTTPHosts          []string `name:"http-hosts" env:"WEIR_HTTP_HOSTS" placeholder:"NAME" help:"A host name that requests to the HTTP and debug addresses may use, besides IP addresses and private names (without a dot, *.svc, *.local, *.internal, ...); .example.com for all below it, * for all. Repeat it, or separate by commas."`
+	HTTPTLSClientCA    string   `name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, the token or the admin socket."`
+	HTTPTokenFile      string   `name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., a certificate or the admin socket."`
 }
 
 // GRPCOptions bound what clients may send.

@@ -27,7 +27,7 @@ func TestExitCodes(t *testing.T) {
 	wrong := file("wrong.yaml", "domain: shop\ndescriptors: [{kay: client}]\n")
 	live := file("live.yaml", strings.Replace(rule, "%", "3", 1))
 	missing, socket := filepath.Join(dir, "missing"), "unix:"+filepath.Join(dir, "http.sock")
-	there, nobody := " --server "+socket, " --server unix:"+missing
+	there, nobody := " --server "+socket+".admin", " --server unix:"+missing
 	const boost = "boost add --domain shop --rule client --factor 2 --for 1m --reason test"
 
 	seen := map[string]map[int]bool{}

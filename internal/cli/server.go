@@ -12,7 +12,7 @@ import (
 
 // serverFlags name the running process that a command asks, and hold the caller's credentials.
 type serverFlags struct {
-	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
+	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket if this is the same machine and user, or root; else the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
 	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
 	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
 	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
@@ -47,13 +47,30 @@ func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error,
 // client does not connect. An error is of the command line.
 func (f *serverFlags) client() (*adminapi.Client, error) {
 	c, err := adminapi.New(adminapi.Options{
-		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey,
-		Timeout: f.Timeout,
+		Server: cmp.Or(f.Server, f.ownSocket(), ownServer()), TokenFile: f.TokenFile,
+		CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
 	})
 	if err != nil {
 		return nil, usage(err)
 	}
 	return c, nil
+}
+
+// ownSocket returns the admin socket of a process on this machine, by the variables that say so to serve, too; empty if
+// nobody listens on it, or for flags of TLS.
+func (f *serverFlags) ownSocket() string {
+	if f.Server != "" {
+		return ""
+	}
+	flag, isSet := os.LookupEnv("WEIR_ADMIN_SOCKET")
+	if !isSet {
+		flag = adminapi.DefaultSocket
+	}
+	socket := adminapi.Socket(flag, cmp.Or(os.Getenv("WEIR_HTTP_ADDR"), ":8080"))
+	if socket == "" || f.ServerCA+f.ServerCert+f.ServerKey != "" || !adminapi.ListensOn(socket) {
+		return ""
+	}
+	return "unix:" + socket
 }
 
 // ownServer is where serve listens by the variable that says so, as in its container; empty without it.

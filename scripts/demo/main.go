@@ -189,7 +189,7 @@ func where(out io.Writer, rules string) {
 Everything was as the rules say. What listens, and where:
   %-36s Envoy: curl -i it, with -H 'X-Api-Key: bob' at /api/items
   %-36s Envoy's admin page, /stats?filter=ratelimit
-  %-36s Weir: /rules /readyz /healthz, POST /reload
+  %-36s Weir: /rules /readyz /healthz
   %-36s Weir's gRPC
   %-36s the rule files: edit one and try again
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)

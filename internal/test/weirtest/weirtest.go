@@ -4,7 +4,10 @@ package weirtest
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
@@ -47,7 +51,8 @@ type Process struct {
 	GRPC, HTTP string   // host:port
 	Args       []string // of the program, from "serve" on
 
-	tb testing.TB
+	tb    testing.TB
+	local string // see Local
 }
 
 // New returns a weir that will serve on ports of its own, with further arguments.
@@ -104,6 +109,32 @@ func (p *Process) Page(path string) (status, text string) {
 		p.tb.Fatal(err)
 	}
 	return resp.Status, string(body)
+}
+
+// Socket returns the admin socket, as --server takes it.
+func (p *Process) Socket() string { return "unix:" + adminapi.Socket(adminapi.DefaultSocket, p.HTTP) }
+
+// Local returns the address, host:port, of a proxy to the admin socket. Who asks there may see the values of keys and
+// change state.
+func (p *Process) Local() string {
+	p.tb.Helper()
+	if p.local != "" {
+		return p.local
+	}
+	socket := adminapi.Socket(adminapi.DefaultSocket, p.HTTP)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", "weir"
+		r.Out.Host = r.In.Host
+	}})
+	p.tb.Cleanup(func() {
+		proxy.Close()
+		transport.CloseIdleConnections()
+	})
+	p.local = proxy.Listener.Addr().String()
+	return p.local
 }
 
 // Metric returns the value of a metric by its name and labels, such as `weir_rules_loads_total{result="ok"}`. It

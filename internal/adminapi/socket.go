@@ -1,0 +1,73 @@
+package adminapi
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// DefaultSocket is the value of --admin-socket that stands for a socket beside the HTTP address.
+const DefaultSocket = "auto"
+
+// Socket returns the path of the admin socket of a process with these values of --admin-socket and --http-addr, or
+// @NAME for an abstract socket; empty for none. Process and commands find each other by it.
+func Socket(flag, httpAddr string) string {
+	if flag != DefaultSocket {
+		return flag
+	}
+	if path, ok := strings.CutPrefix(httpAddr, "unix:"); ok {
+		return path + ".admin"
+	}
+	_, port, err := net.SplitHostPort(httpAddr)
+	switch {
+	case err != nil:
+		return ""
+	case runtime.GOOS == "linux":
+		return "@weir-" + port // needs no folder that can be written, and is gone with its process
+	default:
+		return filepath.Join(os.TempDir(), "weir-"+port+".sock")
+	}
+}
+
+// IsAbstract reports whether the socket is no file. Such a socket has no permissions, so each side checks the other's
+// user.
+func IsAbstract(socket string) bool { return strings.HasPrefix(socket, "@") }
+
+// ListensOn reports whether a process listens on the socket. Of an abstract socket, which everybody may create, it must
+// be a process of the same user, unless this is root.
+func ListensOn(socket string) bool {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", socket)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written
+	if !IsAbstract(socket) || os.Geteuid() == 0 {
+		return true
+	}
+	user, ok := peerUser(conn)
+	return ok && user == os.Geteuid()
+}
+
+// SameUser returns the connections of a listener on an abstract socket that come from the user of this process or from
+// root. It closes all others.
+func SameUser(l net.Listener) net.Listener { return sameUser{l} }
+
+type sameUser struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l sameUser) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if user, ok := peerUser(conn); ok && (user == 0 || user == os.Geteuid()) {
+			return conn, nil
+		}
+		_ = conn.Close() // nothing was written
+	}
+}

@@ -1,0 +1,24 @@
+package adminapi
+
+import (
+	"net"
+	"syscall"
+)
+
+// peerUser returns the user of the process at the other end of a Unix socket.
+func peerUser(conn net.Conn) (uid int, ok bool) {
+	c, isRaw := conn.(syscall.Conn)
+	if !isRaw {
+		return 0, false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = raw.Control(func(fd uintptr) {
+		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			uid, ok = int(peer.Uid), true
+		}
+	})
+	return uid, ok && err == nil
+}

@@ -1,0 +1,100 @@
+package adminapi_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+)
+
+// Process and commands find each other by the HTTP address alone.
+func TestSocket(t *testing.T) {
+	for _, tc := range []struct{ flag, addr, want string }{
+		{"auto", ":8080", "@weir-8080"},
+		{"auto", "[::1]:8090", "@weir-8090"},
+		{"auto", "unix:/run/weir/http.sock", "/run/weir/http.sock.admin"},
+		{"auto", "", ""},
+		{"", ":8080", ""},
+		{"/run/weir/admin.sock", ":8080", "/run/weir/admin.sock"},
+		{"@mine", "", "@mine"},
+	} {
+		if got := adminapi.Socket(tc.flag, tc.addr); got != tc.want {
+			t.Errorf("--admin-socket %q --http-addr %q: %q, want %q", tc.flag, tc.addr, got, tc.want)
+		}
+	}
+}
+
+// as runs f with another effective user, on a thread that ends with it.
+func as(t *testing.T, user int, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		same := ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, same, uintptr(user), same); errno != 0 {
+			done <- errno
+			return
+		}
+		f()
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Of an abstract socket, which has no permissions, both sides admit only the same user and root.
+func TestAbstractSocketIsForTheSameUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to be another user")
+	}
+	name := "@weir-test-" + strings.TrimPrefix(t.TempDir(), "/")
+	if adminapi.ListensOn(name) {
+		t.Error("nobody listens")
+	}
+	raw, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := adminapi.SameUser(raw)
+	defer l.Close() //nolint:errcheck // the test ends
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("x"))
+			_ = conn.Close()
+		}
+	}()
+	read := func() error {
+		conn, err := net.Dial("unix", name)
+		if err != nil {
+			return err
+		}
+		defer conn.Close() //nolint:errcheck // only read from
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, err = io.ReadFull(conn, make([]byte, 1))
+		return err
+	}
+	if err := read(); err != nil || !adminapi.ListensOn(name) {
+		t.Errorf("the same user: %v", err)
+	}
+	const nobody = 65534
+	as(t, nobody, func() {
+		if err := read(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a stranger is served: %v", err)
+		}
+		if adminapi.ListensOn(name) { // it may be anybody's
+			t.Error("a command would trust a process of another user")
+		}
+	})
+}
