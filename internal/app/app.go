@@ -153,10 +153,11 @@ func (a *App) openTop(context.Context) (err error) {
 }
 
 func (a *App) openStatsd(context.Context) error {
-	if a.o.StatsdAddr == "" {
+	if a.o.Statsd.Addr == "" {
 		return nil
 	}
-	sender, err := metrics.NewStatsd(a.o.statsd(a.o.Log))
+	a.o.Statsd.Log = a.o.Log
+	sender, err := metrics.NewStatsd(a.o.Statsd)
 	if err != nil {
 		return err
 	}
@@ -199,9 +200,8 @@ func (a *App) HTTPAddr() string { return address(a.http.listener) }
 // openTelemetry starts to send traces by OTLP. At the end it sends the last of them; a collector that is unreachable is
 // no failure.
 func (a *App) openTelemetry(ctx context.Context) (err error) {
-	a.telemetry, err = telemetry.Start(ctx, telemetry.Options{
-		Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version, Log: a.o.Log,
-	})
+	a.o.OTel.Version, a.o.OTel.Log = a.o.Build.Version, a.o.Log
+	a.telemetry, err = telemetry.Start(ctx, a.o.OTel)
 	if err != nil {
 		return err
 	}

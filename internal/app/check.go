@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -32,7 +33,7 @@ func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesX
 func (o *Options) Check() error {
 	var c checker
 	o.RulesOptions.check(&c, &o.StoreOptions)
-	o.XDSOptions.check(&c, slices.Contains(o.Rules, rulesXDS))
+	checkXDS(&c, &o.XDS, slices.Contains(o.Rules, rulesXDS))
 	o.StoreOptions.check(&c)
 	c.addr("--grpc-addr", o.GRPCAddr)
 	if o.HTTPAddr != "" {
@@ -59,9 +60,12 @@ func (o *Options) Check() error {
 		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
 	}
 	o.MetricsOptions.check(&c)
-	if o.OTelTraces {
-		c.check(o.OTelProtocol == "" || o.OTelProtocol == "grpc" || o.OTelProtocol == "http", "--otel-protocol",
-			"must be grpc or http, got %q", o.OTelProtocol)
+	if o.Statsd.Addr != "" || len(o.Statsd.Tags) > 0 {
+		_, err := metrics.NewStatsd(o.Statsd)
+		c.errs = append(c.errs, err)
+	}
+	if p := o.OTel.Protocol; o.OTel.Traces {
+		c.check(p == "" || p == "grpc" || p == "http", "--otel-protocol", "must be grpc or http, got %q", p)
 	}
 	between(&c, "--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	between(&c, "--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
@@ -81,27 +85,27 @@ func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 		o.RulesPrefix)
 }
 
-func (o *XDSOptions) check(c *checker, isUsed bool) {
-	c.check(!isUsed || o.XDSServer != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
+func checkXDS(c *checker, o *xds.Options, isUsed bool) {
+	c.check(!isUsed || o.Server != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
 		"HOST:PORT; write ./%s for a directory of that name", rulesXDS, rulesXDS)
-	if o.XDSServer == "" {
+	if o.Server == "" {
 		return
 	}
 	c.check(isUsed, "--xds-server", "needs --rules %s", rulesXDS)
-	host, port, err := net.SplitHostPort(o.XDSServer)
+	host, port, err := net.SplitHostPort(o.Server)
 	c.check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, "+
-		"got %q", o.XDSServer)
-	c.check(o.XDSNodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
-	for _, name := range slices.Sorted(maps.Keys(o.XDSHeaders)) {
+		"got %q", o.Server)
+	c.check(o.NodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
+	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
 		// gRPC has these for itself.
 		c.check(headerName.MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header",
 			"must be a header's name of letters, digits and -, and not begin with grpc-, got %q", name)
 	}
-	c.check((o.XDSTLSCert == "") == (o.XDSTLSKey == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
-	c.check(o.XDSTLS || o.XDSTLSCert == "" && o.XDSTLSCA == "" && o.XDSTLSServerName == "", "--xds-tls",
+	c.check((o.TLS.Cert == "") == (o.TLS.Key == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
+	c.check(o.UseTLS || o.TLS.Cert == "" && o.TLS.CA == "" && o.TLS.ServerName == "", "--xds-tls",
 		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
 			"add --xds-tls, or remove them")
-	between(c, "--xds-max-message-size", o.XDSMaxMessageSize, 1<<20, 1<<30)
+	between(c, "--xds-max-message-size", o.MaxMessageSize, 1<<20, 1<<30)
 }
 
 // storeName is what a limit can call a store.
@@ -149,16 +153,6 @@ func (o *MetricsOptions) check(c *checker) {
 		c.addr("--metrics-addr", o.MetricsAddr)
 		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
 			o.MetricsPath)
-	}
-	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
-	if o.StatsdAddr == "" {
-		return
-	}
-	between(c, "--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
-	if _, err := metrics.NewStatsd(o.statsd(nil)); err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
-			c.errs = append(c.errs, errors.New("--statsd-"+line))
-		}
 	}
 }
 

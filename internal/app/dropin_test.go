@@ -327,7 +327,7 @@ descriptors:
 func TestStatsdOverTCP(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	o := options(t, rulesOf("1"))
-	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval = "tcp://"+addr, "statsd", time.Second
+	o.Statsd.Addr, o.Statsd.Format, o.Statsd.Interval = "tcp://"+addr, "statsd", time.Second
 	p := start(t, o)
 	p.ask("a")
 	want(t, "lines of the log about statsd", "1",
@@ -366,7 +366,7 @@ func TestTracesOverHTTP(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
 	o := options(t, rulesOf("1"))
-	o.OTelTraces, o.OTelProtocol = true, "http"
+	o.OTel.Traces, o.OTel.Protocol = true, "http"
 	p := start(t, o)
 	p.ask("a")
 	p.wait() // it sends the last of them

@@ -9,6 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -16,7 +18,7 @@ import (
 // those of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
 	RulesOptions   `embed:"" group:"rules"`
-	XDSOptions     `embed:"" group:"xds"`
+	XDS            xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`
 	StoreOptions   `embed:"" group:"store"`
 	ListenOptions  `embed:"" group:"listen"`
 	TLSOptions     `embed:"" group:"tls"`
@@ -25,7 +27,8 @@ type Options struct {
 	DecideOptions  `embed:"" group:"decide"`
 	HeaderOptions  `embed:"" group:"headers"`
 	MetricsOptions `embed:"" group:"metrics"`
-	OTelOptions    `embed:"" group:"otel"`
+	Statsd         metrics.StatsdOptions `embed:"" prefix:"statsd-" envprefix:"WEIR_STATSD_" group:"metrics"`
+	OTel           telemetry.Options     `embed:"" prefix:"otel-" envprefix:"WEIR_OTEL_" group:"otel"`
 	StopOptions    `embed:"" group:"stop"`
 	TopKeysOptions `embed:"" group:"top"`
 
@@ -54,20 +57,6 @@ type RulesOptions struct {
 	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
 	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
 	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
-}
-
-// XDSOptions are of the server that sends rules by xDS, such as Envoy Gateway.
-type XDSOptions struct {
-	XDSServer         string            `name:"xds-server" env:"WEIR_XDS_SERVER" placeholder:"HOST:PORT" help:"Server of --rules xds: a control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
-	XDSNodeID         string            `name:"xds-node-id" env:"WEIR_XDS_NODE_ID" default:"weir" help:"The node id by which the server knows which rules to send."`
-	XDSNodeMetadata   map[string]string `name:"xds-node-metadata" env:"WEIR_XDS_NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeat it, or separate by semicolons."`
-	XDSHeaders        map[string]string `name:"xds-header" env:"WEIR_XDS_HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
-	XDSTLS            bool              `name:"xds-tls" env:"WEIR_XDS_TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
-	XDSTLSCert        string            `name:"xds-tls-cert" env:"WEIR_XDS_TLS_CERT" placeholder:"FILE" help:"Certificate that is shown to the server, in PEM."`
-	XDSTLSKey         string            `name:"xds-tls-key" env:"WEIR_XDS_TLS_KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`
-	XDSTLSCA          string            `name:"xds-tls-ca" env:"WEIR_XDS_TLS_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: the server needs a certificate of one of them. Without it, those of the system."`
-	XDSTLSServerName  string            `name:"xds-tls-server-name" env:"WEIR_XDS_TLS_SERVER_NAME" placeholder:"NAME" help:"Name that the server's certificate must have; without it, the host of --xds-server."`
-	XDSMaxMessageSize int               `name:"xds-max-message-size" env:"WEIR_XDS_MAX_MESSAGE_SIZE" default:"67108864" help:"Largest answer of the server, in bytes. Each has the rules of all domains."`
 }
 
 // StoreOptions say where the counters are and what happens without them.
@@ -141,23 +130,13 @@ type HeaderOptions struct {
 	RetryAfter               bool   `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
 }
 
-// MetricsOptions are of /metrics and statsd.
+// MetricsOptions are of /metrics.
 type MetricsOptions struct {
-	MetricsMaxRules int           `env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
-	NearLimitRatio  float64       `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
-	ClassicMetrics  bool          `env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
-	MetricsAddr     string        `env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
-	MetricsPath     string        `env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
-	StatsdAddr      string        `env:"WEIR_STATSD_ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd, under its names: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
-	StatsdFormat    string        `env:"WEIR_STATSD_FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
-	StatsdInterval  time.Duration `env:"WEIR_STATSD_INTERVAL" default:"10s" help:"How often to send."`
-	StatsdTags      []string      `name:"statsd-tag" env:"WEIR_STATSD_TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
-}
-
-// OTelOptions are of OpenTelemetry.
-type OTelOptions struct {
-	OTelTraces   bool   `name:"otel-traces" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_TRACES_SAMPLER selects requests; without it, those that Envoy traces."`
-	OTelProtocol string `name:"otel-protocol" env:"WEIR_OTEL_PROTOCOL" default:"grpc" help:"How to send by OTLP: grpc, or http (protobuf over HTTP)."`
+	MetricsMaxRules int     `env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
+	NearLimitRatio  float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
+	ClassicMetrics  bool    `env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
+	MetricsAddr     string  `env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
+	MetricsPath     string  `env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
 }
 
 // StopOptions are the times of a stop.
@@ -204,11 +183,4 @@ func (o *StoreOptions) stores() map[string]string {
 	all := map[string]string{perSecondStore: o.PerSecondStore}
 	maps.Copy(all, o.NamedStores)
 	return all
-}
-
-// statsd is how metrics are sent.
-func (o *MetricsOptions) statsd(log *slog.Logger) metrics.StatsdOptions {
-	return metrics.StatsdOptions{
-		Addr: o.StatsdAddr, Format: o.StatsdFormat, Tags: o.StatsdTags, Interval: o.StatsdInterval, Log: log,
-	}
 }

@@ -53,14 +53,8 @@ func (a *App) openXDS() *xds.Source {
 	if a.xds != nil {
 		return a.xds // --rules xds twice
 	}
-	o := xds.Options{
-		Server: a.o.XDSServer, NodeID: a.o.XDSNodeID, NodeMetadata: a.o.XDSNodeMetadata, Headers: a.o.XDSHeaders,
-		MaxMessageSize: a.o.XDSMaxMessageSize, Log: a.o.Log,
-	}
-	if a.o.XDSTLS {
-		o.TLS = &xds.TLS{Cert: a.o.XDSTLSCert, Key: a.o.XDSTLSKey, CA: a.o.XDSTLSCA, ServerName: a.o.XDSTLSServerName}
-	}
-	a.xds = xds.New(o)
+	a.o.XDS.Log = a.o.Log
+	a.xds = xds.New(a.o.XDS)
 	a.add("xDS", nil, a.xds.Close)
 	a.metrics.XDS.From(a.xds.Status)
 	return a.xds

@@ -47,7 +47,7 @@ func awaitSpans(t *testing.T, c *otlptest.Collector, n int) map[string]otlptest.
 func TestTraces(t *testing.T) {
 	c := collect(t)
 	o := options(t, rulesOf("1"))
-	o.OTelTraces = true
+	o.OTel.Traces = true
 	p := start(t, o)
 	p.ask("secret") // nobody asks for a trace
 	for _, parent := range []string{untraced, traced} {
@@ -83,7 +83,7 @@ func TestTracesByB3(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := collect(t)
 			o := options(t, rulesOf("1"))
-			o.OTelTraces = true
+			o.OTel.Traces = true
 			p := start(t, o)
 			p.askIn(metadata.AppendToOutgoingContext(context.Background(), headers...), "ann")
 			p.wait()
@@ -101,7 +101,7 @@ func TestSampler(t *testing.T) {
 	c := collect(t)
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
 	o := options(t, rulesOf("1"))
-	o.OTelTraces = true
+	o.OTel.Traces = true
 	p := start(t, o)
 	p.ask("ann")
 	p.wait()
@@ -113,7 +113,7 @@ func TestStoreSpans(t *testing.T) {
 	server := redistest.Start(t)
 	c := collect(t)
 	o := options(t, rulesOf("10"))
-	o.OTelTraces, o.Store, o.StoreKeyPrefix = true, server.URL(), "weir:"
+	o.OTel.Traces, o.Store, o.StoreKeyPrefix = true, server.URL(), "weir:"
 	p := start(t, o)
 	ask := func() {
 		p.askIn(metadata.AppendToOutgoingContext(context.Background(), "traceparent", traced), "ann")
@@ -139,7 +139,7 @@ func TestNoCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
 	o := options(t, rulesOf("1000"))
-	o.OTelTraces = true
+	o.OTel.Traces = true
 	p := start(t, o)
 	for range 100 {
 		p.ask("ann")
@@ -163,7 +163,7 @@ func TestEnvironmentIsChecked(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(tt.name, tt.value)
 			o := options(t, rulesOf("1"))
-			o.OTelTraces = true
+			o.OTel.Traces = true
 			wantNoApp(t, o, tt.want)
 		})
 	}
@@ -171,7 +171,7 @@ func TestEnvironmentIsChecked(t *testing.T) {
 		t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
 		t.Setenv("OTEL_TRACES_SAMPLER_ARG", "10%")
 		o := options(t, rulesOf("1"))
-		o.OTelTraces = true
+		o.OTel.Traces = true
 		wantNoApp(t, o, `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to trace, got "10%"`)
 	})
 }

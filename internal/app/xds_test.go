@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
@@ -15,7 +16,7 @@ func TestRulesByXDS(t *testing.T) {
 	s.Set("1", xdstest.Domain("shop", xdstest.Limit("client", "", 1)))
 	o := options(t, "")
 	o.Rules = []string{"xds"}
-	o.XDSServer, o.XDSNodeID, o.XDSMaxMessageSize = s.Addr, "weir", 1<<20
+	o.XDS = xds.Options{Server: s.Addr, NodeID: "weir", MaxMessageSize: 1 << 20}
 	p := start(t, o)
 	if got := p.ask("a") + " " + p.ask("a"); got != "OK OVER_LIMIT" {
 		t.Errorf("with a limit of 1: %s", got)
@@ -67,7 +68,7 @@ func TestXDSServerIsAwayAtTheStart(t *testing.T) {
 	s.Stop()
 	o := options(t, "")
 	o.Rules, o.AllowEmptyRules = []string{"xds"}, true
-	o.XDSServer, o.XDSNodeID, o.XDSMaxMessageSize = s.Addr, "weir", 1<<20
+	o.XDS = xds.Options{Server: s.Addr, NodeID: "weir", MaxMessageSize: 1 << 20}
 	p := start(t, o)
 	if got := p.ask("a"); !strings.Contains(got, "Unavailable") {
 		t.Errorf("without rules: %s", got)

@@ -38,18 +38,15 @@ const (
 	dogstatsdFormat = "dogstatsd"
 )
 
-// StatsdOptions say where to send metrics by statsd, and how.
+// StatsdOptions say where to send metrics by statsd, and how, as flags of serve.
 type StatsdOptions struct {
-	// Addr is udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, a socket of datagrams.
-	Addr string
+	Addr string `env:"ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd, under its names: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
 	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
-	Format string
-	// Tags, each NAME:VALUE, go with every line of dogstatsd.
-	Tags []string
-	// Interval is the time from one sending to the next.
-	Interval time.Duration
+	Format   string        `env:"FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" help:"How often to send."`
+	Tags     []string      `name:"tag" env:"TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
 	// Log receives a line when sending fails, and one when it works again.
-	Log *slog.Logger
+	Log *slog.Logger `kong:"-"`
 }
 
 // Statsd sends the metrics of envoyproxy/ratelimit in statsd's or DogStatsD's format, at an interval. A request never
@@ -67,33 +64,39 @@ var statsdTag = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*:[^,|#\s]+$`)
 // NewStatsd checks the options. It does not connect.
 func NewStatsd(o StatsdOptions) (*Statsd, error) {
 	s := &Statsd{o: o, tags: strings.Join(o.Tags, ",")}
+	if o.Addr == "" {
+		return nil, errors.New("--statsd-tag: needs --statsd-addr")
+	}
 	var errs []error
+	if o.Interval < time.Second || o.Interval > time.Hour {
+		errs = append(errs, fmt.Errorf("--statsd-interval: must be between 1s and 1h0m0s, got %s", o.Interval))
+	}
 	if scheme, host, _ := strings.Cut(o.Addr, "://"); scheme == "udp" || scheme == "tcp" {
 		s.network, s.addr = scheme, host
 		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
-			errs = append(errs, fmt.Errorf("addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q", scheme,
+			errs = append(errs, fmt.Errorf("--statsd-addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q", scheme,
 				o.Addr))
 		}
 	} else if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
 		s.network, s.addr = "unixgram", path
 	} else {
-		errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
+		errs = append(errs, fmt.Errorf("--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
 	}
 	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
-		errs = append(errs, fmt.Errorf("format: must be statsd or dogstatsd, got %q", o.Format))
+		errs = append(errs, fmt.Errorf("--statsd-format: must be statsd or dogstatsd, got %q", o.Format))
 	}
 	if len(o.Tags) > 0 && o.Format == statsdFormat {
 		errs = append(errs,
-			errors.New("tag: statsd has no tags: use --statsd-format dogstatsd"))
+			errors.New("--statsd-tag: statsd has no tags: use --statsd-format dogstatsd"))
 	}
 	for _, t := range o.Tags {
 		if !statsdTag.MatchString(t) {
 			errs = append(errs,
-				fmt.Errorf("tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got %q", t))
+				fmt.Errorf("--statsd-tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got %q", t))
 		}
 	}
 	if len(s.tags) > maxTags {
-		errs = append(errs, fmt.Errorf("tag: all together may have %d bytes, got %d", maxTags, len(s.tags)))
+		errs = append(errs, fmt.Errorf("--statsd-tag: all together may have %d bytes, got %d", maxTags, len(s.tags)))
 	}
 	return s, errors.Join(errs...)
 }

@@ -374,7 +374,7 @@ func TestStatsdSendsAtTheEnd(t *testing.T) {
 }
 
 func TestStatsdOptions(t *testing.T) {
-	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat}
+	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat, Interval: time.Second}
 	for _, tt := range []struct {
 		change func(*StatsdOptions)
 		want   string
@@ -384,28 +384,28 @@ func TestStatsdOptions(t *testing.T) {
 		{func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"env:prod"} }, ""},
 		{
 			func(o *StatsdOptions) { o.Addr = "127.0.0.1:8125" },
-			`addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
+			`--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
 		},
 		{
 			func(o *StatsdOptions) { o.Addr = "unix://run/x" },
-			`addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
+			`--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
 		},
 		{
 			func(o *StatsdOptions) { o.Addr = "udp://localhost" },
-			`addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`,
+			`--statsd-addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`,
 		},
-		{func(o *StatsdOptions) { o.Format = "graphite" }, `format: must be statsd or dogstatsd, got "graphite"`},
+		{func(o *StatsdOptions) { o.Format = "graphite" }, `--statsd-format: must be statsd or dogstatsd, got "graphite"`},
 		{
 			func(o *StatsdOptions) { o.Tags = []string{"a:b"} },
-			`tag: statsd has no tags: use --statsd-format dogstatsd`,
+			`--statsd-tag: statsd has no tags: use --statsd-format dogstatsd`,
 		},
 		{
 			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"prod"} },
-			`tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got "prod"`,
+			`--statsd-tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got "prod"`,
 		},
 		{
 			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"a:" + strings.Repeat("b", 400)} },
-			`tag: all together may have 400 bytes, got 402`,
+			`--statsd-tag: all together may have 400 bytes, got 402`,
 		},
 	} {
 		o := good

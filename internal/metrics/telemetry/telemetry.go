@@ -40,16 +40,15 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Options say what to send. The zero value sends nothing.
+// Options say what to send, as flags of serve. The zero value sends nothing.
 type Options struct {
 	// Traces sends a span for each traced request, and one for each of its calls to the store.
-	Traces bool
-	// HTTP sends by protobuf over HTTP instead of gRPC.
-	HTTP bool
+	Traces   bool   `env:"TRACES" help:"Send traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_TRACES_SAMPLER selects requests; without it, those that Envoy traces."`
+	Protocol string `env:"PROTOCOL" default:"grpc" help:"How to send by OTLP: grpc, or http (protobuf over HTTP)."`
 	// Version is the process's.
-	Version string
+	Version string `kong:"-"`
 	// Log receives errors, at most one line a minute.
-	Log *slog.Logger
+	Log *slog.Logger `kong:"-"`
 }
 
 // Telemetry sends traces. Its methods are safe for concurrent use.
@@ -62,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if !o.Traces {
 		return &Telemetry{}, nil
 	}
-	if err := checkEnvironment(o.HTTP); err != nil {
+	if err := checkEnvironment(o.Protocol == "http"); err != nil {
 		return nil, err
 	}
 	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
@@ -72,7 +71,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	exporter, err := newExporter(ctx, o.HTTP)
+	exporter, err := newExporter(ctx, o.Protocol == "http")
 	if err != nil {
 		return nil, fmt.Errorf("send traces by OTLP: %w", err)
 	}

@@ -50,7 +50,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	s := xdstest.Start(t, xdstest.Options{TLS: serverTLS(t, first, "envoy-gateway")})
 	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
 	c := follow(t, Options{
-		Server: s.Addr, TLS: &TLS{Cert: cert, Key: key, CA: first.CA(), ServerName: "envoy-gateway"},
+		Server: s.Addr, UseTLS: true, TLS: TLS{Cert: cert, Key: key, CA: first.CA(), ServerName: "envoy-gateway"},
 	})
 	c.want("a k=1/hour")
 
@@ -82,19 +82,19 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 	plain := xdstest.Start(t, xdstest.Options{})
 	for name, test := range map[string]struct {
 		server string
-		tls    *TLS
+		tls    TLS
 		want   string
 	}{
-		"another name":   {secure.Addr, &TLS{Cert: cert, Key: key, CA: ca.CA(), ServerName: "other"}, "not other"},
-		"the host":       {secure.Addr, &TLS{Cert: cert, Key: key, CA: ca.CA()}, "127.0.0.1"},
-		"no certificate": {secure.Addr, &TLS{CA: ca.CA(), ServerName: "envoy-gateway"}, "certificate required"},
-		"plain server":   {plain.Addr, &TLS{CA: ca.CA(), ServerName: "envoy-gateway"}, "handshake"},
-		"no file":        {secure.Addr, &TLS{CA: ca.CA() + ".gone"}, "--xds-tls-ca: "},
-		"no PEM":         {secure.Addr, &TLS{CA: key}, "has no certificate in PEM"},
-		"no key":         {secure.Addr, &TLS{Cert: cert, Key: ca.CA()}, "--xds-tls-cert, --xds-tls-key: "},
+		"another name":   {secure.Addr, TLS{Cert: cert, Key: key, CA: ca.CA(), ServerName: "other"}, "not other"},
+		"the host":       {secure.Addr, TLS{Cert: cert, Key: key, CA: ca.CA()}, "127.0.0.1"},
+		"no certificate": {secure.Addr, TLS{CA: ca.CA(), ServerName: "envoy-gateway"}, "certificate required"},
+		"plain server":   {plain.Addr, TLS{CA: ca.CA(), ServerName: "envoy-gateway"}, "handshake"},
+		"no file":        {secure.Addr, TLS{CA: ca.CA() + ".gone"}, "--xds-tls-ca: "},
+		"no PEM":         {secure.Addr, TLS{CA: key}, "has no certificate in PEM"},
+		"no key":         {secure.Addr, TLS{Cert: cert, Key: ca.CA()}, "--xds-tls-cert, --xds-tls-key: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := follow(t, Options{Server: test.server, TLS: test.tls})
+			c := follow(t, Options{Server: test.server, UseTLS: test.tls != (TLS{}), TLS: test.tls})
 			c.await(test.want, func() bool { return strings.Contains(c.Status().Error, test.want) })
 		})
 	}

@@ -30,19 +30,20 @@ var _ reload.Source = (*Source)(nil)
 // Scheme begins the name of every file of a Source.
 const Scheme = "xds://"
 
-// Options are where the rules come from.
+// Options are where the rules come from, as flags of serve.
 type Options struct {
-	Server       string            // host:port
-	NodeID       string            // by which the server knows what to send
-	NodeMetadata map[string]string // of the node
-	Headers      map[string]string // of each stream
-	TLS          *TLS              // nil: plain text
+	Server       string            `env:"SERVER" placeholder:"HOST:PORT" help:"Server of --rules xds: a control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
+	NodeID       string            `env:"NODE_ID" default:"weir" help:"The node id by which the server knows which rules to send."`
+	NodeMetadata map[string]string `env:"NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeat it, or separate by semicolons."`
+	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
+	UseTLS       bool              `name:"tls" env:"TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
+	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
 	// MaxMessageSize is the largest answer, in bytes.
-	MaxMessageSize int
-	Log            *slog.Logger
+	MaxMessageSize int          `env:"MAX_MESSAGE_SIZE" default:"67108864" help:"Largest answer of the server, in bytes. Each has the rules of all domains."`
+	Log            *slog.Logger `kong:"-"`
 
 	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
-	unit time.Duration
+	unit time.Duration `kong:"-"`
 }
 
 // Times.
@@ -157,15 +158,16 @@ func (s *Source) Status() *adminapi.XDSStatus {
 
 // TLS is files in PEM. They are read for each connection, so that they can be renewed.
 type TLS struct {
-	Cert, Key  string // shown to the server; empty for none
-	CA         string // of the server's certificate; empty for the system's
-	ServerName string // that the certificate must have; empty for the host
+	Cert       string `env:"CERT" placeholder:"FILE" help:"Certificate that is shown to the server, in PEM."`
+	Key        string `env:"KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`
+	CA         string `name:"ca" env:"CA" placeholder:"FILE" help:"Certificate authorities, in PEM: the server needs a certificate of one of them. Without it, those of the system."`
+	ServerName string `env:"SERVER_NAME" placeholder:"NAME" help:"Name that the server's certificate must have; without it, the host of --xds-server."`
 }
 
 // credentials are those of one connection. While the files cannot be read, for instance because only one of two has
 // been replaced, the last ones serve.
 func (s *Source) credentials(ctx context.Context, last **tls.Config) (credentials.TransportCredentials, error) {
-	if s.o.TLS == nil {
+	if !s.o.UseTLS {
 		return insecure.NewCredentials(), nil
 	}
 	config, err := fileread.ClientTLS(ctx, "--xds-tls-", s.o.TLS.CA, s.o.TLS.Cert, s.o.TLS.Key)
