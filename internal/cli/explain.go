@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -17,10 +16,8 @@ type explainCmd struct {
 	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
 	Server      serverFlags `embed:"" group:"server"`
 
-	Hits   uint32        `default:"1" help:"Cost of each descriptor (hits_addend)."`
-	Next   int           `default:"1" placeholder:"N" help:"Simulate this many requests in a row, and show where the answer changes. Needs --rules."`
-	Every  time.Duration `default:"0s" help:"Time between these requests; 0s sends all at once."`
-	Expect []string      `placeholder:"ok|over|none|RULE" help:"Fail unless the (last) answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
+	Hits   uint32   `default:"1" help:"Cost of each descriptor (hits_addend)."`
+	Expect []string `placeholder:"ok|over|none|RULE" help:"Fail unless the answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
 
 	Output outputFlags `embed:""`
 }
@@ -30,9 +27,8 @@ func (*explainCmd) Help() string {
 walk stops, with up to three keys or values of that level, the likest first. Then it shows the limits, the keys of
 their counters, and the answer that Envoy would get.
 
-With --rules no process has to run: counters are fresh, and --next simulates requests with the same arithmetic as
-serve, in virtual time from 2026-01-01 00:00 UTC, where windows begin. Without --rules, explain asks a running
-process (--server) for its rules and counters. It charges nothing.
+With --rules no process has to run, and counters are fresh. Without --rules, explain asks a running process
+(--server) for its rules and counters. It charges nothing. For several requests, see weir simulate.
 
 In CI, --expect makes it a test of the rules: the exit code is 1 if and only if an expectation failed.
 
@@ -43,7 +39,7 @@ Examples:
 
     weir explain --rules rules/ remote_address=10.0.0.1
     weir explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
-    weir explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
+    weir explain --rules rules/ --domain shop --hits 21 --expect over --expect per-client remote_address=10.0.0.1
     weir explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
 }
 
@@ -89,13 +85,7 @@ func (c *explainCmd) question() (explain.Question, error) {
 		q.Descriptors = append(q.Descriptors, entries)
 	}
 	p.check(c.Hits > 0, "--hits: must be at least 1")
-	isNext := c.Next >= 1 && c.Next <= explain.MaxNext
-	p.check(isNext, "--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next)
-	p.check(!isNext || c.Next == 1 || len(c.Rules) > 0,
-		"--next: simulates requests on fresh counters; it goes with --rules PATH")
 	p.check(len(c.Stores) == 0 || len(c.Rules) > 0, "--stores: is for rule files; it goes with --rules PATH")
-	p.check(c.Every == 0 || c.Every > 0 && c.Next != 1,
-		"--every: is the time between the requests of --next N, and not below 0; got %s", c.Every)
 	return q, errors.Join(p...)
 }
 
@@ -113,7 +103,7 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question
 	if err != nil {
 		return nil, err
 	}
-	report, err := explain.Offline(ctx, set, q, c.Next, c.Every)
+	report, err := explain.Offline(ctx, set, q)
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -51,8 +51,6 @@ func TestExplainAsksAProcess(t *testing.T) {
 			"weir: --expect: expected OK, found OVER_LIMIT\n",
 		},
 		{"--domain shop Client=eve --json --expect none", exitOK, `the keys there are \"client\"`, ""},
-		{"--domain shop client=eve --next 2", exitUsage, "", "weir: --next: simulates requests on fresh counters; it goes " +
-			"with --rules PATH\n"},
 	} {
 		var out, err strings.Builder
 		code := run(t.Context(), append([]string{"explain", "--server", socket}, strings.Fields(tt.args)...), &out, &err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -28,8 +27,6 @@ type simulateCmd struct {
 	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
 	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
-	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
-	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
 
 	Log logFlags `embed:""`
 
@@ -60,7 +57,7 @@ Examples:
 
     weir simulate rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
-      --traffic burst:50x10s --algorithm all --svg burst.svg
+      --traffic burst:50x10s --algorithm all
     weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
     weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
 }
@@ -216,14 +213,8 @@ func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
 	return nil
 }
 
-// write prints the report, and writes the files that were asked for.
+// write prints the report.
 func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []string) error {
-	if err := writeFile(c.SVG, report.WriteSVG); err != nil {
-		return err
-	}
-	if err := writeFile(c.CSV, report.WriteCSV); err != nil {
-		return err
-	}
 	for _, note := range notes {
 		fmt.Fprintf(io.err, "note: %s\n", note)
 	}
@@ -241,16 +232,4 @@ func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []stri
 	}
 	report.WriteCharts(io.out, rows)
 	return nil
-}
-
-// writeFile writes a file, unless path is empty.
-func writeFile(path string, write func(io.Writer) error) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.Create(path) //nolint:gosec // the user names it
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

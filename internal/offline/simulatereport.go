@@ -1,7 +1,6 @@
 package offline
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
@@ -111,22 +110,6 @@ func rounded(d time.Duration) string {
 		d = d.Round(10 * time.Microsecond)
 	}
 	return descriptors.FormatDuration(d)
-}
-
-// WriteCSV writes one line for each bucket of each limit.
-func (r *Simulation) WriteCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	rows := [][]string{{"limit", "time_seconds", "offered", "admitted", "denied"}}
-	for _, run := range r.Runs {
-		for i, b := range run.Buckets {
-			at := float64(i) * r.Options.Bucket.Seconds()
-			rows = append(rows, []string{
-				run.Name, strconv.FormatFloat(math.Round(at*1e3)/1e3, 'f', -1, 64),
-				strconv.FormatInt(b.Offered, 10), strconv.FormatInt(b.Admitted, 10), strconv.FormatInt(b.Denied, 10),
-			})
-		}
-	}
-	return out.WriteAll(rows)
 }
 
 type reportJSON struct {

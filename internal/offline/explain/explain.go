@@ -28,8 +28,6 @@ type Report struct {
 	Live        bool         `json:"live"`
 	Answer      Answer       `json:"answer"`
 	Descriptors []Descriptor `json:"descriptors"`
-	// Next are the answers to more requests, offline: the first is Answer's.
-	Next []Span `json:"next,omitempty"`
 }
 
 // Answer is what the request as a whole would be answered.
@@ -287,18 +285,14 @@ func code(over bool) string {
 	return OK
 }
 
-// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's
-// (last) answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
+// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the
+// answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
 // reaches, by its path, its place, or the name of one of its limits.
 func (r *Report) Missing(expected string) string {
-	last := r.Answer.Code
-	if n := len(r.Next); n > 0 {
-		last = r.Next[n-1].Code
-	}
 	switch strings.ToLower(expected) {
 	case "ok", "over":
-		if want := code(strings.EqualFold(expected, "over")); last != want {
-			return fmt.Sprintf("expected %s, found %s", want, last)
+		if want := code(strings.EqualFold(expected, "over")); r.Answer.Code != want {
+			return fmt.Sprintf("expected %s, found %s", want, r.Answer.Code)
 		}
 		return ""
 	case "none":

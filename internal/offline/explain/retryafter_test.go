@@ -30,13 +30,3 @@ func TestRetryAfterInJSON(t *testing.T) {
 		}
 	}
 }
-
-// Requests that other limits deny make spans of their own.
-func TestSpansOfOneAnswer(t *testing.T) {
-	for by, want := range map[string]bool{"a": true, "b": false} {
-		s := Span{From: 1, To: 1, Code: OverLimit, DeniedBy: []string{"a"}}
-		if s.join(&Span{From: 2, To: 2, Code: OverLimit, DeniedBy: []string{by}}) != want || (s.To == 2) != want {
-			t.Errorf("denied by a, then by %s: %+v", by, s)
-		}
-	}
-}

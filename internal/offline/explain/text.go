@@ -14,9 +14,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// maxShownSpans is how many spans people are shown.
-const maxShownSpans = 12
-
 // Text is the report for people.
 func (r *Report) Text(w io.Writer) error {
 	t := &page{}
@@ -27,9 +24,6 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	t.line("")
 	t.answer(r)
-	if len(r.Next) > 0 {
-		t.next(r)
-	}
 	_, err := io.WriteString(w, t.String())
 	return err
 }
@@ -154,29 +148,6 @@ func (t *page) answer(r *Report) {
 	}
 	if a.Body != "" {
 		t.line("           body %s", strconv.Quote(a.Body))
-	}
-}
-
-func (t *page) next(r *Report) {
-	for i := range r.Next {
-		if hidden := len(r.Next) - maxShownSpans; hidden > 0 && i >= maxShownSpans/2 && i < maxShownSpans/2+hidden {
-			if i == maxShownSpans/2 {
-				t.line("           ... %d more changes, see --json", hidden)
-			}
-			continue
-		}
-		s := &r.Next[i]
-		which := fmt.Sprintf("request %d, at %s", s.From, duration(s.At))
-		if s.To > s.From {
-			which = fmt.Sprintf("requests %d-%d, from %s on", s.From, s.To, duration(s.At))
-		}
-		remaining := ""
-		if s.Remaining != nil {
-			if remaining = fmt.Sprintf(", %d remaining", s.Remaining[0]); s.Remaining[1] != s.Remaining[0] {
-				remaining = fmt.Sprintf(", %d to %d remaining", s.Remaining[0], s.Remaining[1])
-			}
-		}
-		t.line("           %s: %s%s%s", which, s.Code, remaining, outcome(s.DeniedBy, s.RetryAfter, s.Wait))
 	}
 }
 
