@@ -43,8 +43,9 @@ type FieldChange struct {
 }
 
 // Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are
-// gone last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments,
-// description, owner) is no difference; nor is the order of rules that no value can match two of.
+// gone last. A rule is the same as before if its path is: one whose path shows another list of values is a new rule.
+// Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
+// owner) is no difference. The order of rules is one only for the patterns of one key.
 func Changes(before, after *descriptors.Set) []Change {
 	var c changes
 	names := map[string]bool{}
@@ -71,11 +72,9 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 		after = &descriptors.Domain{}
 	}
 	values, nowValues := valuesOf(before), valuesOf(after)
-	were := pair(before, after, values, nowValues)
-	found := map[*descriptors.Rule]bool{}
+	old, now := byPath(before), byPath(after)
 	for _, r := range after.Rules() {
-		was := were[r]
-		found[was] = true
+		was := old[r.Path]
 		if was == nil {
 			c.rule(Added, r, nil, r)
 			continue
@@ -90,7 +89,7 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 		c.limits(was, r, r)
 	}
 	for _, r := range before.Rules() {
-		if !found[r] {
+		if now[r.Path] == nil {
 			c.rule(Removed, r, r, nil)
 		}
 	}
@@ -123,100 +122,16 @@ func (c *changes) limits(before, after, r *descriptors.Rule) {
 	}
 }
 
-// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a
-// list, which may have changed, one at the same place whose list has an item in common.
-func pair(
-	before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool,
-) (were map[*descriptors.Rule]*descriptors.Rule) {
-	were = map[*descriptors.Rule]*descriptors.Rule{}
-	old := byPath(before)
-	lists := map[listing][]*descriptors.Rule{}
-	for r, at := range listsOf(before) {
-		lists[at] = append(lists[at], r)
-	}
-	nowLists := listsOf(after)
-	moved := map[string]string{} // the path of a rule that was elsewhere, and its path then
-	for _, r := range after.Rules() {
-		was := old[pathBefore(r.Path, moved)]
-		if at, ok := nowLists[r]; ok && was == nil {
-			at.parent = pathBefore(at.parent, moved)
-			for _, o := range lists[at] {
-				if shareItem(values[o], nowValues[r]) && (was == nil || o.Path < was.Path) {
-					was = o
-				}
-			}
-			if was != nil {
-				moved[r.Path] = was.Path
-			}
-		}
-		were[r] = was
-	}
-	return were
-}
+// branchAt is where a branch is: below which rule, and by which key.
+type branchAt struct{ parent, key string }
 
-// pathBefore is the path that a rule had when the nearest of the moved rules that it is, or is below, was elsewhere.
-func pathBefore(path string, moved map[string]string) string {
-	nearest := ""
-	for now := range moved {
-		if len(now) > len(nearest) && strings.HasPrefix(path+" > ", now+" > ") {
-			nearest = now
-		}
-	}
-	return moved[nearest] + path[len(nearest):]
-}
-
-func shareItem(a, b map[string]bool) bool {
-	for v := range a {
-		if b[v] {
-			return true
-		}
-	}
-	return false
-}
-
-// listing is where a rule with a list is: below which rule, and by which key.
-type listing struct{ parent, key string }
-
-// listsOf are the rules whose path shows a list of what they match.
-func listsOf(d *descriptors.Domain) map[*descriptors.Rule]listing {
-	all := map[*descriptors.Rule]listing{}
-	for at, b := range branches(d) {
-		for _, n := range b.Nodes() {
-			step := n.Rule().Path
-			if at.parent != "" {
-				step = strings.TrimPrefix(step, at.parent+" > ")
-			}
-			if showsList(step) {
-				all[n.Rule()] = at
-			}
-		}
-	}
-	return all
-}
-
-// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key
-// alone or "key=value". A = or a space that belongs to the key has a backslash before it.
-func showsList(step string) bool {
-	for i := 0; i < len(step); i++ {
-		switch step[i] {
-		case '\\':
-			i++
-		case '=':
-			return false
-		case ' ':
-			return true
-		}
-	}
-	return false
-}
-
-// branches are all branches of a domain, with the path of the rule above and the key.
-func branches(d *descriptors.Domain) iter.Seq2[listing, *descriptors.Branch] {
-	return func(yield func(listing, *descriptors.Branch) bool) {
+// branches are all branches of a domain.
+func branches(d *descriptors.Domain) iter.Seq2[branchAt, *descriptors.Branch] {
+	return func(yield func(branchAt, *descriptors.Branch) bool) {
 		var below func(n *descriptors.Node, path string) bool
 		below = func(n *descriptors.Node, path string) bool {
 			for key, b := range n.Branches() {
-				if !yield(listing{path, key}, b) {
+				if !yield(branchAt{path, key}, b) {
 					return false
 				}
 				for _, to := range b.Nodes() {

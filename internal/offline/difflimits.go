@@ -26,42 +26,33 @@ func (p limitPair) label() string {
 	return l.Name
 }
 
-// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are
-// called; those of one name; those without a name of one algorithm and window; and then those of one algorithm.
+// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are called;
+// those of one name; and those without a name of one algorithm and window.
 func pairLimits(before, after *descriptors.Rule) (pairs []limitPair) {
 	var old, now []*descriptors.Limit
 	if before != nil {
 		old = slices.Clone(before.Limits)
 	}
 	if after != nil {
-		now = slices.Clone(after.Limits)
+		now = after.Limits
 	}
 	if len(old) == 1 && len(now) == 1 {
 		return []limitPair{{old[0], now[0]}}
 	}
-	unnamed := func(a, b *descriptors.Limit) bool {
-		return a.Name == "" && b.Name == "" && a.Params().Algorithm == b.Params().Algorithm
-	}
-	for _, same := range []func(a, b *descriptors.Limit) bool{
-		func(a, b *descriptors.Limit) bool { return a.Name != "" && a.Name == b.Name },
-		func(a, b *descriptors.Limit) bool { return unnamed(a, b) && a.Params().Window == b.Params().Window },
-		unnamed,
-	} {
-		for i := 0; i < len(now); i++ {
-			at := slices.IndexFunc(old, func(was *descriptors.Limit) bool { return same(was, now[i]) })
-			if at < 0 {
-				continue
-			}
-			pairs = append(pairs, limitPair{old[at], now[i]})
-			old, now = slices.Delete(old, at, at+1), slices.Delete(now, i, i+1)
-			i--
+	for _, l := range now {
+		p := limitPair{is: l}
+		at := slices.IndexFunc(old, func(was *descriptors.Limit) bool {
+			return was.Name == l.Name && (l.Name != "" || was.Params().Algorithm == l.Params().Algorithm &&
+				was.Params().Window == l.Params().Window)
+		})
+		if at >= 0 {
+			p.was = old[at]
+			old = slices.Delete(old, at, at+1)
 		}
+		pairs = append(pairs, p)
 	}
 	for _, l := range old {
-		pairs = append(pairs, limitPair{l, nil})
-	}
-	for _, l := range now {
-		pairs = append(pairs, limitPair{nil, l})
+		pairs = append(pairs, limitPair{was: l})
 	}
 	slices.SortStableFunc(pairs, func(a, b limitPair) int { return cmp.Compare(a.label(), b.label()) })
 	return pairs
@@ -79,17 +70,10 @@ func (p limitPair) differences() (fields []FieldChange) {
 	if len(fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
 		fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
 	}
-	if was.SameCounters(is) {
-		return fields
+	if !was.SameCounters(is) {
+		fields = append(fields, FieldChange{"counter", "as it was", "another: what was used is forgotten"})
 	}
-	change := FieldChange{"counter", "as it was", "starts again: what was used is forgotten"}
-	for _, other := range was.Rule.Limits {
-		if other.SameCounters(is) {
-			change.New = "the one of " + limitPair{was: other}.label() + " before, with what was used there; give limits a " +
-				"name to avoid that"
-		}
-	}
-	return append(fields, change)
+	return fields
 }
 
 // limitFields are what a limit says, by the names that rule files have for it, with defaults that depend on nothing.
@@ -112,77 +96,38 @@ func limitFields(l *descriptors.Limit) map[string]string {
 	return fields
 }
 
-// order reports patterns that a value may match two of, and that take another turn than before.
+// order reports patterns of a key that are matched in another order than before.
 func (c *changes) order(before, after *descriptors.Domain) {
 	old := maps.Collect(branches(before))
-	rules := byPath(after)
 	for at, b := range branches(after) {
 		if was := old[at]; was != nil {
-			c.branchOrder(was, b, rules)
+			c.branchOrder(was, b)
 		}
 	}
 }
 
-func (c *changes) branchOrder(before, after *descriptors.Branch, rules map[string]*descriptors.Rule) {
-	now := map[string]int{}
-	for i, p := range after.Patterns() {
+func (c *changes) branchOrder(before, after *descriptors.Branch) {
+	now, patterns := map[string]int{}, after.Patterns()
+	onlyBlocks := true // of which the longest matches first, whatever the order
+	for i, p := range patterns {
 		now[p.Rule().Path] = i + 1
+		onlyBlocks = onlyBlocks && p.Kind() == descriptors.ByCIDR
 	}
-	var common []*descriptors.Pattern // as they were
+	if onlyBlocks {
+		return
+	}
+	last := "" // the pattern that came before in the old order
 	for _, p := range before.Patterns() {
-		if now[p.Rule().Path] > 0 {
-			common = append(common, p)
+		r := p.Rule()
+		if now[r.Path] == 0 {
+			continue
 		}
-	}
-	byNow := func(a, b *descriptors.Pattern) int { return now[a.Rule().Path] - now[b.Rule().Path] }
-	if slices.IsSortedFunc(common, byNow) {
-		return // nearly always, so that pairs need not be compared
-	}
-	for j, q := range common {
-		r := rules[q.Rule().Path]
-		for _, p := range common[:j] {
-			if path := p.Rule().Path; now[path] > now[r.Path] && mayShare(p, q) {
-				c.all = append(c.all, Change{
-					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
-					Fields: []FieldChange{{"matched", "after " + path, "before " + path}},
-				})
-			}
+		if now[last] > now[r.Path] {
+			c.all = append(c.all, Change{
+				What: Reordered, Domain: r.Domain, Rule: r.Path, Source: patterns[now[r.Path]-1].Rule().Source,
+				Fields: []FieldChange{{"matched", "after " + last, "before " + last}},
+			})
 		}
+		last = r.Path
 	}
-}
-
-// mayShare reports whether a value may match both.
-func mayShare(p, q *descriptors.Pattern) bool {
-	switch pk, qk := p.Kind(), q.Kind(); {
-	case pk == descriptors.ByCIDR && qk == descriptors.ByCIDR:
-		return false // the longest block goes first, whatever the order
-	case pk != descriptors.ByText || qk != descriptors.ByText:
-		return true // or not: to find that out is not cheap
-	default:
-		return overlap(p.Text(), q.Text())
-	}
-}
-
-// overlap says whether two patterns with * match a common text: row by row, can[j] reports whether the texts before
-// a[i] and b[j] can be matched by one.
-func overlap(a, b string) bool {
-	can := make([]bool, len(b)+1)
-	for i := 0; i <= len(a); i++ {
-		diagonal := false // can[j-1] of the row above
-		for j := 0; j <= len(b); j++ {
-			above := can[j]
-			switch {
-			case i == 0 && j == 0:
-				can[j] = true
-			case i > 0 && a[i-1] == '*':
-				can[j] = above || j > 0 && can[j-1]
-			case j > 0 && b[j-1] == '*':
-				can[j] = can[j-1] || i > 0 && above
-			default:
-				can[j] = i > 0 && j > 0 && diagonal && a[i-1] == b[j-1]
-			}
-			diagonal = above
-		}
-	}
-	return can[len(b)]
 }
