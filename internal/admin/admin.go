@@ -103,7 +103,7 @@ GET  /rules/get  one rule with its boosts: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
 GET  /events   the state and the counts as they change, as server-sent events
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, sort=assigned|missing, n=100
+GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, n=100
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged

@@ -12,20 +12,11 @@ import (
 type Quotas interface {
 	// Status is what GET /status shows.
 	Status() adminapi.QuotaStatus
-	// List answers GET /quotas.
-	List(q QuotaQuery) *adminapi.QuotaList
+	// List returns at most n buckets of a domain and of a rule, by its path; an empty name chooses all.
+	List(domain, rule string, n int) *adminapi.QuotaList
 }
 
-// QuotaQuery chooses buckets.
-type QuotaQuery struct {
-	// Domain and Rule, a rule's path, choose buckets; empty is any.
-	Domain, Rule string
-	By           adminapi.QuotaOrder
-	// N is the most buckets of the answer, and the most Envoys.
-	N int
-}
-
-// quotas answers GET /quotas?domain=&rule=&sort=assigned|missing&n=100.
+// quotas answers GET /quotas?domain=&rule=&n=100.
 func (h *handler) quotas(r *http.Request) (*adminapi.QuotaList, error) {
 	if h.Quotas == nil {
 		return nil, refused(http.StatusNotFound, "no quotas are assigned here: start weir serve with --quota")
@@ -35,27 +26,15 @@ func (h *handler) quotas(r *http.Request) (*adminapi.QuotaList, error) {
 	if err != nil {
 		return nil, err
 	}
-	by := adminapi.QuotaOrder(query.Get("sort"))
-	switch by {
-	case "":
-		by = adminapi.ByAssigned
-	case adminapi.ByAssigned, adminapi.ByMissing:
-	default:
-		return nil, invalid("sort: must be assigned or missing, or left out; got %q", string(by))
-	}
-	all := h.Quotas.List(QuotaQuery{Domain: query.Get("domain"), Rule: query.Get("rule"), By: by, N: n})
+	all := h.Quotas.List(query.Get("domain"), query.Get("rule"), n)
 	if all.Hashed = !h.seesValues(r); all.Hashed {
 		for i := range all.Buckets {
-			hideValues(&all.Buckets[i])
+			q := &all.Buckets[i]
+			for j := range q.Entries {
+				q.Entries[j].Value = topkeys.Hashed(q.Entries[j].Value)
+			}
+			q.Descriptor = descriptors.FormatEntries(q.Entries)
 		}
 	}
 	return all, nil
-}
-
-// hideValues puts hashes in the place of a bucket's values.
-func hideValues(q *adminapi.Quota) {
-	for i := range q.Entries {
-		q.Entries[i].Value = topkeys.Hashed(q.Entries[i].Value)
-	}
-	q.Descriptor = descriptors.FormatEntries(q.Entries)
 }

@@ -96,7 +96,6 @@ type QuotaStatus struct {
 	Streams int `json:"streams"` // of Envoys that are open
 	Broken  int `json:"broken"`  // that broke, while what was assigned to them may be in force
 	Buckets int `json:"buckets"` // of both
-	Refused int `json:"refused"` // buckets whose limits cannot be assigned
 	// Uncharged counts requests since the start that Envoys let pass before they were charged. Debt is those of them that
 	// still are to be charged.
 	Uncharged uint64 `json:"uncharged"`
@@ -205,70 +204,39 @@ type KeyQuotas struct {
 	Burst  int64   `json:"burst"`      // of all together
 }
 
-// QuotaOrder is the order of buckets in a QuotaList.
-type QuotaOrder string
-
-// The orders.
-const (
-	ByAssigned QuotaOrder = "assigned" // the highest rates first
-	ByMissing  QuotaOrder = "missing"  // first those that are refused, then by what they want and do not get
-)
-
-// QuotaList is the answer of GET /quotas. Streams, Broken, Refused, Uncharged and Debt are as in QuotaStatus, Count is
-// all buckets.
+// QuotaList is the answer of GET /quotas.
 type QuotaList struct {
-	Streams   int    `json:"streams"`
+	Streams   int    `json:"streams"` // as in QuotaStatus
 	Broken    int    `json:"broken"`
-	Count     int    `json:"count"`
-	Refused   int    `json:"refused"`
 	Uncharged uint64 `json:"uncharged"`
 	Debt      int64  `json:"debt"`
-	// Found is how many buckets the query chooses, among the first 10,000. Buckets are the first of these. Hashed: their
-	// values are not shown.
+	// Found is how many buckets the query chooses. Buckets has the first of these: those first that miss most. Hashed:
+	// their values are not shown.
 	Found   int     `json:"found"`
 	Buckets []Quota `json:"buckets"`
-	// Envoys are the streams that have most buckets.
-	Envoys []QuotaEnvoy `json:"envoys"`
-	Hashed bool         `json:"values_hashed"`
+	Hashed  bool    `json:"values_hashed"`
 }
 
-// QuotaEnvoy is one stream of an Envoy. Rates are sums over its buckets.
-type QuotaEnvoy struct {
-	Domain    string  `json:"domain"`
-	Node      string  `json:"node,omitempty"` // as the Envoy calls itself
-	Buckets   int     `json:"buckets"`
-	Refused   int     `json:"refused"` // of these
-	Rate      float64 `json:"per_second"`
-	Wanted    float64 `json:"wanted_per_second"`
-	Passed    float64 `json:"passed_per_second"`
-	ReportAge float64 `json:"reported_seconds_ago"`
-	Broken    bool    `json:"broken,omitempty"`
-}
-
-// Quota is what one Envoy has of one bucket.
+// Quota is what all Envoys together have of one bucket.
 type Quota struct {
 	Domain string `json:"domain"`
-	Node   string `json:"node,omitempty"` // as the Envoy calls itself
 	// Descriptor is the entries as commands take them: key=value,key=value.
 	Descriptor string              `json:"descriptor"`
 	Entries    []descriptors.Entry `json:"entries"`
 	Rule       string              `json:"rule,omitempty"`   // its path
 	Limits     []string            `json:"limits,omitempty"` // of the rule
-	// State is assigned; contended if the Envoy wants more than its part; waiting until something is assigned; refused;
-	// failing while the store does not answer; broken if the stream is; shadow, unlimited or denied by the rule.
-	State string `json:"state"`
-	// Strategy is allow_all, deny_all, token_bucket, or none while nothing is assigned. Rate and MaxTokens are of a token
-	// bucket, Expires is when the assignment ends.
-	Strategy  string  `json:"strategy"`
+	// State is assigned; contended if an Envoy wants more than its part; waiting until something is assigned; failing
+	// while the store does not answer; shadow, unlimited or denied by the rule.
+	State  string `json:"state"`
+	Envoys int    `json:"envoys"` // streams that have the bucket
+	Broken int    `json:"broken"` // of these, those that broke
+	// Rate and Burst are assigned. Wanted is how many requests a second came, admitted or not, by the last reports, and
+	// Passed how many were admitted.
 	Rate      float64 `json:"per_second"`
-	MaxTokens uint32  `json:"burst"`
-	Expires   float64 `json:"expires_in_seconds"`
-	// Wanted is how many requests a second came, admitted or not, by the last report, and Passed how many were admitted.
+	Burst     int64   `json:"burst"`
 	Wanted    float64 `json:"wanted_per_second"`
 	Passed    float64 `json:"passed_per_second"`
-	ReportAge float64 `json:"reported_seconds_ago"`
-	Broken    bool    `json:"broken,omitempty"`
-	Refused   string  `json:"refused,omitempty"` // why nothing is assigned
+	ReportAge float64 `json:"reported_seconds_ago"` // the longest
 }
 
 // ResetRequest names the counters to reset: those of a descriptor, or one by its key. Exactly one of the two is given.

@@ -51,8 +51,6 @@ func (o *Options) Check() error {
 		between(&c, "--quota-ttl", o.QuotaTTL, rlqs.MinTTL, time.Hour)
 		c.check(o.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
 			o.QuotaTTL)
-		between(&c, "--quota-max-buckets", o.QuotaMaxBuckets, 1, 100_000)
-		between(&c, "--quota-max-streams", o.QuotaMaxStreams, 1, 100_000)
 	}
 	if o.RatelimitHeaders {
 		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)

@@ -96,7 +96,7 @@ func (a *App) newGRPC(config *tls.Config) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     o.Bounds.IdleConnection,
 			MaxConnectionAge:      o.GRPCMaxConnectionAge,
-			MaxConnectionAgeGrace: o.ageGrace(),
+			MaxConnectionAgeGrace: maxAgeGrace,
 			Time:                  keepaliveTime,
 			Timeout:               keepaliveTimeout,
 		}),

@@ -107,10 +107,8 @@ type GRPCOptions struct {
 
 // QuotaOptions are of the parts of limits that are assigned to Envoys.
 type QuotaOptions struct {
-	Quota           bool          `env:"WEIR_QUOTA" help:"Also assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide by themselves; see docs/operate/quotas.md. Experimental."`
-	QuotaTTL        time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use what is assigned to it without hearing from Weir again: whole seconds, at least 10s."`
-	QuotaMaxBuckets int           `env:"WEIR_QUOTA_MAX_BUCKETS" default:"1000" help:"Most buckets of one Envoy and domain that get an assignment; buckets beyond stay with the no_assignment_behavior of Envoy's filter."`
-	QuotaMaxStreams int           `env:"WEIR_QUOTA_MAX_STREAMS" default:"1000" help:"Most streams of Envoys at once; one for each Envoy and domain. When all are taken, the host or connection with the most loses one to an Envoy with fewer."`
+	Quota    bool          `env:"WEIR_QUOTA" help:"Also assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide by themselves; see docs/operate/quotas.md. Experimental."`
+	QuotaTTL time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use what is assigned to it without hearing from Weir again: whole seconds, at least 10s."`
 }
 
 // DecideOptions change what rules mean, to what envoyproxy/ratelimit does with them.

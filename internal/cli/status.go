@@ -68,8 +68,8 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 	if q := s.Quotas; q == nil {
 		line("quotas", "off")
 	} else {
-		line("quotas", "on: %s, %s of Envoys, %s, %d refused", count(q.Streams, "stream"), count(q.Broken, "broken stream"),
-			count(q.Buckets, "bucket"), q.Refused)
+		line("quotas", "on: %s, %s of Envoys, %s", count(q.Streams, "stream"), count(q.Broken, "broken stream"),
+			count(q.Buckets, "bucket"))
 		if q.Uncharged > 0 {
 			line("", "%d requests passed before they were charged; %d still are to be charged", q.Uncharged, q.Debt)
 		}

@@ -37,9 +37,9 @@ func TestStatusOfXDS(t *testing.T) {
 func TestStatusOfQuotas(t *testing.T) {
 	for want, quotas := range map[string]*adminapi.QuotaStatus{
 		"quotas     off\n": nil,
-		"quotas     on: 2 streams, 1 broken stream of Envoys, 12 buckets, 3 refused\n           40 requests passed before they " +
+		"quotas     on: 2 streams, 1 broken stream of Envoys, 12 buckets\n           40 requests passed before they " +
 			"were charged; 4 still are to be charged\n": {
-			Streams: 2, Broken: 1, Buckets: 12, Refused: 3, Uncharged: 40, Debt: 4,
+			Streams: 2, Broken: 1, Buckets: 12, Uncharged: 40, Debt: 4,
 		},
 	} {
 		var text strings.Builder
@@ -54,18 +54,18 @@ func TestStatusOfQuotas(t *testing.T) {
 func TestTopOfQuotas(t *testing.T) {
 	var text strings.Builder
 	err := printQuotas(&text, &adminapi.QuotaList{
-		Streams: 1, Refused: 1, Found: 9, Buckets: []adminapi.Quota{
+		Streams: 1, Found: 9, Buckets: []adminapi.Quota{
 			{
-				Domain: "shop", Descriptor: "plan=x", Rule: "plan", Node: "edge", Strategy: "token_bucket",
-				State: "contended", Rate: 12.5, Wanted: 40, Passed: 12,
+				Domain: "shop", Descriptor: "plan=x", Rule: "plan", Envoys: 3, State: "contended",
+				Rate: 12.5, Wanted: 40, Passed: 12,
 			},
-			{Domain: "shop", Descriptor: "plan=\x1b[31m", Strategy: "none", State: "refused", Wanted: 1, Passed: 1},
+			{Domain: "shop", Descriptor: "plan=\x1b[31m", Envoys: 1, State: "unlimited", Wanted: 1, Passed: 1},
 		},
 	})
-	const want = `WANTED  ASSIGNED  PASSED  STATE      ENVOY  DOMAIN  RULE  BUCKET
-40/s    12.5/s    12/s    contended  edge   shop    plan  plan=x
-1/s     -         1/s     refused    -      shop    -     "plan=\x1b[31m"
-2 of 9 buckets, 1 stream of Envoys, 1 refused
+	const want = `WANTED  ASSIGNED  PASSED  STATE      ENVOYS  DOMAIN  RULE  BUCKET
+40/s    12.5/s    12/s    contended  3       shop    plan  plan=x
+1/s     0/s       1/s     unlimited  1       shop    -     "plan=\x1b[31m"
+2 of 9 buckets, 1 stream of Envoys
 `
 	if err != nil || text.String() != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, &text, want)

@@ -39,8 +39,8 @@ requests' costs. DENIED is the part that exceeded the limit, also in shadow and 
 of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
 of serve.
 
-With --quotas it shows what is assigned to Envoys: what each bucket wanted, got and let pass in requests a second, by
-its Envoy's last report.
+With --quotas it shows what is assigned to Envoys: what each bucket of all Envoys together wanted, got and let
+pass in requests a second, by their last reports. The buckets that miss most come first.
 
 Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
@@ -114,7 +114,6 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 		query.Set("rule", c.Rule)
 	}
 	if c.Quotas {
-		query.Set("sort", string(adminapi.ByMissing))
 		return showOnce(ctx, c, w, client, "/quotas", query, printQuotas)
 	}
 	query.Set("by", c.By)
@@ -143,21 +142,17 @@ func showOnce[T any](ctx context.Context, c *topCmd, w io.Writer, client *admina
 
 func printQuotas(w io.Writer, found *adminapi.QuotaList) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "WANTED\tASSIGNED\tPASSED\tSTATE\tENVOY\tDOMAIN\tRULE\tBUCKET\n")
+	fmt.Fprintf(t, "WANTED\tASSIGNED\tPASSED\tSTATE\tENVOYS\tDOMAIN\tRULE\tBUCKET\n")
 	for i := range found.Buckets {
 		b := &found.Buckets[i]
-		assigned := map[string]string{"allow_all": "all", "deny_all": "none", "none": "-"}[b.Strategy]
-		if assigned == "" {
-			assigned = fmt.Sprintf("%.4g/s", b.Rate)
-		}
-		fmt.Fprintf(t, "%.4g/s\t%s\t%.4g/s\t%s\t%s\t%s\t%s\t%s\n", b.Wanted, assigned, b.Passed, printable(b.State),
-			printable(cmp.Or(b.Node, "-")), printable(b.Domain), printable(cmp.Or(b.Rule, "-")), printable(b.Descriptor))
+		fmt.Fprintf(t, "%.4g/s\t%.4g/s\t%.4g/s\t%s\t%d\t%s\t%s\t%s\n", b.Wanted, b.Rate, b.Passed, printable(b.State),
+			b.Envoys, printable(b.Domain), printable(cmp.Or(b.Rule, "-")), printable(b.Descriptor))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d of %s, %s of Envoys, %d refused\n", len(found.Buckets), count(found.Found, "bucket"),
-		count(found.Streams, "stream"), found.Refused)
+	fmt.Fprintf(w, "%d of %s, %s of Envoys\n", len(found.Buckets), count(found.Found, "bucket"),
+		count(found.Streams, "stream"))
 	return nil
 }
 

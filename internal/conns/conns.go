@@ -174,7 +174,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Conn{Conn: raw, g: l.g, host: hostOf(raw.RemoteAddr()), since: time.Now()}
+		c := &Conn{Conn: raw, g: l.g, host: hostOf(raw.RemoteAddr())}
 		if !l.g.admit(c) {
 			_ = raw.Close() // nobody has used it
 			continue
@@ -274,19 +274,6 @@ func (g *Guard) compareIdle(a, b *Conn) int {
 	)
 }
 
-// Opened returns since when the connection with this remote address is open, if it is: the very address that its
-// RemoteAddr returns, since all clients of a Unix socket have equal ones.
-func (g *Guard) Opened(remote net.Addr) (since time.Time, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for c := range g.conns {
-		if c.RemoteAddr() == remote {
-			return c.since, true
-		}
-	}
-	return time.Time{}, false
-}
-
 // ConnState is for http.Server.ConnState: it tells the guard which connections have a request.
 func (g *Guard) ConnState(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
@@ -358,7 +345,6 @@ type Conn struct {
 
 	g     *Guard
 	host  string
-	since time.Time    // it was accepted
 	used  atomic.Int64 // when it was last used, by Guard.now
 	busy  atomic.Bool  // HTTP/1: it has a request; HTTP/2: it had one
 	http2 atomic.Pointer[http2Conn]

@@ -271,20 +271,6 @@ func TestResetWithinAMessage(t *testing.T) {
 	}
 }
 
-func TestOpened(t *testing.T) {
-	client, server, g := pair(t, &HTTP2{ReceiveTimeout: patience, MaxReceiving: 1, MaxResets: 1, WriteTimeout: patience})
-	if since, ok := g.Opened(server.RemoteAddr()); !ok || since.IsZero() {
-		t.Errorf("an open connection: %v, %t", since, ok)
-	}
-	if _, ok := g.Opened(client.RemoteAddr()); ok {
-		t.Error("the server's own address is no client's")
-	}
-	_ = server.Close()
-	if _, ok := g.Opened(server.RemoteAddr()); ok {
-		t.Error("a closed connection counts as open")
-	}
-}
-
 // An answer that is sent in one write.
 func BenchmarkAnswer(b *testing.B) {
 	f := newConn()

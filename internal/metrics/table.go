@@ -124,11 +124,8 @@ func (m *Metrics) quotaMetrics() []described {
 					put(w, s.Keeper.Broken, "broken")
 				}),
 			gauges("weir_quota_buckets", "state",
-				"Buckets of these streams. state: assigned, or refused if their limit cannot be assigned: see the log.",
-				func(s QuotaStats, w writer) {
-					put(w, s.Keeper.Buckets-s.Keeper.Refused, "assigned")
-					put(w, s.Keeper.Refused, "refused")
-				}),
+				"Buckets of these streams. state: assigned.",
+				func(s QuotaStats, w writer) { put(w, s.Keeper.Buckets, "assigned") }),
 			counters("weir_quota_assignments_total", "kind",
 				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
 				func(s QuotaStats, w writer) {
@@ -157,16 +154,15 @@ func (m *Metrics) quotaMetrics() []described {
 					put(w, s.Service.Denied, "denied")
 				}),
 			counters("weir_quota_refused_total", "reason",
-				"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
-					"--quota-max-buckets, or the host has as many as are free of 100,000), streams (beyond "+
-					"--quota-max-streams), message (a stream ended for a wrong message), unread (a stream ended since its "+
-					"client did not read the responses).",
+				"What got no quota. reason: limit (a bucket whose limit cannot be assigned: see the log), entries (one whose "+
+					"entries are not usable), buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
+					"streams (the host has as many as are free of 2,000), message (a stream ended for a wrong message).",
 				func(s QuotaStats, w writer) {
+					put(w, s.Keeper.Refused, "limit")
 					put(w, s.Service.BadIDs, "entries")
 					put(w, s.Keeper.Dropped, "buckets")
 					put(w, s.Service.TooMany, "streams")
 					put(w, s.Service.InvalidEnded, "message")
-					put(w, s.Service.Unread, "unread")
 				}),
 			gauge("weir_quota_oldest_report_seconds",
 				"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",

@@ -2,7 +2,6 @@ package rlqs
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -17,6 +16,23 @@ const (
 	// another one.
 	lastCharge = interval
 )
+
+// ask is hits that are charged together, and what the store answers.
+type ask struct {
+	book      *book // nil: of a sum, or of a limit in shadow mode
+	hits      []limiter.Hit
+	n, back   int64
+	keep, owe float64 // parts of n: for what is in force, and for debts
+
+	got     int64
+	first   []limiter.Decision // the answer to n
+	last    []limiter.Decision // the newest answer
+	failure error
+
+	shadow  *counted
+	isFirst bool // of its bucket
+	sum     *sum
+}
 
 // call is one call to the store.
 type call struct {
@@ -167,7 +183,6 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
 	defer cancel()
 	c.out = make([]limiter.Decision, len(c.hits))
-	sent := k.now()
 	c.err = k.o.Store.Take(ctx, c.hits, c.out)
 	for i, a := range c.asks {
 		if c.err != nil {
@@ -176,35 +191,32 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 		}
 		a.last = c.answer(i)
 		if a.first == nil {
-			a.first, a.sent = a.last, sent
+			a.first = a.last
 		}
 	}
 }
 
-// chargeLast charges what the Envoys may let pass until they have found another server, as far as it fits. They keep
-// what they were assigned.
+// chargeLast charges what the Envoys may admit until they have found another server, as far as it fits. They keep what
+// they were assigned.
 func (k *Keeper) chargeLast(ctx context.Context) {
 	k.mu.Lock()
 	now := k.now()
 	var asks []*ask
-	for _, g := range k.groups {
-		n := 0.0
-		for _, c := range g.clients {
-			c.account(now)
-			n += max(0, c.rate*min(lastCharge, c.expires-now).Seconds()-c.float)
+	for _, b := range k.books {
+		b.account(now)
+		n := -b.ahead
+		for _, c := range b.clients {
+			n += c.rate * min(lastCharge, c.expires-now).Seconds()
 		}
 		if n >= 1 {
-			asks = append(asks, &ask{group: g, hits: g.hits, at: now, n: int64(min(n, g.capacity()))})
+			asks = append(asks, &ask{book: b, hits: b.hits, n: int64(min(n, b.capacity()))})
 		}
 	}
-	shadows := k.askAllShadows()
 	k.mu.Unlock()
-	k.take(ctx, append(slices.Clip(asks), shadows...))
+	k.take(ctx, asks)
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, a := range asks {
 		k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
 	}
-	decided := k.takeReported(shadows)
-	k.mu.Unlock()
-	k.observe(decided)
 }

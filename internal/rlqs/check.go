@@ -4,17 +4,20 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Below both, a limit does not divide: an Envoy that is assigned less than so many requests a second, and so many at
-// once, denies requests that the limit as a whole has room for.
 const (
-	leastRate  = 10. // a second
-	leastBurst = 10.
+	// Below both, a limit does not divide: an Envoy that is assigned less than so many requests a second, and so many at
+	// once, denies requests that the limit as a whole has room for.
+	leastRate, leastBurst = 10., 10.
+	// minBurst is the shortest time whose hits a limit must admit at once, and minSlide the shortest window that may
+	// slide: what is charged a tick ahead counts a tick longer than the window.
+	minBurst, minSlide = 2 * tick, 4 * time.Second
 )
 
 // Check returns what of the rules cannot be a quota of Envoys, and what can, but may not do what was meant.
@@ -62,4 +65,51 @@ func problemOf(r *descriptors.Rule, code, format string, args ...any) *descripto
 		}
 	}
 	return &descriptors.Error{File: file, Line: line, Column: 1, Msg: fmt.Sprintf(format, args...), Code: code}
+}
+
+// Unfit says why a Keeper cannot assign parts of the limit that the hit asks; it is empty if it can. A limit of 0 fits:
+// it denies all.
+func Unfit(h *limiter.Hit) string {
+	p := h.Policy
+	in := p.Params()
+	if r, ok := h.Route.(interface{ UsesRedisCell() bool }); ok && r.UsesRedisCell() {
+		return "engine: redis_cell cannot be charged ahead; use the default engine"
+	}
+	switch {
+	case p.Limit() == 0:
+		return ""
+	case !p.Algorithm().CanPrepay():
+		return fmt.Sprintf("algorithm: %s cannot be charged ahead, since its answers depend on the moment at which each "+
+			"request comes; use token_bucket, or the rate limit service", p.Algorithm())
+	case isWindow(p) && !p.CountsInWindows() && p.Window() < minSlide:
+		return fmt.Sprintf("algorithm: a %s of %s is too short to be charged ahead, it must be at least %s; "+
+			"use token_bucket, or the rate limit service", p.Algorithm(), p.Window(), minSlide)
+	case in.Initial != limiter.InitialFull:
+		return "initial: a bucket that starts empty cannot be charged ahead; use initial: full"
+	case in.Refill != limiter.RefillGreedy:
+		return "refill: a bucket that is refilled in intervals cannot be charged ahead; use refill: greedy"
+	case in.ChargeDenied != limiter.ChargeNone && p.Algorithm() != limiter.FixedWindow:
+		return "charge_denied: requests that an Envoy denies by itself are not charged; use charge_denied: none"
+	case float64(p.Capacity()) < rateOf(p)*minBurst.Seconds():
+		return fmt.Sprintf("burst: %d at once is less than what %d per %s admits in %s, which an Envoy is charged ahead; "+
+			"allow a larger burst, or use the rate limit service", p.Capacity(), p.Limit(), p.Window(), minBurst)
+	}
+	return ""
+}
+
+// rateOf is how many hits the limit admits in a second, in the long run.
+func rateOf(p *limiter.Policy) float64 { return float64(p.Limit()) / p.Window().Seconds() }
+
+// prepaid returns the hit with a policy that charges a denied hit nothing, so that hits can be asked for that may not
+// fit. A fixed window counts requests that it denies, by default: nobody sees that, since the window is full.
+func prepaid(h limiter.Hit) (limiter.Hit, error) {
+	h.Mode, h.Group, h.ByItself, h.Look = limiter.Enforce, 0, false, false
+	if h.Policy.ChargeDenied() == limiter.ChargeNone {
+		return h, nil
+	}
+	in := h.Policy.Params()
+	in.ChargeDenied = limiter.ChargeNone
+	p, err := limiter.NewPolicy(in)
+	h.Policy = p
+	return h, err
 }

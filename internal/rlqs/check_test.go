@@ -23,10 +23,12 @@ descriptors:
 - key: g
   descriptors: [{key: f, rate_limit: {unit: second, requests_per_unit: 10}}]
 - {key: h, rate_limit: {unit: day, requests_per_unit: 100000}}
+- {key: j, rate_limit: {algorithm: sliding_window, unit: second, requests_per_unit: 50}}
 - {key: i, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 `))
 	compare(t, errs, "", []string{
 		"rules.yaml:7:1: d (rules.yaml:7): algorithm: concurrency cannot be charged ahead",
+		"rules.yaml:15:1: j (rules.yaml:15): algorithm: a sliding_window of 1s is too short to be charged ahead, it must be at least",
 		"rules.yaml:9:1: e > e: a bucket of Envoy has each key once, so that none reaches this rule, which has e twice; rename",
 	})
 	compare(t, warnings, descriptors.WarnQuota, []string{

@@ -26,14 +26,14 @@ var sumParams = limiter.Params{
 }
 
 // sum is a number of which each Keeper of the store has a part. All add hits to one counter, as many a second as their
-// parts are. By how much it grows beyond its own hits, each Keeper knows the sum of the others.
+// parts are large. By how much it grows beyond its own hits, each Keeper knows the sum of the others.
 type sum struct {
 	added, at time.Duration // when hits were added, and when the store last answered that
 	counted   int64         // hits of all, in that answer
 	others    float64
 }
 
-// add returns what to ask of the store for a part that big, by a hit on the counter.
+// add returns what to charge for a part of that size, by a hit on the sum's counter.
 func (s *sum) add(part float64, counter limiter.Hit, now time.Duration) *ask {
 	long := min(now-s.added, 2*aloneEvery)
 	s.added = now
@@ -60,7 +60,27 @@ func (s *sum) learn(a *ask, now time.Duration) {
 	s.at, s.counted = now, counted
 }
 
-// came takes a client that comes from another Keeper from the parts of the others. It reports whether there was one.
+// askSums returns what to add to the sums of all counters, where it is time.
+func (k *Keeper) askSums(now time.Duration) (asks []*ask) {
+	for _, ct := range k.counters {
+		every := sumEvery
+		if ct.buckets.others < fewOthers {
+			every = aloneEvery
+		}
+		if now-ct.demand.added < every-tick/2 {
+			continue
+		}
+		wanted, buckets := ct.claim()
+		h := limiter.Hit{Key: "quota_demand|" + ct.key, Policy: k.sums, Route: ct.route}
+		asks = append(asks, ct.demand.add(wanted/rateOf(ct.policy), h, now))
+		h.Key = "quota_buckets|" + ct.key
+		asks = append(asks, ct.buckets.add(buckets, h, now))
+	}
+	return asks
+}
+
+// came takes a client that comes from another Keeper from the parts of the others. It reports whether there was one: it
+// has charged what the client let pass.
 func (ct *counter) came(c *client) bool {
 	if ct.buckets.others < 0.5 {
 		return false
@@ -70,39 +90,8 @@ func (ct *counter) came(c *client) bool {
 	return true
 }
 
-// askSums asks for the sums of the groups' counters, where it is time.
-func (k *Keeper) askSums(due []*group, now time.Duration) (asks []*ask) {
-	for _, g := range due {
-		for i, ct := range g.counters {
-			every := sumEvery
-			if ct.buckets.others < fewOthers {
-				every = aloneEvery
-			}
-			if now-ct.demand.added < every-tick/2 {
-				continue
-			}
-			wanted, buckets := ct.claim()
-			h := limiter.Hit{Key: "quota_demand|" + ct.key, Policy: k.sums, Route: g.hits[i].Route}
-			asks = append(asks, ct.demand.add(wanted/rateOf(ct.policy), h, now))
-			h.Key = "quota_buckets|" + ct.key
-			asks = append(asks, ct.buckets.add(buckets, h, now))
-		}
-	}
-	return asks
-}
-
-// claim is what the counter's clients want, none more than the limit gives at most, and how many they are.
-func (ct *counter) claim() (wanted, buckets float64) {
-	most := ct.most()
-	for c := range ct.clients() {
-		wanted += min(c.want, most)
-		buckets++
-	}
-	return wanted, buckets
-}
-
-// fair is the part of most hits a second that this Keeper's clients may have beside those of other Keepers. If all want
-// more, it is by what they want; what nobody wants is divided as divide does.
+// fair returns the part of most hits a second that this Keeper's clients may have beside those of other Keepers. If all
+// want more, it is by what they want; what nobody wants is divided as divide does.
 func (ct *counter) fair(most float64) float64 {
 	if ct.buckets.others < fewOthers {
 		return most

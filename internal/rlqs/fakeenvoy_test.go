@@ -26,6 +26,7 @@ type fakeEnvoy struct {
 	next   time.Duration // next report
 	demand map[BucketID]func(at time.Duration) float64
 	todo   map[BucketID]float64
+	passed int64
 
 	mu      sync.Mutex
 	buckets map[BucketID]*fakeBucket
@@ -59,8 +60,8 @@ func (e *fakeEnvoy) Send(assignments []Assignment) {
 func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("", "shop", e.node, e) }
 
 // disconnect breaks the stream; reconnect is where the next one comes from.
-func (e *fakeEnvoy) disconnect(endedByEnvoy bool) {
-	e.stream.Close(endedByEnvoy)
+func (e *fakeEnvoy) disconnect() {
+	e.stream.Close()
 	e.stream = nil
 	e.mu.Lock()
 	e.inbox = nil
@@ -147,6 +148,7 @@ func (e *fakeEnvoy) request(id BucketID, n int, now time.Duration) {
 	}
 	b.allowed += uint64(allowed)
 	b.denied += uint64(n - allowed)
+	e.passed += int64(allowed)
 	e.fleet.pass(now, allowed, b.isAssigned && b.has.Strategy == TokenBucket)
 }
 

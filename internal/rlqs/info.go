@@ -1,6 +1,7 @@
 package rlqs
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -11,17 +12,17 @@ type Stats struct {
 	Streams int   // open
 	Broken  int   // streams that broke while what was assigned to them may be in force
 	Buckets int   // of both
-	Refused int   // of those, buckets whose limits cannot be assigned
 	Debt    int64 // requests that passed uncharged, and are to be charged
 
 	AllowAll, DenyAll, TokenBuckets, Abandoned uint64 // assignments sent
 
-	Charged   uint64 // hits charged ahead
+	Charged   uint64 // hits charged in advance
 	Returned  uint64 // hits of those that were not used, and returned to their windows
 	Over      uint64 // requests that passed uncharged, and were reported
 	Shortages uint64 // assignments lowered because a counter had not enough left
 	Failures  uint64 // charges that the store did not answer
-	Dropped   uint64 // usages of buckets beyond Options.MaxBuckets, or beyond the share of their host
+	Dropped   uint64 // usages of buckets that were too many
+	Refused   uint64 // usages of buckets whose limits cannot be assigned
 
 	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
 }
@@ -40,103 +41,107 @@ func (k *Keeper) Stats() Stats {
 	}
 	k.eachClient(func(c *client) {
 		st.Buckets++
-		if c.refused != "" {
-			st.Refused++
-		}
-		debt += c.debt
-		if !c.stream.closed {
+		if !c.isBroken() {
 			st.OldestReport = max(st.OldestReport, now-c.reported)
 		}
 	})
+	for _, b := range k.books {
+		debt += b.debt
+	}
 	st.Debt = clampHits(debt)
 	return st
 }
 
-// BucketInfo is what one stream's bucket has.
-type BucketInfo struct {
-	Domain, Node string
-	ID           BucketID
-	Rule         *descriptors.Rule // nil: none
-	Keys         []string          // counters that it is charged to ahead
-	Assignment   Assignment
-	Assigned     bool          // Assignment may be in force
-	Rate, Want   float64       // requests a second, assigned and asked for
-	PassRate     float64       // requests a second that passed, in the last report
-	ReportAge    time.Duration // time since the last report
-	Expires      time.Duration // time until the assignment ends
-	Broken       bool          // its stream broke
-	Shadow       bool          // its limits deny nothing
-	Contended    bool          // it asks for more than its part of the limit
-	Failing      bool          // the store does not answer: on_store_failure decides
-	Refused      string        // why it gets no assignment
-}
+// State is what holds of a bucket.
+type State string
 
-// Buckets returns what buckets have, at most most of them, in no order.
-func (k *Keeper) Buckets(most int) []BucketInfo {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.now()
-	var all []BucketInfo
-	k.eachClient(func(c *client) {
-		if len(all) < most {
-			all = append(all, c.info(now))
-		}
-	})
-	return all
+// The states, of several Envoys the last one in this order.
+const (
+	Unlimited State = "unlimited" // by its rule
+	Denied    State = "denied"    // by its rule
+	Shadow    State = "shadow"    // its limits deny nothing
+	Assigned  State = "assigned"
+	Waiting   State = "waiting"   // until something is assigned
+	Contended State = "contended" // it asks for more than its part of the limit
+	Failing   State = "failing"   // the store does not answer: on_store_failure decides
+)
+
+// BucketInfo is what all Envoys together have of a bucket.
+type BucketInfo struct {
+	Domain         string
+	ID             BucketID
+	Rule           *descriptors.Rule // nil: none
+	State          State
+	Envoys, Broken int           // streams, and those of them that broke
+	Rate, Burst    float64       // assigned: requests a second, and at once
+	Want, PassRate float64       // requests a second asked for, and passed by the last reports
+	ReportAge      time.Duration // the longest time since a report
 }
 
 // contendedBelow is the part of what a bucket asks for below which its assignment counts as too little.
 const contendedBelow = 0.95
 
-func (c *client) info(now time.Duration) BucketInfo {
-	b := BucketInfo{
-		Domain: c.stream.domain, Node: c.stream.node, ID: c.id, Rule: c.rule, Assignment: c.assigned,
-		Assigned: c.isAssigned(now), Rate: c.rate, Want: c.want, PassRate: c.passRate, ReportAge: now - c.reported,
-		Expires: max(0, c.expires-now), Broken: c.stream.closed, Shadow: len(c.enforced) == 0 && len(c.shadow) > 0,
-		Refused: c.refused,
+// Buckets returns what Envoys have of each bucket, in no order.
+func (k *Keeper) Buckets() (all []*BucketInfo) {
+	type name struct {
+		domain string
+		id     BucketID
 	}
-	if c.group != nil {
-		b.Contended, b.Failing = b.Assigned && c.rate < c.want*contendedBelow, c.group.isFailing
-		for i := range c.group.hits {
-			b.Keys = append(b.Keys, c.group.hits[i].Key)
-		}
-	}
-	return b
-}
-
-// StreamInfo is what one stream's buckets have together.
-type StreamInfo struct {
-	Domain, Node         string
-	Buckets, Refused     int
-	Rate, Want, PassRate float64       // requests a second, as in BucketInfo
-	ReportAge            time.Duration // time since the last report
-	Broken               bool
-}
-
-// Streams returns what streams have, at most most of them, in no order: of those that broke, as long as something may
-// be in force.
-func (k *Keeper) Streams(most int) []StreamInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.now()
-	var all []StreamInfo
-	for s := range k.streams {
-		if len(all) >= most {
-			break
+	now, of := k.now(), map[name]*BucketInfo{}
+	k.eachClient(func(c *client) {
+		at := name{c.stream.domain, c.id}
+		b := of[at]
+		if b == nil {
+			b = &BucketInfo{Domain: at.domain, ID: at.id, Rule: c.rule, State: Unlimited}
+			of[at] = b
+			all = append(all, b)
 		}
-		of := StreamInfo{Domain: s.domain, Node: s.node, Buckets: len(s.buckets), Broken: s.closed}
-		newest := time.Duration(0)
-		for _, c := range s.buckets {
-			of.Rate, of.Want, of.PassRate = of.Rate+c.rate, of.Want+c.want, of.PassRate+c.passRate
-			newest = max(newest, c.reported)
-			if c.refused != "" {
-				of.Refused++
+		if b.Envoys++; c.isBroken() {
+			b.Broken++
+		}
+		b.Rate, b.Burst, b.Want, b.PassRate = b.Rate+c.rate, b.Burst+c.burst, b.Want+c.want, b.PassRate+c.passRate
+		b.ReportAge = max(b.ReportAge, now-c.reported)
+		if s := c.state(); slices.Index(states, s) > slices.Index(states, b.State) {
+			b.State = s
+		}
+	})
+	return all
+}
+
+var states = []State{Unlimited, Denied, Shadow, Assigned, Waiting, Contended, Failing}
+
+func (c *client) state() State {
+	switch {
+	case c.expires == 0 || c.isStale:
+		return Waiting
+	case c.book != nil && c.book.isFailing:
+		return Failing
+	case c.book != nil && c.rate < c.want*contendedBelow:
+		return Contended
+	case c.book != nil:
+		return Assigned
+	case len(c.shadow) > 0:
+		return Shadow
+	case c.fixed == DenyAll:
+		return Denied
+	default:
+		return Unlimited
+	}
+}
+
+// Of returns what Envoys were assigned of one counter: how many, and their rates and bursts.
+func (k *Keeper) Of(key string) (envoys int, rate, burst float64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if ct := k.counters[key]; ct != nil {
+		for c := range ct.clients() {
+			if c.hasBucket() {
+				envoys++
+				rate, burst = rate+c.rate, burst+c.burst
 			}
 		}
-		if len(s.buckets) > 0 {
-			of.ReportAge = now - newest
-		}
-		all = append(all, of)
 	}
-	return all
+	return envoys, rate, burst
 }

@@ -13,77 +13,70 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Bounds and defaults of a Keeper.
+// Bounds, times and defaults of a Keeper.
 const (
-	DefaultTTL        = 15 * time.Second // three reports of an Envoy
-	MinTTL            = 10 * time.Second // below, one report that is lost has an Envoy fall back
-	DefaultMaxBuckets = 1000             // of a stream
-	DefaultTimeout    = 50 * time.Millisecond
+	DefaultTTL     = 15 * time.Second // three reports of an Envoy
+	MinTTL         = 10 * time.Second // below, one lost report makes an Envoy fall back
+	DefaultTimeout = 50 * time.Millisecond
 
-	// maxAllBuckets bounds the buckets of all streams, also of broken ones: about 100 MB. A host gets another one while
-	// it has fewer than are free, so one alone gets half of them, and never takes all.
-	maxAllBuckets = 100_000
+	maxBuckets    = 1000    // of one stream
+	maxAllBuckets = 100_000 // of all streams: about 100 MB
 
-	droppedLines = time.Minute          // between two log lines about buckets that are too many
-	betweenSteps = 2 * time.Millisecond // so that many new buckets share a step
+	tick         = 100 * time.Millisecond // between two charges
+	betweenSteps = 5 * time.Millisecond   // so that many new buckets share a step
+	droppedLines = time.Minute            // between two log lines about too many buckets
 )
 
 // Options are the parts of a Keeper.
 type Options struct {
 	// Store has the counters that assignments are charged to.
 	Store limiter.Store
-	// Resolver finds what a bucket counts.
+	// Resolver finds the limits of a bucket.
 	Resolver Resolver
-	// TTL is how long an assignment holds, in whole seconds, at least MinTTL. 0 is DefaultTTL.
+	// TTL is the lifetime of an assignment, in whole seconds, at least MinTTL. 0 is DefaultTTL.
 	TTL time.Duration
-	// MaxBuckets bounds the buckets of a stream; further ones get no assignment. 0 is DefaultMaxBuckets.
-	MaxBuckets int
 	// Timeout bounds a call to Store. 0 is DefaultTimeout.
 	Timeout time.Duration
-	// Server says which server decides a hit, by a value that can be compared: hits of several never share a call, so that
-	// one that fails concerns nobody else. Nil: there is only one.
+	// Server returns the server that decides a hit, as a comparable value. Hits of different servers never share a call,
+	// so that a failed server affects no other. Nil: there is only one server.
 	Server func(h *limiter.Hit) any
-	// Decided gets what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
-	// nobody does.
+	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
+	// reports are not counted.
 	Decided func([]Decided)
-	// Logger gets what an operator should know. Nil: nobody does.
+	// Logger receives what an operator should know. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Keeper divides limits among the Envoys that ask for parts of them. It charges ahead, to the limits' counters, what
-// they may let pass (docs/adr/0077). It is safe for concurrent use.
+// Keeper divides limits among Envoys. It charges in advance, to the limits' counters, what the Envoys may admit
+// (docs/adr/0077). It is safe for concurrent use.
 type Keeper struct {
 	o     Options
 	sums  *limiter.Policy // of sumParams
 	start time.Time
-	wake  chan struct{} // something does not wait for the next tick
+	wake  chan struct{} // has an element if something does not wait for the next tick
 	halt  chan struct{} // closed by Stop
 	done  chan struct{} // closed when Run has returned
 
 	mu       sync.Mutex
-	streams  map[*Stream]struct{} // also those that broke, while their assignments may be in force
-	pools    map[poolKey]*pool    // of the buckets of those that broke
-	groups   map[string]*group
+	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
+	books    map[string]*book
 	counters map[string]*counter
-	buckets  int
-	hosts    map[string]int // buckets of each host
-	most     int            // of buckets
-	urgent   []*client      // new ones, and those whose target changed
-	reported []*client      // of which something is to be counted
+	buckets  places    // of all streams
+	urgent   []*client // new buckets, and those whose rules changed
+	reported []*client // buckets whose reports are not counted yet
+	tickAt   time.Duration
 
-	leftShadows []*ask // of clients that are gone
-	changed     bool   // all are to be resolved again
-	running     bool
-	stopped     bool
-	logged      map[string]struct{} // reasons for no assignment that were logged
-	dropped     logging.Every       // lines about buckets that are too many
-	stats       Stats
+	changed bool // all buckets are to be resolved again
+	running bool
+	stopped bool
+	logged  map[string]struct{} // reasons for no assignment that were logged
+	dropped logging.Every       // lines about too many buckets
+	stats   Stats
 }
 
-// New returns a Keeper, whose Run does the work.
+// New returns a Keeper. Its Run does the work.
 func New(o Options) (*Keeper, error) {
-	o.TTL, o.MaxBuckets = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.MaxBuckets, DefaultMaxBuckets)
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.TTL, o.Timeout = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -92,8 +85,6 @@ func New(o Options) (*Keeper, error) {
 		return nil, errors.New("quota keeper: Store and Resolver must be set")
 	case o.TTL < MinTTL || o.TTL%time.Second != 0:
 		return nil, fmt.Errorf("quota keeper: TTL must be whole seconds, at least %s, got %s", MinTTL, o.TTL)
-	case o.MaxBuckets < 0:
-		return nil, fmt.Errorf("quota keeper: MaxBuckets must not be negative, got %d", o.MaxBuckets)
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
@@ -102,24 +93,23 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, sums: sums, most: max(maxAllBuckets, 2*o.MaxBuckets), start: time.Now(),
+		o: o, sums: sums, start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
-		streams: make(map[*Stream]struct{}), hosts: make(map[string]int),
-		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
-		logged: make(map[string]struct{}), dropped: logging.Every{Interval: droppedLines},
+		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
+		buckets: places{most: maxAllBuckets, hosts: map[string]int{}},
+		logged:  map[string]struct{}{}, dropped: logging.Every{Interval: droppedLines},
 	}, nil
 }
 
-// now is the time since New.
+// now returns the time since New.
 func (k *Keeper) now() time.Duration { return time.Since(k.start) }
 
-// Run charges and assigns until ctx is done or Stop is called. It is called once.
+// Run charges and assigns until ctx is done or Stop is called. It must be called once.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Lock()
 	k.running = true
 	k.mu.Unlock()
 	defer close(k.done)
-	defer k.observeRest()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := time.Duration(0)
@@ -127,23 +117,107 @@ func (k *Keeper) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			k.stop()
+			k.count(ctx)
 			return nil
 		case <-k.halt:
 			k.chargeLast(ctx)
+			k.count(ctx)
 			return nil
 		case <-k.wake:
 			timer.Reset(last + betweenSteps - k.now())
 			continue
 		case <-timer.C:
 		}
-		next := k.step(ctx)
+		k.step(ctx)
 		last = k.now()
-		timer.Reset(next - last)
+		timer.Reset(max(k.tickAt-last, betweenSteps))
 	}
 }
 
-// Changed is called after rules or boosts changed or a counter was reset. All buckets are resolved again, what was
-// charged ahead to counters counts no more, and new shares are sent at once.
+// step does what is due: at a tick it charges for all books, between two for those with new buckets.
+func (k *Keeper) step(ctx context.Context) {
+	now := k.now()
+	isTick := now >= k.tickAt
+	if isTick {
+		k.tickAt = now.Truncate(tick) + tick
+	}
+	k.resolve(now)
+
+	k.mu.Lock()
+	k.look(now)
+	k.divide(now)
+	var asks, sums []*ask
+	for _, b := range k.books {
+		if isTick || b.urgent {
+			b.urgent = false
+			asks = append(asks, b.plan(now))
+		}
+	}
+	if isTick {
+		sums = k.askSums(now)
+	}
+	k.mu.Unlock()
+
+	k.take(ctx, append(asks, sums...))
+
+	k.mu.Lock()
+	after := k.now()
+	for _, a := range sums {
+		a.sum.learn(a, after)
+	}
+	for _, a := range asks {
+		k.settle(a, now, after)
+	}
+	out := k.collect()
+	k.mu.Unlock()
+	for i := range out {
+		out[i].to.Send(out[i].assignments)
+	}
+	k.count(ctx)
+}
+
+// look drops what has ended, abandons idle buckets, and answers reports of buckets that need no charge.
+func (k *Keeper) look(now time.Duration) {
+	for key, b := range k.books {
+		b.account(now)
+		if len(b.clients) == 0 && b.back < 1 {
+			k.forget(key, b)
+		}
+	}
+	k.eachClient(func(c *client) {
+		switch {
+		case c.isStale:
+		case c.isBroken():
+			if now >= c.expires {
+				k.drop(c)
+			}
+		case c.idle >= idleReports:
+			k.abandon(c, now)
+		case c.book == nil && c.reply:
+			k.send(c, Assignment{Strategy: c.fixed}, now)
+		}
+	})
+}
+
+// response is what one stream is sent.
+type response struct {
+	to          Sender
+	assignments []Assignment
+}
+
+// collect takes what is to be sent.
+func (k *Keeper) collect() (out []response) {
+	for s := range k.streams {
+		if len(s.outbox) > 0 {
+			out = append(out, response{s.to, s.outbox})
+			s.outbox = nil
+		}
+	}
+	return out
+}
+
+// Changed must be called after rules changed or a counter was reset. All buckets are resolved again, charges in advance
+// are forgotten, and new shares are sent at once.
 func (k *Keeper) Changed() {
 	k.mu.Lock()
 	k.changed = true
@@ -151,7 +225,7 @@ func (k *Keeper) Changed() {
 	k.wakeUp()
 }
 
-// wakeUp has Run do a step now.
+// wakeUp makes Run do a step now.
 func (k *Keeper) wakeUp() {
 	select {
 	case k.wake <- struct{}{}:
@@ -159,8 +233,8 @@ func (k *Keeper) wakeUp() {
 	}
 }
 
-// Stop charges ahead what Envoys may let pass until they have found another server, as far as it fits, and ends Run. It
-// returns when Run has, or when ctx is done. From then on nothing is assigned. The streams are their owner's to end.
+// Stop charges what Envoys may admit until they have found another server, as far as it fits, and ends Run. It returns
+// when Run has returned, or when ctx is done. After that nothing is assigned. The caller must end the streams.
 func (k *Keeper) Stop(ctx context.Context) {
 	k.mu.Lock()
 	running := k.running
@@ -189,5 +263,30 @@ func (k *Keeper) eachClient(f func(*client)) {
 		for _, c := range s.buckets {
 			f(c)
 		}
+	}
+}
+
+// places shares a number of things among hosts: a host gets another one while it has fewer than are free, so a host
+// alone gets half of them, and never takes all. The owner must lock it.
+type places struct {
+	most, used int
+	hosts      map[string]int
+}
+
+// take reports whether the host gets another one.
+func (p *places) take(host string) bool {
+	if p.hosts[host] >= p.most-p.used {
+		return false
+	}
+	p.hosts[host]++
+	p.used++
+	return true
+}
+
+// leave frees one of the host's.
+func (p *places) leave(host string) {
+	p.used--
+	if p.hosts[host]--; p.hosts[host] == 0 {
+		delete(p.hosts, host)
 	}
 }

@@ -57,7 +57,10 @@ func TestUtilisation(t *testing.T) {
 		for _, a := range algorithms {
 			t.Run(name+"/"+a.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					in := limiter.Params{Algorithm: a, Limit: limitOf * 1, Window: 1 * time.Second, ChargeDenied: limiter.ChargeNone}
+					window := shortest(a)
+					in := limiter.Params{
+						Algorithm: a, Limit: limitOf * int64(window/time.Second), Window: window, ChargeDenied: limiter.ChargeNone,
+					}
 					time.Sleep(37 * time.Millisecond) // a keeper starts at any moment of a segment
 					f := newFleet(t, newLedger(t), one(policyOf(t, in)), 10)
 					defer f.close()
@@ -87,11 +90,15 @@ func TestUtilisation(t *testing.T) {
 					st := f.keeper.Stats()
 					t.Logf("used %.3f, most in 1 s %d, in 10 s %d, charged %d, passed %d, %d messages in %s, %+v",
 						used, f.most(time.Second, warm), f.most(10*time.Second, warm), f.store.sum(), f.passed, f.messages, long, st)
-					if a != limiter.FixedWindow && st.Returned > 0 {
-						t.Errorf("%d hits were returned that had leaked or left the window", st.Returned)
+					if !isWindow(policyOf(t, in)) && st.Returned > 0 {
+						t.Errorf("%d hits were returned that had leaked", st.Returned)
 					}
-					if used < s.least {
-						t.Errorf("%.3f of what one bucket would let pass did, want at least %.2f", used, s.least)
+					least := s.least
+					if window >= minSlide {
+						least -= .03 // what is charged early counts longer than the window
+					}
+					if used < least {
+						t.Errorf("%.3f of what one bucket would let pass did, want at least %.2f", used, least)
 					}
 				})
 			})

@@ -1,6 +1,8 @@
 package rlqs
 
 import (
+	"context"
+
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -19,56 +21,61 @@ type Decided struct {
 	IsFirst bool
 }
 
-// counted is a limit of a client by which requests are counted.
+// counted is a limit of a client, by which requests are counted.
 type counted struct {
-	limit  *descriptors.Limit // nil: nobody counts them
-	key    string
-	isZero bool // it allows nothing
+	hit   limiter.Hit
+	limit *descriptors.Limit // nil: requests are not counted
 }
 
-func countedOf(t *Target, i int) counted {
-	h := &t.Hits[i]
-	of := counted{key: h.Key, isZero: h.Policy.Limit() == 0}
+func countedOf(t *Target, i int, h limiter.Hit) counted {
+	of := counted{hit: h}
 	if i < len(t.Limits) {
 		of.limit = t.Limits[i]
 	}
 	return of
 }
 
-// note keeps what was reported until it is counted, when it is known which limits the bucket has.
+// note keeps what was reported until it is counted, when the bucket's limits are known.
 func (c *client) note(u *Usage) {
-	k := c.stream.keeper
-	if k.o.Decided == nil || u.Allowed|u.Denied == 0 {
+	if u.Allowed|u.Denied == 0 {
 		return
 	}
 	if c.allowed|c.denied == 0 {
-		k.reported = append(k.reported, c)
+		c.stream.keeper.reported = append(c.stream.keeper.reported, c)
 	}
-	const most = limiter.MaxHits // an Envoy may report anything
+	const most = limiter.MaxHits / 2 // an Envoy may report anything
 	c.allowed, c.denied = min(c.allowed+min(u.Allowed, most), most), min(c.denied+min(u.Denied, most), most)
-	c.wasFree = c.isFree
+	c.wasFailing = c.book != nil && c.book.isFailing
 }
 
-// takeReported returns what was reported of buckets whose limits are known, and what the counters decided of limits in
-// shadow mode. The keeper's lock is held.
-func (k *Keeper) takeReported(shadows []*ask) (all []Decided) {
+// count hands on what was reported of buckets whose limits are known, and charges it to limits in shadow mode. The
+// keeper's lock is not held.
+func (k *Keeper) count(ctx context.Context) {
+	var all []Decided
+	var shadows []*ask
+	k.mu.Lock()
 	later := k.reported[:0]
 	for _, c := range k.reported {
 		if c.isStale && !c.isGone {
 			later = append(later, c)
 			continue
 		}
+		for i := range c.shadow {
+			shadows = append(shadows, &ask{
+				hits: []limiter.Hit{c.shadow[i].hit}, n: int64(c.allowed + c.denied), //nolint:gosec // bounded by note
+				shadow: &c.shadow[i], isFirst: i == 0 && len(c.enforced) == 0,
+			})
+		}
 		all = c.appendDecided(all)
 	}
 	clear(k.reported[len(later):])
 	k.reported = later
+	k.mu.Unlock()
+	k.take(ctx, shadows)
 	for _, a := range shadows {
-		if k.o.Decided == nil || a.shadow.limit == nil {
-			continue
-		}
 		add := func(o decide.Outcome, n int64) {
-			if n > 0 {
-				all = append(all, Decided{a.shadow.limit, a.shadow.key, o, uint64(n), a.isFirst})
+			if n > 0 && a.shadow.limit != nil {
+				all = append(all, Decided{a.shadow.limit, a.shadow.hit.Key, o, uint64(n), a.isFirst})
 			}
 		}
 		if a.failure != nil {
@@ -78,7 +85,9 @@ func (k *Keeper) takeReported(shadows []*ask) (all []Decided) {
 		add(decide.Allowed, a.got)
 		add(decide.ShadowDenied, a.n-a.got)
 	}
-	return all
+	if len(all) > 0 && k.o.Decided != nil {
+		k.o.Decided(all)
+	}
 }
 
 // appendDecided appends what was reported of the client, by the limits that are enforced.
@@ -92,7 +101,7 @@ func (c *client) appendDecided(all []Decided) []Decided {
 		if i == by {
 			denied = decide.Denied
 		}
-		if c.wasFree {
+		if c.wasFailing {
 			isLocal := of.limit.Local != nil
 			allowed = decide.AllowedOnFailure
 			if isLocal {
@@ -105,7 +114,7 @@ func (c *client) appendDecided(all []Decided) []Decided {
 			}
 		}
 		for _, d := range []Decided{
-			{of.limit, of.key, allowed, c.allowed, i == 0}, {of.limit, of.key, denied, c.denied, i == 0},
+			{of.limit, of.hit.Key, allowed, c.allowed, i == 0}, {of.limit, of.hit.Key, denied, c.denied, i == 0},
 		} {
 			if d.Requests > 0 {
 				all = append(all, d)
@@ -116,27 +125,12 @@ func (c *client) appendDecided(all []Decided) []Decided {
 	return all
 }
 
-// deniedBy is the index of the enforced limit that has the Envoy deny requests.
+// deniedBy returns the index of the enforced limit that makes the Envoy deny requests.
 func (c *client) deniedBy() int {
 	for i := range c.enforced {
-		if c.enforced[i].isZero || c.limitedBy != nil && c.limitedBy.key == c.enforced[i].key {
+		if h := &c.enforced[i].hit; h.Policy.Limit() == 0 || c.limitedBy != nil && c.limitedBy.key == h.Key {
 			return i
 		}
 	}
 	return 0
-}
-
-// observe hands on what was decided. The keeper's lock is not held.
-func (k *Keeper) observe(all []Decided) {
-	if len(all) > 0 {
-		k.o.Decided(all)
-	}
-}
-
-// observeRest hands on what was reported since the last step.
-func (k *Keeper) observeRest() {
-	k.mu.Lock()
-	rest := k.takeReported(nil)
-	k.mu.Unlock()
-	k.observe(rest)
 }

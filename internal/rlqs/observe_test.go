@@ -67,7 +67,7 @@ func TestDecidedIsWhatWasReported(t *testing.T) {
 	countedFleet(t, target, func(f *fleet, y *tally) {
 		f.envoys[0].demand["b"] = steady(200)
 		f.play(30*time.Second + 500*time.Millisecond)
-		f.envoys[0].disconnect(false) // what was reported has been handed on
+		f.envoys[0].disconnect() // what was reported has been handed on
 		f.play(300 * time.Millisecond)
 		var allowed, denied uint64
 		for _, o := range []decide.Outcome{decide.Allowed, decide.Uncharged, decide.Denied} {
@@ -100,33 +100,13 @@ func TestDecidedInShadowMode(t *testing.T) {
 		f.envoys[0].demand["b"] = steady(100)
 		f.play(35*time.Second + 500*time.Millisecond) // what is reported at 30 s is charged until then
 		allowed, over := y.get("k", decide.Allowed), y.get("k", decide.ShadowDenied)
-		if allowed != 1000 || over < 1500 || over > 2200 || y.get("k", decide.Denied) != 0 {
+		if allowed != 1000 || over < 1500 || over > 2600 || y.get("k", decide.Denied) != 0 {
 			t.Errorf("%d allowed, %d over the limit, want 1000 and the rest of 30 s at 100 a second", allowed, over)
 		}
 		if y.first != allowed+over {
 			t.Errorf("%d requests by first limits, want %d", y.first, allowed+over)
 		}
 	})
-}
-
-// Half of what a limit admits fits into it, although five seconds of it come in one report. What exceeds it is seen.
-func TestReportsAreSpreadInShadowMode(t *testing.T) {
-	target := Target{Hits: []limiter.Hit{{Key: "k", Policy: perSecond(t, limiter.Funnel, 100)}}, Shadow: true}
-	for demand, want := range map[float64]struct{ least, most float64 }{50: {0, 0}, 200: {.4, .55}} {
-		countedFleet(t, target, func(f *fleet, y *tally) {
-			f.envoys[0].demand["b"] = steady(demand)
-			f.play(45*time.Second + 500*time.Millisecond)
-			all, over := float64(y.first), float64(y.get("k", decide.ShadowDenied))
-			if all < demand*38 || all > demand*41 || over < want.least*all || over > want.most*all {
-				t.Errorf("%.0f a second of 100: %.0f of %.0f are over the limit, want a share of %v", demand, over, all, want)
-			}
-			f.envoys[0].disconnect(true) // the rest is counted at once
-			f.play(300 * time.Millisecond)
-			if all := float64(y.first); all < demand*44 || all > demand*46 {
-				t.Errorf("%.0f a second: %.0f are counted in the end", demand, all)
-			}
-		})
-	}
 }
 
 // A limit of 0 denies, and while the store does not answer outcomes say so.
@@ -171,7 +151,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 		defer close(done)
 		_ = k.Run(context.Background())
 	}()
-	s := k.Open("", "shop", "", discard{})
+	s := k.Open("", "shop", "", nobody{})
 	s.Report([]Usage{{ID: "b", Allowed: 1}})
 	for y.get("k", decide.Allowed) == 0 {
 		time.Sleep(time.Millisecond)
@@ -180,14 +160,10 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	s.Report([]Usage{{ID: "b", Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: time.Second}})
 	k.Stop(context.Background())
 	<-done
-	if got := y.get("k", decide.Allowed); got < limiter.MaxHits || got > 2*limiter.MaxHits+1 {
+	if got := y.get("k", decide.Allowed); got < limiter.MaxHits/2 || got > limiter.MaxHits+1 {
 		t.Errorf("%d allowed", got)
 	}
 	if len(k.reported) != 0 {
 		t.Errorf("%d reports are not counted", len(k.reported))
 	}
 }
-
-type discard struct{}
-
-func (discard) Send([]Assignment) {}

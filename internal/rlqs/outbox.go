@@ -1,51 +1,54 @@
 package rlqs
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// outbox has what is to be sent on a stream: for each bucket the assignments that came last, so that a slow stream
-// keeps no more than one moment's, of so many buckets at most. It is safe for concurrent use.
+// outbox has what is to be sent on a stream: the last assignment of each bucket, so that a slow stream keeps no more
+// than one moment's. It is safe for concurrent use.
 type outbox struct {
-	full    chan struct{} // has one element if something is pending
-	tooMany chan struct{} // has one element once something was dropped
-	most    int           // buckets
+	full chan struct{} // has one element if something is pending
 
-	mu      sync.Mutex
-	pending map[BucketID][]Assignment
-	order   []BucketID // in which the buckets came
+	mu        sync.Mutex
+	pending   map[BucketID]Assignment
+	order     []BucketID // in which the buckets came
+	abandoned int        // pending buckets that are abandoned
 }
 
 var _ Sender = (*outbox)(nil)
 
-func newOutbox(most int) *outbox {
-	return &outbox{
-		full: make(chan struct{}, 1), tooMany: make(chan struct{}, 1), most: most, pending: map[BucketID][]Assignment{},
-	}
+func newOutbox() *outbox {
+	return &outbox{full: make(chan struct{}, 1), pending: map[BucketID]Assignment{}}
 }
 
-// Send implements Sender.
+// Send implements Sender. If the client does not read, buckets beyond maxBuckets are not abandoned: the Envoy reports
+// them again.
 func (m *outbox) Send(all []Assignment) {
 	if len(all) == 0 {
 		return
 	}
 	m.mu.Lock()
-	isNew := make(map[BucketID]bool, len(all)) // those of which this call has sent something
 	for _, a := range all {
 		of, ok := m.pending[a.ID]
-		if !ok && len(m.order) >= m.most {
-			reload.Hint(m.tooMany)
+		isAbandoned := a.Strategy == Abandon
+		switch wasAbandoned := ok && of.Strategy == Abandon; {
+		case isAbandoned && !wasAbandoned && m.abandoned >= maxBuckets:
+			if delete(m.pending, a.ID); ok {
+				m.order = slices.DeleteFunc(m.order, func(id BucketID) bool { return id == a.ID })
+			}
 			continue
+		case isAbandoned && !wasAbandoned:
+			m.abandoned++
+		case !isAbandoned && wasAbandoned:
+			m.abandoned--
 		}
 		if !ok {
 			m.order = append(m.order, a.ID)
 		}
-		if !isNew[a.ID] {
-			isNew[a.ID], of = true, nil
-		}
-		m.pending[a.ID] = append(of, a)
+		m.pending[a.ID] = a
 	}
 	m.mu.Unlock()
 	reload.Hint(m.full)
@@ -57,9 +60,9 @@ func (m *outbox) take() []Assignment {
 	defer m.mu.Unlock()
 	all := make([]Assignment, 0, len(m.order))
 	for _, id := range m.order {
-		all = append(all, m.pending[id]...)
+		all = append(all, m.pending[id])
 	}
 	clear(m.pending)
-	m.order = m.order[:0]
+	m.order, m.abandoned = m.order[:0], 0
 	return all
 }

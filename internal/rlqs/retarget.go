@@ -4,13 +4,18 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// resolve finds what the client counts. The keeper's lock is not held.
+// maxLogged bounds the reasons that are logged.
+const maxLogged = 100
+
+// resolve finds the limits of clients that are new, or whose rules changed. The keeper's lock is not held.
 func (k *Keeper) resolve(now time.Duration) {
 	k.mu.Lock()
 	if k.changed {
@@ -18,14 +23,13 @@ func (k *Keeper) resolve(now time.Duration) {
 		k.urgent = k.urgent[:0]
 		k.eachClient(func(c *client) {
 			if !c.isBroken() {
-				c.isStale, c.isUrgent = true, true
+				c.isStale, c.reply = true, true
 				k.urgent = append(k.urgent, c)
 			}
-			c.unused = min(c.unused, c.burst) // a counter that was reset knows nothing of it
-			c.float, c.inWindow, c.debt = min(c.float, 0), 0, 0
+			c.could, c.inWindow = min(c.could, c.burst), 0 // a counter that was reset knows nothing of it
 		})
-		for _, g := range k.groups {
-			g.back, g.retryAt = 0, 0
+		for _, b := range k.books {
+			b.ahead, b.debt, b.unpaid, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0, 0
 		}
 	}
 	fresh := slices.Clone(k.urgent)
@@ -51,40 +55,35 @@ func (k *Keeper) resolve(now time.Duration) {
 	}
 }
 
-// retarget has the client count what its target says.
+// retarget makes the client count what its target says. A client whose limits cannot be assigned is forgotten.
 func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	c.isStale = false
-	c.refused, c.shadow, c.enforced, c.rule = t.Refused, nil, nil, t.Rule
+	c.shadow, c.enforced, c.rule = nil, nil, t.Rule
+	refused, none := t.Refused, false
 	var enforced []limiter.Hit
-	none := false
 	for i := range t.Hits {
 		h := t.Hits[i]
+		p, err := prepaid(h)
 		if t.Shadow || h.Mode == limiter.Shadow {
-			if p, err := prepaid(h); err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
+			if err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
 				h = p // a report is charged as far as it fits
 			}
 			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
-			c.shadow = append(c.shadow, shadowHit{h, countedOf(t, i)})
+			c.shadow = append(c.shadow, countedOf(t, i, h))
 			continue
 		}
-		if why := Unfit(&h); why != "" && c.refused == "" {
-			c.refused = why
+		if why := Unfit(&h); why != "" && refused == "" {
+			refused = why
 		}
-		h, err := prepaid(h)
-		if err != nil && c.refused == "" {
-			c.refused = err.Error()
+		if err != nil && refused == "" {
+			refused = err.Error()
 		}
 		none = none || h.Policy.Limit() == 0
-		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i))
-	}
-	if len(c.shadow) == 0 {
-		c.passed = 0
+		enforced, c.enforced = append(enforced, p), append(c.enforced, countedOf(t, i, p))
 	}
 	switch {
-	case c.refused != "":
-		k.leave(c)
-		c.shadow, c.enforced, c.passed = nil, nil, 0
-		k.tell(c)
+	case refused != "":
+		k.refuse(c, refused, now)
 	case len(enforced) == 0:
 		k.leave(c)
 		c.fixed = AllowAll
@@ -96,18 +95,105 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	}
 }
 
-// tell logs why buckets get no assignment, each reason once.
-func (k *Keeper) tell(c *client) {
-	line := c.stream.domain + ": " + c.refused
+// refuse forgets a bucket that gets no assignment, and logs each reason once.
+func (k *Keeper) refuse(c *client, why string, now time.Duration) {
+	k.stats.Refused++
+	if c.expires > now {
+		k.abandon(c, now)
+	} else {
+		k.drop(c)
+	}
+	line := c.stream.domain + ": " + why
 	if _, ok := k.logged[line]; ok || len(k.logged) >= maxLogged {
 		return
 	}
 	k.logged[line] = struct{}{}
 	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
-		slog.String("domain", c.stream.domain), slog.String("reason", c.refused)) // a bucket's values are the requests'
+		slog.String("domain", c.stream.domain), slog.String("reason", why)) // a bucket's values are the requests'
 }
 
-// failurePolicy is what holds of a request with these limits while the store does not answer.
+// bookKey returns a key that is equal for hits on the same counters.
+func bookKey(hits []limiter.Hit) string {
+	if len(hits) == 1 {
+		return hits[0].Key
+	}
+	var b strings.Builder
+	for i := range hits {
+		b.WriteByte(0) // no counter's key begins so
+		b.WriteString(strconv.Itoa(len(hits[i].Key)))
+		b.WriteByte(':')
+		b.WriteString(hits[i].Key)
+	}
+	return b.String()
+}
+
+// join makes the client be charged to the counters of hits.
+func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duration) {
+	key := bookKey(hits)
+	b := k.books[key]
+	if b == nil {
+		b = &book{}
+		k.books[key] = b
+		for i := range hits {
+			ct := k.counters[hits[i].Key]
+			if ct == nil {
+				ct = newCounter(&hits[i], now)
+				k.counters[hits[i].Key] = ct
+			}
+			if b.counters = append(b.counters, ct); !slices.Contains(ct.books, b) {
+				ct.books = append(ct.books, b)
+			}
+		}
+	}
+	for i, ct := range b.counters {
+		ct.limit(&hits[i])
+	}
+	b.hits, b.urgent = hits, true
+	b.onFailure, b.localRate = failurePolicy(t)
+	if c.book == b {
+		return
+	}
+	k.leave(c)
+	c.book, c.at, c.moves, c.window = b, now, false, b.window()
+	b.clients = append(b.clients, c)
+	owes := c.owes
+	c.owes = 0
+	isCharged := slices.ContainsFunc(b.clients, (*client).isBroken) // to the stream that broke
+	for _, ct := range b.counters {
+		isCharged = c.isResumed && ct.came(c) || isCharged // or by another Keeper
+	}
+	if owes > 0 && (!c.isResumed || !isCharged) {
+		k.stats.Over += uint64(owes)
+		b.owe(owes, max(c.since, minMeasured/10), now)
+	}
+}
+
+// leave ends what the client is charged to, if it is to anything. What it was assigned stays in force.
+func (k *Keeper) leave(c *client) {
+	b := c.book
+	if b == nil {
+		return
+	}
+	c.book, c.burst, c.inWindow = nil, 0, 0
+	if i := slices.Index(b.clients, c); i >= 0 {
+		b.clients = slices.Delete(b.clients, i, i+1)
+	}
+}
+
+// forget removes a book without clients.
+func (k *Keeper) forget(key string, b *book) {
+	delete(k.books, key)
+	for _, ct := range b.counters {
+		if i := slices.Index(ct.books, b); i >= 0 {
+			ct.books = slices.Delete(ct.books, i, i+1)
+		}
+		if len(ct.books) == 0 {
+			delete(k.counters, ct.key)
+		}
+	}
+}
+
+// failurePolicy returns what holds of a request with these limits while the store does not answer.
 func failurePolicy(t *Target) (f descriptors.OnStoreFailure, localRate float64) {
 	worst := map[descriptors.OnStoreFailure]int{
 		descriptors.Allow: 0, descriptors.Local: 1, descriptors.Fail: 2, descriptors.Deny: 3,

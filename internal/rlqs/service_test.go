@@ -28,7 +28,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // patience is how long anything may take on a busy machine.
@@ -91,6 +90,13 @@ func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
 	return s
 }
 
+// streamsOpen is how many streams there are.
+func (s *served) streamsOpen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams.used
+}
+
 type stream = grpc.BidiStreamingClient[pb.RateLimitQuotaUsageReports, pb.RateLimitQuotaResponse]
 
 func (s *served) open(t *testing.T, headers ...string) stream {
@@ -151,11 +157,11 @@ func TestAssignmentReachesTheStream(t *testing.T) {
 		t.Errorf("%v", res)
 	}
 	got := s.Stats()
-	if got.Streams != 1 || got.Reports != 1 || got.Allowed != 3 || got.Denied != 1 || got.ResponsesSent < 1 {
+	if s.streamsOpen() != 1 || got.Reports != 1 || got.Allowed != 3 || got.Denied != 1 {
 		t.Errorf("%+v", got)
 	}
 	_ = st.CloseSend()
-	until(t, "the stream ends", func() bool { return s.Stats().Streams == 0 })
+	until(t, "the stream ends", func() bool { return s.streamsOpen() == 0 })
 }
 
 func TestWrongMessagesEndTheStream(t *testing.T) {
@@ -238,41 +244,49 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// A slow stream keeps the newest assignment of each bucket, and no more buckets to abandon than it may have.
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
-	m := newOutbox(10)
-	bucket := func(id BucketID, tokens uint32) Assignment {
-		return Assignment{ID: id, Strategy: TokenBucket, MaxTokens: tokens}
-	}
+	m := newOutbox()
 	for i := range uint32(1000) {
-		m.Send([]Assignment{bucket("a", i), {ID: "b", Strategy: DenyAll}, bucket("b", i)})
+		m.Send([]Assignment{{ID: "a", Strategy: TokenBucket, MaxTokens: i}, {ID: "b", Strategy: DenyAll}})
 	}
-	m.Send([]Assignment{bucket("a", 7)})
+	m.Send([]Assignment{{ID: "a", Strategy: TokenBucket, MaxTokens: 7}})
 	m.Send(nil)
-	var got []string
-	for _, a := range m.take() {
-		got = append(got, fmt.Sprintf("%s %d %d", a.ID, a.Strategy, a.MaxTokens))
+	if got, want := m.take(), []Assignment{
+		{ID: "a", Strategy: TokenBucket, MaxTokens: 7}, {ID: "b", Strategy: DenyAll},
+	}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-	if want := []string{"a 2 7", "b 1 0", "b 2 999"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	for i := range 3 * maxBuckets {
+		id := BucketID(fmt.Sprint(i))
+		m.Send([]Assignment{{ID: id, Strategy: AllowAll}, {ID: id, Strategy: Abandon}})
 	}
-	if rest := m.take(); len(rest) != 0 {
-		t.Errorf("%v are taken twice", rest)
+	m.Send([]Assignment{{ID: "a", Strategy: DenyAll}})
+	if got := m.take(); len(got) != maxBuckets+1 || len(m.take()) != 0 {
+		t.Errorf("%d buckets are pending, want %d", len(got), maxBuckets+1)
 	}
 }
 
+// A host alone gets half of the streams, so that others get some, too.
 func TestStreamsAreBounded(t *testing.T) {
-	s := serve(t, answers{}, func(o *ServiceOptions) { o.MaxStreams = 2 })
+	s := serve(t, answers{})
+	s.streams.most = 4
 	for range 2 {
 		send(t, s.open(t), report("shop"))
 	}
-	until(t, "two streams", func() bool { return s.Stats().Streams == 2 })
-	st := s.open(t)
-	_, err := st.Recv()
+	until(t, "two streams", func() bool { return s.streamsOpen() == 2 })
+	_, err := s.open(t).Recv()
 	if status.Code(err) != codes.ResourceExhausted || s.Stats().TooMany != 1 {
 		t.Errorf("%v, %+v", err, s.Stats())
 	}
+	s.mu.Lock()
+	if !s.streams.take("another host") || s.streams.take("another host") {
+		t.Errorf("another host gets none of the rest, or all: %+v", s.streams)
+	}
+	s.streams.leave("another host")
+	s.mu.Unlock()
 	s.Stop()
-	until(t, "no stream", func() bool { return s.Stats().Streams == 0 })
+	until(t, "no stream", func() bool { return s.streamsOpen() == 0 })
 	if _, err := s.open(t).Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("a stream after Stop: %v", err)
 	}
@@ -281,58 +295,12 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestBucketsAreBoundedByHost(t *testing.T) {
 	s := serve(t, answers{})
 	s.keeper.mu.Lock()
-	s.keeper.most = 2
+	s.keeper.buckets.most = 2
 	s.keeper.mu.Unlock()
 	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
 	until(t, "one of two buckets is dropped", func() bool { return s.keeper.Stats().Dropped == 1 })
 	if !strings.Contains(s.log.String(), "host=bufconn") {
 		t.Errorf("the log does not name the host: %s", s.log)
-	}
-}
-
-// A stream whose connection is old ends after its next report.
-func TestOldStreamsEndAfterAReport(t *testing.T) {
-	s := serve(t, answers{}, func(o *ServiceOptions) {
-		o.MaxAge = time.Hour
-		o.Opened = func(net.Addr) (time.Time, bool) { return time.Now().Add(-2 * time.Hour), true }
-	})
-	st := s.open(t)
-	send(t, st, report("shop"))
-	if _, err := st.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("the stream ends by %v", err)
-	}
-}
-
-// A stream that the client ended leaves nothing in force. One whose connection is gone may: its Envoy may live on.
-func TestBrokenAndEndedStreams(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	for name, tt := range map[string]struct {
-		isOpen bool
-		broken int
-	}{"the connection lives on": {true, 0}, "the connection is gone": {false, 1}} {
-		t.Run(name, func(t *testing.T) {
-			store := newLedger(t)
-			t.Cleanup(func() { _ = store.Close() })
-			s := serve(t, answers{"a=1": {Hits: []limiter.Hit{{Key: "k", Policy: p}}}}, func(o *ServiceOptions) {
-				o.Keeper.o.Store = store
-				o.Opened = func(net.Addr) (time.Time, bool) { return time.Now(), tt.isOpen }
-			})
-			st := s.open(t, NodeHeader, "pod-7")
-			send(t, st, report("shop", usage(1, 0, "a", "1")))
-			for s.keeper.Stats().TokenBuckets == 0 {
-				if _, err := st.Recv(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if node := s.keeper.Buckets(1)[0].Node; node != "pod-7" {
-				t.Errorf("the stream is of node %q, want that of its header", node)
-			}
-			_ = st.CloseSend()
-			until(t, "the stream ends", func() bool { return s.keeper.Stats().Streams == 0 })
-			if got := s.keeper.Stats(); got.Broken != tt.broken || got.Buckets != tt.broken {
-				t.Errorf("%+v, want %d broken streams", got, tt.broken)
-			}
-		})
 	}
 }
 

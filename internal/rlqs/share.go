@@ -51,111 +51,57 @@ func waterLevel(wants []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-// divideAll divides the shares of the counters where something changed, and of those that have clients in common with
+// fills are the times that tokens_per_fill counts over. An Envoy refills continuously, so only rounding depends on
 // them.
-func (k *Keeper) divideAll(due []*group, now time.Duration) {
-	var dirty []*counter
-	add := func(ct *counter) {
-		if !ct.isListed {
-			ct.isListed = true
-			dirty = append(dirty, ct)
+var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, longestFill}
+
+// longestFill is for limits of some requests a day: with one token in it, a bucket hardly refills.
+const longestFill = 100 * 24 * time.Hour
+
+// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
+const slowest = 1.001 * float64(time.Second) / float64(longestFill)
+
+// minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
+// part in so many.
+const minPerFill = 1000
+
+// roundDown returns the token bucket for a rate in requests a second and a burst. Its rate is never higher; of all but
+// very low rates it is less than a thousandth lower. It fails where the rate is too low for any token bucket.
+//
+// An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
+// then.
+func roundDown(rate, burst float64, last Assignment) (a Assignment, ok bool) {
+	a = Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst))}
+	for i, fill := range fills {
+		tokens := rate * fill.Seconds()
+		whole := i == 0 && tokens >= 1 && tokens == math.Floor(tokens)
+		if tokens < minPerFill && !whole && i < len(fills)-1 {
+			continue
+		}
+		a.PerFill, a.Fill = clampTokens(tokens), fill
+		if last.Strategy != TokenBucket || fill == last.Fill || a.PerFill != last.PerFill || a.MaxTokens != last.MaxTokens {
+			return a, a.PerFill > 0
 		}
 	}
-	for _, g := range due {
-		for _, ct := range g.counters {
-			if !ct.dirty && ct.lookedAt == now { // for another group
-				continue
-			}
-			ct.lookedAt = now
-			if ct.dirty || math.Abs(ct.divisible(ct.wanted(), now)-ct.total) > moved*ct.total {
-				add(ct)
-			}
-		}
-	}
-	isMixed := false
-	for i := 0; i < len(dirty); i++ { //nolint:intrange // it grows
-		for _, g := range dirty[i].groups {
-			isMixed = isMixed || len(g.counters) > 1
-			for _, beside := range g.counters {
-				add(beside)
-			}
-		}
-	}
-	divideEach(dirty, now, false)
-	if isMixed { // what a client cannot have of one counter the others need not keep for it
-		divideEach(dirty, now, true)
-	}
-	for _, ct := range dirty {
-		ct.isListed, ct.dirty = false, false
-	}
+	a.PerFill = max(a.PerFill, 1) - 1
+	return a, a.PerFill > 0
 }
 
-// divideEach divides the shares of counters: a client has the least of its shares. isSecond says that they were divided
-// before, so that it is known which counter gives a client least.
-func divideEach(all []*counter, now time.Duration, isSecond bool) {
-	given := make([][]float64, len(all))
-	for i, ct := range all {
-		given[i] = ct.divide(now, isSecond)
+// clampTokens rounds down to a number of tokens that a message can carry.
+func clampTokens(v float64) uint32 {
+	switch {
+	case !(v > 0): // or is no number
+		return 0
+	case v >= math.MaxUint32:
+		return math.MaxUint32
 	}
-	for _, ct := range all {
-		for c := range ct.clients() {
-			c.share, c.burstGoal = math.Inf(1), math.Inf(1)
-			if !isSecond {
-				c.limitedBy = nil
-			}
-		}
-	}
-	for i, ct := range all {
-		ct.give(given[i])
-	}
+	return uint32(v)
 }
 
-// wanted is what all clients of the counter want, in requests a second.
-func (ct *counter) wanted() (sum float64) {
-	for c := range ct.clients() {
-		sum += c.want
+// rate is how many tokens a token bucket gets in a second.
+func (a *Assignment) rate() float64 {
+	if a.Strategy != TokenBucket || a.Fill <= 0 {
+		return 0
 	}
-	return sum
-}
-
-// divide returns the shares of the counter's clients, in their order.
-func (ct *counter) divide(now time.Duration, isSecond bool) []float64 {
-	var wants []float64
-	wanted, fixed := 0.0, 0.0
-	for c := range ct.clients() {
-		want := c.want
-		if isSecond && c.limitedBy != ct {
-			want = min(want, c.share)
-		}
-		if c.isBroken() { // it keeps what it has
-			fixed += c.rate
-			want = 0
-		}
-		wanted += want
-		wants = append(wants, want)
-	}
-	total := ct.divisible(ct.wanted(), now)
-	if !isSecond {
-		ct.total = total
-	} else {
-		total = ct.divisible(wanted, now)
-	}
-	return divide(wants, max(0, total-fixed))
-}
-
-// give has the counter's clients have the shares that divide returned.
-func (ct *counter) give(shares []float64) {
-	sum := 0.0
-	for _, s := range shares {
-		sum += s
-	}
-	i := 0
-	for c := range ct.clients() {
-		s := shares[i]
-		i++
-		if c.limitedBy == nil || s < c.share {
-			c.limitedBy, c.share = ct, s
-		}
-		c.burstGoal = min(c.burstGoal, s, float64(ct.policy.Capacity())/burstPart*s/max(sum, s, 1e-9))
-	}
+	return float64(a.PerFill) / a.Fill.Seconds()
 }

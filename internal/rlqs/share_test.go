@@ -152,15 +152,15 @@ func TestRoundDown(t *testing.T) {
 		"nothing":       {0, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: longestFill}, false},
 		"another fill alone": {
 			20, 5,
-			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 20, Fill: time.Minute},
-			Assignment{MaxTokens: 5, PerFill: 19, Fill: time.Second},
+			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 20, Fill: time.Hour},
+			Assignment{MaxTokens: 5, PerFill: 1200, Fill: time.Minute},
 			true,
 		},
 		"another fill of one token": {
 			1, 5,
 			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 1, Fill: 24 * time.Hour},
-			Assignment{MaxTokens: 5, Fill: time.Second},
-			false,
+			Assignment{MaxTokens: 5, PerFill: 3600, Fill: time.Hour},
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

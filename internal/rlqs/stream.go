@@ -1,7 +1,9 @@
 package rlqs
 
 import (
+	"cmp"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -13,160 +15,183 @@ type Stream struct {
 
 	// The keeper's lock guards these.
 	buckets map[BucketID]*client
+	former  *Stream // the broken stream of the same node; nil if there is none, or several
 	closed  bool
-	pushed  time.Duration // when a share that moved was sent without a report before
-	outbox  []Assignment  // of the step that is being done
+	pushed  time.Duration // when a changed share was last sent without a report before
+	outbox  []Assignment  // of the step in progress
 }
 
-// Open begins a stream from a host. node names the Envoy, if it says who it is: what was assigned to a stream of the
-// same node that broke goes on in this one. Envoys that do not say so count as one node. to gets the assignments.
+// Open begins a stream from a host. node is the name that the Envoy gives itself, or empty: by it an Envoy whose stream
+// broke goes on in the new one. to gets the assignments.
 func (k *Keeper) Open(host, domain, node string, to Sender) *Stream {
 	s := &Stream{
-		keeper: k, host: host, domain: domain, node: node, to: to,
-		buckets: make(map[BucketID]*client), pushed: -pushEvery,
+		keeper: k, host: host, domain: domain, node: node, to: to, buckets: map[BucketID]*client{}, pushed: -pushEvery,
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	found := 0
+	for old := range k.streams {
+		if node != "" && old.node == node && old.domain == domain && old.closed {
+			s.former = old
+			found++
+		}
+	}
+	if found > 1 { // Envoys that share a name
+		s.former = nil
+	}
 	k.streams[s] = struct{}{}
 	return s
 }
 
-// Report takes the usages of one message, in their order. It never waits for the store or for the Envoy, and keeps no
-// reference to usages.
+// Report takes the usages of one message. It never waits for the store or for the Envoy, and keeps no reference to
+// usages.
 func (s *Stream) Report(usages []Usage) {
 	k := s.keeper
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	if s.closed || k.stopped {
+		k.mu.Unlock()
 		return
 	}
 	now := k.now()
+	var fresh []*Usage
 	for i := range usages {
-		u := &usages[i]
-		c := s.buckets[u.ID]
-		if c == nil {
-			if c = s.begin(u); c == nil {
-				continue
-			}
+		if c := s.buckets[usages[i].ID]; c != nil {
+			c.report(&usages[i], now)
+		} else {
+			fresh = append(fresh, &usages[i])
 		}
-		k.stats.Over += c.report(u, now)
+	}
+	var abandoned []Assignment
+	slices.SortStableFunc(fresh, func(a, b *Usage) int { return cmp.Compare(b.count(), a.count()) })
+	for _, u := range fresh {
+		switch c := s.begin(u, now); {
+		case c != nil:
+			c.report(u, now)
+		case u.Elapsed > 0: // Envoy reports a new one at once, so that it gets a place when there is one
+			k.stats.Abandoned++
+			abandoned = append(abandoned, Assignment{ID: u.ID, Strategy: Abandon})
+		}
 	}
 	if len(k.urgent) > 0 {
 		k.wakeUp()
 	}
+	k.mu.Unlock()
+	s.to.Send(abandoned)
 }
 
-// begin has the stream have a bucket, unless it has too many.
-func (s *Stream) begin(u *Usage) *client {
+// count returns how many requests were reported.
+func (u *Usage) count() float64 { return float64(u.Allowed) + float64(u.Denied) }
+
+// begin adds a bucket that is not known. It returns nil if there is no room for it, or no use. If the stream is full,
+// a bucket with fewer requests makes room: else invented buckets would keep real ones out.
+func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k := s.keeper
-	if c := s.takeOver(u); c != nil {
-		s.add(c)
-		return c
+	if s.buckets[u.ID] != nil { // twice in one message
+		return s.buckets[u.ID]
 	}
-	switch {
-	case k.hosts[s.host] >= k.most-k.buckets:
-		s.refuse("its host has as many as are free for others: run more replicas, or have bucket_id_builder make fewer")
-		return nil
-	case len(s.buckets) >= k.o.MaxBuckets:
-		s.refuse("its Envoy has --quota-max-buckets: raise it, or have bucket_id_builder make fewer")
+	if u.Elapsed > 0 {
+		if c := s.takeOver(u); c != nil {
+			return c
+		}
+		if u.count() == 0 {
+			return nil
+		}
+	}
+	if len(s.buckets) >= maxBuckets && u.Elapsed > 0 {
+		least := (*client)(nil)
+		for _, c := range s.buckets {
+			if least == nil || c.lastCount < least.lastCount {
+				least = c
+			}
+		}
+		if least.lastCount < u.count() {
+			k.abandon(least, now)
+		}
+	}
+	if len(s.buckets) >= maxBuckets || !k.buckets.take(s.host) {
+		k.stats.Dropped++
+		if skipped, ok := k.dropped.Allow(time.Now()); ok {
+			k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
+				slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
+				slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.buckets.used), slog.Uint64("skipped", skipped))
+		}
 		return nil
 	}
-	c := &client{id: u.ID, at: k.now()}
+	c := &client{stream: s, id: u.ID, at: now, isNew: u.Elapsed <= 0, isResumed: u.Elapsed > 0}
 	s.add(c)
 	return c
 }
 
-// refuse counts a usage of a bucket that is one too many, and logs some.
-func (s *Stream) refuse(why string) {
-	k := s.keeper
-	k.stats.Dropped++
-	if skipped, ok := k.dropped.Allow(time.Now()); ok {
-		k.o.Logger.Warn("too many quota buckets, further ones get no assignment", slog.String("reason", why),
-			slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
-			slog.Int("of_stream", len(s.buckets)), slog.Int("of_host", k.hosts[s.host]), slog.Int("of_all", k.buckets),
-			slog.Uint64("skipped", skipped))
-	}
-}
-
-// count counts buckets that the stream got or lost.
-func (s *Stream) count(n int) {
-	k := s.keeper
-	k.buckets += n
-	if k.hosts[s.host] += n; k.hosts[s.host] == 0 {
-		delete(k.hosts, s.host)
-	}
-}
-
-// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. A bucket
-// that is new in its Envoy was in no other stream.
+// takeOver moves a bucket of the same Envoy's broken stream to this one.
 func (s *Stream) takeOver(u *Usage) *client {
-	k := s.keeper
-	if s.node == "" && u.Elapsed <= 0 {
+	if s.former == nil {
 		return nil
 	}
-	p := k.pools[poolKey{s.domain, s.node, u.ID}]
-	if p == nil {
+	c := s.former.buckets[u.ID]
+	if c == nil || !s.keeper.buckets.take(s.host) {
 		return nil
 	}
-	c := p.goOn(k, float64(u.Allowed), k.now()-u.Elapsed)
-	old := c.stream
-	old.count(-1)
-	delete(old.buckets, u.ID)
-	old.forgetIfEnded()
+	s.former.remove(c)
+	s.add(c)
 	return c
 }
 
-// add has the stream have a client, whose target is found in the next step: rules may have changed while it had no
-// stream.
+// add adds a client, whose limits are found in the next step: rules may have changed while it had no stream.
 func (s *Stream) add(c *client) {
-	c.stream, c.isStale, c.isUrgent = s, true, true
+	c.stream, c.isStale = s, true
 	s.buckets[c.id] = c
-	s.count(1)
 	s.keeper.urgent = append(s.keeper.urgent, c)
 }
 
-// Close ends a stream. endedByEnvoy says that nothing that was assigned to it is in force any more; else it is charged
-// for until the last assignment ends. Only the first call does something.
-func (s *Stream) Close(endedByEnvoy bool) {
+// remove removes a client, and forgets a closed stream without clients.
+func (s *Stream) remove(c *client) {
+	s.keeper.buckets.leave(s.host)
+	if delete(s.buckets, c.id); s.closed && len(s.buckets) == 0 {
+		delete(s.keeper.streams, s)
+	}
+}
+
+// Close ends a stream. Since the Envoy may live on, its buckets are charged until their assignments end. Only the first
+// call has an effect.
+func (s *Stream) Close() {
 	k := s.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if s.closed {
 		return
 	}
-	s.closed, s.outbox = true, nil
+	s.closed, s.outbox, s.former = true, nil, nil
 	now := k.now()
 	for _, c := range s.buckets {
-		c.account(now)
-		if now < c.toldAt { // the last message may be lost
-			c.rate = max(c.rate, c.before)
+		if c.book != nil {
+			c.book.account(now)
 		}
-		if endedByEnvoy || c.rate == 0 {
-			if c.group != nil {
-				c.refund(c.float+c.burst, now-c.reported)
-			}
+		if now < c.wasUntil { // the last message may be lost
+			c.rate = max(c.rate, c.was)
+		}
+		if c.rate == 0 || c.book == nil {
 			k.drop(c)
-			continue
 		}
-		k.enterPool(c)
 	}
-	s.forgetIfEnded()
+	if len(s.buckets) == 0 {
+		delete(k.streams, s)
+	}
 }
 
-// forgetIfEnded forgets a stream that is closed, and of which nothing can be in force.
-func (s *Stream) forgetIfEnded() {
-	if s.closed && len(s.buckets) == 0 {
-		delete(s.keeper.streams, s)
+// abandon makes the Envoy forget a bucket, and forgets it. What it did not use returns to its windows.
+func (k *Keeper) abandon(c *client, now time.Duration) {
+	if b := c.book; b != nil {
+		b.account(now)
+		b.refund(c, c.could, now-c.reported)
 	}
+	k.stats.Abandoned++
+	c.stream.outbox = append(c.stream.outbox, Assignment{ID: c.id, Strategy: Abandon})
+	k.drop(c)
 }
 
 // drop forgets a bucket.
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
-	k.leaveShadows(c)
-	c.stream.count(-1)
-	k.leavePool(c)
 	k.leave(c)
-	delete(c.stream.buckets, c.id)
-	c.stream.forgetIfEnded()
+	c.stream.remove(c)
 }

@@ -178,7 +178,6 @@ const drawAll = () => {
 let topKeys = false; // keys are counted
 let quotas = false;  // parts of limits are assigned to Envoys
 const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and ${number(q.broken)} broken` : ""}, ${count(q.buckets, "bucket")}` +
-  (q.refused ? `, ${number(q.refused)} of them refused` : "") +
   (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them still are not` : "") : "");
 let started = null;
 const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
@@ -250,39 +249,29 @@ const askTop = async () => {
 const perSecond = (n) => number(n < 10 ? Number(n.toPrecision(2)) : Math.round(n)) + "/s";
 const stateText = (b) => ({
   assigned: "assigned", contended: "contended: it wants more than its part of the limit", waiting: "waiting: nothing is assigned yet",
-  failing: "the store does not answer: on_store_failure decides", broken: "its stream broke: charged until the assignment ends",
-  shadow: "shadow mode: all requests pass", unlimited: "no limit", denied: "the limit is 0",
+  failing: "the store does not answer: on_store_failure decides", shadow: "shadow mode: all requests pass",
+  unlimited: "no limit", denied: "the limit is 0",
 })[b.state] ?? b.state;
 const plain = ["assigned", "shadow", "unlimited", "denied"]; // states that need nobody
 const stateCell = (b) => el("td", null, ...(plain.includes(b.state) ? [stateText(b)] : [el("span", {className: "mode"}, b.state),
-  soft(visible(b.refused ?? stateText(b).replace(/^\w+: /, "")))]));
-const envoyName = (q) => visible(q.node ?? "") || "unnamed";
+  soft(stateText(b).replace(/^\w+: /, ""))]));
 const askQuotas = async () => {
-  const shown = shownRule, query = {n: 50, sort: $("quotas-sort").value};
+  const shown = shownRule, query = {n: 50};
   if (shown) Object.assign(query, {domain: shown.domain, rule: shown.path});
   const a = await get("quotas", "quotas", query);
   if (shown?.path !== shownRule?.path || shown?.domain !== shownRule?.domain) return;
-  say("quotas-sum", quotaText({...a, buckets: a.count}) + ".");
-  say("quotas-rule-name", shown ? `Only ${visible(shown.domain)}: ${visible(shown.path)}` : "");
+  say("quotas-sum", quotaText({...a, buckets: a.found}) + (shown ? ` of ${visible(shown.domain)}: ${visible(shown.path)}.` : "."));
   fill("quotas-rows", a.buckets.map((b) => el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(b.descriptor)),
       soft(`${visible(b.domain)}: `, b.rule ? ruleLink({domain: b.domain, path: b.rule}) : "no rule")),
-    el("td", null, envoyName(b)),
+    cell(number(b.envoys), b.broken ? soft(`${number(b.broken)} broken`) : null),
     el("td", null, ...(b.limits ?? []).map((l, i) => i ? el("div", null, visible(l)) : visible(l))),
     cell(perSecond(b.wanted_per_second)),
-    cell(b.strategy === "token_bucket" ? perSecond(b.per_second) : {allow_all: "all", deny_all: "none"}[b.strategy] ?? "–",
-      b.strategy === "token_bucket" ? soft(`${number(b.burst)} at once`) : null),
+    cell({unlimited: "all", shadow: "all", denied: "none"}[b.state] ?? perSecond(b.per_second), b.burst ? soft(`${number(b.burst)} at once`) : null),
     cell(perSecond(b.passed_per_second)),
     stateCell(b))), "No Envoy has a bucket here.");
   say("quotas-note", (a.found > a.buckets.length ? `The first ${a.buckets.length} of ${number(a.found)} buckets. ` : "") +
-    "Wanted and passed are of an Envoy's last report, which comes every 5 seconds; an Envoy has a name if it sends x-weir-node." + (a.values_hashed ? " Values are shown as hashes." : ""));
-  fill("envoys-rows", a.envoys.map((e) => el("tr", null,
-    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, envoyName(e)), soft(visible(e.domain))),
-    cell(number(e.buckets), e.refused ? soft(`${number(e.refused)} refused`) : null),
-    cell(perSecond(e.wanted_per_second)), cell(perSecond(e.per_second)), cell(perSecond(e.passed_per_second)),
-    el("td", null, e.broken ? el("span", {className: "mode"}, "broken") : "", ` ${ago(1000 * e.reported_seconds_ago)} ago`))),
-  "No Envoy has a stream.");
-  say("envoys-title", a.envoys.length < a.streams + a.broken ? `Envoys: the first ${a.envoys.length} of ${number(a.streams + a.broken)}` : "Envoys");
+    "Each row is the sum of all Envoys, those first that miss most. Wanted and passed are of their last reports, which come every 5 seconds." + (a.values_hashed ? " Values are shown as hashes." : ""));
 };
 
 let from = 0; // of the first rule that is shown
@@ -501,7 +490,6 @@ $("rules-sort").addEventListener("change", () => { from = 0; refresh(askRules); 
 $("rules-back").addEventListener("click", () => { from = Math.max(0, from - page); refresh(askRules); });
 $("rules-on").addEventListener("click", () => { from += page; refresh(askRules); });
 $("top-by").addEventListener("change", () => refresh(askTop));
-$("quotas-sort").addEventListener("change", () => refresh(askQuotas));
 $("explain-form").addEventListener("submit", explain);
 $("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; say("token-note", token ? "The token is used until this page is closed." : ""); all(); });
 for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());

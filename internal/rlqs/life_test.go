@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -22,7 +23,7 @@ func TestBrokenStream(t *testing.T) {
 		f.play(20 * time.Second)
 		f.unreachable = true
 		for _, e := range f.envoys {
-			e.disconnect(false)
+			e.disconnect()
 		}
 		if st := f.keeper.Stats(); st.Streams != 0 || st.Broken != 2 || st.Buckets != 2 {
 			t.Errorf("%+v, want 2 broken streams", st)
@@ -38,7 +39,7 @@ func TestBrokenStream(t *testing.T) {
 		if n := f.store.sum() - charged; n > 0 {
 			t.Errorf("%d were charged after all assignments had ended", n)
 		}
-		if st := f.keeper.Stats(); st.Broken != 0 || st.Buckets != 0 || len(f.keeper.groups) != 0 {
+		if st := f.keeper.Stats(); st.Broken != 0 || st.Buckets != 0 || len(f.keeper.books) != 0 {
 			t.Errorf("%+v, want nothing", st)
 		}
 	})
@@ -51,36 +52,16 @@ func TestLastMessageIsLost(t *testing.T) {
 		e.demand["b"] = steady(300)
 		f.play(12 * time.Second)
 		e.delay = 50 * time.Millisecond
-		before := f.keeper.Buckets(1)[0].Rate
+		before := f.keeper.Buckets()[0].Rate
 		f.rules.set(one(perSecond(t, limiter.Funnel, 600)))
 		f.keeper.Changed()
 		f.play(20 * time.Millisecond)
-		if rate := f.keeper.Buckets(1)[0].Rate; rate > 600 || before < 900 {
+		if rate := f.keeper.Buckets()[0].Rate; rate > 600 || before < 900 {
 			t.Fatalf("%g/s are assigned by a limit of 600/s, before %g/s", rate, before)
 		}
-		e.disconnect(false)
-		if rate := f.keeper.Buckets(1)[0].Rate; rate != before {
+		e.disconnect()
+		if rate := f.keeper.Buckets()[0].Rate; rate != before {
 			t.Errorf("%g/s are charged, the Envoy may have %g/s", rate, before)
-		}
-	})
-}
-
-// Nothing is charged for a stream that its Envoy has ended.
-func TestEndedStream(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
-		e := f.envoys[0]
-		e.demand["b"] = steady(800)
-		f.play(20 * time.Second)
-		s := e.stream
-		e.disconnect(true)
-		s.Close(true)
-		s.Report([]Usage{{ID: "b", Allowed: 1}})
-		charged := f.store.sum()
-		e.demand["b"], e.next = steady(0), f.now()+time.Hour
-		f.play(5 * time.Second)
-		if n := f.store.sum() - charged; n > 0 || f.keeper.Stats().Buckets > 0 {
-			t.Errorf("%d were charged, %+v", n, f.keeper.Stats())
 		}
 	})
 }
@@ -95,10 +76,9 @@ func TestReconnect(t *testing.T) {
 				e.node = node
 				e.demand["b"] = steady(800)
 				f.play(22 * time.Second)
-				e.disconnect(false)
+				e.disconnect()
 				f.play(5 * time.Second)
-				st := f.keeper.Stats()
-				if st.Buckets != 1 || st.Streams != 1 || st.Broken != 0 {
+				if st := f.keeper.Stats(); node != "" && (st.Buckets != 1 || st.Streams != 1 || st.Broken != 0) {
 					t.Errorf("%+v, want one bucket", st)
 				}
 				f.play(16 * time.Second)
@@ -113,39 +93,6 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// Envoys that do not say who they are cannot be told apart. While one that had little comes again, and one that had
-// much does not, all that passes is charged. When both are back, nothing is charged twice.
-func TestWhoComesAgain(t *testing.T) {
-	for _, first := range []int{0, 1} {
-		inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 2, func(t *testing.T, f *fleet) {
-			demands := []float64{1500, 60}
-			for i, e := range f.envoys {
-				e.demand["b"] = steady(demands[i])
-			}
-			f.play(22 * time.Second)
-			for _, e := range f.envoys {
-				e.disconnect(false)
-			}
-			other := f.envoys[1-first]
-			back := other.next + 2*interval
-			other.next = back
-			for f.now() < back-playStep {
-				f.play(playStep)
-				if ahead := f.store.sum() - f.covered; ahead < 0 {
-					t.Fatalf("%d requests have passed after %s that were not charged", -ahead, f.now())
-				}
-			}
-			f.play(6 * time.Second)
-			if st := f.keeper.Stats(); st.Broken != 0 || st.Buckets != 2 || len(f.keeper.pools) != 0 {
-				t.Errorf("%+v, want two buckets", st)
-			}
-			if n := f.passedIn(10 * time.Second); n < 9800 {
-				t.Errorf("%d of 10,000 passed", n)
-			}
-		})
-	}
-}
-
 // Envoys whose streams break do not lose their shares to the streams that broke, also where all want more.
 func TestAllReconnect(t *testing.T) {
 	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 5, func(t *testing.T, f *fleet) {
@@ -154,7 +101,7 @@ func TestAllReconnect(t *testing.T) {
 		}
 		f.play(20 * time.Second)
 		for _, e := range f.envoys {
-			e.disconnect(false)
+			e.disconnect()
 		}
 		from := f.now()
 		f.play(15 * time.Second)
@@ -173,7 +120,7 @@ func TestNothingIsLeft(t *testing.T) {
 		f.envoys[0].demand["b"] = steady(3000)
 		f.play(20 * time.Second)
 		f.unreachable = true
-		f.envoys[0].disconnect(false)
+		f.envoys[0].disconnect()
 		f.envoys[1].demand["b"] = steady(300)
 		charged := f.store.sum()
 		f.play(10 * time.Second)
@@ -215,7 +162,7 @@ func TestRulesChange(t *testing.T) {
 		}
 		f.rules.set(func(string, BucketID) Target { return Target{} })
 		f.keeper.Changed()
-		f.play(time.Second)
+		f.play(interval) // a refused bucket is not remembered
 		for _, e := range f.envoys {
 			if b := e.buckets["b"]; b == nil || !b.isAssigned || b.has.Strategy != AllowAll {
 				t.Errorf("%+v, want AllowAll", b)
@@ -250,101 +197,6 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// The rate limit service and the Envoys have one counter.
-func TestBesideTheRateLimitService(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	inVirtualTime(t, one(p), 4, func(t *testing.T, f *fleet) {
-		for _, e := range f.envoys {
-			e.demand["b"] = steady(500)
-		}
-		for range 6000 {
-			f.play(playStep)
-			f.ask(1)
-			f.ask(1) // 400 a second
-		}
-		before, beside := f.passed, f.beside
-		for range 4000 {
-			f.play(playStep)
-			f.ask(1)
-			f.ask(1)
-		}
-		besides, all := f.beside-beside, f.beside-beside+f.passed-before
-		t.Logf("%d passed in 20 s, %d of them by the rate limit service", all, besides)
-		if all < 18_500 || all > 20_400 || besides < 6000 {
-			t.Errorf("%d passed in 20 s, %d of them by the rate limit service; want about 20,000 and 8,000", all, besides)
-		}
-	})
-}
-
-// playBeside plays while calls ask the rate limit service about the same counter, that many a second. It returns how
-// many requests passed a second by quotas and by calls.
-func (f *fleet) playBeside(calls float64, long time.Duration) (byQuotas, byCalls float64) {
-	passed, beside, todo := f.passed, f.beside, 0.0
-	for range int(long / playStep) {
-		f.play(playStep)
-		for todo += calls * playStep.Seconds(); todo >= 1; todo-- {
-			f.ask(1)
-		}
-	}
-	return float64(f.passed-passed) / long.Seconds(), float64(f.beside-beside) / long.Seconds()
-}
-
-// Calls come first: they take what there is when they come, and a keeper only what it finds every 100 ms. The page on
-// quotas states these shares.
-func TestCallsComeFirst(t *testing.T) {
-	for _, c := range []struct {
-		algorithm     limiter.Algorithm
-		quotas, calls float64 // that want something, a second
-		leastQ, mostQ float64 // passed by quotas
-		leastCall     float64
-	}{
-		{limiter.Funnel, 1000, 400, 540, 620, 390},
-		{limiter.Funnel, 1000, 1000, 0, 100, 850},
-		{limiter.TokenBucket, 1000, 3000, 0, 100, 850},
-		{limiter.SlidingWindow, 1000, 1000, 0, 150, 800},
-		{limiter.SlidingLog, 1000, 1000, 0, 150, 800},
-		{limiter.FixedWindow, 1000, 1000, 400, 600, 350}, // the first tick of a window takes as much as calls do
-		{limiter.FixedWindow, 1000, 3000, 200, 450, 500},
-	} {
-		inVirtualTime(t, one(perSecond(t, c.algorithm, 1000)), 4, func(t *testing.T, f *fleet) {
-			for _, e := range f.envoys {
-				e.demand["b"] = steady(c.quotas / 4)
-			}
-			f.playBeside(c.calls, 20*time.Second)
-			byQuotas, byCalls := f.playBeside(c.calls, 20*time.Second)
-			t.Logf("%s: quotas want %g and get %g, calls want %g and get %g", c.algorithm, c.quotas, byQuotas, c.calls, byCalls)
-			if byQuotas < c.leastQ || byQuotas > c.mostQ || byCalls < c.leastCall || byQuotas+byCalls > 1010 {
-				t.Errorf("%s: quotas want %g and get %g, calls want %g and get %g of 1,000", c.algorithm, c.quotas, byQuotas,
-					c.calls, byCalls)
-			}
-		})
-	}
-}
-
-// Nobody can lower the rate of a stream that broke. If calls take all of the limit meanwhile, what it lets pass is not
-// charged, and is at most its rate until its assignment ends.
-func TestBrokenStreamBesideCalls(t *testing.T) {
-	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 1, func(t *testing.T, f *fleet) {
-		e := f.envoys[0]
-		e.demand["b"] = steady(600)
-		f.play(22 * time.Second)
-		rate := f.keeper.Buckets(1)[0].Rate
-		f.unreachable = true
-		e.disconnect(false)
-		most := 0.0
-		for range 20 {
-			f.playBeside(3000, time.Second)
-			most = max(most, float64(f.covered-f.store.sum()))
-		}
-		if most <= 0 || most > min(rate, 600)*DefaultTTL.Seconds() {
-			t.Errorf("%g passed that were not charged, want at most %g a second for %s", most, min(rate, 600), DefaultTTL)
-		}
-		if b := e.buckets["b"]; b.isAssigned || f.keeper.Stats().Buckets > 0 {
-			t.Error("something is assigned after 20 s")
-		}
-	})
-}
-
 // A keeper that stops has charged what the Envoys may let pass until they ask another one.
 func TestStop(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 1000)
@@ -354,7 +206,7 @@ func TestStop(t *testing.T) {
 		}
 		f.play(20 * time.Second)
 		rate := 0.0
-		for _, b := range f.keeper.Buckets(9) {
+		for _, b := range f.keeper.Buckets() {
 			rate += b.Rate
 		}
 		charged := f.store.sum()
@@ -406,7 +258,7 @@ func TestConcurrently(t *testing.T) {
 	rules := &fakeRules{resolve: func(_ string, id BucketID) Target {
 		return Target{Hits: []limiter.Hit{{Key: "all", Policy: p}, {Key: string(id), Policy: p}}[:1+len(id)%2]}
 	}}
-	k, err := New(Options{Store: store, Resolver: rules, MaxBuckets: 5})
+	k, err := New(Options{Store: store, Resolver: rules})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +273,7 @@ func TestConcurrently(t *testing.T) {
 	for i := range 4 {
 		wait.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				s := k.Open("", "shop", []string{"", "a"}[n%2], deaf{})
+				s := k.Open("", "shop", []string{"", "a"}[n%2], nobody{})
 				for j := range 20 {
 					s.Report([]Usage{
 						{ID: BucketID("abcdefgh"[:1+(i+j)%8]), Allowed: uint64(j), Elapsed: time.Second},
@@ -430,13 +282,13 @@ func TestConcurrently(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				k.Changed()
-				s.Close(n%3 == 0)
+				s.Close()
 			}
 		})
 	}
 	wait.Go(func() {
 		for ctx.Err() == nil {
-			if st, all := k.Stats(), k.Buckets(100); st.Buckets > 100_000 || len(all) > 100 {
+			if st, all := k.Stats(), k.Buckets(); st.Buckets > 100_000 || len(all) > 9 {
 				t.Error(st)
 			}
 			time.Sleep(time.Millisecond)
@@ -448,62 +300,23 @@ func TestConcurrently(t *testing.T) {
 	wait.Wait()
 }
 
-// An Envoy that reports less often than the TTL still has its assignment; one that is silent has not.
+// An Envoy that is silent has nothing after a while, although its stream is open.
 func TestSilence(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
 		e := f.envoys[0]
 		s := f.keeper.Open("", "shop", "", e)
-		isAssigned := func() bool { return f.keeper.Buckets(1)[0].Assigned }
-		for range 3 {
-			s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 25 * time.Second}})
-			f.play(25 * time.Second)
-			if !isAssigned() {
-				t.Error("an Envoy that reports each 25 s has nothing")
-			}
+		isAssigned := func() bool { return f.keeper.Buckets()[0].State != Waiting }
+		s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 5 * time.Second}})
+		f.play(5 * time.Second)
+		if !isAssigned() {
+			t.Error("nothing is assigned")
 		}
 		f.play(60 * time.Second)
 		charged := f.store.sum()
 		f.play(10 * time.Second)
 		if isAssigned() || f.store.sum() > charged {
 			t.Error("an Envoy that is silent is still charged for")
-		}
-	})
-}
-
-// An Envoy that is silent while its stream is open keeps nothing from others, also if shares change meanwhile.
-func TestSilenceBesideOthers(t *testing.T) {
-	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 2, func(t *testing.T, f *fleet) {
-		f.envoys[0].demand["b"] = steady(900)
-		f.envoys[1].demand["b"] = func(at time.Duration) float64 {
-			if at%(14*time.Second) < 7*time.Second {
-				return 100
-			}
-			return 900
-		}
-		f.play(12 * time.Second)
-		f.envoys[0].next = time.Hour
-		f.envoys[0].demand["b"] = steady(0)
-		f.play(25 * time.Second)
-		for _, b := range f.keeper.Buckets(9) {
-			if b.Assigned && b.ReportAge > interval+time.Second {
-				t.Errorf("an Envoy that was silent for %s has %g/s", b.ReportAge, b.Rate)
-			}
-		}
-	})
-}
-
-// A store that is slow costs nothing but time.
-func TestSlowStore(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	inVirtualTime(t, one(p), 3, func(t *testing.T, f *fleet) {
-		for _, e := range f.envoys {
-			e.demand["b"] = steady(500)
-		}
-		f.store.delay = 30 * time.Millisecond
-		f.play(20 * time.Second)
-		if n := f.passedIn(20 * time.Second); n < 19_000 || n > 20_100 {
-			t.Errorf("%d of 20,000 passed in 20 s", n)
 		}
 	})
 }
@@ -516,7 +329,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Store and Resolver must be set":                     {},
 		"TTL must be whole seconds, at least 10s, got 9s":    {Store: store, Resolver: rules, TTL: 9 * time.Second},
 		"TTL must be whole seconds, at least 10s, got 10.5s": {Store: store, Resolver: rules, TTL: 10500 * time.Millisecond},
-		"MaxBuckets must not be negative, got -1":            {Store: store, Resolver: rules, MaxBuckets: -1},
 		"Timeout must not be negative, got -1s":              {Store: store, Resolver: rules, Timeout: -time.Second},
 	} {
 		if _, err := New(o); err == nil || !strings.HasSuffix(err.Error(), name) {
@@ -534,3 +346,123 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWhileTheStoreFails(t *testing.T) {
+	p := perSecond(t, limiter.Funnel, 100)
+	for _, c := range []struct {
+		on        descriptors.OnStoreFailure
+		low, high float64 // passed a second while it fails
+	}{
+		{descriptors.Allow, 90, 110},
+		{descriptors.Deny, 0, 1},
+		{descriptors.Local, 22, 28},
+		{descriptors.Fail, 0, 1}, // the fake Envoy denies what has no assignment
+	} {
+		t.Run(c.on.String(), func(t *testing.T) {
+			target := Target{
+				Hits: []limiter.Hit{{Key: "k", Policy: p}}, OnFailure: []descriptors.OnStoreFailure{c.on},
+				Local: []*limiter.Policy{perSecond(t, limiter.Funnel, 25)},
+			}
+			inVirtualTime(t, func(string, BucketID) Target { return target }, 2, func(t *testing.T, f *fleet) {
+				f.denyUnassigned = true
+				for _, e := range f.envoys {
+					e.demand["b"] = steady(200)
+				}
+				f.play(20 * time.Second)
+				f.store.fail(errors.New("gone"))
+				f.play(20 * time.Second)
+				if rate := float64(f.passedIn(20*time.Second)) / 20; rate < c.low || rate > c.high {
+					t.Errorf("%g a second passed while the store failed, want %g to %g", rate, c.low, c.high)
+				}
+				if f.keeper.Stats().Failures == 0 {
+					t.Error("no failure was counted")
+				}
+				if over := f.keeper.Stats().Over; over > 10 {
+					t.Errorf("%d requests are to be charged that passed while the store failed", over)
+				}
+				f.store.fail(nil)
+				f.play(6 * time.Second)
+				if n := f.passedIn(20 * time.Second); n < 1900 || n > 2150 {
+					t.Errorf("%d passed in 20 s after the store was back", n)
+				}
+			})
+		})
+	}
+}
+
+func TestIdleBucketsAreAbandoned(t *testing.T) {
+	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 100)), 1, func(t *testing.T, f *fleet) {
+		e := f.envoys[0]
+		e.demand["b"] = func(at time.Duration) float64 {
+			if at > 10*time.Second && at < 60*time.Second {
+				return 0
+			}
+			return 20
+		}
+		f.play(40 * time.Second)
+		if len(e.buckets) != 0 || f.keeper.Stats().Buckets != 0 || f.keeper.Stats().Abandoned != 1 {
+			t.Errorf("an idle bucket is still there: %+v", f.keeper.Stats())
+		}
+		if n := len(f.keeper.books) + len(f.keeper.counters); n > 0 {
+			t.Errorf("%d groups and counters are still there", n)
+		}
+		f.play(40 * time.Second)
+		if b := e.buckets["b"]; b == nil || !b.isAssigned {
+			t.Error("a bucket that has requests again got nothing")
+		}
+	})
+}
+
+// What an Envoy claims to have seen moves no account out of its bounds, and takes no more from others than a demand
+// that is as high as theirs.
+func TestHugeNumbers(t *testing.T) {
+	for _, a := range algorithms {
+		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
+			f.envoys[0].demand["b"] = steady(400)
+			f.play(12 * time.Second)
+			hostile := f.keeper.Open("", "shop", "", nobody{})
+			for i, u := range []Usage{
+				{},
+				{Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: math.MaxInt64},
+				{Denied: math.MaxUint64, Elapsed: -time.Hour},
+				{Denied: math.MaxUint64, Elapsed: math.MinInt64},
+				{Denied: 1 << 63},
+			} {
+				u.ID = "b"
+				for range 1 + i*10 {
+					hostile.Report([]Usage{u, u})
+				}
+				f.play(2 * time.Second)
+				f.keeper.mu.Lock()
+				f.keeper.eachClient(func(c *client) {
+					for name, v := range map[string]float64{
+						"want": c.want, "share": c.share, "rate": c.rate, "burst": c.burst, "could": c.could, "debt": c.book.debt,
+						"ahead": c.book.ahead, "to return": c.book.back,
+					} {
+						isBad := math.IsNaN(v) || math.Abs(v) > 1e20 || v < 0 && name != "ahead"
+						if isBad || name == "debt" && v > 4000 {
+							t.Errorf("%s, report %d: %s is %g", a, i, name, v)
+						}
+					}
+				})
+				f.keeper.mu.Unlock()
+			}
+			for range 10 { // its debt is paid by its own rate
+				hostile.Report([]Usage{{ID: "b", Denied: math.MaxUint64}})
+				f.play(time.Second)
+			}
+			passed := f.passed
+			for range 10 {
+				hostile.Report([]Usage{{ID: "b", Denied: math.MaxUint64}})
+				f.play(time.Second)
+			}
+			if n := f.passed - passed; n < 3500 {
+				t.Errorf("%s: %d of 4,000 passed beside an Envoy that wants everything", a, n)
+			}
+		})
+	}
+}
+
+type nobody struct{}
+
+func (nobody) Send([]Assignment) {}

@@ -117,7 +117,7 @@ func TestReplicasDivideByDemand(t *testing.T) {
 					r.play(20 * time.Second)
 					passed, sum := r.play(20 * time.Second)
 					t.Logf("%s, %s between ticks: %.0f of 1,000 a second passed, %.0f", a, phase, sum, passed)
-					if sum < 950 || sum > 1010 {
+					if sum < 950 || sum > 1050 {
 						t.Errorf("%s, %s between ticks: %.0f of 1,000 a second passed, want at least 950", a, phase, sum)
 					}
 					for i, w := range wants {
@@ -148,13 +148,13 @@ func TestReplicasComeAndGo(t *testing.T) {
 			r.start(400, 400)
 			r.play(10 * time.Second)
 			three, sum := r.play(20 * time.Second)
-			if sum < 950 || sum > 1010 || slices.Min(three) < 270 {
+			if sum < 930 || sum > 1050 || slices.Min(three) < 270 {
 				t.Errorf("%s: %.0f a second passed by three replicas", a, three)
 			}
 			r.stop()
 			r.play(10 * time.Second)
 			two, sum := r.play(20 * time.Second)
-			if sum < 950 || sum > 1010 || slices.Min(two) < 400 {
+			if sum < 930 || sum > 1050 || slices.Min(two) < 400 {
 				t.Errorf("%s: %.0f a second passed by the two that are left", a, two)
 			}
 			for _, f := range r.all {
@@ -203,7 +203,8 @@ func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
 		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
 			f.keeper.Open("", "shop", "", f.envoys[0]).Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
 			f.play(time.Second)
-			if n := f.store.sum(); n < 1000 || n > 2100 {
+			all := int64(1000 * shortest(a) / time.Second)
+			if n := f.store.sum(); n < all || n > all+1100 {
 				t.Errorf("%s: %d were charged in a second, want the last second's 1,000, and what is assigned", a, n)
 			}
 		})
@@ -242,7 +243,7 @@ func TestReplicasWithABrokenStream(t *testing.T) {
 				r.start(1500)
 				r.play(20 * time.Second)
 				r.all[0].unreachable = true
-				r.all[0].envoys[0].disconnect(false)
+				r.all[0].envoys[0].disconnect()
 				broken, sum := r.play(8 * time.Second)
 				if sum < 700 || sum > 1060 || slices.Min(broken) < 200 {
 					t.Errorf("%s, %s between ticks: %.0f a second passed while a stream was broken", a, phase, broken)

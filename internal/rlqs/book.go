@@ -1,0 +1,409 @@
+package rlqs
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+const (
+	// cover is the time for whose rates is charged: one tick, and aheadOf more, so that a lower rate arrives before the
+	// charged hits are used. delivery is the time after which a lower rate is taken to have arrived.
+	cover, aheadOf, delivery = tick + aheadOf, tick / 2, tick / 4
+	// burstPart: all bursts of a process together are one part in so many of a limit's capacity, as its leases are.
+	burstPart = 10
+	// windowMargin is how long before its window ends unused hits are returned at the latest. It is longer than a call
+	// takes.
+	windowMargin = 20 * time.Millisecond
+	littleHit    = 1e-6 // that is not charged, as it may come of rounding
+)
+
+// book is what is charged for all clients with the same limits. The keeper's lock guards it.
+//
+// ahead is how many charged hits nobody can have used yet. Time takes the clients' rates from it, an assignment takes a
+// burst, and a charge adds to it. So nothing passes uncharged while it is not negative.
+type book struct {
+	hits     []limiter.Hit // of the limits, with N unset
+	counters []*counter    // of hits
+	clients  []*client
+
+	onFailure descriptors.OnStoreFailure // the strictest one of the limits
+	localRate float64                    // requests a second, with descriptors.Local
+	isFailing bool                       // the store did not answer the last charge
+
+	at     time.Duration // when ahead is right
+	ahead  float64
+	debt   float64 // requests that passed uncharged
+	unpaid float64 // part of debt that the counters had not enough for
+
+	urgent  bool          // it does not wait for the next tick
+	retryAt time.Duration // a counter is empty until then
+	back    float64       // hits to return to the windows
+	backOf  int           // number of these windows
+}
+
+// account takes from ahead what the clients can have used until now.
+func (b *book) account(now time.Duration) {
+	window := b.window()
+	for _, c := range b.clients {
+		if c.window != window { // what is used in its first moments was charged in the window before
+			c.window, c.inWindow = window, -c.rate*cover.Seconds()
+		}
+		until := now
+		if c.expires > 0 {
+			until = max(c.at, min(now, c.expires))
+		}
+		used := c.rate * (until - c.at).Seconds()
+		c.at = now
+		c.use(used)
+		b.ahead -= used
+		if c.expires > 0 && now >= c.expires {
+			c.end()
+		}
+	}
+	b.at = now
+	if b.isFailing {
+		b.ahead = 0
+	}
+}
+
+// plan decides what each client is to have, and returns what is to be charged for it.
+func (b *book) plan(now time.Duration) *ask {
+	b.account(now)
+	for _, c := range b.clients {
+		if c.moves = c.mayMove(now); c.moves {
+			c.goalRate, c.goalBurst = c.share, min(c.burst, c.burstGoal())
+			b.addBursts(c.goalBurst - c.burst)
+		}
+	}
+	for _, c := range b.clients { // bursts rise by what others have left
+		if burst := c.burstGoal(); c.moves && burst > c.goalBurst {
+			burst = max(c.goalBurst, math.Floor(min(burst, c.goalBurst+b.burstRoom())))
+			if !c.hasBucket() && c.share > 0 { // a bucket has at least one token
+				burst = max(1, burst)
+			}
+			b.addBursts(burst - c.goalBurst)
+			c.goalBurst = burst
+		}
+	}
+	base, rise := b.needs(cover)
+	a := &ask{book: b, hits: b.hits, keep: max(0, base-b.ahead), owe: b.debt, back: b.takeBack(now)}
+	for _, ct := range b.counters {
+		a.owe = min(a.owe, ct.spare) // in a second
+	}
+	if now >= b.retryAt {
+		a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+a.owe-littleHit), b.capacity()))
+	}
+	return a
+}
+
+// needs returns the hits that ahead must have for a time: for what is in force and stays, and for what is to rise.
+func (b *book) needs(long time.Duration) (base, rise float64) {
+	for _, c := range b.clients {
+		if !c.moves {
+			base += c.rate * long.Seconds()
+			continue
+		}
+		base += min(c.rate, c.goalRate)*long.Seconds() + max(0, c.rate-c.goalRate)*delivery.Seconds()
+		rise += max(0, c.goalRate-c.rate)*long.Seconds() + max(0, c.goalBurst-c.burst)
+	}
+	return base, rise
+}
+
+// addBursts counts bursts that were planned.
+func (b *book) addBursts(n float64) {
+	for _, ct := range b.counters {
+		ct.bursts += n
+	}
+}
+
+// burstRoom returns by how much the clients' bursts may rise.
+func (b *book) burstRoom() float64 {
+	room := math.Inf(1)
+	for _, ct := range b.counters {
+		room = min(room, float64(ct.policy.Capacity())/burstPart-ct.bursts)
+	}
+	return max(0, room)
+}
+
+// settle assigns what the charged hits suffice for. The step was planned at a time before now.
+func (k *Keeper) settle(a *ask, planned, now time.Duration) {
+	b := a.book
+	b.account(now)
+	k.stats.Returned += uint64(a.back) //nolint:gosec // not below 0
+	if a.failure != nil {
+		k.stats.Failures++
+		b.isFailing = true
+		k.assignByPolicy(b, now)
+		return
+	}
+	if a.first != nil {
+		b.isFailing = false
+		b.learn(a, now)
+	}
+	k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
+	b.ahead += float64(a.got)
+	long := max(cover-(now-planned), 2*delivery)
+	base, rise := b.needs(long)
+	paid := max(min(a.owe, float64(a.got)-a.keep), min(b.debt, b.ahead-base-rise), 0)
+	b.ahead -= paid
+	b.debt -= paid
+	b.unpaid = min(b.debt, max(0, a.owe-paid))
+	if pot := b.ahead - base; pot >= -littleHit {
+		k.raise(b, pot, rise, planned, now)
+		return
+	}
+	k.lower(b, long, planned, now)
+}
+
+// raise assigns the goals, and rises by as much as pot suffices for. rise would suffice for all.
+func (k *Keeper) raise(b *book, pot, rise float64, planned, now time.Duration) {
+	for _, c := range b.clients { // the first tokens come first
+		if c.moves && !c.hasBucket() && c.goalBurst >= 1 {
+			rise--
+			if pot >= 1-littleHit {
+				pot--
+			} else {
+				c.goalBurst = 0
+			}
+		}
+	}
+	part := 1.
+	if rise > max(pot, 0) {
+		part = max(0, pot) / rise
+	}
+	for _, c := range b.clients {
+		rate, burst := c.rate, c.burst
+		switch {
+		case !c.isListening(), !c.moves && !c.hasBucket():
+			continue
+		case c.moves && !c.hasBucket() && c.goalBurst < 1:
+			if k.deny(c, now); c.goalRate > 0 {
+				k.stats.Shortages++
+			}
+			continue
+		case c.moves && !c.hasBucket():
+			rate, burst = c.goalRate*part, 1+(c.goalBurst-1)*part
+		case c.moves:
+			rate = min(c.rate, c.goalRate)
+			if up := max(0, c.goalRate-c.rate) * part; up > c.rate/20 || part == 1 {
+				rate += up
+			}
+			burst = min(c.burst, c.goalBurst) + max(0, c.goalBurst-c.burst)*part
+		}
+		c.isLow = c.isLow && rate < c.goalRate*.99
+		k.assign(c, rate, burst, planned, now)
+	}
+}
+
+// lower assigns rates that the charged hits suffice for, below those in force: until they arrive, the higher ones go
+// on. Those of broken streams cannot be lowered.
+func (k *Keeper) lower(b *book, long, planned, now time.Duration) {
+	room, scaled, tolerated := b.ahead, 0., 0.
+	for _, c := range b.clients {
+		room -= c.rate * delivery.Seconds()
+		tolerated += c.rate * (aheadOf / 2).Seconds()
+		if lowest := c.rate; c.isListening() {
+			if c.moves {
+				lowest = min(lowest, c.goalRate)
+			}
+			scaled += lowest * (long - delivery).Seconds()
+		} else {
+			room -= c.rate * (long - delivery).Seconds()
+		}
+	}
+	part := 1.
+	if room+tolerated < scaled {
+		part = max(0, room) / scaled
+	}
+	for _, c := range b.clients {
+		switch {
+		case !c.isListening():
+		case !c.hasBucket():
+			k.deny(c, now)
+		default:
+			rate, burst := c.rate, c.burst
+			if c.moves {
+				rate, burst = min(rate, c.goalRate), min(burst, c.goalBurst)
+			}
+			if part < 1 {
+				k.stats.Shortages++
+				rate, c.isLow, c.moves = rate*part, true, true
+			}
+			if c.moves || c.reply {
+				k.assign(c, rate, burst, planned, now)
+			}
+		}
+	}
+}
+
+// deny makes an Envoy deny everything that has no token bucket, and whose first token is not there. If it goes on with
+// what a broken stream was assigned, that is charged, and better.
+func (k *Keeper) deny(c *client, now time.Duration) {
+	c.isLow = true
+	isCovered := c.isResumed && c.expires == 0 && slices.ContainsFunc(c.book.clients, (*client).isBroken)
+	if c.reply && !isCovered {
+		k.send(c, Assignment{Strategy: DenyAll}, now)
+	}
+}
+
+// assign sends a rate and a burst, unless the Envoy has them and did not report. Both are charged.
+func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Duration) {
+	next := c.assigned
+	if rate, burst = max(rate, slowest), math.Floor(burst); !c.hasBucket() || rate != c.rate || burst != c.burst {
+		next, _ = roundDown(rate, burst, c.assigned)
+	}
+	next.ID, next.TTL = c.assigned.ID, c.assigned.TTL
+	if next == c.assigned && !c.reply {
+		return
+	}
+	isPush := !c.reply
+	if !k.send(c, next, now) {
+		return
+	}
+	if isPush {
+		c.stream.pushed = planned
+	}
+	b := c.book
+	charge := max(0, float64(next.MaxTokens)-c.burst)
+	if slower := c.rate - next.rate(); slower > 0 {
+		if now >= c.wasUntil {
+			c.was = 0
+		}
+		c.was, c.wasUntil = max(c.was, c.rate), now+certain
+		charge += slower * delivery.Seconds()
+	}
+	c.rate, c.burst = next.rate(), float64(next.MaxTokens)
+	c.use(charge)
+	b.ahead -= charge
+}
+
+// assignByPolicy assigns what holds while the store does not answer. What passes then is not charged, also later.
+func (k *Keeper) assignByPolicy(b *book, now time.Duration) {
+	sum := 0.0
+	for _, c := range b.clients {
+		sum += c.share
+	}
+	b.debt, b.unpaid = 0, 0
+	for _, c := range b.clients {
+		if !c.isListening() {
+			continue
+		}
+		rate := c.share
+		switch b.onFailure {
+		case descriptors.Fail: // the Envoy falls back when its assignment ends
+			continue
+		case descriptors.Deny:
+			rate = 0
+		case descriptors.Local:
+			rate *= min(1, b.localRate/max(sum, 1e-9))
+		case descriptors.Allow:
+		}
+		switch {
+		case rate == 0 && (c.reply || c.hasBucket()) && k.send(c, Assignment{Strategy: DenyAll}, now):
+			c.rate, c.burst = 0, 0
+		case rate > 0 && (c.reply || math.Abs(rate-c.rate) > c.rate/100):
+			k.assign(c, rate, c.burstGoal(), now, now)
+		}
+	}
+}
+
+// learn takes what the store answered to a charge.
+func (b *book) learn(a *ask, now time.Duration) {
+	isEmpty, wait := false, time.Duration(0)
+	for i, ct := range b.counters {
+		d := &a.first[i]
+		isShort := !d.Allowed && (a.got < a.n-1 || a.got == 0)
+		if isShort && d.Remaining == 0 {
+			isEmpty, wait = true, max(wait, d.RetryAfter)
+		}
+		ct.learn(&a.last[i], a.got, isShort, now)
+	}
+	if isEmpty && b.isWindow() {
+		b.retryAt = now + min(wait, contended)
+	}
+}
+
+// owe adds requests that passed evenly in the time since the last report, and were not charged: those that still count.
+func (b *book) owe(n float64, since, now time.Duration) {
+	longest := 0.0
+	for _, ct := range b.counters {
+		counts := float64(ct.policy.Capacity()) / rateOf(ct.policy)
+		if ct.ends > now {
+			counts -= (ct.ends - now).Seconds()
+		}
+		longest = max(longest, counts)
+	}
+	b.debt = min(b.debt+n*min(1, max(longest, 0)/max(since.Seconds(), 1e-9)), b.capacity())
+}
+
+// capacity returns the most hits that can be charged at once.
+func (b *book) capacity() float64 {
+	least := int64(limiter.MaxHits)
+	for i := range b.hits {
+		least = min(least, b.hits[i].Policy.Largest())
+	}
+	return float64(least)
+}
+
+// refund returns hits to the windows that the client did not use, as far as they were charged in these windows and
+// still count. since is the time since the last report.
+func (b *book) refund(c *client, n float64, since time.Duration) {
+	canReturn := !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool {
+		return !isWindow(h.Policy) || !h.Policy.CountsInWindows() && h.Policy.Window() < 2*since
+	})
+	if n = min(n, c.inWindow); n <= 0 || !canReturn || b.isFailing {
+		return
+	}
+	if b.backOf != c.window {
+		b.backOf, b.back = c.window, 0
+	}
+	b.back += n
+	c.inWindow -= n
+}
+
+// takeBack returns how many hits to return to the windows now.
+func (b *book) takeBack(now time.Duration) (n int64) {
+	if b.back < 1 {
+		return 0
+	}
+	if ends := b.windowEnds(); b.backOf != b.window() || ends > 0 && now+windowMargin > ends {
+		b.back = 0
+		return 0
+	}
+	n = clampHits(b.back)
+	b.back -= float64(n)
+	return n
+}
+
+// isWindow reports whether all limits are windows, to which what was not used can be returned. What was charged to a
+// bucket that leaks has leaked.
+func (b *book) isWindow() bool {
+	return !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool { return !isWindow(h.Policy) })
+}
+
+// slides reports whether hits leave one of the limits one by one.
+func (b *book) slides() bool {
+	return slices.ContainsFunc(b.hits, func(h limiter.Hit) bool { return !h.Policy.CountsInWindows() })
+}
+
+// windowEnds returns the end of the fixed window that ends first, or 0 if there is none.
+func (b *book) windowEnds() (ends time.Duration) {
+	for _, ct := range b.counters {
+		if ct.ends > 0 && (ends == 0 || ct.ends < ends) {
+			ends = ct.ends
+		}
+	}
+	return ends
+}
+
+// window returns the number of the fixed windows that the counters are in. It rises as soon as one of them has ended.
+func (b *book) window() (n int) {
+	for _, ct := range b.counters {
+		n += ct.window
+	}
+	return n
+}
