@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-//go:embed kubernetes/envoy.yaml kubernetes/weir.yaml kubernetes/weir-redis.yaml istio
+//go:embed kubernetes/README.md kubernetes/envoy.yaml kubernetes/weir.yaml kubernetes/weir-redis.yaml istio
 var files embed.FS
 
 // Folders of manifests: kubernetes has a Weir for all Envoys of a cluster, and an Envoy to try it with; istio has a

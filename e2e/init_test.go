@@ -45,15 +45,15 @@ func TestInit(t *testing.T) {
 		"global": {{path: "/", burst: 50, perSecond: 10}},
 	}
 	for _, use := range starter.Uses {
-		t.Run(use.Name, func(t *testing.T) {
+		t.Run(use, func(t *testing.T) {
 			t.Parallel()
-			dir := initialized(t, use.Name)
+			dir := initialized(t, use)
 			s := startWeir(t, filepath.Join(dir, "rules"))
 			front := startInitialized(t, dir, s).Listener("front")
-			if len(uses[use.Name]) == 0 {
+			if len(uses[use]) == 0 {
 				t.Fatal("nothing says how this use limits")
 			}
-			for _, a := range uses[use.Name] {
+			for _, a := range uses[use] {
 				a.check(t, front)
 			}
 		})

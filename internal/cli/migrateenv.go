@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
@@ -88,4 +89,15 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 		fmt.Fprint(w, " \\\n  --"+f.Name+from)
 	}
 	fmt.Fprintln(w)
+}
+
+// plainWord is text that a shell leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=~-]*$`)
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
