@@ -3,7 +3,6 @@ package docs
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -95,48 +94,5 @@ func TestReadmeIsShort(t *testing.T) {
 		if lines := strings.Count(string(text), "\n"); lines >= 200 {
 			t.Errorf("%s: %d lines, want less than 200", page, lines)
 		}
-	}
-}
-
-// TestReadmeMap checks that the map of README.md names each folder, and none that is not there.
-func TestReadmeMap(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(text), "## Where things are\n")
-	if !found {
-		t.Fatal("README.md has no map")
-	}
-	table, _, _ = strings.Cut(table, "\n## ")
-	named := map[string]bool{}
-	for row := range strings.SplitSeq(table, "\n") {
-		for _, m := range regexp.MustCompile("`([a-z0-9]+(?:/[a-z0-9-]+)*)`").FindAllStringSubmatch(row, -1) {
-			named[m[1]] = true
-		}
-	}
-	for _, pattern := range []string{"*", "cmd/*", "pkg/*", "internal/*"} {
-		folders, err := filepath.Glob(filepath.Join("..", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, folder := range folders {
-			name := filepath.ToSlash(strings.TrimPrefix(folder, ".."+string(filepath.Separator)))
-			if info, err := os.Stat(folder); err != nil || !info.IsDir() || strings.HasPrefix(name, ".") || name == "bin" ||
-				slices.Contains([]string{"cmd", "pkg", "internal"}, name) {
-				continue
-			}
-			if !named[name] {
-				t.Errorf("README.md: the map does not name %s", name)
-			}
-		}
-	}
-	for name := range named {
-		if _, err := os.Stat(filepath.Join("..", name)); strings.Contains(name, "/") && err != nil {
-			t.Errorf("README.md: the map names %s, which does not exist", name)
-		}
-	}
-	if len(named) < 20 {
-		t.Errorf("the map names %d folders: the pattern no longer finds them", len(named))
 	}
 }
