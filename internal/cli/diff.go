@@ -177,7 +177,7 @@ func printTraffic(to streams, r *offline.Comparison) {
 		r.To.Format(time.RFC3339))
 	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %d newly denied, %d newly allowed\n",
 		r.DeniedBefore, r.DeniedAfter, r.NewlyDenied, r.NewlyAllowed)
-	printLogNotes(to.err, &r.LineCounts, r.Notes)
+	printLogNotes(to.err, &r.Log, r.Notes)
 }
 
 // printRules shows the limits that make the difference, each with its first keys.

@@ -128,7 +128,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 		return fmt.Errorf("--traffic: %w", err)
 	}
 	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
-	printLogNotes(io.err, &log.LineCounts, offline.Notes(set))
+	printLogNotes(io.err, log, offline.Notes(set))
 	return c.write(io, report, nil)
 }
 

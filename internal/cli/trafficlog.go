@@ -43,7 +43,7 @@ func openInput(path string, from streams) (io.ReadCloser, error) {
 }
 
 // printLogNotes prints, on stderr, what limits the answer.
-func printLogNotes(w io.Writer, lines *offline.LineCounts, notes []string) {
+func printLogNotes(w io.Writer, lines *offline.Log, notes []string) {
 	for _, bad := range lines.Bad {
 		fmt.Fprintf(w, "line %d: %s\n", bad.Line, bad.Error)
 	}

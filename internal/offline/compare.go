@@ -19,15 +19,13 @@ const maxKeys = 100_000
 
 // Comparison is what two rule sets make of a log. Numbers are requests.
 type Comparison struct {
-	Span
+	Log
 
 	DeniedBefore int64 `json:"denied_before"`
 	DeniedAfter  int64 `json:"denied_after"`
 	NewCount
 	// Rules are the limits that make the difference, those of the most requests first.
 	Rules []*RuleCount `json:"rules"`
-
-	LineCounts
 	// Notes are what else to know.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -177,7 +175,7 @@ func keyText(key string) string {
 }
 
 func (c *comparing) finish(log *Log) {
-	c.report.Span, c.report.LineCounts = log.Span, log.LineCounts
+	c.report.Log = *log
 	for _, rule := range c.rules {
 		if rule.size() == 0 && rule.ShadowBefore == rule.ShadowAfter {
 			continue

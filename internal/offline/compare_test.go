@@ -69,12 +69,11 @@ func TestWhoIsDenied(t *testing.T) {
 	}
 	got := replayed(t, perClient(t, 4), perClient(t, 3), log.String(), clients)
 	want := &Comparison{
-		Span: Span{
+		Log: Log{
 			From:     time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 			To:       time.Date(2026, 1, 31, 12, 1, 10, 0, time.UTC),
-			Requests: 22,
+			Requests: 22, Lines: 22,
 		},
-		LineCounts:   LineCounts{Lines: 22},
 		DeniedBefore: 2, DeniedAfter: 6, NewCount: NewCount{NewlyDenied: 4},
 		Rules: []*RuleCount{{
 			Domain: "shop", Rule: "client", Limit: "each", NewCount: NewCount{NewlyDenied: 4},
@@ -220,10 +219,9 @@ func TestShadow(t *testing.T) {
 // What is held in memory does not grow with the log.
 func TestMemoryIsBounded(t *testing.T) {
 	set := perClient(t, 1)
-	r := &reader{log: &Log{}, do: func(*Request) error { return nil }}
-	parse := accesses(clients.Domain, clients.TimeField, clients.Mappings)
+	r := &reader{LogOptions: clients, do: func(*Request) error { return nil }}
 	for i := range maxWaiting + 100 {
-		r.line(parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i))))
+		r.line(int64(i), []byte(access(float64(i), fmt.Sprint("c", i))))
 	}
 	if len(r.waiting) > maxWaiting {
 		t.Errorf("%d lines wait, more than %d", len(r.waiting), maxWaiting)

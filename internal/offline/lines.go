@@ -19,9 +19,6 @@ import (
 // maxLine is the longest line that is read, in bytes.
 const maxLine = 1 << 20
 
-// parser makes a request of a line. Nil and no error: the line is of none.
-type parser func(line []byte) (*recorded, error)
-
 // eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	r := bufio.NewReaderSize(in, maxLine+len("\r\n"))
@@ -82,28 +79,26 @@ func ParseMappings(text string) (all []Mapping, err error) {
 	return all, nil
 }
 
-// accesses parses an access log of Envoy, of JSON lines.
-func accesses(domain, timeField string, mappings [][]Mapping) parser {
-	return func(text []byte) (*recorded, error) {
-		var fields map[string]any
-		if err := json.Unmarshal(text, &fields); err != nil {
-			return nil, err
-		}
-		at, err := moment(timeField, lookUp(fields, timeField))
-		if err != nil {
-			return nil, err
-		}
-		r := &recorded{Request: Request{At: at, Domain: domain}}
-		for _, ms := range mappings {
-			if entries, ok := entriesOf(fields, ms); ok {
-				r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: entries, Cost: 1})
-			}
-		}
-		if r.Descriptors == nil {
-			return nil, nil // Envoy asks nothing without a descriptor
-		}
-		return r, nil
+// parse makes a request of a line of JSON. Nil and no error: Envoy asks nothing, because there is no descriptor.
+func (r *reader) parse(text []byte) (*recorded, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
 	}
+	at, err := moment(r.TimeField, lookUp(fields, r.TimeField))
+	if err != nil {
+		return nil, err
+	}
+	q := &recorded{Request: Request{At: at, Domain: r.Domain}}
+	for _, ms := range r.Mappings {
+		if entries, ok := entriesOf(fields, ms); ok {
+			q.Descriptors = append(q.Descriptors, decide.Descriptor{Entries: entries, Cost: 1})
+		}
+	}
+	if q.Descriptors == nil {
+		return nil, nil
+	}
+	return q, nil
 }
 
 // entriesOf are a descriptor's. As in Envoy there is none if one of its fields is not there.

@@ -27,21 +27,11 @@ type LogOptions struct {
 
 // Log is what was read of a log.
 type Log struct {
-	Span
-	LineCounts
-}
-
-// Span is the requests of a log.
-type Span struct {
 	// From and To are the times of the first and the last request.
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Requests int64     `json:"requests"`
-}
-
-// LineCounts counts the lines of a log.
-type LineCounts struct {
-	Lines int64 `json:"lines"`
+	Lines    int64     `json:"lines"`
 	// NotAsked is how many lines are of no request that Envoy asks about, because it has no descriptor.
 	NotAsked int64 `json:"lines_not_asked"`
 	// LateLines came more than 10,000 lines behind their time, and were replayed late.
@@ -59,13 +49,12 @@ type BadLine struct {
 // ReadLog calls do with each request of a log, in the order of their times. The log is read once, and not held in
 // memory. An error of do makes the request's line a bad one. The error is of reading, or says that no line is of use.
 func ReadLog(ctx context.Context, in io.Reader, o LogOptions, do func(*Request) error) (*Log, error) {
-	r := &reader{log: &Log{}, do: do}
-	parse := accesses(o.Domain, o.TimeField, o.Mappings)
+	r := &reader{LogOptions: o, do: do}
 	err := eachLine(in, func(number int64, line []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.line(parse, number, line)
+		r.line(number, line)
 		return nil
 	})
 	for err == nil && len(r.waiting) > 0 {
@@ -77,12 +66,14 @@ func ReadLog(ctx context.Context, in io.Reader, o LogOptions, do func(*Request) 
 	if r.log.Requests == 0 && r.log.BadLines > 0 {
 		return nil, fmt.Errorf("no line is of use; line %d: %s", r.log.Bad[0].Line, r.log.Bad[0].Error)
 	}
-	return r.log, nil
+	return &r.log, nil
 }
 
 // reader reads a log.
 type reader struct {
-	log     *Log
+	LogOptions
+
+	log     Log
 	do      func(*Request) error
 	now     int64       // the last request's time
 	waiting []*recorded // by time
@@ -98,14 +89,14 @@ type recorded struct {
 }
 
 // line puts a line's request in order, and replays those that no later line can precede.
-func (r *reader) line(parse parser, number int64, text []byte) {
+func (r *reader) line(number int64, text []byte) {
 	if text != nil && len(strings.TrimSpace(string(text))) == 0 {
 		return
 	}
 	r.log.Lines++
 	q, err := (*recorded)(nil), fmt.Errorf("is longer than %d bytes", maxLine)
 	if text != nil {
-		q, err = parse(text)
+		q, err = r.parse(text)
 	}
 	if err != nil {
 		r.bad(number, err)

@@ -63,13 +63,7 @@ func arrivalsOf(t *testing.T, spec string, length time.Duration, seed uint64) []
 	return arrivals
 }
 
-// testingT is *testing.T or *rapid.T.
-type testingT interface {
-	rapid.TB
-	Context() context.Context
-}
-
-func simulated(t testingT, limits []Limit, arrivals []Arrival, o SimulationOptions) *Simulation {
+func simulated(t *testing.T, limits []Limit, arrivals []Arrival, o SimulationOptions) *Simulation {
 	t.Helper()
 	r, err := Simulate(t.Context(), limits, arrivals, o)
 	if err != nil {
@@ -153,97 +147,6 @@ func TestChartsFit(t *testing.T) {
 			t.Errorf("%s: the unit of costs is not told:\n%s", length, got)
 		}
 	}
-}
-
-// randomLimit is any limit.
-func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
-	in := limiter.Params{
-		Algorithm: rapid.SampledFrom(known).Draw(t, "algorithm"),
-		Limit:     rapid.Int64Range(0, 12).Draw(t, "limit"),
-		Window:    rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second}).Draw(t, "window"),
-	}
-	has := func(param string) bool { return in.Algorithm.Has(param) && rapid.Bool().Draw(t, param) }
-	if has("burst") {
-		in.Burst = rapid.Int64Range(1, 30).Draw(t, "burst")
-	}
-	if has("refill") {
-		in.Refill = limiter.RefillInterval
-	}
-	if has("initial") {
-		in.Initial = limiter.InitialEmpty
-	}
-	if has("max_wait") {
-		in.MaxWait = rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "max_wait")
-	}
-	if has("burst_for") {
-		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_for")
-	}
-	if has("warm_up") {
-		in.WarmUp = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")
-	}
-	if has("cold_factor") {
-		in.ColdFactor = rapid.SampledFrom([]int64{101, 1000}).Draw(t, "cold_factor")
-	}
-	if has("segments") {
-		in.Segments = rapid.SampledFrom([]int64{1, 2, 20}).Draw(t, "segments")
-	}
-	if has("segment_cap") && in.Limit > 0 {
-		in.SegmentCap = rapid.Int64Range(1, in.Limit).Draw(t, "segment_cap")
-	}
-	if has("oldest") {
-		in.Oldest = rapid.SampledFrom([]limiter.Oldest{limiter.OldestFull, limiter.OldestNone}).Draw(t, "oldest")
-	}
-	if has("align") {
-		in.Align = limiter.AlignFirstHit
-	}
-	p, err := limiter.NewPolicy(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// randomArrivals is up to 60 requests within 5 seconds, many of them at the same time.
-func randomArrivals(t *rapid.T) []Arrival {
-	var arrivals []Arrival
-	at := int64(0)
-	for range rapid.IntRange(1, 60).Draw(t, "requests") {
-		at += rapid.SampledFrom([]int64{0, 0, 1, 999, 100_000, 333_333, 1_000_000}).Draw(t, "gap")
-		arrivals = append(arrivals, Arrival{
-			At: min(at, 4_999_999), Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 7}).Draw(t, "cost"),
-			Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"),
-		})
-	}
-	return arrivals
-}
-
-// Totals add up, over the whole and over the buckets, and the bound of docs/algorithms holds.
-func TestTotals(t *testing.T) {
-	known := all(t)
-	rapid.Check(t, func(t *rapid.T) {
-		p, arrivals := randomLimit(t, known), randomArrivals(t)
-		offered := int64(0)
-		for _, a := range arrivals {
-			offered += a.Cost
-		}
-		o := SimulationOptions{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond}
-		r := simulated(t, []Limit{{Policy: p}}, arrivals, o).Runs[0]
-		var sum Bucket
-		for _, b := range r.Buckets {
-			sum.Offered += b.Offered
-			sum.Admitted += b.Admitted
-			sum.Denied += b.Denied
-		}
-		if r.Offered != offered || r.Admitted+r.Denied != offered || sum != (Bucket{offered, r.Admitted, r.Denied}) {
-			t.Errorf("offered %d, counted %d = %d + %d, in buckets %+v", offered, r.Offered, r.Admitted, r.Denied, sum)
-		}
-		if r.Worst > r.Bound {
-			t.Errorf("worst window %d is above the bound %d", r.Worst, r.Bound)
-		}
-		if r.LongestWait > p.MaxWait() || r.MeanWait > r.LongestWait || r.Lockout < 0 || r.Lockout > 5*time.Second {
-			t.Errorf("waits %s (mean %s) of at most %s, lockout %s", r.LongestWait, r.MeanWait, p.MaxWait(), r.Lockout)
-		}
-	})
 }
 
 // The worst window is what one finds by trying the window of every request.

@@ -36,87 +36,77 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 			add(l.Policy)
 			continue
 		}
-		c := comparison{from: l.Policy, without: map[string][]string{}}
+		notes = append(notes, unsupported(prefix, l.Policy, algorithms)...)
 		for _, a := range algorithms {
-			if p := c.under(a); p != nil {
+			p, note := under(l.Policy, a)
+			if p != nil {
 				add(p)
 			}
-		}
-		for _, note := range c.unsupported() {
-			notes = append(notes, prefix+note)
+			if note != "" && !slices.Contains(notes, prefix+note) {
+				notes = append(notes, prefix+note)
+			}
 		}
 	}
 	return limits, notes
 }
 
-// comparison puts one limit under other algorithms.
-type comparison struct {
-	from    *limiter.Policy
-	without map[string][]string // parameter, with its value, to the algorithms that do not have it
-	notes   []string
-}
-
-// under is the limit under another algorithm, nil if that does not go.
-func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
-	from := c.from.Algorithm()
-	if a == from {
-		return c.from
+// under is the limit under another algorithm, nil if that does not go, and what to know of it.
+func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note string) {
+	was := from.Algorithm()
+	if a == was {
+		return from, ""
 	}
-	in := limiter.Params{Algorithm: a, Limit: c.from.Limit(), Window: c.from.Window()}
-	if from.Has("burst") && c.from.Capacity() != c.from.Limit() {
-		if c.has(a, "burst", strconv.FormatInt(c.from.Capacity(), 10)) {
-			in.Burst = c.from.Capacity()
-		}
+	in := limiter.Params{Algorithm: a, Limit: from.Limit(), Window: from.Window()}
+	if a.Has("burst") && hasBurst(from) {
+		in.Burst = from.Capacity()
 	}
-	if wait := c.from.Params().MaxWait; wait > 0 { // a queue has one also if none is given
-		if c.has(a, "max_wait", descriptors.FormatDuration(wait)) {
-			in.MaxWait = wait
-		}
+	if a.Has("max_wait") { // a queue has one also if none is given
+		in.MaxWait = from.Params().MaxWait
 	}
-	if c.from.Params().TimeZone != nil {
-		c.has(a, "align", "calendar")
-	}
-	if charge := c.from.ChargeDenied(); charge != from.DefaultChargeDenied() {
+	if charge := from.ChargeDenied(); charge != was.DefaultChargeDenied() {
 		in.ChargeDenied = charge
 	}
 	switch {
 	case a.CountsInFlight():
 		in.Window = limiter.DefaultLease
-		c.notes = append(c.notes, fmt.Sprintf("%s: %d in flight at once, whatever the time", a, in.Limit))
-	case from.CountsInFlight() && !slices.Contains(c.notes, leaseNote):
-		c.notes = append(c.notes, leaseNote)
+		note = fmt.Sprintf("%s: %d in flight at once, whatever the time", a, in.Limit)
+	case was.CountsInFlight():
+		note = leaseNote
 	}
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		why := strings.ReplaceAll(descriptors.PolicyError(err).Error(), "\n", "; ")
-		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, why))
-		return nil
+		return nil, fmt.Sprintf("%s is left out: %s", a, why)
 	}
-	return p
+	return p, note
 }
 
 const leaseNote = "the other algorithms count per lease, since concurrency has no other window"
 
-// has says whether the algorithm has the parameter, and notes it if not.
-func (c *comparison) has(a limiter.Algorithm, param, value string) bool {
-	if a.Has(param) {
-		return true
-	}
-	c.without[param+" "+value] = append(c.without[param+" "+value], a.String())
-	return false
-}
+func hasBurst(p *limiter.Policy) bool { return p.Algorithm().Has("burst") && p.Capacity() != p.Limit() }
 
-// unsupported is what an algorithm cannot take over.
-func (c *comparison) unsupported() []string {
-	var all []string
-	for _, param := range []string{"burst", "max_wait", "align"} {
-		for given, algorithms := range c.without {
-			if strings.HasPrefix(given, param+" ") {
-				all = append(all, fmt.Sprintf("%s: not a parameter of %s", given, strings.Join(algorithms, ", ")))
+// unsupported names the parameters of a limit that some of the algorithms cannot take over.
+func unsupported(prefix string, from *limiter.Policy, algorithms []limiter.Algorithm) (notes []string) {
+	for _, given := range []struct {
+		is           bool
+		param, value string
+	}{
+		{hasBurst(from), "burst", strconv.FormatInt(from.Capacity(), 10)},
+		{from.Params().MaxWait > 0, "max_wait", descriptors.FormatDuration(from.Params().MaxWait)},
+		{from.Params().TimeZone != nil, "align", "calendar"},
+	} {
+		var without []string
+		for _, a := range algorithms {
+			if given.is && a != from.Algorithm() && !a.Has(given.param) {
+				without = append(without, a.String())
 			}
 		}
+		if without != nil {
+			notes = append(notes, fmt.Sprintf("%s%s %s: not a parameter of %s", prefix, given.param, given.value,
+				strings.Join(without, ", ")))
+		}
 	}
-	return append(all, c.notes...)
+	return notes
 }
 
 // alone returns rules that have this limit only, for requests of onlyDomain with onlyKey and any value.
