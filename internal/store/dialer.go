@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,10 +16,8 @@ import (
 // dialer makes the connections to a Redis.
 type dialer struct {
 	net.Dialer
-	tls      *tlsFiles // nil: without TLS
-	proxy    bool      // it is a proxy
-	sentinel bool      // it may be a Sentinel
-	servers  servers
+	tls   *tlsFiles // nil: without TLS
+	proxy bool      // it is a proxy
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
 }
@@ -41,38 +38,30 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 // connection, and so does the next one. A server that does not answer within the timeout does not answer requests
 // either: a longer wait would only miss its recovery.
 func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-	if err := d.servers.enter(addr); err != nil {
-		return nil, err
-	}
-	leave := sync.OnceFunc(func() { d.servers.leave(addr) })
 	if d.tls != nil {
 		conn, err = d.tls.dial(ctx, &d.Dialer, network, addr)
 	} else {
 		conn, err = d.DialContext(ctx, network, addr)
 	}
 	if err != nil {
-		leave()
 		return nil, err
 	}
-	socket, hasSocket := conn.(syscall.Conn)
-	conn = &boundedConn{Conn: &countedConn{Conn: conn, leave: leave}}
 	if d.proxy {
-		conn = &helloConn{Conn: conn}
-	} else if d.setName > 0 {
+		hello := &helloConn{Conn: conn}
+		if socket, ok := conn.(syscall.Conn); ok {
+			return socketConn{hello, socket}, nil
+		}
+		return hello, nil
+	}
+	if d.setName > 0 {
 		if err := setName(conn, d.setName); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
-	if d.sentinel {
-		conn = &sentinelConn{Conn: conn}
-	}
-	if hasSocket { // by which go-redis finds that a connection was closed
-		conn = socketConn{conn, socket}
-	}
 	return conn, nil
 }
 
-// socketConn is a connection whose socket can be looked at.
+// socketConn is a connection whose socket can be looked at, by which go-redis finds that it was closed.
 type socketConn struct {
 	net.Conn
 	socket syscall.Conn

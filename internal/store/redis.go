@@ -148,10 +148,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	d := &dialer{
-		Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy, sentinel: a.deployment == sentinel,
-		servers: servers{most: maxServers},
-	}
+	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err

@@ -125,4 +125,31 @@ func TestKeysOfABatch(t *testing.T) {
 	}
 }
 
+// An answer that the script cannot have given is an error of its requests.
+func TestOddAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		answer any
+		want   string
+	}{
+		{int64(12), "the script answered int64, want a string"},
+		{[]any{}, "the script answered []interface {}, want a string"},
+		{"abc", "the script answered 3 bytes for 1 hits, which is too short"},
+		{strings.Repeat("\xff", 16), "where a whole number belongs"},
+		{strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 2), "where a whole number belongs"},
+		{strings.Repeat("\x00", 24), "the script answered 24 bytes for 1 hits, 8 too many"},
+		{[]any{strings.Repeat("\x00", 16), []any{int64(2), "no"}, nil, int64(1)}, "answered that request 2 failed with no"},
+	} {
+		var b batch
+		c := &call{hits: []limiter.Hit{{Key: "k", Policy: differentPolicies(t, 1)[0], N: 1}}}
+		b.add(c)
+		err := b.read(tt.answer)
+		if err == nil {
+			err = c.err
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.40q: %v, want %q", tt.answer, err, tt.want)
+		}
+	}
+}
+
 func doubleOf(packed []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(packed)) }
