@@ -1,14 +1,10 @@
 package app
 
 import (
-	"net"
-	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -90,109 +86,6 @@ func TestMissingRight(t *testing.T) {
 			}
 			return p.log.String()
 		})
-	}
-}
-
-// distant is a TCP proxy that is so far away from a server: a round trip takes that much longer.
-func distant(t *testing.T, server string, roundTrip time.Duration) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wait sync.WaitGroup
-	t.Cleanup(func() {
-		_ = l.Close()
-		wait.Wait()
-	})
-	wait.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = near.Close()
-				continue
-			}
-			wait.Go(func() { delayed(far, near, roundTrip/2) })
-			wait.Go(func() { delayed(near, far, roundTrip/2) })
-		}
-	})
-	return l.Addr().String()
-}
-
-// delayed copies what comes, each piece as much later, and closes both.
-func delayed(to, from net.Conn, by time.Duration) {
-	type piece struct {
-		data []byte
-		at   time.Time
-	}
-	pieces := make(chan piece, 1000)
-	go func() {
-		defer close(pieces)
-		for {
-			data := make([]byte, 4096)
-			n, err := from.Read(data)
-			if n > 0 {
-				pieces <- piece{data[:n], time.Now().Add(by)}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	for p := range pieces {
-		<-time.After(time.Until(p.at))
-		if _, err := to.Write(p.data); err != nil {
-			break
-		}
-	}
-	// The reader ends, and so does the other direction.
-	_, _ = to.Close(), from.Close()
-	for range pieces {
-	}
-}
-
-var policySeconds = regexp.MustCompile(`(?m)^weir_store_policy_seconds\{store="\(default\)"\} ([0-9.]+)$`)
-
-// A Redis that is always 20 ms away decides nothing with the default timeout of 15 ms. That is not silent: the log says
-// again and again that the policy decides, why, and what to check, and the metric for how long.
-func TestDistantRedisIsLoud(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	o := options(t, rulesOf("1"))
-	o.Store, o.StoreTimeout = "redis://"+distant(t, server.Addr(), 20*time.Millisecond), 15*time.Millisecond
-	p := start(t, o, func(a *App) {
-		a.store.OutageTimes = store.OutageTimes{Quiet: 100 * time.Millisecond, Loud: time.Second}
-	})
-	loud := `level=ERROR msg="on_store_failure has been deciding in place of Redis: limits are not enforced as written"`
-	requests := 0
-	want(t, "the loud line", "1 line", func() string {
-		if got := p.ask("me"); got != "OK" {
-			t.Fatalf("a request is answered %s, want the policy's OK", got)
-		}
-		requests++
-		if p.logged(loud) == 1 {
-			return "1 line"
-		}
-		return p.log.String()
-	})
-	for _, part := range []string{" cause=timeout ", " store=redis://127.0.0.1:", " requests=", "--store-timeout=15ms"} {
-		for line := range strings.Lines(p.log.String()) {
-			if strings.Contains(line, loud) && !strings.Contains(line, part) {
-				t.Errorf("the line has no %q:\n%s", part, line)
-			}
-		}
-	}
-	_, metrics := p.http("GET", "/metrics")
-	m := policySeconds.FindStringSubmatch(metrics)
-	if m == nil || !strings.Contains(m[1], ".") || strings.HasPrefix(m[1], "0") {
-		t.Errorf("weir_store_policy_seconds is %q, want more than a second", m)
-	}
-	if n := p.logged("store answers again"); n > 0 {
-		t.Errorf("the log says %d times that the store answers", n)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,54 +84,6 @@ func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 	return limiter.Hit{Key: "k" + store, Policy: p, N: 1, Route: placed{store, lease}}
 }
 
-// A store that hangs trips its own breaker also if every request that asks it asks another store besides, whichever of
-// the two it is. Then such requests no longer wait, the error names the right store, and requests on the other store
-// alone are decided all the time.
-func TestHangingStoreOfTwo(t *testing.T) {
-	two := openTwo(t)
-	servers, group := two.servers, two.group
-	var spanning atomic.Int64 // requests in both that went beyond the breaker
-	b := two.breaker(storeFunc(func(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-		if len(hits) > 1 {
-			spanning.Add(1)
-		}
-		return group.Take(ctx, hits, out)
-	}))
-	ctx := t.Context()
-	hit := func(store string) limiter.Hit { return yearly(t, store, 0) }
-	hits := []limiter.Hit{hit(""), hit("daily")}
-	take := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, make([]limiter.Decision, len(hits))) }
-	waitFor(t, 30*time.Second, func() string { return errText(take(hits...)) })
-
-	for i, server := range servers {
-		server.Pause()
-		waitFor(t, 30*time.Second, func() string {
-			if err := take(hits...); !errors.Is(err, ErrNotAsked) {
-				return fmt.Sprintf("store %q hangs: a request in both stores waits for it, open %d: %v", names[i], b.Open(), err)
-			}
-			return ""
-		})
-		asked := spanning.Load()
-		other := hits[1-i]
-		for range 100 {
-			err := take(hits...)
-			if text := errText(err); !errors.Is(err, ErrNotAsked) || !errors.Is(err, limiter.ErrUnavailable) ||
-				!strings.Contains(text, server.Addr()) || strings.Contains(text, servers[1-i].Addr()) {
-				t.Fatalf("store %q hangs: %v, want ErrNotAsked that names %s", names[i], err, server.Addr())
-			}
-		}
-		waitFor(t, 30*time.Second, func() string { return errText(take(other)) })
-		if n := spanning.Load() - asked; n > 0 || b.Open() != 1 {
-			t.Errorf("store %q hangs: %d of 100 requests in both were asked, open %d; want none and 1", names[i], n, b.Open())
-		}
-		server.Resume()
-		waitFor(t, 30*time.Second, func() string { return errText(take(hits...)) })
-		if b.Open() != 0 {
-			t.Errorf("store %q is back: open %d, want none", names[i], b.Open())
-		}
-	}
-}
-
 // A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases
 // on both are renewed at the same moments, and requests ask both.
 func TestLeasesBesideHangingStore(t *testing.T) {
@@ -193,4 +143,11 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	if n := l.Stats().Answers - answers; n < 1000 {
 		t.Errorf("%d of 2000 requests were decided by leases, want most", n)
 	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
