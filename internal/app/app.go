@@ -61,7 +61,6 @@ type App struct {
 	health         *healthServer
 	service        *rls.Service
 	interceptor    *interceptor
-	storeWell      wellOnce
 	grpc           *grpc.Server
 	clients        *clients
 	grpcHandshakes *handshakes
@@ -116,7 +115,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
 		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecider,
-		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openHealthcheck, a.listen,
+		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.listen,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())

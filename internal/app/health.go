@@ -3,9 +3,7 @@ package app
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -13,8 +11,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
@@ -83,47 +79,5 @@ func (a *App) healthcheck(ctx context.Context) error {
 			return errors.New("there are no rules")
 		}
 	}
-	return a.storeWell.check(ctx, a.store.Ping)
-}
-
-// openHealthcheck asks the store until it has answered once, whether somebody wants to know or not.
-func (a *App) openHealthcheck(context.Context) error {
-	a.add("health check", always(func(ctx context.Context) {
-		for {
-			within, cancel := context.WithTimeout(ctx, wellAgain)
-			err := a.storeWell.check(within, a.store.Ping)
-			cancel()
-			if err == nil || limiter.Sleep(ctx, wellAgain) != nil {
-				return
-			}
-		}
-	}), nil)
-	return nil
-}
-
-// wellOnce remembers that something was well. Until then it asks, at most once a second and one at a time.
-type wellOnce struct {
-	well atomic.Bool
-
-	mu    sync.Mutex
-	asked time.Time
-	err   error
-}
-
-// wellAgain is how long an answer is used again.
-const wellAgain = time.Second
-
-func (w *wellOnce) check(ctx context.Context, ask func(ctx context.Context) error) error {
-	if w.well.Load() {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.asked.IsZero() && time.Since(w.asked) < wellAgain {
-		return w.err
-	}
-	w.err = ask(ctx)
-	w.asked = time.Now()
-	w.well.Store(w.err == nil)
-	return w.err
+	return a.store.Counted(ctx)
 }

@@ -110,7 +110,7 @@ func (b *Breaker) Open() (open int) {
 
 // Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
 func (b *Breaker) Shard(h *limiter.Hit) Shard {
-	return Shard{Store: StoreName(h), Address: b.server(h).Shard(h.Key)}
+	return Shard{Store: h.StoreName(), Address: b.server(h).Shard(h.Key)}
 }
 
 // Take implements limiter.Store. A failure counts for each server that the error names.
@@ -255,7 +255,7 @@ func (b *Breaker) inOneShard(s *server, hits []limiter.Hit) bool {
 // server returns the server that has the hit's counter; the first one if there is none of its name.
 func (b *Breaker) server(h *limiter.Hit) *server {
 	if len(b.all) > 1 {
-		if s := b.all[StoreName(h)]; s != nil {
+		if s := b.all[h.StoreName()]; s != nil {
 			return s
 		}
 	}

@@ -243,7 +243,7 @@ func TestBreakerOfSeveral(t *testing.T) {
 		b := NewBreaker(BreakerOptions{
 			Store: storeOf(func(hits []limiter.Hit) error {
 				time.Sleep(20 * time.Millisecond)
-				if down.Load() && StoreName(&hits[len(hits)-1]) == "there" {
+				if down.Load() && hits[len(hits)-1].StoreName() == "there" {
 					return errSilent
 				}
 				return nil

@@ -167,7 +167,7 @@ func (d *Denials) learn(c *denialsCall, err error) {
 // says, counted from then.
 func newDenial(h *limiter.Hit, out *limiter.Decision, c *denialsCall) *denial {
 	cached := &denial{
-		key: strings.Clone(h.Key), policy: h.Policy, store: StoreName(h), need: need(h), remaining: out.Remaining,
+		key: strings.Clone(h.Key), policy: h.Policy, store: h.StoreName(), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
 		ends:   c.now + out.RetryAfter.Microseconds(),
 		resets: c.now + out.ResetAfter.Microseconds(),
@@ -238,7 +238,7 @@ func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 // cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell
 // module do not: they are up to 2 ms too long.
 func cacheable(h *limiter.Hit) bool {
-	return h.Policy.CanCacheDenial() && !usesRedisCell(h)
+	return h.Policy.CanCacheDenial() && !h.UsesRedisCell()
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
@@ -252,7 +252,7 @@ func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 		if !cached.isValid(now, forgotten) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
-		if cached.store == StoreName(h) && !usesRedisCell(h) &&
+		if cached.store == h.StoreName() && !h.UsesRedisCell() &&
 			(cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity()) {
 			return cached
 		}

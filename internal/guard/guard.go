@@ -9,22 +9,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// What a hit's Route may say by its methods.
-
-// StoreName is the name of the server that has the hit's counter (BreakerOptions.Servers); the first one has none.
-func StoreName(h *limiter.Hit) string {
-	if r, ok := h.Route.(interface{ StoreName() string }); ok {
-		return r.StoreName()
-	}
-	return ""
-}
-
-// usesRedisCell reports whether the redis-cell module decides the hit.
-func usesRedisCell(h *limiter.Hit) bool {
-	r, ok := h.Route.(interface{ UsesRedisCell() bool })
-	return ok && r.UsesRedisCell()
-}
-
 // leaseTime is for how long permits of the hit's limit may be on lease, 0 where the store decides each request.
 func leaseTime(h *limiter.Hit) time.Duration {
 	if r, ok := h.Route.(interface{ LeaseTime() time.Duration }); ok {

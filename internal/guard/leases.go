@@ -258,7 +258,7 @@ func (l *Leases) takeJoined(
 		}
 	}
 	if l.o.Timeout != nil {
-		left := start + l.o.Timeout(StoreName(&hits[0])) - now
+		left := start + l.o.Timeout(hits[0].StoreName()) - now
 		if left <= 0 {
 			return cmp.Or(x.err, unavailable(context.DeadlineExceeded))
 		}

@@ -209,9 +209,9 @@ func (t *timedStore) histogramOf(hits []limiter.Hit) prometheus.Observer {
 	if len(hits) == 0 {
 		return t.several
 	}
-	name := guard.StoreName(&hits[0])
+	name := hits[0].StoreName()
 	for i := range hits {
-		if guard.StoreName(&hits[i]) != name {
+		if hits[i].StoreName() != name {
 			return t.several
 		}
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ var defaultOutageTimes = OutageTimes{Quiet: 5 * time.Second, Loud: time.Minute}
 // remote is a Redis that counts: --store, or a --named-store. It knows whether the Redis is reachable, and for how long
 // requests have been decided by each rule's on_store_failure in its place.
 type remote struct {
+	store   *redisstore.Store
 	name    string // as limits call it; empty for --store
 	label   string // for logs: without a password
 	policy  string // --on-store-failure
@@ -64,11 +66,16 @@ type remote struct {
 	looked time.Time // when reach asked
 	away   string    // how the log said that it is away; empty: it is reachable, as far as is known
 	vague  bool      // the log has only said that it does not answer in time
+	why    error     // the last answer to reach
+
+	counted atomic.Bool // it has counted since the process started
+	hears   bool        // the refunds of other processes; guarded by Store.hearing
+	isDeaf  bool        // the log has said that they are not heard; of the goroutine that hears them
 }
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 	return &remote{
-		name: name, label: s.Label(), policy: o.FailurePolicy, timeout: s.Timeout(), log: o.Log,
+		store: s, name: name, label: s.Label(), policy: o.FailurePolicy, timeout: s.Timeout(), log: o.Log,
 		ping: s.Ping, pingInTime: s.PingInTime,
 	}
 }
@@ -173,7 +180,10 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachWait) // the caller's time may be over
 	defer cancel()
 	err := r.ping(asking)
-	r.looked = time.Now()
+	r.looked, r.why = time.Now(), err
+	if err == nil {
+		r.counted.Store(true)
+	}
 	away, level := "", slog.LevelWarn
 	switch {
 	case err == nil:
@@ -198,6 +208,20 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	r.log.LogAttrs(ctx, level, away+r.label+": requests follow on_store_failure="+r.policy,
 		slog.String("error", err.Error()), slog.String("check", check))
 	return false
+}
+
+// hasCounted returns why the store has not counted since the process started, nil if it has.
+func (r *remote) hasCounted(ctx context.Context) error {
+	if r.counted.Load() {
+		return nil
+	}
+	r.reach(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counted.Load() {
+		return nil
+	}
+	return cmp.Or(r.why, ctx.Err())
 }
 
 // isAway says whether the log has said that the store is not reachable.
@@ -241,28 +265,15 @@ func (s *Store) FirstReachable(ctx context.Context) bool {
 	return len(s.remotes) == 0 || s.remotes[0].reach(ctx)
 }
 
-// reachable asks all stores, and says whether they can be reached. What is not has been logged.
-func (s *Store) reachable(ctx context.Context) bool {
-	var away atomic.Bool
-	var wait sync.WaitGroup
-	for _, r := range s.remotes {
-		wait.Go(func() {
-			reached := false
-			panics.Catch("ping of Redis", func() { reached = r.reach(ctx) })
-			if !reached {
-				away.Store(true)
-			}
-		})
-	}
-	wait.Wait()
-	return !away.Load()
-}
-
 // watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them:
 // not before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a
 // request's way, that the lines of such a store are bounded.
 func (s *Store) watch(ctx context.Context) {
-	s.reachable(ctx)
+	var wait sync.WaitGroup
+	for _, r := range s.remotes {
+		wait.Go(func() { panics.Catch("ping of Redis", func() { r.reach(ctx) }) })
+	}
+	wait.Wait()
 	tick, reach := time.NewTicker(s.OutageTimes.Quiet), time.NewTicker(reachAgain)
 	defer tick.Stop()
 	defer reach.Stop()

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,25 +61,15 @@ type Store struct {
 	// OutageTimes say when an outage is logged. They change before Run only.
 	OutageTimes OutageTimes
 
-	named  []*Redis   // connections to the named servers
-	redis  redisStore // nil for memory
+	named  []*Redis      // connections to the named servers
+	redis  limiter.Store // nil for memory
 	memory *memstore.Store
 	local  *local // nil for memory
 	log    *slog.Logger
 	// remotes are the Redis servers, the first one first; none for memory.
 	remotes  []*remote
+	hearing  sync.Mutex // guards what remotes hear
 	requests func() uint64
-}
-
-// redisStore is a redisstore.Store, or a Group of them.
-type redisStore interface {
-	limiter.Store
-	String() string
-	Ping(ctx context.Context) error
-	Each(f func(name string, s *redisstore.Store))
-	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
-	Reset(ctx context.Context, key string) (existed bool, err error)
-	KeyOf(name string) (key string, ok bool)
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
@@ -91,12 +83,11 @@ func Open(o *Options) (*Store, error) {
 	}
 	var names []string
 	servers, timeouts := map[string]guard.Server{}, map[string]time.Duration{}
-	s.redis.Each(func(name string, server *redisstore.Store) {
-		names = append(names, name)
-		servers[name], timeouts[name] = server, server.Timeout()
-		s.remotes = append(s.remotes, newRemote(name, server, o))
-	})
-	measured := limiter.Store(s.redis)
+	for _, r := range s.remotes {
+		names = append(names, r.name)
+		servers[r.name], timeouts[r.name] = r.store, r.timeout
+	}
+	measured := s.redis
 	if o.Instrument != nil {
 		measured = o.Instrument(s.redis, names)
 	}
@@ -147,7 +138,7 @@ func (s *Store) openRedis(o *Options) error {
 	if err != nil {
 		return err
 	}
-	s.redis = first
+	s.redis, s.remotes = first, []*remote{newRemote("", first, o)}
 	if len(o.Named) == 0 {
 		return nil
 	}
@@ -163,6 +154,9 @@ func (s *Store) openRedis(o *Options) error {
 		if named[name], err = counters(name, r); err != nil {
 			return err
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		s.remotes = append(s.remotes, newRemote(name, named[name], o))
 	}
 	s.redis = redisstore.NewGroup(first, named)
 	return nil
@@ -199,15 +193,29 @@ func (s *Store) String() string {
 	if s.redis == nil {
 		return Memory
 	}
-	return s.redis.String()
+	var all []string
+	for _, r := range s.remotes {
+		all = append(all, r.label)
+	}
+	return strings.Join(all, ", ")
 }
 
 // Ping returns why the store cannot decide requests.
 func (s *Store) Ping(ctx context.Context) error {
-	if s.redis == nil {
-		return nil
+	var errs []error
+	for _, r := range s.remotes {
+		errs = append(errs, r.ping(ctx))
 	}
-	return s.redis.Ping(ctx)
+	return errors.Join(errs...)
+}
+
+// Counted returns why one of the servers has not counted since the process started; nil once each has.
+func (s *Store) Counted(ctx context.Context) error {
+	var errs []error
+	for _, r := range s.remotes {
+		errs = append(errs, r.hasCounted(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // PingRedisCell returns why the servers of these names cannot decide limits with engine: redis_cell.
@@ -223,8 +231,8 @@ func (s *Store) PingRedisCell(ctx context.Context, names []string) error {
 
 // EachRedis calls f for each Redis server by its name, "" for the first one; never for memory.
 func (s *Store) EachRedis(f func(name string, s *redisstore.Store)) {
-	if s.redis != nil {
-		s.redis.Each(f)
+	for _, r := range s.remotes {
+		f(r.name, r.store)
 	}
 }
 
@@ -249,9 +257,14 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	if s.redis == nil {
 		return s.memory.Reset(key), nil
 	}
-	existed, err = s.redis.Reset(ctx, key)
+	var errs []error
+	for _, r := range s.remotes { // it may still be in one that its limit named before
+		there, err := r.store.Reset(ctx, key)
+		existed = existed || there
+		errs = append(errs, err)
+	}
 	s.forget(key, true) // also after an error: it may be done
-	return existed, err
+	return existed, errors.Join(errs...)
 }
 
 // KeyOf returns the counter's key of a key in Redis. ok is false if that is not below the prefix, and for memory.
@@ -259,7 +272,7 @@ func (s *Store) KeyOf(name string) (key string, ok bool) {
 	if s.redis == nil {
 		return "", false
 	}
-	return s.redis.KeyOf(name)
+	return s.remotes[0].store.KeyOf(name)
 }
 
 // Run follows the servers until ctx is done: it logs outages, probes servers that the breaker does not ask, and hears
@@ -269,40 +282,47 @@ func (s *Store) Run(ctx context.Context) {
 		return
 	}
 	var wait sync.WaitGroup
-	for name, run := range map[string]func(context.Context){
-		"watch of Redis": s.watch, "probes of Redis": s.Breaker.Run, "refunds from Redis": s.hear,
-	} {
+	runs := func(name string, run func(ctx context.Context)) {
 		wait.Go(func() { panics.Restart(ctx.Done(), name, func() { run(ctx) }) })
+	}
+	runs("watch of Redis", s.watch)
+	runs("probes of Redis", s.Breaker.Run)
+	for _, r := range s.remotes {
+		runs("refunds from Redis", func(ctx context.Context) {
+			defer s.believe(r, false) // also if it panics
+			r.store.Refunds(ctx, s.forget, func(hears bool, why error) { s.heard(ctx, r, hears, why) })
+		})
 	}
 	wait.Wait()
 }
 
-// hear has denials answered without Redis while the refunds of other processes are heard, and hears of counters that
-// they reset. That nothing is heard is logged if it is not because a server is away: that has been logged.
-func (s *Store) hear(ctx context.Context) {
-	warned := false
-	if s.Denials != nil {
-		defer s.Denials.Believe(false) // also if it panics
+// heard notes whether the refunds of other processes are heard from a server. That they are not is logged, unless the
+// server is unreachable, which has been logged.
+func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
+	s.believe(r, hears)
+	switch reachable := hears || why == nil || r.reach(ctx); {
+	case s.Denials == nil || !reachable:
+	case hears && r.isDeaf:
+		r.isDeaf = false
+		s.log.LogAttrs(ctx, slog.LevelInfo,
+			"refunds by other replicas are heard again: cached denials are answered without Redis", slog.String("store", r.label))
+	case !hears && why != nil && !r.isDeaf:
+		r.isDeaf = true
+		s.log.LogAttrs(ctx, slog.LevelWarn,
+			"refunds by other replicas are not heard: cached denials are off, and Redis decides each request",
+			slog.String("store", r.label), slog.String("error", why.Error()))
 	}
-	s.redis.Refunds(ctx, s.forget, func(hears bool, why error) {
-		away := !hears && why != nil && !s.reachable(ctx)
-		if s.Denials == nil {
-			return
-		}
-		s.Denials.Believe(hears)
-		switch {
-		case away:
-		case hears && warned:
-			warned = false
-			s.log.LogAttrs(ctx, slog.LevelInfo,
-				"refunds by other replicas are heard again: cached denials are answered without Redis")
-		case !hears && why != nil && !warned:
-			warned = true
-			s.log.LogAttrs(ctx, slog.LevelWarn,
-				"refunds by other replicas are not heard: cached denials are off, and Redis decides each request",
-				slog.String("error", why.Error()))
-		}
-	})
+}
+
+// believe has denials answered without Redis while the refunds of other processes are heard from each server.
+func (s *Store) believe(r *remote, hears bool) {
+	if s.Denials == nil {
+		return
+	}
+	s.hearing.Lock()
+	defer s.hearing.Unlock()
+	r.hears = hears
+	s.Denials.Believe(!slices.ContainsFunc(s.remotes, func(r *remote) bool { return !r.hears }))
 }
 
 // forget is called after a counter got a refund, or was reset.

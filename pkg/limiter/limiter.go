@@ -114,6 +114,20 @@ type Hit struct {
 	Route any
 }
 
+// StoreName is what the hit's Route calls the store that has its counter, empty for the first one.
+func (h *Hit) StoreName() string {
+	if r, ok := h.Route.(interface{ StoreName() string }); ok {
+		return r.StoreName()
+	}
+	return ""
+}
+
+// UsesRedisCell reports whether the hit's Route has the redis-cell module decide.
+func (h *Hit) UsesRedisCell() bool {
+	r, ok := h.Route.(interface{ UsesRedisCell() bool })
+	return ok && r.UsesRedisCell()
+}
+
 // TakesPlaces reports whether the hit takes places of a limit on requests in flight, once it is admitted.
 func (h *Hit) TakesPlaces() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
 

@@ -237,7 +237,7 @@ func (b *batch) planOf() int64 {
 
 // policy returns which argument has the hit's policy. The batch has each policy one time.
 func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
-	by := decider{h.Policy, usesRedisCell(h)}
+	by := decider{h.Policy, h.UsesRedisCell()}
 	i, isNew := b.deciders.number(by)
 	if isNew {
 		p := all.of(by, h, now)

@@ -3,11 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // A shard is a master of a cluster with its slots. Its name is the master's address: when a replica takes over, the
@@ -39,49 +36,24 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
 	defer cancel()
-	node, err := s.cluster.MasterForKey(ctx, s.keyInSlot(key)) // no call: the topology is known
+	addr := ""
+	err := survive(func() error {
+		node, err := s.cluster.MasterForKey(ctx, s.keyInSlot(key)) // no call: the topology is known
+		if err == nil {
+			addr = node.Options().Addr
+		}
+		return err
+	})
 	if err != nil {
 		s.cluster.ReloadState(ctx)
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
 	}
-	addr := node.Options().Addr
 	lane, ok := s.lanes.Load(addr)
 	if !ok {
 		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s, addr))
 	}
 	q, _ := lane.(*queue) // nothing else is stored
 	return q, nil
-}
-
-// takeSpread decides a request where the keys are on several servers.
-func (s *Store) takeSpread(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	of := func(*limiter.Hit) *Store { return s }
-	if len(hits) > 1 {
-		if all := split(hits, of, false); len(all) > 1 {
-			return takeSplit(ctx, s.within(ctx), hits, out, of, all)
-		}
-	}
-	start := time.Now()
-	err := s.takeScope(ctx, hits, out)
-	if isMoving(err) && len(hits) > 1 {
-		return takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, of, split(hits, of, true))
-	}
-	return err
-}
-
-// takeScope decides a request whose keys all have one scope.
-func (s *Store) takeScope(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	start := time.Now()
-	queue, err := s.lane(ctx, hits[0].Key)
-	if err != nil {
-		return err
-	}
-	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.o.Timeout-asked)
-		defer cancel()
-	}
-	return queue.named(queue.take(ctx, s.scopeOf(hits[0].Key), hits, out))
 }
 
 // learnTopology asks which master has which slot, for the first time. It returns when ctx is done; go-redis would not.

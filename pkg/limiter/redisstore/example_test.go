@@ -59,7 +59,9 @@ func ExampleNewGroup() {
 		return
 	}
 	perClient := limiter.New(group, policy).WithRoute(redisstore.Route{Store: "per_second"})
-	fmt.Println(group)
 	_ = perClient // perClient.Allow(ctx, "ann") asks redis-per-second
-	// Output: redis:6379, per_second=redis-per-second:6379
+	group.Each(func(name string, s *redisstore.Store) { fmt.Printf("%q is %s\n", name, s) })
+	// Output:
+	// "" is redis:6379
+	// "per_second" is redis-per-second:6379
 }

@@ -2,13 +2,11 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
-	"sync"
+	"slices"
+	"time"
 
-	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -19,7 +17,7 @@ var _ limiter.Store = (*Group)(nil)
 // concurrent use.
 type Group struct {
 	first *Store
-	all   map[string]*Store // by their names; the first has none
+	all   map[string]*Store // by their names; the first has none. nil: first has the hits of any route
 }
 
 // NewGroup returns the group of a first store and of named ones.
@@ -29,30 +27,11 @@ func NewGroup(first *Store, named map[string]*Store) *Group {
 	return &Group{first, all}
 }
 
-// each calls f for every store.
-func (g *Group) each(f func(s *Store) error) error {
-	var errs []error
-	for _, s := range g.all {
-		errs = append(errs, f(s))
+// Each calls f for every store by its name: for the first one, which has none, then for the others.
+func (g *Group) Each(f func(name string, s *Store)) {
+	for _, name := range slices.Sorted(maps.Keys(g.all)) {
+		f(name, g.all[name])
 	}
-	return errors.Join(errs...)
-}
-
-// String returns the names of all servers, without users and passwords.
-func (g *Group) String() string {
-	var all []string
-	g.Each(func(name string, s *Store) {
-		if name != "" {
-			name += "="
-		}
-		all = append(all, name+s.String())
-	})
-	return strings.Join(all, ", ")
-}
-
-// Ping is Store.Ping of every store.
-func (g *Group) Ping(ctx context.Context) error {
-	return g.each(func(s *Store) error { return s.Ping(ctx) })
 }
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.
@@ -60,57 +39,73 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if len(hits) == 0 {
 		return nil
 	}
+	if err := g.check(hits, out); err != nil {
+		return err
+	}
+	at, isOne := g.scope(hits)
+	if !isOne {
+		return unavailable(g.takeSplit(ctx, g.first.within(ctx), hits, out, false))
+	}
+	if at.store.cluster == nil {
+		return at.store.unavailable(at.store.queue.take(ctx, at, hits, out))
+	}
+	return unavailable(g.takeInCluster(ctx, at, hits, out))
+}
+
+// check finds hits that cannot be decided: see check, no store of the name, and keys that a store cannot have.
+func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := check(hits, out); err != nil {
 		return err
 	}
-	one := true
 	for i := range hits {
-		name := storeName(&hits[i])
-		s := g.all[name]
+		s := g.of(&hits[i])
 		if s == nil {
+			name := hits[i].StoreName()
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
-		if err := s.fit(hits[i : i+1]); err != nil {
+		if err := s.fit(&hits[i]); err != nil {
 			return err
 		}
-		one = one && name == storeName(&hits[0])
 	}
-	if one {
-		s := g.all[storeName(&hits[0])] // not its Take: the hits are checked
-		return s.unavailable(s.take(ctx, hits, out))
-	}
-	of := func(h *limiter.Hit) *Store { return g.all[storeName(h)] }
-	return unavailable(takeSplit(ctx, g.first.within(ctx), hits, out, of, split(hits, of, false)))
+	return nil
 }
 
-// Refunds is Store.Refunds of every store. It calls hears(true, nil) when all of them hear refunds.
-func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	hearing := map[*Store]bool{}
-	for _, s := range g.all {
-		note := func(yes bool, why error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if hearing[s] = yes; !yes {
-				delete(hearing, s)
-			}
-			if !yes || len(hearing) == len(g.all) {
-				hears(yes, why)
-			}
-		}
-		wait.Go(func() {
-			panics.Restart(ctx.Done(), "refunds from Redis", func() {
-				why := errPanic // unless Refunds returns
-				defer func() {
-					if why != nil {
-						note(false, why)
-					}
-				}()
-				s.Refunds(ctx, forget, note)
-				why = nil
-			})
-		})
+// of returns the store that has the hit's counter, nil if there is none of that name.
+func (g *Group) of(h *limiter.Hit) *Store {
+	if g.all == nil {
+		return g.first
 	}
-	wait.Wait()
+	return g.all[h.StoreName()]
+}
+
+// scope returns the scope that all hits have, if it is one.
+func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
+	at = g.of(&hits[0]).scopeOf(hits[0].Key)
+	for i := range hits[1:] {
+		h := &hits[i+1]
+		if g.of(h).scopeOf(h.Key) != at {
+			return at, false
+		}
+	}
+	return at, true
+}
+
+// takeInCluster decides a request whose keys all have one slot. While that is being moved no call may have several of
+// its keys: then it decides each key by itself.
+func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit, out []limiter.Decision) error {
+	s, start := at.store, time.Now()
+	queue, err := s.lane(ctx, hits[0].Key)
+	if err != nil {
+		return s.named("", err)
+	}
+	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.o.Timeout-asked)
+		defer cancel()
+	}
+	err = queue.take(ctx, at, hits, out)
+	if isMoving(err) && len(hits) > 1 {
+		return g.takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, true)
+	}
+	return queue.named(err)
 }

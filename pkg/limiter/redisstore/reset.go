@@ -37,16 +37,6 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	return n > 0, err
 }
 
-// Reset is Store.Reset of every store: a counter may still be in one that its limit named before.
-func (g *Group) Reset(ctx context.Context, key string) (existed bool, err error) {
-	err = g.each(func(s *Store) error {
-		there, err := s.Reset(ctx, key)
-		existed = existed || there
-		return err
-	})
-	return existed, err
-}
-
 // KeyOf returns the counter's key of a key in this Redis. ok is false for a key that is not
 // below the prefix.
 func (s *Store) KeyOf(name string) (key string, ok bool) {
@@ -56,6 +46,3 @@ func (s *Store) KeyOf(name string) (key string, ok bool) {
 	}
 	return key, ok
 }
-
-// KeyOf is Store.KeyOf of the first store.
-func (g *Group) KeyOf(name string) (key string, ok bool) { return g.first.KeyOf(name) }

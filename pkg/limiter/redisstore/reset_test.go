@@ -11,15 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// resetter is a Store or a Group.
-type resetter interface {
-	limiter.Store
-	Reset(ctx context.Context, key string) (bool, error)
-	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
-}
-
 // resets wants a counter that is used up to be as new, and whoever hears of refunds to be told.
-func resets(t *testing.T, s resetter, key string, p *limiter.Policy, route ...any) {
+func resets(t *testing.T, s *redisstore.Store, key string, p *limiter.Policy, route ...any) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -66,38 +59,15 @@ func resets(t *testing.T, s resetter, key string, p *limiter.Policy, route ...an
 }
 
 func TestReset(t *testing.T) {
-	server, second := redistest.Start(t), redistest.Start(t)
+	server := redistest.Start(t)
 	s, p := open(t, server.URL(), redisstore.Options{}), funnel(t, 3, time.Hour)
 	t.Run("a server", func(t *testing.T) { resets(t, s, "funnel|shop|a=b", p) })
-	t.Run("a group", func(t *testing.T) {
-		g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": open(t, second.URL(), redisstore.Options{})})
-		resets(t, &oneOf{g}, "funnel|shop|a=b", p, in("second"))
-	})
 	t.Run("a server that is away", func(t *testing.T) {
 		server.Stop()
 		if _, err := s.Reset(t.Context(), "k"); !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("%v, want ErrUnavailable", err)
 		}
 	})
-}
-
-// oneOf is a Group of which each store tells of a reset: the first one's is left out.
-type oneOf struct{ *redisstore.Group }
-
-func (o *oneOf) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
-	seen := map[bool]int{}
-	heard := make(chan bool, 10)
-	go o.Group.Refunds(ctx, func(_ string, reset bool) { heard <- reset }, hears)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case reset := <-heard:
-			if seen[reset]++; seen[reset]%2 == 0 { // both have told
-				forget("funnel|shop|a=b", reset)
-			}
-		}
-	}
 }
 
 func TestKeyOf(t *testing.T) {

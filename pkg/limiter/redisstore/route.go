@@ -24,20 +24,6 @@ func (r Route) StoreName() string { return r.Store }
 // UsesRedisCell returns RedisCell.
 func (r Route) UsesRedisCell() bool { return r.RedisCell }
 
-// storeName is the name of the store that has the hit's counter, "" for the first of a Group.
-func storeName(h *limiter.Hit) string {
-	if r, ok := h.Route.(interface{ StoreName() string }); ok {
-		return r.StoreName()
-	}
-	return ""
-}
-
-// usesRedisCell reports whether the redis-cell module decides the hit.
-func usesRedisCell(h *limiter.Hit) bool {
-	r, ok := h.Route.(interface{ UsesRedisCell() bool })
-	return ok && r.UsesRedisCell()
-}
-
 // check is limiter.Check, and that hits of one key have one route, and that the redis-cell module can decide its hits.
 func check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := limiter.Check(hits, out); err != nil {
@@ -46,7 +32,7 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 	alike := true
 	for i := range hits {
 		h := &hits[i]
-		if usesRedisCell(h) && !redisCellDecides(h.Policy) {
+		if h.UsesRedisCell() && !redisCellDecides(h.Policy) {
 			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, "+
 				"at most a hit a microsecond, that charge a denied request nothing; use another policy, or another route",
 				limiter.ErrInvalid, i)
@@ -68,7 +54,7 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 }
 
 func sameRoute(a, b *limiter.Hit) bool {
-	return a.Route == nil && b.Route == nil || storeName(a) == storeName(b) && usesRedisCell(a) == usesRedisCell(b)
+	return a.Route == nil && b.Route == nil || a.StoreName() == b.StoreName() && a.UsesRedisCell() == b.UsesRedisCell()
 }
 
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
@@ -81,24 +67,22 @@ func redisCellDecides(p *limiter.Policy) bool {
 
 // argsOf are the numbers that the hit's Lua step reads.
 func argsOf(h *limiter.Hit) []int64 {
-	if usesRedisCell(h) {
+	if h.UsesRedisCell() {
 		in := h.Policy.Params()
 		return []int64{in.Limit, int64(in.Window / time.Second), in.Burst}
 	}
 	return h.Policy.Args()
 }
 
-// fit returns an error for keys that make the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8; a
+// fit returns an error for a key that makes the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8; a
 // key prefix may be anything.
-func (s *Store) fit(hits []limiter.Hit) error {
-	for i := range hits {
-		if !usesRedisCell(&hits[i]) {
-			continue
-		}
-		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
-			return s.unavailable(requestError(fmt.Sprintf(
-				"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)))
-		}
+func (s *Store) fit(h *limiter.Hit) error {
+	if !h.UsesRedisCell() {
+		return nil
+	}
+	if key := s.prefix + h.Key; !utf8.ValidString(key) {
+		return s.unavailable(requestError(fmt.Sprintf(
+			"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)))
 	}
 	return nil
 }

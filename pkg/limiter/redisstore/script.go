@@ -44,7 +44,7 @@ func stepNames() (names []string) {
 
 // stepOf is the step that decides the hit.
 func stepOf(h *limiter.Hit) step {
-	if usesRedisCell(h) {
+	if h.UsesRedisCell() {
 		return step(slices.Index(stepFiles, redisCell))
 	}
 	return step(slices.Index(stepFiles, h.Policy.Script()))

@@ -59,13 +59,13 @@ type participant struct {
 	settle *call // step 2, nil where there is nothing to do
 }
 
-// split returns the participants of a request, in the order of their first hits. of is the store of a hit. With byKey
-// each key is a participant of its own.
-func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []participant {
+// split returns the participants of a request, in the order of their first hits. With byKey each key is a participant
+// of its own.
+func (g *Group) split(hits []limiter.Hit, byKey bool) []participant {
 	all := make([]participant, 0, len(hits))
 	var scopes index[scope]
 	for i := range hits {
-		at := of(&hits[i]).scopeOf(hits[i].Key)
+		at := g.of(&hits[i]).scopeOf(hits[i].Key)
 		if byKey {
 			at.key = hits[i].Key
 		}
@@ -78,16 +78,16 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 	return all
 }
 
-// takeSplit decides a request of several participants, which split has found, within a time. While a slot is being
-// moved no call may have several of its keys: then it tries once more, each key by itself.
-func takeSplit(ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision,
-	of func(h *limiter.Hit) *Store, all []participant,
+// takeSplit decides a request of several participants within a time. While a slot is being moved no call may have
+// several of its keys: then it tries once more, each key by itself.
+func (g *Group) takeSplit(
+	ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision, byKey bool,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := takeSeveral(ctx, hits, out, all)
-	if isMoving(err) && all[0].key == "" && ctx.Err() == nil {
-		err = takeSeveral(ctx, hits, out, split(hits, of, true))
+	err := takeSeveral(ctx, hits, out, g.split(hits, byKey))
+	if isMoving(err) && !byKey && ctx.Err() == nil {
+		err = takeSeveral(ctx, hits, out, g.split(hits, true))
 	}
 	return err
 }

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"maps"
-	"slices"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -59,16 +57,6 @@ func (s *Store) Stats() Stats {
 		all.Batches[i] = s.sent.batches[i].Load()
 	}
 	return all
-}
-
-// Each calls f for the store, which has no name.
-func (s *Store) Each(f func(name string, s *Store)) { f("", s) }
-
-// Each calls f for every store by its name: for the first one, which has none, then for the others.
-func (g *Group) Each(f func(name string, s *Store)) {
-	for _, name := range slices.Sorted(maps.Keys(g.all)) {
-		f(name, g.all[name])
-	}
 }
 
 // reportPause is the least time between two calls of Options.OnRestart, so that a program that writes nonsense below

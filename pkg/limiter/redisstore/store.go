@@ -99,6 +99,7 @@ type Store struct {
 	canLend bool   // the client ends a call at its deadline: see queue.canLend
 	queue   *queue // nil with a cluster
 	sent    sent
+	alone   Group // of this store
 
 	lanes         sync.Map    // with a cluster: the *queue of each master, by its address
 	knowsTopology atomic.Bool // it is known which master has which slot
@@ -120,7 +121,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	o.Timeout, o.KeyPrefix = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.KeyPrefix, DefaultKeyPrefix)
 	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o, wall: wall}
-	s.sent.restarts.report = o.OnRestart
+	s.alone.first, s.sent.restarts.report = s, o.OnRestart
 	address := ""
 	switch c := client.(type) {
 	case *redis.Client:
@@ -193,23 +194,14 @@ func (s *Store) Label() string {
 // while the last call was under way. A request is sent once, except where Redis has not run the script: it does not
 // know the text, or its clock is in another window of a calendar than this process's. When Take gives up, because ctx
 // is done or the timeout is over, the request may still be charged if its call was under way. Places of limits on
-// requests in flight are given back then, as soon as the answer comes.
+// requests in flight are given back then, as soon as the answer comes. The Route of a hit names no store here.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if len(hits) == 0 {
-		return nil
-	}
-	if err := check(hits, out); err != nil {
-		return err
-	}
-	if err := s.fit(hits); err != nil {
-		return err
-	}
-	return s.unavailable(s.take(ctx, hits, out))
+	return s.alone.Take(ctx, hits, out)
 }
 
 // TakeLater implements limiter.Later, where the keys are on one server.
 func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if s.isSpread() || len(hits) == 0 || check(hits, out) != nil || s.fit(hits) != nil {
+	if s.isSpread() || len(hits) == 0 || s.alone.check(hits, out) != nil {
 		return false
 	}
 	s.queue.takeLater(hits, out, w)
@@ -221,11 +213,4 @@ func (s *Store) Send() {
 	if s.queue != nil {
 		s.queue.sendWaiting()
 	}
-}
-
-func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if !s.isSpread() {
-		return s.queue.take(ctx, scope{}, hits, out)
-	}
-	return survive(func() error { return s.takeSpread(ctx, hits, out) })
 }
