@@ -17,9 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -296,32 +293,6 @@ func TestStopTimeout(t *testing.T) {
 		t.Errorf("the request that hung is answered %s", got)
 	}
 	if n := p.logged("msg=stopped all_answered=false"); n != 1 {
-		t.Errorf("log:\n%s", p.log)
-	}
-}
-
-// Somebody who watches health is told, and does not hold the process up.
-func TestStopEndsHealthWatch(t *testing.T) {
-	t.Parallel()
-	o := options(t, rulesOf("1"))
-	o.DrainDelay = 2 * time.Second
-	p := start(t, o)
-	watch, err := p.health.Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"SERVING", "NOT_SERVING"} {
-		res, err := watch.Recv()
-		if err != nil || res.GetStatus().String() != want {
-			t.Fatalf("the watch says %v, %v, want %s", res, err, want)
-		}
-		p.stop()
-	}
-	if _, err := watch.Recv(); err == nil || !strings.Contains(err.Error(), "stopping") {
-		t.Errorf("the watch ends with %v", err)
-	}
-	p.wait()
-	if n := p.logged("msg=stopped all_answered=true"); n != 1 {
 		t.Errorf("log:\n%s", p.log)
 	}
 }

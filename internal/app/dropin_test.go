@@ -3,11 +3,9 @@ package app
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -187,28 +185,6 @@ descriptors:
 	}
 }
 
-// setUp makes files with rules that let n requests pass, below dir.
-func setUp(t *testing.T, n string, paths ...string) {
-	t.Helper()
-	for _, path := range paths {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, path, rulesOf(n))
-	}
-}
-
-func link(t *testing.T, target, path string) {
-	t.Helper()
-	err := os.Symlink(target, path+".new")
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // limitsInForce is the sum of the limits in force: "" without rules, which is what every test here begins with.
 func (p *process) limitsInForce() string {
 	var all []string
@@ -220,72 +196,29 @@ func (p *process) limitsInForce() string {
 	return strings.Join(all, " ")
 }
 
-// The directories that envoyproxy/ratelimit reads, which may be missing at the start, and what changes in them.
+// The directory that envoyproxy/ratelimit reads may be missing at the start. Once it had rules, they stay.
 func TestDirectoryOfRatelimit(t *testing.T) {
-	for name, c := range map[string]struct {
-		prefix  string
-		rules   string // below the test's directory
-		begin   func(t *testing.T, dir string)
-		then    func(t *testing.T, dir string)
-		inForce string
-	}{
-		"missing at the start": {
-			rules: "data/config", begin: func(*testing.T, string) {},
-			then: func(t *testing.T, dir string) { setUp(t, "5", dir+"/data/config/no-extension") }, inForce: "5",
-		},
-		"empty, and the file beside the directory": {
-			rules: "data", prefix: "config", begin: func(t *testing.T, dir string) { setUp(t, "1", dir+"/data/other.yaml") },
-			then: func(t *testing.T, dir string) { setUp(t, "6", dir+"/data/config.yaml") }, inForce: "6",
-		},
-		"a symbolic link that is swapped": {
-			rules: "current/ratelimit", prefix: "config",
-			begin: func(t *testing.T, dir string) {
-				setUp(t, "7", dir+"/two/ratelimit/config/a.yaml")
-				if err := os.MkdirAll(dir+"/one/ratelimit", 0o700); err != nil {
-					t.Fatal(err)
-				}
-				link(t, "one", dir+"/current")
-			},
-			then: func(t *testing.T, dir string) { link(t, "two", dir+"/current") }, inForce: "7",
-		},
-		"a ConfigMap": {
-			rules: "config",
-			begin: func(t *testing.T, dir string) {
-				if err := os.MkdirAll(dir+"/config/..1", 0o700); err != nil {
-					t.Fatal(err)
-				}
-				link(t, "..1", dir+"/config/..data")
-			},
-			then: func(t *testing.T, dir string) {
-				setUp(t, "8", dir+"/config/..2/config.yaml")
-				link(t, "..data/config.yaml", dir+"/config/config.yaml")
-				link(t, "..2", dir+"/config/..data")
-			}, inForce: "8",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			c.begin(t, dir)
-			o := options(t, "")
-			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.Bounds.RulesPoll = []string{filepath.Join(dir,
-				c.rules)}, c.prefix, true, time.Second
-			p := start(t, o)
-			if got := p.ask("a") + p.limitsInForce(); got != "OK" {
-				t.Errorf("without rules the answer is %s", got)
-			}
-			if n := p.logged("there are no rules: every request is admitted"); n != 1 {
-				t.Errorf("the log warns %d times that there are no rules, want once:\n%s", n, p.log.String())
-			}
-			c.then(t, dir)
-			want(t, "limits in force", c.inForce, p.limitsInForce)
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-			_ = p.app.Reload(t.Context()) // refused
-			if got := p.limitsInForce(); got != c.inForce {
-				t.Errorf("after the directory is gone %q are in force, want %q", got, c.inForce)
-			}
-		})
+	dir := t.TempDir() + "/data"
+	o := options(t, "")
+	o.Rules, o.RulesPrefix, o.RulesEveryFile, o.Bounds.RulesPoll = []string{dir}, "config", true, time.Second
+	p := start(t, o)
+	if got := p.ask("a") + p.limitsInForce(); got != "OK" {
+		t.Errorf("without rules the answer is %s", got)
+	}
+	if n := p.logged("there are no rules: every request is admitted"); n != 1 {
+		t.Errorf("the log warns %d times that there are no rules, want once:\n%s", n, p.log.String())
+	}
+	if err := os.MkdirAll(dir+"/config", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir+"/config/no-extension", rulesOf("5"))
+	want(t, "limits in force", "5", p.limitsInForce)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.app.Reload(t.Context()) // refused
+	if got := p.limitsInForce(); got != "5" {
+		t.Errorf("after the directory is gone %q are in force, want 5", got)
 	}
 }
 
@@ -320,35 +253,6 @@ descriptors:
 	}
 	if got := p.ask("hour"); got != "OK" || keys(first) == before {
 		t.Errorf("per hour: %s, %s keys in the first store", got, keys(first))
-	}
-}
-
-// A receiver of statsd over TCP gets lines that end with a line break, also after it was away.
-func TestStatsdOverTCP(t *testing.T) {
-	addr := proctest.FreeAddr(t)
-	o := options(t, rulesOf("1"))
-	o.Statsd.Addr, o.Statsd.Format, o.Statsd.Interval = "tcp://"+addr, "statsd", time.Second
-	p := start(t, o)
-	p.ask("a")
-	want(t, "lines of the log about statsd", "1",
-		func() string { return strconv.Itoa(p.logged("metrics cannot be sent by statsd")) })
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // the test ends
-	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const line = "\nratelimit.service.rate_limit.shop.client.within_limit:1|c\n"
-	if !strings.Contains("\n"+string(got), line) || !strings.HasSuffix(string(got), "\n") {
-		t.Errorf("it receives\n%s\nwant %q", got, line)
 	}
 }
 

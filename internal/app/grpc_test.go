@@ -3,13 +3,11 @@ package app
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -73,18 +71,6 @@ func TestReflectionNamesTheService(t *testing.T) {
 	}
 }
 
-func TestLargestMessage(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.Bounds.Message = 1 << 10
-	p := start(t, o)
-	if got := p.ask(strings.Repeat("x", 900)); got != "OK" {
-		t.Errorf("a request of about 1000 bytes: %s", got)
-	}
-	if got := p.ask(strings.Repeat("x", 1100)); !strings.Contains(got, "code = ResourceExhausted") {
-		t.Errorf("a request of about 1200 bytes: %s, want ResourceExhausted", got)
-	}
-}
-
 // A connection with as many streams as it may have begins no other until one of them ends.
 func TestMostStreams(t *testing.T) {
 	o := options(t, rulesOf("100"))
@@ -108,26 +94,5 @@ func TestMostStreams(t *testing.T) {
 	end()
 	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("when the first has ended: %v", err)
-	}
-}
-
-// A connection is asked to end at its age, and its client connects again.
-func TestConnectionAge(t *testing.T) {
-	t.Parallel()
-	o := options(t, rulesOf("100"))
-	o.GRPCMaxConnectionAge = time.Second
-	p := start(t, o)
-	conn := p.dial()
-	health := healthpb.NewHealthClient(conn)
-	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
-		t.Fatalf("the connection is still open after %s, with an age of 1s", patience)
-	}
-	if _, err := health.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Errorf("over a new connection: %v", err)
 	}
 }
