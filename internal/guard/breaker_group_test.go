@@ -91,7 +91,6 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	b := two.breaker(two.group)
 	l := NewLeases(LeasesOptions{
 		Store: b, Shard: b.Shard, Answered: redisstore.Answered,
-		Timeout: func(store string) time.Duration { return two.stores[store].Timeout() },
 	})
 	t.Cleanup(func() { _ = l.Close() }) // what the store that hangs has is lost
 	hit := func(store string) limiter.Hit { return yearly(t, store, leaseFor) }

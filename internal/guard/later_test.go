@@ -174,7 +174,10 @@ func TestLeasesLater(t *testing.T) {
 	if out, asked, err := later(t, l, m, nil, plain); err != nil || !asked || !out[0].Allowed {
 		t.Errorf("without leases: %+v, %v, asked %t", out, err, asked)
 	}
-	for name, hits := range map[string][]limiter.Hit{"one": {leased}, "of two": {plain, leased}} {
+	if out, asked, err := later(t, l, m, nil, plain, leased); err != nil || !asked || !out[1].Allowed {
+		t.Errorf("beside a hit that is not leased: %+v, %v, asked %t", out, err, asked)
+	}
+	for name, hits := range map[string][]limiter.Hit{"one": {leased}, "two": {leased, leased}} {
 		if l.TakeLater(hits, make([]limiter.Decision, len(hits)), &noted{}) {
 			t.Errorf("%s: decided later, past its lease", name)
 		}

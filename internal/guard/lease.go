@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -21,18 +20,17 @@ type lease struct {
 	shard *leaseShard
 	rate  rate
 
-	permits  int64         // charged, and not yet spent
-	expires  time.Duration // until when they may be
-	ends     time.Duration // the earliest end of the fixed window that they were charged in
-	grant    uint64        // changes with the permits
-	reserved int64         // spent by requests that the store still decides
+	permits int64         // charged, and not yet spent
+	expires time.Duration // until when they may be
+	ends    time.Duration // the earliest end of the fixed window that they were charged in
+	grant   uint64        // changes with the permits
+	surplus int64         // no longer spent, and not yet released
 
 	last       limiter.Decision // the store's last answer
 	lastAt     time.Duration
 	windowEnds time.Duration // as the store last answered, of a fixed window
 
-	call     *exchange // under way for this key, nil if none
-	promised int64     // what that call asks for, less what is joined
+	call *exchange // under way for this key, nil if none
 }
 
 // follow has the lease acquire permits as the hit's limit says: of another set of rules, it may be another one.
@@ -40,9 +38,14 @@ func (e *lease) follow(h *limiter.Hit) {
 	e.hit.Policy, e.hit.Route, e.span = h.Policy, h.Route, leaseTime(h)
 }
 
+// covers reports whether there are permits enough for the hit.
+func (e *lease) covers(h *limiter.Hit, now time.Duration) bool {
+	return e.permits >= h.N && now < e.expires && e.hit.Policy == h.Policy
+}
+
 // spend decides the hit by the lease, if there are permits enough.
 func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bool {
-	if e.permits < h.N || now >= e.expires || e.hit.Policy != h.Policy {
+	if !e.covers(h, now) {
 		return false
 	}
 	e.permits -= h.N
@@ -50,25 +53,6 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 		Allowed: true, Remaining: e.last.Remaining + e.permits, ResetAfter: max(0, e.last.ResetAfter-(now-e.lastAt)),
 	}
 	return true
-}
-
-// answer is spend for a request of this hit alone, and counts it.
-func (e *lease) answer(h *limiter.Hit, now time.Duration, d *limiter.Decision) bool {
-	if !e.spend(h, now, d) {
-		return false
-	}
-	e.shard.stats.Answers++
-	e.shard.stats.Permits -= h.N
-	return true
-}
-
-// join is the call to wait for, nil if it does not ask for enough.
-func (e *lease) join(h *limiter.Hit) *exchange {
-	if e.promised < h.N || e.hit.Policy != h.Policy {
-		return nil
-	}
-	e.promised -= h.N
-	return e.call
 }
 
 // learn keeps the store's answer to a call that was sent at a time.
@@ -88,7 +72,7 @@ func (e *lease) want(now time.Duration) int64 {
 		return 0
 	}
 	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
-	n := min(need, share(e.hit.Policy)-e.reserved, e.last.Remaining/leavePart)
+	n := min(need, share(e.hit.Policy)-e.surplus, e.last.Remaining/leavePart)
 	if n < hits/requests {
 		return 0
 	}
@@ -145,35 +129,28 @@ func (r *rate) per(now, span time.Duration) (requests, hits int64) {
 	return max(1, of(r.requests)), of(r.hits)
 }
 
-// cover is a hit that permits pay for, unless its request is denied.
-type cover struct {
+// spent is a hit that permits of a lease paid for.
+type spent struct {
 	lease *lease
-	grant uint64        // that they are of
-	ends  time.Duration // as lease.ends
+	grant uint64 // that they were of
 	n     int64
-	hit   int // its index
 }
 
-func isCovered(covers []cover, hit int) bool {
-	for i := range covers {
-		if covers[i].hit == hit {
-			return true
-		}
-	}
-	return false
-}
-
-// commit ends a cover: the permits are spent.
-func (c *cover) commit() {
-	sh := c.lease.shard
+// undo returns the permits of a request that the store decides after all. The lease may have been renewed meanwhile:
+// then they are lost.
+func (s *spent) undo() {
+	sh := s.lease.shard
 	sh.mu.Lock()
-	c.lease.reserved -= c.n
-	sh.stats.Permits -= c.n
-	sh.mu.Unlock()
+	defer sh.mu.Unlock()
+	s.lease.rate.requests[0]--
+	s.lease.rate.hits[0] -= s.n
+	if s.lease.grant == s.grant {
+		s.lease.permits += s.n
+		sh.stats.Permits += s.n
+		return
+	}
+	sh.stats.Lost += uint64(s.n) //nolint:gosec // above 0
 }
-
-// unavailable wraps err as a Store's error has to be.
-func unavailable(err error) error { return fmt.Errorf("%w: leases: %w", limiter.ErrUnavailable, err) }
 
 // Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
 // counter that is no more, so they are neither spent nor released to the new one. Those of a call or of a request that
@@ -210,9 +187,6 @@ type LeasesOptions struct {
 	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
 	// with those of another key are exchanged again, each key by itself. Nil: no error is.
 	Answered func(err error) bool
-	// Timeout is the longest that a request on a store may take, also one that first waits for permits. The store is
-	// named as routes name it. Nil: Store and ctx bound it.
-	Timeout func(store string) time.Duration
 }
 
 // Shard is a server that decides hits.

@@ -1,9 +1,7 @@
 package guard
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -40,8 +38,8 @@ const (
 // more than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare
 // for each process.
 //
-// Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
-// store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer, not those of now.
+// Only requests are decided here whose hits may all be leased, with Mode Enforce and N > 0, and are all covered. All
+// others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer, not those of now.
 type Leases struct {
 	store  limiter.Store
 	start  time.Time
@@ -112,278 +110,109 @@ func (l *Leases) Stats() (sum LeaseStats) {
 	return sum
 }
 
-// leasable says whether the hit may be decided by a lease.
-func leasable(h *limiter.Hit) bool {
-	return leaseTime(h) > 0 && h.Mode == limiter.Enforce && h.N > 0 && share(h.Policy) > 0
+// leasable reports whether leases may decide the request: each of its hits may be, and is charged with all others or
+// not at all.
+func leasable(hits []limiter.Hit) bool {
+	for i := range hits {
+		h := &hits[i]
+		if leaseTime(h) <= 0 || h.Mode != limiter.Enforce || h.N <= 0 || share(h.Policy) <= 0 {
+			return false
+		}
+	}
+	return len(hits) == 1 || len(hits) > 1 && !limiter.ByItself(hits)
 }
 
 // share is the most permits of the limit that this process has on lease.
 func share(p *limiter.Policy) int64 { return p.Capacity() / LeaseShare }
 
-// Take implements limiter.Store. A request whose hits are all covered by permits is decided here. Otherwise the store
-// decides what is not covered, in one call, which also takes what its hot keys will need next.
+// Take implements limiter.Store. A request whose hits are all covered by permits is decided here. The store decides all
+// others; what their hot keys need next is acquired beside them.
 func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if len(hits) == 1 {
-		if !leasable(&hits[0]) {
-			return l.store.Take(ctx, hits, out)
-		}
-		return l.takeOne(ctx, hits, out)
+	if !leasable(hits) {
+		return l.store.Take(ctx, hits, out)
 	}
-	if mayLease(hits) {
-		return l.takeSeveral(ctx, hits, out)
+	if l.spend(hits, out) {
+		return nil
 	}
-	return l.store.Take(ctx, hits, out)
+	sent := l.now()
+	for i := range hits {
+		l.acquire(&hits[i], sent) //nolint:contextcheck // it is for other requests
+	}
+	err := l.store.Take(ctx, hits, out)
+	if err == nil {
+		l.learn(hits, out, sent)
+	}
+	return err
 }
 
 // TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and
 // out means nothing.
 func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
-	if limiter.ByItself(hits) {
-		return false
-	}
-	var room [inline]cover
-	covers := room[:0]
-	now := l.now()
-	for i := range hits {
-		h := &hits[i]
-		if !leasable(h) || !l.reserve(h, i, &out[i], &covers) {
-			for j := range covers {
-				l.restore(&covers[j], now)
-			}
-			return false
-		}
-	}
-	for i := range covers {
-		covers[i].commit()
-	}
-	for i := range hits {
-		l.count(&hits[i], i == 0)
-	}
-	return len(hits) > 0
-}
-
-// reserve covers a hit by permits of its key, if there are enough.
-func (l *Leases) reserve(h *limiter.Hit, i int, out *limiter.Decision, covers *[]cover) bool {
-	sh, e := l.lock(h.Key)
-	defer sh.mu.Unlock()
-	if e == nil || sh.closed || !e.spend(h, l.now(), out) {
-		return false
-	}
-	e.reserved += h.N
-	*covers = append(*covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
-	return true
-}
-
-// count counts a hit that was covered as one of its key's, and with answered a request that was decided without the
-// store. Hits that the store decides are counted by find.
-func (l *Leases) count(h *limiter.Hit, answered bool) {
-	now := l.now()
-	sh, e := l.lock(h.Key)
-	defer sh.mu.Unlock()
-	if e != nil {
-		e.rate.add(now, leaseTime(h), 1, h.N)
-	}
-	if answered {
-		sh.stats.Answers++
-	}
+	return leasable(hits) && l.spend(hits, out)
 }
 
 // TakeLater implements limiter.Later, for requests that no lease may decide.
 func (l *Leases) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	return !mayLease(hits) && takeLater(l.store, hits, out, w)
+	return !leasable(hits) && takeLater(l.store, hits, out, w)
 }
 
 // Send implements limiter.Later.
 func (l *Leases) Send() { send(l.store) }
 
-// mayLease reports whether a hit of the request may be decided by a lease. What is charged by itself is charged there
-// and then, unless it is alone.
-func mayLease(hits []limiter.Hit) bool {
-	if len(hits) > 1 && limiter.ByItself(hits) {
-		return false
-	}
-	for i := range hits {
-		if leasable(&hits[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// takeOne is Take of one hit. It may wait for permits that are on their way.
-func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	h, now := &hits[0], l.now()
-	sh, sum := l.shard(h.Key)
-	sh.mu.Lock()
-	e := l.find(sh, sum, h, now)
-	if e == nil {
-		sh.mu.Unlock()
-		return l.store.Take(ctx, hits, out)
-	}
-	if e.answer(h, now, &out[0]) {
-		sh.mu.Unlock()
-		return nil
-	}
-	if e.call == nil {
-		e.follow(h)
-		x := l.begin(nil, e, now)
-		sh.mu.Unlock()
-		return l.ask(ctx, hits, out, nil, x)
-	}
-	x := e.join(h)
-	sh.mu.Unlock()
-	if x == nil {
-		return l.ask(ctx, hits, out, nil, nil)
-	}
-	return l.takeJoined(ctx, e, x, now, hits, out)
-}
-
-// takeJoined decides a hit by the permits that x brings. If x fails, or brings too few, the store decides the hit in
-// what is left of the request's time: other keys may be to blame for x.
-func (l *Leases) takeJoined(
-	ctx context.Context, e *lease, x *exchange, start time.Duration, hits []limiter.Hit, out []limiter.Decision,
-) error {
-	select {
-	case <-x.done:
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
-	}
-	now := l.now()
-	if x.err == nil {
-		e.shard.mu.Lock()
-		spent := e.answer(&hits[0], now, &out[0])
-		e.shard.mu.Unlock()
-		if spent {
-			return nil
-		}
-	}
-	if l.o.Timeout != nil {
-		left := start + l.o.Timeout(hits[0].StoreName()) - now
-		if left <= 0 {
-			return cmp.Or(x.err, unavailable(context.DeadlineExceeded))
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, left)
-		defer cancel()
-	}
-	return l.ask(ctx, hits, out, nil, nil)
-}
-
-// inline is how many covered hits need no memory of their own.
+// inline is how many hits need no memory of their own to be spent.
 const inline = 8
 
-// takeSeveral is Take of a request some of whose hits may be decided by leases.
-func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	var room [inline]cover
-	covers := room[:0]
-	var x *exchange
-	var byShard exchanges // one for each shard, instead of x, if the hits are decided by several
-	looked := false       // for shards
+// spend decides a request by permits, if they cover all its hits. Otherwise it changes nothing.
+func (l *Leases) spend(hits []limiter.Hit, out []limiter.Decision) bool {
 	now := l.now()
+	if len(hits) == 1 {
+		_, ok := l.spendHit(&hits[0], now, &out[0], true)
+		return ok
+	}
+	var room [inline]spent
+	done := room[:0]
 	for i := range hits {
-		h := &hits[i]
-		if !leasable(h) {
-			continue
-		}
-		sh, sum := l.shard(h.Key)
-		sh.mu.Lock()
-		e := l.find(sh, sum, h, now)
-		switch {
-		case e == nil:
-		case e.spend(h, now, &out[i]):
-			e.reserved += h.N
-			covers = append(covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
-		case e.call == nil:
-			if !looked {
-				byShard, looked = l.exchangesOf(hits), true
+		s, ok := l.spendHit(&hits[i], now, &out[i], i == len(hits)-1)
+		if !ok {
+			for j := range done {
+				done[j].undo()
 			}
-			e.follow(h)
-			if byShard == nil {
-				x = l.begin(x, e, now)
-			} else {
-				at := l.o.Shard(h)
-				byShard[at] = l.begin(byShard[at], e, now)
-			}
+			return false
 		}
-		sh.mu.Unlock()
+		done = append(done, s)
 	}
-	byShard.send()
-	if len(covers) < len(hits) {
-		return l.ask(ctx, hits, out, covers, x)
-	}
-	for i := range covers {
-		covers[i].commit()
-	}
-	sh := covers[0].lease.shard
-	sh.mu.Lock()
-	sh.stats.Answers++
-	sh.mu.Unlock()
-	return nil
+	return true
 }
 
-// ask lets the store decide the hits that are not covered, and does x's renewals in the same call. x is nil if there
-// are none. A request that is denied leaves what covered it to others.
-func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, covers []cover,
-	x *exchange,
-) error {
-	sent := l.now()
-	if x == nil && len(covers) == 0 {
-		err := l.store.Take(ctx, hits, out)
-		if err == nil {
-			l.learn(hits, out, sent)
-		}
-		return err
+// spendHit decides a hit by permits, if there are enough. The last hit of a request counts as the request's answer.
+func (l *Leases) spendHit(h *limiter.Hit, now time.Duration, out *limiter.Decision, isLast bool) (spent, bool) {
+	sh, e := l.lock(h.Key)
+	defer sh.mu.Unlock()
+	if e == nil || sh.closed || !e.spend(h, now, out) {
+		return spent{}, false
 	}
-	if x == nil {
-		x = newExchange(l)
+	sh.stats.Permits -= h.N
+	e.rate.add(now, e.span, 1, h.N)
+	if isLast {
+		sh.stats.Answers++
 	}
-	x.assemble(hits, covers)
-	if len(x.renewals) == 0 {
-		x.run(ctx)
-	} else {
-		go x.run(l.ctx) //nolint:contextcheck // what is acquired in advance is for others, too
-		select {
-		case <-x.done:
-		case <-ctx.Done():
-			for i := range covers {
-				covers[i].commit() // the store may have charged the rest
-			}
-			return unavailable(ctx.Err())
-		}
+	return spent{e, e.grant, h.N}, true
+}
+
+// acquire counts a hit that the store decides, and begins to acquire permits if its key is hot and has too few.
+func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
+	sh, sum := l.shard(h.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := l.find(sh, sum, h, now); e != nil && e.call == nil && !e.covers(h, now) {
+		e.follow(h)
+		l.begin(nil, e, now).send()
 	}
-	own, decided := x.own()
-	spent := limiter.Admitted(own, decided)
-	if x.err != nil { // the store may have charged the rest, if it was asked
-		spent = !errors.Is(x.err, ErrNotAsked)
-	}
-	now := l.now()
-	for i := range covers {
-		if spent {
-			covers[i].commit()
-		} else {
-			l.restore(&covers[i], now)
-		}
-	}
-	if x.err != nil {
-		return x.err
-	}
-	from := 0
-	for i := range hits {
-		if !isCovered(covers, i) {
-			out[i] = decided[from]
-			from++
-		}
-	}
-	l.learn(hits, out, sent)
-	return nil
 }
 
 // learn keeps what the store said of hot keys.
 func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Duration) {
 	for i := range hits {
-		if !leasable(&hits[i]) {
-			continue
-		}
 		sh, e := l.lock(hits[i].Key)
 		if e != nil && e.lastAt < sent {
 			e.learn(&out[i], sent)

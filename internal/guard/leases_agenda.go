@@ -86,7 +86,7 @@ func (l *Leases) renewOne(x *exchange, e *lease, now time.Duration) (_ *exchange
 	}
 	x = l.begin(x, e, now)
 	requests, _ := e.rate.per(now, span)
-	if e.call == nil && e.reserved == 0 && (requests < warm || e.shard.closed) {
+	if e.call == nil && e.surplus == 0 && (requests < warm || e.shard.closed) {
 		delete(e.shard.leases, e.hit.Key)
 		e.grant++
 		return x, 0

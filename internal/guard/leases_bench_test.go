@@ -52,6 +52,11 @@ func leasedAllocatesNothing(t *testing.T) {
 	l, hits := benched(t, 4)
 	out := make([]limiter.Decision, len(hits))
 	for _, n := range []int{1, 4} {
+		for _, h := range hits[:n] {
+			for permits := int64(0); permits < 2000; permits, _ = l.Permits(h.Key) {
+				heat(t, l, 1, h)
+			}
+		}
 		before := l.Stats().Answers
 		allocs := testing.AllocsPerRun(1000, func() {
 			if err := l.Take(context.Background(), hits[:n], out); err != nil {

@@ -22,58 +22,37 @@ type renewal struct {
 	hit              limiter.Hit // lease.hit and lease.span when it began
 	span             time.Duration
 	release, acquire int64
-	reserved         int64 // of release: what counts as lease.reserved until it is released
+	surplus          int64 // of release: what counts as lease.surplus until it is released
 }
 
-// exchange is one call to the store: what is released comes first, so that nobody is denied for permits that lie here;
-// then the hits of a request; then what is acquired in advance. That is in shadow mode, which means that each is
-// charged if it fits, and that it does not matter to the request whether it does.
+// exchange is one call to the store that no request waits for: what is released comes first, then what is acquired in
+// advance. That is in shadow mode, which means that each is charged if it fits.
 type exchange struct {
 	leases   *Leases
 	renewals []renewal
 	hits     []limiter.Hit
 	out      []limiter.Decision
-	first    int // of the request's hits
-	last     int // behind them
+	acquired int // the first hit that acquires
 	err      error
-	done     chan struct{}
 }
-
-func newExchange(l *Leases) *exchange { return &exchange{leases: l, done: make(chan struct{})} }
 
 // exchanges are those that are being filled, one for each shard; nil where there is nothing to do yet.
 type exchanges map[Shard]*exchange
 
-// send does all exchanges. Nobody waits for them.
+// send does all exchanges.
 func (xs exchanges) send() {
 	for _, x := range xs {
 		x.send()
 	}
 }
 
-// send does an exchange without a request's hits, if there is one. Nobody waits for it.
+// send does an exchange, if there is one.
 func (x *exchange) send() {
 	if x == nil {
 		return
 	}
-	x.assemble(nil, nil)
+	x.assemble()
 	panics.Go("call of leases", func() { x.run(x.leases.ctx) })
-}
-
-// exchangesOf returns where to begin exchanges for a request whose hits are decided by several shards; nil if one
-// decides all. Then the request's own call does the exchange, too. A call to several shards fails if one of them does,
-// and would lose the permits of the others.
-func (l *Leases) exchangesOf(hits []limiter.Hit) exchanges {
-	if l.o.Shard == nil {
-		return nil
-	}
-	first := l.o.Shard(&hits[0])
-	for i := range hits[1:] {
-		if l.o.Shard(&hits[1+i]) != first {
-			return make(exchanges)
-		}
-	}
-	return nil
 }
 
 // shardOf returns the shard of a lease.
@@ -102,18 +81,18 @@ func (l *Leases) begin(x *exchange, e *lease, now time.Duration) *exchange {
 		return x
 	}
 	if x == nil {
-		x = newExchange(l)
+		x = &exchange{leases: l}
 		l.calls.Add(1)
 	}
 	e.grant++
-	e.call, e.promised = x, extra
+	e.call = x
 	x.renewals = append(x.renewals, renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra})
 	return x
 }
 
-// assemble makes the call's hits of the renewals and the request's hits that are not covered.
-func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
-	x.hits = make([]limiter.Hit, 0, 2*len(x.renewals)+len(hits))
+// assemble makes the call's hits of the renewals.
+func (x *exchange) assemble() {
+	x.hits = make([]limiter.Hit, 0, 2*len(x.renewals))
 	for i := range x.renewals {
 		if s := &x.renewals[i]; s.release > 0 {
 			h := s.hit
@@ -121,13 +100,7 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 			x.hits = append(x.hits, h)
 		}
 	}
-	x.first = len(x.hits)
-	for i := range hits {
-		if !isCovered(covers, i) {
-			x.hits = append(x.hits, hits[i])
-		}
-	}
-	x.last = len(x.hits)
+	x.acquired = len(x.hits)
 	for i := range x.renewals {
 		if s := &x.renewals[i]; s.acquire > 0 {
 			h := s.hit
@@ -138,17 +111,16 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 	x.out = make([]limiter.Decision, len(x.hits))
 }
 
-// retryEach begins an exchange for each key of one that was refused, perhaps for the sake of one key. Who waits for the
-// refused one asks the store instead.
+// retryEach begins an exchange for each key of one that was refused, perhaps for the sake of one key.
 func (x *exchange) retryEach() {
 	for i := range x.renewals {
 		s := &x.renewals[i]
-		alone := newExchange(x.leases)
+		alone := &exchange{leases: x.leases}
 		alone.renewals = append(alone.renewals, *s)
 		sh := s.lease.shard
 		sh.mu.Lock()
 		if s.lease.call == x {
-			s.lease.call, s.lease.promised = alone, s.acquire
+			s.lease.call = alone
 		}
 		sh.mu.Unlock()
 		x.leases.calls.Add(1)
@@ -160,50 +132,26 @@ func (l *Leases) answered(err error) bool {
 	return l.o.Answered != nil && !errors.Is(err, ErrNotAsked) && l.o.Answered(err)
 }
 
-// own are the request's hits and what was decided of them.
-func (x *exchange) own() ([]limiter.Hit, []limiter.Decision) {
-	return x.hits[x.first:x.last], x.out[x.first:x.last]
-}
-
 // run does the call.
 func (x *exchange) run(ctx context.Context) {
 	l := x.leases
-	if len(x.renewals) > 0 {
-		defer l.calls.Done()
-	}
-	defer close(x.done)
-	if x.first == x.last {
-		ctx = Background(ctx)
-	}
+	defer l.calls.Done()
 	sent := l.now()
 	x.err = errPanicked // unless Take returns
-	panics.Catch("call of leases", func() { x.err = l.store.Take(ctx, x.hits, x.out) })
-	if x.err != nil && len(x.renewals) > 1 && x.first == x.last && l.answered(x.err) {
+	panics.Catch("call of leases", func() { x.err = l.store.Take(Background(ctx), x.hits, x.out) })
+	if x.err != nil && len(x.renewals) > 1 && l.answered(x.err) {
 		x.retryEach()
 		return
 	}
-	at := x.last
+	at := x.acquired
 	for i := range x.renewals {
 		s := &x.renewals[i]
 		var taken *limiter.Decision
 		if s.acquire > 0 {
 			taken = &x.out[at]
-			x.correct(s.hit.Key, taken)
 			at++
 		}
 		x.settle(s, taken, sent)
-	}
-}
-
-// correct says of what is acquired in advance whether it was charged. Where the request of the exchange was denied, a
-// store reports whether a shadow hit fits beside the request's own hits, and charges it if it does without them (see
-// limiter.Decide): then less remains after it than before.
-func (x *exchange) correct(key string, taken *limiter.Decision) {
-	hits, out := x.own()
-	for i := range hits {
-		if hits[i].Key == key {
-			taken.Allowed = taken.Remaining < out[i].Remaining
-		}
 	}
 }
 
@@ -213,13 +161,11 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 	e, sh := s.lease, s.lease.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	joined := int64(0)
 	if e.call == x {
-		joined = s.acquire - e.promised
-		e.call, e.promised = nil, 0
+		e.call = nil
 	}
-	e.reserved -= s.reserved
-	if errors.Is(x.err, ErrNotAsked) && s.reserved == 0 && !sh.closed && x.leases.now() < e.expires {
+	e.surplus -= s.surplus
+	if errors.Is(x.err, ErrNotAsked) && s.surplus == 0 && !sh.closed && x.leases.now() < e.expires {
 		e.permits += s.release // nothing was sent: they are on lease as before
 		return
 	}
@@ -248,38 +194,14 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 	sh.stats.Taken += uint64(s.acquire) //nolint:gosec // above 0
 	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
 	// would be denied for what lies here, and again after the next renewal: so that is released at once.
-	surplus := s.acquire - max((taken.Remaining+s.acquire)/leavePart, joined)
+	surplus := s.acquire - (taken.Remaining+s.acquire)/leavePart
 	if surplus > 0 && !sh.closed && returnable(e.ends, x.leases.now()) {
 		e.permits -= surplus
-		e.reserved += surplus
-		x.leases.release(e, surplus)
-	}
-}
-
-// release releases permits that count as reserved. The shard is locked, and not closed.
-func (l *Leases) release(e *lease, n int64) {
-	x := newExchange(l)
-	x.renewals = append(x.renewals, renewal{lease: e, hit: e.hit, span: e.span, release: n, reserved: n})
-	l.calls.Add(1)
-	x.send()
-}
-
-// restore ends a cover whose request was denied: others may spend the permits, if they are still good, else they are
-// released.
-func (l *Leases) restore(c *cover, now time.Duration) {
-	e, sh := c.lease, c.lease.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	switch {
-	case e.grant == c.grant && now < e.expires:
-		e.reserved -= c.n
-		e.permits += c.n
-	case returnable(c.ends, now) && !sh.closed:
-		l.release(e, c.n)
-	default:
-		e.reserved -= c.n
-		sh.stats.Permits -= c.n
-		sh.stats.Lost += uint64(c.n) //nolint:gosec // above 0
+		e.surplus += surplus
+		back := &exchange{leases: x.leases}
+		back.renewals = append(back.renewals, renewal{lease: e, hit: s.hit, span: s.span, release: surplus, surplus: surplus})
+		x.leases.calls.Add(1)
+		back.send()
 	}
 }
 
@@ -308,7 +230,7 @@ func (l *Leases) releaseAll(ctx context.Context) error {
 	for _, xs := range all {
 		wait.Go(func() {
 			for _, x := range xs {
-				x.assemble(nil, nil)
+				x.assemble()
 				panics.Catch("release of leases", func() { x.run(ctx) })
 				mu.Lock()
 				errs = append(errs, x.err)

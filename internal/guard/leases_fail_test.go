@@ -172,9 +172,7 @@ func TestCloseInTime(t *testing.T) {
 		f := newFar(t)
 		l := guard.NewLeases(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
-		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-		}
+		heat(t, l, 200, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		f.set(func(n *network) { n.Store = stuck{} })
 		start := time.Now()
 		if err := l.Close(); !errors.Is(err, context.DeadlineExceeded) {

@@ -141,6 +141,15 @@ func take(tb testing.TB, s limiter.Store, hits ...limiter.Hit) []limiter.Decisio
 	return out
 }
 
+// heat has the same request decided n times, each after the work behind the one before has come to rest.
+func heat(tb testing.TB, s limiter.Store, n int, hits ...limiter.Hit) {
+	tb.Helper()
+	for range n {
+		take(tb, s, hits...)
+		synctest.Wait()
+	}
+}
+
 // settled is what the leases do once the work behind requests has come to rest: what is due at the same moment as the
 // test's next step may come before it or after it.
 func settled(l *guard.Leases) guard.LeaseStats {

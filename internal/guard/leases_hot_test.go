@@ -3,7 +3,6 @@ package guard_test
 import (
 	"fmt"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,32 +123,6 @@ func TestOthersAreStrict(t *testing.T) {
 			if calls := f.calls.Load() - before; calls != 100 {
 				t.Errorf("%s: %d calls for 100 requests", h.Key, calls)
 			}
-		}
-	})
-}
-
-// Requests that come while permits are on their way wait for them.
-func TestJoin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		p := hourly(t, 100_000)
-		for i := 0; i < 1000 || l.Stats().Permits > 0; i++ {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-		}
-		f.set(func(n *network) { n.delay = time.Millisecond })
-		before, start := f.calls.Load(), time.Now()
-		var wg sync.WaitGroup
-		for range 64 {
-			wg.Go(func() {
-				for range 5 {
-					take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-				}
-			})
-		}
-		wg.Wait()
-		if calls, took := f.calls.Load()-before, time.Since(start); calls != 1 || took != time.Millisecond {
-			t.Errorf("320 requests of 64 callers asked %d times and took %s, want once and 1ms", calls, took)
 		}
 	})
 }

@@ -10,10 +10,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// lateAnswers is a store whose answers to some numbers of hits take their time on the way back.
+// lateAnswers is a store whose answers to some numbers of hits take their time on the way back, and those to calls that
+// acquire permits.
 type lateAnswers struct {
 	limiter.Store
-	late map[int64]time.Duration
+	late    map[int64]time.Duration
+	permits time.Duration
 }
 
 func (s lateAnswers) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
@@ -21,6 +23,8 @@ func (s lateAnswers) Take(ctx context.Context, hits []limiter.Hit, out []limiter
 	for _, h := range hits {
 		if h.Mode == limiter.Enforce {
 			time.Sleep(s.late[h.N])
+		} else {
+			time.Sleep(s.permits)
 		}
 	}
 	return err
@@ -29,8 +33,8 @@ func (s lateAnswers) Take(ctx context.Context, hits []limiter.Hit, out []limiter
 // What a lease answers with is of the call that was sent last, in whatever order the answers arrive.
 func TestAnswersOutOfOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeases(t, lateAnswers{newFar(t), map[int64]time.Duration{
-			5000: 5 * time.Millisecond, // with what the key needs next
+		l := newLeases(t, lateAnswers{Store: newFar(t), late: map[int64]time.Duration{
+			5000: 5 * time.Millisecond,
 			5001: 3 * time.Millisecond,
 		}})
 		p := hourly(t, 100_000)
@@ -55,7 +59,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 // Permits are of the window that they were charged in, although an answer of the next one has arrived before them.
 func TestPermitsOfTheLastWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeases(t, lateAnswers{newFar(t), map[int64]time.Duration{500: 5 * time.Millisecond}})
+		l := newLeases(t, lateAnswers{Store: newFar(t), permits: 5 * time.Millisecond})
 		p := leased(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10_000, Window: time.Second})
 		hits := func(n int64) limiter.Hit { return limiter.Hit{Key: "k", Policy: p, Route: onLease, N: n} }
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(997 * time.Millisecond)))
@@ -67,30 +71,11 @@ func TestPermitsOfTheLastWindow(t *testing.T) {
 		time.Sleep(4 * time.Millisecond)
 		take(t, l, hits(1100)) // more than is on its way
 		wg.Wait()
-		before := l.Stats()
+		time.Sleep(2 * time.Millisecond) // until they have arrived
+		before := settled(l)
 		take(t, l, hits(1))
 		if s := settled(l); before.Permits == 0 || s.Lost != uint64(before.Permits) || s.Answers != before.Answers {
 			t.Errorf("permits of the last window: %+v, then %+v", before, s)
 		}
-	})
-}
-
-// Permits that cover a request while the store decides the rest of it count against the process's share.
-func TestReservedPermitsCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeases(t, lateAnswers{newFar(t), map[int64]time.Duration{7: 5 * time.Millisecond}})
-		p := hourly(t, 1000)
-		hits := func(n int64) limiter.Hit { return limiter.Hit{Key: "k", Policy: p, Route: onLease, N: n} }
-		for range 5 {
-			take(t, l, hits(20))
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() { take(t, l, hits(60), limiter.Hit{Key: "other", Policy: p, N: 7}) })
-		time.Sleep(time.Millisecond)
-		take(t, l, hits(30)) // more than is left: the key acquires permits again
-		if got := settled(l).Permits; got != 100 {
-			t.Errorf("%d permits on lease, want a tenth of the limit", got)
-		}
-		wg.Wait()
 	})
 }

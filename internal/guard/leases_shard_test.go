@@ -86,10 +86,8 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 		f := &faulty{far: newFar(t), delay: 15 * time.Millisecond, err: errDown}
 		l := newApart(t, guard.LeasesOptions{Store: f, Shard: byLetter})
 		p := hourly(t, 100_000)
-		for range 100 {
-			for _, key := range []string{"a1", "a2", "b1"} {
-				take(t, l, limiter.Hit{Key: key, Policy: p, Route: onLease, N: 1})
-			}
+		for _, key := range []string{"a1", "a2", "b1"} {
+			heat(t, l, 100, limiter.Hit{Key: key, Policy: p, Route: onLease, N: 1})
 		}
 		before := charged(t, f.far, "a1", p) - 100
 		permits, _ := l.Permits("a1")
@@ -110,7 +108,13 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 					for i := range keys {
 						hits[i] = limiter.Hit{Key: keys[i], Policy: p, Route: onLease, N: 1}
 					}
-					_ = l.Take(context.Background(), hits, make([]limiter.Decision, len(keys)))
+					if l.Take(context.Background(), hits, make([]limiter.Decision, len(keys))) == nil {
+						for _, key := range keys { // by permits of both shards
+							if n := admitted[key]; n != nil {
+								n.Add(1)
+							}
+						}
+					}
 				}
 			})
 		}
@@ -119,9 +123,8 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 		synctest.Wait()
 		for key, n := range admitted {
 			permits, _ := l.Permits(key)
-			// A request in both shards fails after its permit was spent: nobody knows whether the store charged the rest.
-			if got, least := charged(t, f.far, key, p)-permits, 100+n.Load(); got < least || got > least+500 {
-				t.Errorf("%s: %d charged and not on lease, want %d, and up to 500 of requests in both shards", key, got, least)
+			if got, want := charged(t, f.far, key, p)-permits, 100+n.Load(); got != want {
+				t.Errorf("%s: %d charged and not on lease, want %d", key, got, want)
 			}
 		}
 		if s := l.Stats(); s.Answers < 3000 {
@@ -130,8 +133,7 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 	})
 }
 
-// A request that waits for permits does not fail, and no permits are lost, because the call that brings them is refused
-// for another key's sake.
+// No permits are lost because the call that brings them is refused for another key's sake.
 func TestRefusedKeyCostsNoOthersPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{far: newFar(t), delay: time.Millisecond, err: fmt.Errorf("%w: foreign", limiter.ErrUnavailable)}
@@ -180,9 +182,7 @@ func TestNotAskedCostsNoPermits(t *testing.T) {
 		f := &faulty{far: newFar(t), err: fmt.Errorf("%w: %w", limiter.ErrUnavailable, guard.ErrNotAsked)}
 		l := newApart(t, guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
-		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-		}
+		heat(t, l, 200, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		held, _ := l.Permits("k")
 		f.breakKeys(func(string) bool { return true })
 		var out [1]limiter.Decision
@@ -200,57 +200,6 @@ func TestNotAskedCostsNoPermits(t *testing.T) {
 		}
 		if now, _ := l.Permits("k"); now != held {
 			t.Errorf("%d permits after a request that was not asked of another store, %d before", now, held)
-		}
-	})
-}
-
-// bounded is a store of which a call takes so long, and that waits no longer than its timeout.
-type bounded struct {
-	*far
-	timeout time.Duration
-}
-
-func (b bounded) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	return b.far.Take(ctx, hits, out)
-}
-
-// A request that waits for another's permits, and then asks the store itself, has one timeout for both.
-func TestLeasedRequestHasOneTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const timeout = 15 * time.Millisecond
-		f := newFar(t)
-		l := newApart(t, guard.LeasesOptions{
-			Store: bounded{f, timeout}, Timeout: func(string) time.Duration { return timeout },
-		})
-		p := hourly(t, 100_000)
-		ask := func() time.Duration {
-			start := time.Now()
-			_ = l.Take(context.Background(), []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}},
-				make([]limiter.Decision, 1))
-			return time.Since(start)
-		}
-		for range 1000 {
-			time.Sleep(100 * time.Microsecond)
-			ask()
-		}
-		f.set(func(n *network) { n.delay = time.Hour })
-		var longest time.Duration
-		var mu sync.Mutex
-		var wait sync.WaitGroup
-		for range 400 {
-			time.Sleep(time.Millisecond)
-			wait.Go(func() {
-				took := ask()
-				mu.Lock()
-				defer mu.Unlock()
-				longest = max(longest, took)
-			})
-		}
-		wait.Wait()
-		if longest != timeout {
-			t.Errorf("the longest request took %s, want %s", longest, timeout)
 		}
 	})
 }

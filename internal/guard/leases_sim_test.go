@@ -70,22 +70,13 @@ func (f *fleet) checkShares(t *testing.T) {
 	}
 }
 
-// asked is how a replica is asked: every second one as Weir inside Envoy is.
-func (f *fleet) asked(t *testing.T, replica int) limiter.Store {
-	t.Helper()
-	if replica%2 == 0 {
-		return f.replicas[replica]
-	}
-	return &atOnceFirst{Leases: f.replicas[replica], tb: t}
-}
-
 // ask lets a replica decide n hits, without waiting for the answer where that takes time.
 func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica int, n int64) {
 	t.Helper()
 	do := func() {
 		before := f.onLease()
 		f.checkShares(t)
-		if !take(t, f.asked(t, replica), limiter.Hit{
+		if !take(t, f.replicas[replica], limiter.Hit{
 			Key: "k", Policy: f.policy, Route: f.route, N: n,
 			Look: n == 0,
 		})[0].Allowed {

@@ -82,10 +82,10 @@ func Open(o *Options) (*Store, error) {
 		return nil, errors.Join(err, s.disconnect())
 	}
 	var names []string
-	servers, timeouts := map[string]guard.Server{}, map[string]time.Duration{}
+	servers := map[string]guard.Server{}
 	for _, r := range s.remotes {
 		names = append(names, r.name)
-		servers[r.name], timeouts[r.name] = r.store, r.timeout
+		servers[r.name] = r.store
 	}
 	measured := s.redis
 	if o.Instrument != nil {
@@ -101,12 +101,6 @@ func Open(o *Options) (*Store, error) {
 	}
 	s.Leases = guard.NewLeases(guard.LeasesOptions{
 		Store: s.Store, Shard: s.Breaker.Shard, Answered: redisstore.Answered,
-		Timeout: func(name string) time.Duration {
-			if t, ok := timeouts[name]; ok {
-				return t
-			}
-			return timeouts[""]
-		},
 	})
 	s.Store = s.Leases
 	return s, nil
