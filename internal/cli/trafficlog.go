@@ -29,8 +29,8 @@ func (f *logFlags) options() (o offline.LogOptions, err error) {
 		p.check(err == nil, "--map: %w", err)
 		o.Mappings = append(o.Mappings, m)
 	}
-	p.check(len(f.Map) > 0 && f.Domain != "", "--traffic: an access log needs --domain, and --map for each descriptor that "+
-		"Envoy makes, such as --map remote_address=downstream_remote_address")
+	p.check(len(f.Map) > 0 && f.Domain != "", "--traffic: an access log needs --domain, and --map for each descriptor "+
+		"that Envoy makes, such as --map remote_address=downstream_remote_address")
 	return o, errors.Join(p...)
 }
 

@@ -26,7 +26,7 @@ func (p limitPair) label() string {
 	return l.Name
 }
 
-// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are called;
+// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever their names;
 // those of one name; and those without a name of one algorithm and window.
 func pairLimits(before, after *descriptors.Rule) (pairs []limitPair) {
 	var old, now []*descriptors.Limit

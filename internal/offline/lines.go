@@ -79,7 +79,7 @@ func ParseMappings(text string) (all []Mapping, err error) {
 	return all, nil
 }
 
-// parse makes a request of a line of JSON. Nil and no error: Envoy asks nothing, because there is no descriptor.
+// parse makes a request of a line of JSON. Envoy sends none without a descriptor.
 func (r *reader) parse(text []byte) (*recorded, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -94,9 +94,6 @@ func (r *reader) parse(text []byte) (*recorded, error) {
 		if entries, ok := entriesOf(fields, ms); ok {
 			q.Descriptors = append(q.Descriptors, decide.Descriptor{Entries: entries, Cost: 1})
 		}
-	}
-	if q.Descriptors == nil {
-		return nil, nil
 	}
 	return q, nil
 }

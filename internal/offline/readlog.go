@@ -102,7 +102,7 @@ func (r *reader) line(number int64, text []byte) {
 		r.bad(number, err)
 		return
 	}
-	if q == nil {
+	if len(q.Descriptors) == 0 {
 		r.log.NotAsked++
 		return
 	}

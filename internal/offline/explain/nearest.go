@@ -17,7 +17,7 @@ const (
 	maxCompared = 32 // bytes of a name, behind what it has in common with the text that was asked for
 )
 
-// nearest lists up to three of the names after the text that was asked for, the likest first, each with the place of its
+// nearest lists up to three of the names, those most like the text that was asked for first, each with the place of its
 // rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order
 // of the names does not matter.
 func nearest(asked string, names iter.Seq2[string, string]) string {
