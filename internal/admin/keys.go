@@ -26,10 +26,6 @@ type Counters struct {
 	Store limiter.Store
 	// Boosted returns the boost in force for a limit's counter, nil if none is, and the limit under it.
 	Boosted func(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit)
-	// Denied returns the cached denial by which this process would answer a hit.
-	Denied func(h limiter.Hit) (limiter.Decision, bool)
-	// Leased returns how many permits of a counter this process has on lease, and whether it leases that counter at all.
-	Leased func(key string) (int64, bool)
 	// Quotas returns what Envoys were assigned of a counter, nil if nothing.
 	Quotas func(key string) *adminapi.KeyQuotas
 	// Forget resets a counter in the store and in all processes.
@@ -81,16 +77,6 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		s.Boost = &adminapi.KeyBoost{
 			ID: boost.ID, Factor: boost.Factor, Unboosted: l.Policy.Limit(), Reason: boost.Reason, Author: boost.Author,
 			ExpiresAt: boost.ExpiresAt,
-		}
-	}
-	if c.Denied != nil {
-		if known, ok := c.Denied(limiter.Hit{Key: key, Policy: p, N: 1, Route: in.Route()}); ok {
-			s.KnownDenial = &adminapi.KeyDenial{Ends: seconds(known.RetryAfter)}
-		}
-	}
-	if c.Leased != nil {
-		if permits, leased := c.Leased(key); leased {
-			s.Lease = &adminapi.KeyLease{Permits: permits}
 		}
 	}
 	if c.Quotas != nil {

@@ -131,7 +131,7 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `
 
-// A state names its rule and its counters, and what this process knows of them.
+// A state names its rule and its counters.
 func TestStateNamesThings(t *testing.T) {
 	b := newBench(t, rules)
 	until := time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC)
@@ -142,10 +142,6 @@ func TestStateNamesThings(t *testing.T) {
 		}
 		return &adminapi.Boost{ID: "id", Factor: 2, Reason: "sale", Author: "bob", ExpiresAt: until}, by
 	}
-	b.Denied = func(h limiter.Hit) (limiter.Decision, bool) {
-		return limiter.Decision{RetryAfter: 90 * time.Second}, h.N == 1 && h.Policy.Algorithm() == limiter.Funnel
-	}
-	b.Leased = func(key string) (int64, bool) { return 3, strings.HasPrefix(key, "fixed_window:hour") }
 	s, err := b.Get(t.Context(), "shop", "client=ann")
 	if err != nil {
 		t.Fatal(err)
@@ -154,20 +150,20 @@ func TestStateNamesThings(t *testing.T) {
 		s.Limits[i].ResetAt = time.Time{}
 	}
 	zero := int64(0)
-	now, ninety := 0.0, 90.0
+	now := 0.0
 	want := &adminapi.KeyState{
 		Domain: "shop", Descriptor: "client=ann", Rule: "client", Source: "rules.yaml:4", Mode: "shadow",
 		Limits: []adminapi.KeyLimit{
 			{
 				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10,
 				Window: "1h", Capacity: 10,
-				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600, Lease: &adminapi.KeyLease{Permits: 3},
+				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600,
 				Boost: &adminapi.KeyBoost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
 			},
 			{
 				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1,
 				Window: "1s", Capacity: 1,
-				Level: &zero, Remaining: 1, RetryAfter: &now, KnownDenial: &adminapi.KeyDenial{Ends: &ninety},
+				Level: &zero, Remaining: 1, RetryAfter: &now,
 			},
 		},
 	}

@@ -169,10 +169,6 @@ type KeyLimit struct {
 	ResetAt    time.Time `json:"reset_at"`
 
 	Boost *KeyBoost `json:"boost,omitempty"`
-	// KnownDenial is the cached denial by which this process denies a request of cost 1 without asking the store.
-	KnownDenial *KeyDenial `json:"known_denial,omitempty"`
-	// KeyLease are permits that this process has on lease: they count as used.
-	Lease *KeyLease `json:"lease,omitempty"`
 	// Quotas is what this process has assigned to Envoys: it counts as used.
 	Quotas *KeyQuotas `json:"quotas,omitempty"`
 }
@@ -185,16 +181,6 @@ type KeyBoost struct {
 	Reason    string    `json:"reason"`
 	Author    string    `json:"author"`
 	ExpiresAt time.Time `json:"expires_at"`
-}
-
-// KeyDenial is a cached denial. Ends is nil (null in JSON) if it does not end.
-type KeyDenial struct {
-	Ends *float64 `json:"ends_in_seconds"`
-}
-
-// KeyLease is permits on lease.
-type KeyLease struct {
-	Permits int64 `json:"permits"`
 }
 
 // KeyQuotas is what Envoys were assigned of a counter.

@@ -37,12 +37,6 @@ func (a *App) counters() *admin.Counters {
 	c := &admin.Counters{
 		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Forget: a.reset, KeyOf: a.store.KeyOf,
 	}
-	if a.store.Denials != nil {
-		c.Denied = a.store.Denials.Cached
-	}
-	if a.store.Leases != nil {
-		c.Leased = a.store.Leases.Permits
-	}
 	if q := a.quotas.Load(); q != nil {
 		c.Quotas = q.of
 	}

@@ -20,9 +20,8 @@ type getCmd struct {
 
 func (*getCmd) Help() string {
 	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
-own terms. It charges nothing. It shows the state in the store, and beside it what this process would answer without
-the store: a cached denial, leased permits, what was assigned to Envoys (--quota), a boost that
-is in force.
+own terms. It charges nothing. It shows the state in the store; a process may deny by a cached denial, or admit by
+leased permits, without asking the store.
 
 Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
 
@@ -79,9 +78,7 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	} else {
 		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
 	}
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(io.out, "  %-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
-	}
+	line := aligned(io.out, "  ")
 	line("counter", "%s", l.Key)
 	if l.Store != "" {
 		line("store", "%s", l.Store)
@@ -118,14 +115,6 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if b := l.Boost; b != nil {
 		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339),
 			b.Author, b.Reason)
-	}
-	if d := l.KnownDenial; d != nil && d.Ends == nil {
-		line("cached", "this process always denies without querying the store")
-	} else if d != nil {
-		line("cached", "this process denies for %s without querying the store", shortly(*d.Ends))
-	}
-	if l.Lease != nil {
-		line("lease", "this process has leased %s, which count as used", count(int(l.Lease.Permits), "permit"))
 	}
 	if q := l.Quotas; q != nil {
 		line("quotas", "this process has assigned %.4g a second, and %d at once, to %s", q.Rate, q.Burst,

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -42,6 +44,13 @@ func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error,
 	}
 	show(io, &answer)
 	return nil
+}
+
+// aligned returns a function that prints a name and what it is worth, one below the other.
+func aligned(w io.Writer, indent string) func(name, format string, args ...any) {
+	return func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s%-10s %s\n", indent, name, printable(fmt.Sprintf(format, args...)))
+	}
 }
 
 // client does not connect. An error is of the command line.

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"time"
 
@@ -29,30 +27,13 @@ Examples:
 }
 
 func (c *statusCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var answer json.RawMessage
-	if err := client.Get(ctx, "/status", nil, &answer); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, answer)
-	}
-	var s adminapi.Status
-	if err := json.Unmarshal(answer, &s); err != nil {
-		return err
-	}
-	printStatus(io.out, &s)
-	return nil
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, s *adminapi.Status) error {
+		return to.Get(ctx, "/status", nil, s)
+	}, func(io streams, s *adminapi.Status) { printStatus(io.out, s) })
 }
 
 func printStatus(w io.Writer, s *adminapi.Status) {
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
-	}
+	line := aligned(w, "")
 	ready := "ready"
 	if !s.Ready {
 		ready = "not ready"
