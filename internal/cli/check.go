@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rules"
@@ -15,7 +14,6 @@ import (
 
 type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Rules  []string `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
 	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
 	JSON   bool     `name:"json" help:"The same as --format json."`
@@ -46,8 +44,7 @@ Examples:
 }
 
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
-	paths := slices.Concat(c.Paths, c.Rules)
-	if len(paths) == 0 {
+	if len(c.Paths) == 0 {
 		return usage(errors.New("give the paths of rule files, or - for stdin"))
 	}
 	if c.JSON && c.Format != "text" && c.Format != "json" {
@@ -56,7 +53,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if c.JSON {
 		c.Format = "json"
 	}
-	files, err := readRules(ctx, io, paths...)
+	files, err := readRules(ctx, io, c.Paths...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +66,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f.Warn(rules.NotRead(ctx, paths...))
+	f.Warn(rules.NotRead(ctx, c.Paths...))
 	if err := printFindings(io, f, c.Format); err != nil {
 		return err
 	}

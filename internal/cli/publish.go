@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,7 +28,6 @@ type redisFlags struct {
 
 type publishCmd struct {
 	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
-	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
 	Redis redisFlags `embed:""`
 
 	List     bool        `xor:"what" help:"Show the versions in Redis instead of publishing."`
@@ -90,7 +88,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 
 func (c *publishCmd) validate() error {
 	given := 0
-	for _, is := range []bool{c.Path != "", c.Rules != "", c.List, c.Rollback != nil} {
+	for _, is := range []bool{c.Path != "", c.List, c.Rollback != nil} {
 		if is {
 			given++
 		}
@@ -103,7 +101,6 @@ func (c *publishCmd) validate() error {
 	case c.Keep < 1 || c.Keep > rules.MaxKeep:
 		return fmt.Errorf("--keep: must be between 1 and %d, got %d", rules.MaxKeep, c.Keep)
 	}
-	c.Path = cmp.Or(c.Path, c.Rules)
 	return nil
 }
 
@@ -280,16 +277,10 @@ func (c *publishCmd) list(ctx context.Context, io streams, sets *rules.Published
 }
 
 func printJSON(io streams, v any) error {
-	enc := jsonLines(io.out)
+	enc := json.NewEncoder(io.out)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
-}
-
-// jsonLines writes each value on a line of its own.
-func jsonLines(w io.Writer) *json.Encoder {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc
 }
 
 // minHash is how many digits of a hash tell two sets apart.
