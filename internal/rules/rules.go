@@ -321,7 +321,7 @@ func (p *pacer) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.since) >= loadWork {
-		time.Sleep(loadPause)
+		<-time.After(loadPause)
 		p.since = time.Now()
 	}
 }
