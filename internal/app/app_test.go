@@ -240,49 +240,6 @@ func startGated(t *testing.T, o Options, requests int) (p *process, g *gate, ans
 	return p, g, answers
 }
 
-// On a stop the process says at once that it is not ready, goes on answering, and ends when all requests under
-// way are answered.
-func TestStop(t *testing.T) {
-	t.Parallel()
-	const requests = 50
-	o := options(t, rulesOf("1"))
-	o.DrainDelay = 3 * time.Second
-	p, g, answers := startGated(t, o, requests)
-
-	p.stop()
-	want(t, "readiness", "503", p.ready)
-	if _, body := p.http("GET", "/readyz"); !strings.Contains(body, "process: stopping\n") {
-		t.Errorf("/readyz says %q", body)
-	}
-	if got := p.serving(); got != "NOT_SERVING" {
-		t.Errorf("health says %s while draining, want NOT_SERVING", got)
-	}
-	if status, _ := p.http("GET", "/healthz"); status != 200 {
-		t.Errorf("/healthz answers %d while draining, want 200", status)
-	}
-	late := make(chan string, 1)
-	go func() { late <- p.ask("late") }()
-	<-g.entered // a request of the drain delay is taken
-	select {
-	case <-p.ended:
-		t.Fatalf("the process ended with requests under way: %v", p.err)
-	case <-time.After(o.DrainDelay + 100*time.Millisecond): // it is waiting for them
-	}
-	close(g.open)
-	for range requests {
-		if got := <-answers; got != "OK" {
-			t.Errorf("a request under way is answered %s", got)
-		}
-	}
-	if got := <-late; got != "OK" {
-		t.Errorf("a request of the drain delay is answered %s", got)
-	}
-	p.wait()
-	if n := p.logged("msg=stopped all_answered=true"); n != 1 {
-		t.Errorf("log:\n%s", p.log)
-	}
-}
-
 // A request that hangs does not keep the process from ending.
 func TestStopTimeout(t *testing.T) {
 	o := options(t, rulesOf("1"))
@@ -410,26 +367,6 @@ func TestRedisUnreachable(t *testing.T) {
 	if all := ready + metrics + rules + p.log.String(); strings.Contains(all, "topsecret") {
 		t.Errorf("the password is shown:\n%s", all)
 	}
-}
-
-// A Redis that goes and comes back is used again by itself.
-func TestRedisReturns(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	redis.Stop()
-	o := options(t, rulesOf("1"))
-	o.Store, o.StoreTimeout = redis.URL(), 500*time.Millisecond
-	p := start(t, o)
-	want(t, "readiness without Redis", "503", p.ready)
-	if got := p.ask("me"); got != "OK" {
-		t.Errorf("a request without Redis is answered %s", got)
-	}
-	redis.Restart()
-	want(t, "readiness with Redis", "200", p.ready)
-	p.ask("me")
-	want(t, "the second request in Redis", "OVER_LIMIT", func() string { return p.ask("me") })
-	redis.Kill()
-	want(t, "readiness without Redis again", "503", p.ready)
 }
 
 // A user of Redis who may not run scripts is not ready: no request of theirs would be counted.

@@ -66,6 +66,9 @@ func TestHealthcheck(t *testing.T) {
 	p.app.o.DrainDelay = 3 * time.Second
 	p.stop()
 	want(t, "/healthcheck of a process that stops", "Internal Server Error", p.healthcheck)
+	if status, _ := p.http("GET", "/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz of a process that stops answers %d, want 200", status)
+	}
 }
 
 // --healthcheck-needs-rules waits for rules.

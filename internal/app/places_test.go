@@ -116,32 +116,6 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 	p.usesPlaces("client", limit, others)
 }
 
-// A denied request holds no place, also where a limit counts it by itself.
-func TestPlacesOfDeniedRequests(t *testing.T) {
-	for name, tc := range map[string]struct {
-		key   string
-		limit int
-		each  bool
-	}{"in shadow mode": {"tried", 10, false}, "with --charge-each": {"client", 10000, true}} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t, inFlight)
-			o.ChargeEach = tc.each
-			p := start(t, o)
-			if res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf(tc.key)); err != nil ||
-				res.GetOverallCode() != pb.RateLimitResponse_OK {
-				t.Fatal(res, err)
-			}
-			res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf(tc.key, "ban"))
-			if err != nil || res.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
-				t.Fatal(res, err)
-			}
-			if n, err := p.inUse(tc.key, tc.limit); n != 1 || err != nil {
-				t.Errorf("%d places are taken, want the 1 of others (%v)", n, err)
-			}
-		})
-	}
-}
-
 // A request that is cancelled while a queue delays it, gives back the places that it has taken.
 func TestPlacesOfDelayedRequestsThatGo(t *testing.T) {
 	for name, store := range map[string]string{"memory": "memory", "redis": redistest.Start(t).URL()} {
