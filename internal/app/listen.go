@@ -53,8 +53,9 @@ func except(expected, err error) error {
 // socketMode is the permissions of Unix sockets: for the user of the process, and its group, which Envoy is in.
 const socketMode fs.FileMode = 0o660
 
-// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared, other listeners may have the
-// same address: connections go to any of those of a TCP address, and to the newest of those of a Unix socket.
+// listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared,
+// other listeners may have the same address: connections go to any of those of a TCP address, and to the newest of those
+// of a Unix socket.
 func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
 	network := "tcp"
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)

@@ -74,13 +74,14 @@ func NewStatsd(o StatsdOptions) (*Statsd, error) {
 	if scheme, host, _ := strings.Cut(o.Addr, "://"); scheme == "udp" || scheme == "tcp" {
 		s.network, s.addr = scheme, host
 		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
-			errs = append(errs, fmt.Errorf("--statsd-addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q", scheme,
-				o.Addr))
+			errs = append(errs, fmt.Errorf("--statsd-addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q",
+				scheme, o.Addr))
 		}
 	} else if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
 		s.network, s.addr = "unixgram", path
 	} else {
-		errs = append(errs, fmt.Errorf("--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
+		errs = append(errs,
+			fmt.Errorf("--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
 	}
 	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
 		errs = append(errs, fmt.Errorf("--statsd-format: must be statsd or dogstatsd, got %q", o.Format))

@@ -355,8 +355,8 @@ func (m *Metrics) processMetrics() []described {
 				}),
 			counters("weir_clients_refused_total", "listener reason",
 				"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
-					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), memory "+
-					"(weir_receiving_bytes), resets (too many requests reset), unread (the client did not read).",
+					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), "+
+					"memory (weir_receiving_bytes), resets (too many requests reset), unread (the client did not read).",
 				func(s ClientStats, w writer) {
 					for _, reason := range conns.Reasons() {
 						if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {
