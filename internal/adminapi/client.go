@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
 // Defaults of Options.
@@ -119,29 +120,12 @@ func (o *Options) secure(transport *http.Transport, scheme string) error {
 	if scheme != "https" {
 		return errors.New("--server-ca, --server-cert and --server-key go with https in --server")
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CA != "" {
-		text, err := os.ReadFile(o.CA)
-		if err != nil {
-			return fmt.Errorf("--server-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("--server-ca: %s has no certificate in PEM", o.CA)
-		}
-	}
 	if (o.Cert == "") != (o.Key == "") {
 		return errors.New("--server-cert and --server-key go together; give both")
 	}
-	if o.Cert != "" {
-		own, err := tls.LoadX509KeyPair(o.Cert, o.Key)
-		if err != nil {
-			return fmt.Errorf("--server-cert, --server-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{own}
-	}
+	config, err := fileread.ClientTLS(context.Background(), "--server-", o.CA, o.Cert, o.Key)
 	transport.TLSClientConfig = config
-	return nil
+	return err
 }
 
 // String names the server.

@@ -238,7 +238,7 @@ func withoutPasswords(msg string) string {
 	for i := range parts {
 		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
 			switch {
-			case rates.MatchString(text):
+			case rates.MatchString(text), text == "unix:@": // an abstract socket
 				return text
 			case strings.Contains(text, "://"):
 				return password.ReplaceAllString(text, "${1}xxxxx@")
