@@ -112,8 +112,11 @@ func (r *rig) sizes() []size {
 	for i, s := range r.weirs {
 		local, err := adminapi.New(adminapi.Options{Server: s.Socket()})
 		r.must(err)
-		_, _, err = local.Text(r.t.Context(), "/debug/pprof/heap?gc=1")
+		status, _, err := local.Text(r.t.Context(), "/debug/pprof/heap?gc=1")
 		r.must(err)
+		if status != http.StatusOK {
+			r.t.Fatalf("a profile is answered %d", status)
+		}
 		local.Close()
 		_, text := s.Page("/metrics")
 		number := func(of *regexp.Regexp) int {

@@ -162,9 +162,14 @@ func (c *Client) Delete(ctx context.Context, path string, answer any) error {
 	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
 }
 
-// Text requests path and returns the response as it is, whatever the status.
+// Text requests path, with its query, and returns the response as it is, whatever the status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
-	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
+	path, query, _ := strings.Cut(path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return 0, "", err
+	}
+	res, body, err := c.do(ctx, http.MethodGet, path, values, nil) //nolint:bodyclose // do closes it
 	if err != nil {
 		return 0, "", err
 	}

@@ -229,42 +229,6 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	resume()
 }
 
-// TestOneBadRequestOfABatch has a limit that Redis cannot decide, since it has no such module, fail the requests that
-// ask it.
-func TestOneBadRequestOfABatch(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	p := funnel(t, 10, time.Hour)
-	resume := held(t, server, s)
-	hit := func(key string) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
-	bad := limiter.Hit{Key: "bad", Policy: cell(t, 10, time.Hour, 10), Route: byModule, N: 1}
-	requests := [][]limiter.Hit{{hit("a")}, {hit("b"), bad}, {bad}, {hit("a"), hit("b")}}
-	var answers []<-chan asked
-	for i, hits := range requests {
-		answers = append(answers, ask(t.Context(), s, hits...))
-		waiting(t, s, i+1)
-	}
-	resume()
-	for i, wantErr := range []bool{false, true, true, false} {
-		a := <-answers[i]
-		if !wantErr {
-			if a.err != nil {
-				t.Errorf("request %d: %v", i, a.err)
-			}
-			continue
-		}
-		want := "this Redis has no redis-cell module"
-		if !errors.Is(a.err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(a.err), want) {
-			t.Errorf("request %d: %v, want an ErrUnavailable that says %q", i, a.err, want)
-		}
-	}
-	for key, want := range map[string]int64{"a": 8, "b": 9} {
-		if got := take(t, s, key, p, 0).Remaining; got != want {
-			t.Errorf("%s has %d remaining, want %d: a request that fails charges none of its hits", key, got, want)
-		}
-	}
-}
-
 func TestRequestLargerThanABatch(t *testing.T) {
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
 	p := funnel(t, 10, time.Hour)

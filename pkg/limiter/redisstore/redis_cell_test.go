@@ -141,122 +141,47 @@ func TestRedisCellRequests(t *testing.T) {
 	s := open(t, server.URL(), redisstore.Options{})
 	module, own := cell(t, 5, time.Hour, 5), funnel(t, 5, time.Hour)
 	ban := funnel(t, 0, time.Hour)
-	hit := func(key string, p *limiter.Policy, n int64, m limiter.Mode) limiter.Hit {
-		h := limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0, Mode: m}
-		if p == module {
-			h.Route = byModule
-		}
-		return h
+	const shadow, quota, yes, no = limiter.Shadow, limiter.Quota, true, false
+	m := func(n int64, mode limiter.Mode) limiter.Hit {
+		return limiter.Hit{Key: "m", Policy: module, Route: byModule, N: n, Look: n == 0, Mode: mode}
 	}
-	const enforce, shadow, quota = limiter.Enforce, limiter.Shadow, limiter.Quota
+	o := func(p *limiter.Policy, n int64, mode limiter.Mode) limiter.Hit {
+		return limiter.Hit{Key: "o", Policy: p, N: n, Mode: mode, Group: 1}
+	}
+	one, denied := o(own, 1, 0), o(ban, 1, 0)
+	type hits = []limiter.Hit
+	type allowed = []bool
+	type left = []int64
 	for _, tt := range []struct {
 		name    string
 		before  int64 // hits on the module's limit
-		hits    []limiter.Hit
-		allowed []bool
-		left    []int64 // as the request is told
-		after   int64   // what the module's limit has left
+		hits    hits
+		allowed allowed
+		left    left  // as the request is told
+		after   int64 // what the module's limit has left
 	}{
-		{
-			"both fit", 1,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", own, 1, enforce)},
-			[]bool{true, true},
-			[]int64{2, 4},
-			2,
-		},
-		{
-			"the other denies", 1,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
-			[]bool{true, false},
-			[]int64{4, 0},
-			4,
-		},
-		{
-			"the other denies a new one", 0,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
-			[]bool{true, false},
-			[]int64{5, 0},
-			5,
-		},
-		{
-			"the module denies", 4,
-			[]limiter.Hit{hit("o", own, 2, enforce), hit("m", module, 2, enforce)},
-			[]bool{true, false},
-			[]int64{5, 1},
-			1,
-		},
-		{
-			"a key twice fits", 1,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce)},
-			[]bool{true, true},
-			[]int64{2, 0},
-			0,
-		},
-		{
-			"a key twice does not", 1,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 3, enforce)},
-			[]bool{true, false},
-			[]int64{4, 4},
-			4,
-		},
+		{"both fit", 1, hits{m(2, 0), one}, allowed{yes, yes}, left{2, 4}, 2},
+		{"the other denies", 1, hits{m(2, 0), denied}, allowed{yes, no}, left{4, 0}, 4},
+		{"the other denies a new one", 0, hits{m(2, 0), denied}, allowed{yes, no}, left{5, 0}, 5},
+		{"the module denies", 4, hits{o(own, 2, 0), m(2, 0)}, allowed{yes, no}, left{5, 1}, 1},
+		{"a key twice fits", 1, hits{m(2, 0), m(2, 0)}, allowed{yes, yes}, left{2, 0}, 0},
+		{"a key twice does not", 1, hits{m(2, 0), m(3, 0)}, allowed{yes, no}, left{4, 4}, 4},
 		{
 			"a key twice and the other denies", 1,
-			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
-			[]bool{true, true, false},
-			[]int64{4, 4, 0},
-			4,
+			hits{m(2, 0), m(2, 0), denied}, allowed{yes, yes, no}, left{4, 4, 0}, 4,
 		},
+		{"a shadow is charged by itself", 1, hits{m(2, shadow), denied}, allowed{yes, no}, left{2, 0}, 2},
+		{"a shadow never denies", 4, hits{m(2, shadow), one}, allowed{no, yes}, left{1, 4}, 1},
+		{"one of two quotas is over", 4, hits{m(2, quota), o(own, 1, quota)}, allowed{no, yes}, left{0, 4}, 0},
 		{
-			"a shadow is charged by itself", 1,
-			[]limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)},
-			[]bool{true, false},
-			[]int64{2, 0},
-			2,
+			"one of two quotas is over, by more than the burst", 2,
+			hits{m(9, quota), o(own, 1, quota)}, allowed{no, yes}, left{0, 4}, 0,
 		},
-		{
-			"a shadow never denies", 4,
-			[]limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)},
-			[]bool{false, true},
-			[]int64{1, 4},
-			1,
-		},
-		{"one of two quotas is over", 4, []limiter.Hit{
-			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
-		}, []bool{false, true}, []int64{0, 4}, 0},
-		{"one of two quotas is over, by more than the burst", 2, []limiter.Hit{
-			{Key: "m", Policy: module, Route: byModule, N: 9, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
-		}, []bool{false, true}, []int64{0, 4}, 0},
-		{"all quotas are over", 4, []limiter.Hit{
-			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
-		}, []bool{false, false}, []int64{1, 0}, 1},
-		{
-			"what is given back comes back", 4,
-			[]limiter.Hit{hit("m", module, -2, enforce), hit("o", ban, 1, enforce)},
-			[]bool{true, false},
-			[]int64{3, 0},
-			3,
-		},
-		{
-			"all is given back", 2,
-			[]limiter.Hit{hit("m", module, -2, enforce), hit("o", own, 1, enforce)},
-			[]bool{true, true},
-			[]int64{5, 4},
-			5,
-		},
-		{
-			"a look", 2,
-			[]limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)},
-			[]bool{true, true},
-			[]int64{3, 4},
-			3,
-		},
-		{
-			"a look at what is full", 5,
-			[]limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)},
-			[]bool{false, true},
-			[]int64{0, 5},
-			0,
-		},
+		{"all quotas are over", 4, hits{m(2, quota), o(ban, 1, quota)}, allowed{no, no}, left{1, 0}, 1},
+		{"what is given back comes back", 4, hits{m(-2, 0), denied}, allowed{yes, no}, left{3, 0}, 3},
+		{"all is given back", 2, hits{m(-2, 0), one}, allowed{yes, yes}, left{5, 4}, 5},
+		{"a look", 2, hits{m(0, 0), one}, allowed{yes, yes}, left{3, 4}, 3},
+		{"a look at what is full", 5, hits{m(0, 0), one}, allowed{no, yes}, left{0, 5}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := client(t, server).FlushAll(t.Context()).Err(); err != nil {

@@ -196,20 +196,6 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	}
 }
 
-func TestScriptFlushCostsNoHit(t *testing.T) {
-	server := redistest.Start(t)
-	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
-	p := funnel(t, 10, time.Hour)
-	for want := int64(9); want >= 5; want-- {
-		if err := c.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if d := take(t, s, "k", p, 1); d.Remaining != want {
-			t.Fatalf("after SCRIPT FLUSH: %d remaining, want %d", d.Remaining, want)
-		}
-	}
-}
-
 func TestOneCallARequest(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -248,37 +234,6 @@ func calls(t *testing.T, c *redis.Client) (n int) {
 	return n
 }
 
-func TestDeadServer(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{Timeout: 50 * time.Millisecond})
-	p := funnel(t, 1000, time.Hour)
-	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
-	var out [1]limiter.Decision
-
-	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
-	server.Pause()
-	start := time.Now()
-	err := s.Take(t.Context(), hit, out[:])
-	if !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("hung server: %v, want ErrUnavailable", err)
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("hung server: Take came back after %s with a timeout of 50ms", took)
-	}
-	server.Resume()
-	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
-
-	server.Kill()
-	if err := s.Take(t.Context(), hit, out[:]); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("dead server: %v, want ErrUnavailable", err)
-	}
-	if err := s.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("Ping of a dead server: %v, want ErrUnavailable", err)
-	}
-	server.Restart()
-	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
-}
-
 // With UntilDeadline a Take ends before its caller has gone, and its call occupies the connection no longer.
 func TestUntilDeadline(t *testing.T) {
 	server := redistest.Start(t)
@@ -311,26 +266,6 @@ type announced struct {
 
 func (a announced) Deadline() (deadline time.Time, ok bool) { return a.deadline, true }
 
-// TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
-func TestLostAnswerIsNotAskedAgain(t *testing.T) {
-	server := redistest.Start(t)
-	patientStore := open(t, server.URL(), redisstore.Options{})
-	hasty := open(t, server.URL(), redisstore.Options{Timeout: 100 * time.Millisecond})
-	p := funnel(t, 1000, time.Hour)
-	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
-	var out [1]limiter.Decision
-	redistest.Await(t, func() error { return hasty.Take(t.Context(), hit, out[:]) })
-	before := take(t, patientStore, "k", p, 0).Remaining
-	server.Pause()
-	if err := hasty.Take(t.Context(), hit, out[:]); err == nil {
-		t.Fatal("a paused server answered")
-	}
-	server.Resume()
-	if after := take(t, patientStore, "k", p, 0).Remaining; before-after > 1 {
-		t.Errorf("one lost answer took %d hits", before-after)
-	}
-}
-
 func TestCancelledContext(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})
@@ -340,19 +275,6 @@ func TestCancelledContext(t *testing.T) {
 	err := s.Take(ctx, []limiter.Hit{{Key: "k", Policy: funnel(t, 1, time.Hour), N: 1}}, out[:])
 	if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want ErrUnavailable and context.Canceled", err)
-	}
-}
-
-func TestPassword(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "s3cret")
-	good := open(t, "redis://:s3cret@"+server.Addr()+"/0", redisstore.Options{})
-	if err := good.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
-	bad := open(t, "redis://user:wr0ng@"+server.Addr()+"/0", redisstore.Options{})
-	err := bad.Ping(t.Context())
-	if !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "wr0ng") {
-		t.Errorf("wrong password: %v, want an ErrUnavailable without the password", err)
 	}
 }
 
