@@ -152,7 +152,7 @@ func (r *remote) logPolicy(ctx context.Context, requests uint64) {
 func (r *remote) cause(err error) (cause, check string) {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
-		return "error", "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all of them"
+		return "error", "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all"
 	case redisstore.Answered(err):
 		return "error", "what Redis answered: its memory, its role, the rights of its user"
 	case redisstore.TimedOut(err):

@@ -299,7 +299,8 @@ func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	case hears && r.isDeaf:
 		r.isDeaf = false
 		s.log.LogAttrs(ctx, slog.LevelInfo,
-			"refunds by other replicas are heard again: cached denials are answered without Redis", slog.String("store", r.label))
+			"refunds by other replicas are heard again: cached denials are answered without Redis",
+			slog.String("store", r.label))
 	case !hears && why != nil && !r.isDeaf:
 		r.isDeaf = true
 		s.log.LogAttrs(ctx, slog.LevelWarn,

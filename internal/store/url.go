@@ -268,8 +268,8 @@ func (a *address) checkOptions(values url.Values) error {
 		return errors.New("tls_cert and tls_key go together")
 	}
 	if a.proxy && (a.deployment == cluster || a.deployment == sentinel) {
-		return errors.New("option proxy: Weir itself finds the servers; remove proxy=true, or write redis:// for a proxy in " +
-			"front of them")
+		return errors.New("option proxy: Weir itself finds the servers; remove proxy=true, or write redis:// for a proxy " +
+			"in front of them")
 	}
 	if a.passwordFile != "" && a.client.Password != "" {
 		return errors.New("there is a password and a password_file; remove one of the two")
