@@ -26,30 +26,24 @@ func (a *App) openQuotas(context.Context) error {
 	if !a.o.Quota || a.o.Embedded {
 		return nil
 	}
-	resolver, err := rlqs.NewResolver(rlqs.RulesOptions{
-		Rules: a.rules.Set, Decider: a.decider,
-	})
-	if err != nil {
-		return err
-	}
 	o := rlqs.Options{
-		Store: a.store, Resolver: resolver, TTL: a.o.QuotaTTL, Timeout: a.o.storeTimeout(), Logger: a.o.Log,
-		Decided: a.decidedByEnvoys,
+		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
+		Timeout: a.o.storeTimeout(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
 	}
 	if a.store.Breaker != nil {
 		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }
 	}
-	q := &quotas{}
-	if q.keeper, err = rlqs.New(o); err != nil {
+	keeper, err := rlqs.New(o)
+	if err != nil {
 		return err
 	}
-	q.service, err = rlqs.NewService(rlqs.ServiceOptions{
-		Keeper: q.keeper, Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys,
-		Log: a.o.Log,
+	service, err := rlqs.NewService(rlqs.ServiceOptions{
+		Keeper: keeper, Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys, Log: a.o.Log,
 	})
 	if err != nil {
 		return err
 	}
+	q := &quotas{keeper, service}
 	a.quotas.Store(q)
 	a.metrics.Quotas.From(func() metrics.QuotaStats {
 		return metrics.QuotaStats{Keeper: q.keeper.Stats(), Service: q.service.Stats()}

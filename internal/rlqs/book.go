@@ -34,7 +34,6 @@ type book struct {
 	localRate float64                    // requests a second, with descriptors.Local
 	isFailing bool                       // the store did not answer the last charge
 
-	at     time.Duration // when ahead is right
 	ahead  float64
 	debt   float64 // requests that passed uncharged
 	unpaid float64 // part of debt that the counters had not enough for
@@ -64,7 +63,6 @@ func (b *book) account(now time.Duration) {
 			c.end()
 		}
 	}
-	b.at = now
 	if b.isFailing {
 		b.ahead = 0
 	}

@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -34,127 +35,78 @@ type ask struct {
 	sum     *sum
 }
 
-// call is one call to the store.
+// call is one call to the store, with the hits of some asks.
 type call struct {
-	hits []limiter.Hit
-	out  []limiter.Decision
-	err  error
-	// asks are those whose hits the call has, and at which index: the hit of one that counts one limit, or the first one.
 	asks []*ask
-	at   []int
+	hits []limiter.Hit
 }
 
-func (c *call) add(a *ask, h limiter.Hit) {
-	if a != nil {
-		c.asks, c.at = append(c.asks, a), append(c.at, len(c.hits))
-	}
-	c.hits = append(c.hits, h)
-}
-
-// take charges what is asked for. What does not fit is asked for again by as much as there is. In the first calls what
-// was not used is returned, so that nobody is denied for it.
+// take charges what is asked for, after it has returned what was not used. What does not fit is asked for again by as
+// much as there is.
 func (k *Keeper) take(ctx context.Context, asks []*ask) {
-	returns, charges := calls{most: len(asks)}, calls{most: len(asks)}
-	for _, a := range asks {
-		if a.back > 0 {
-			for _, h := range a.hits {
-				h.N = -a.back
-				returns.of(k, &h).add(nil, h)
-			}
+	k.round(ctx, asks, func(a *ask) int64 { return -a.back })
+	k.round(ctx, asks, func(a *ask) int64 {
+		a.last = nil
+		return a.n
+	})
+	least := func(a *ask) (n int64) {
+		n = a.n
+		for i := range a.first {
+			n = min(n, a.first[i].Remaining)
 		}
-		if a.n > 0 {
-			charges.charge(k, a, a.n)
+		return max(n, 0)
+	}
+	k.round(ctx, asks, func(a *ask) int64 {
+		if a.first = a.last; fits(a.first) {
+			a.got = a.n
+		}
+		if a.first == nil || a.got > 0 {
+			return 0
+		}
+		return least(a)
+	})
+	for _, a := range asks {
+		if a.got == 0 && a.failure == nil && fits(a.last) {
+			a.got = least(a)
 		}
 	}
-	k.callStore(ctx, returns.all)
-	k.callStore(ctx, charges.all)
-	var rest calls
+}
+
+// fits reports whether the store charged all of an answer's hits.
+func fits(answer []limiter.Decision) bool {
+	return answer != nil && !slices.ContainsFunc(answer, func(d limiter.Decision) bool { return !d.Allowed })
+}
+
+// round charges n hits of each limit of each ask. Hits of several limits are charged together or not at all, so they are
+// a call by themselves; others share calls, and each is decided by itself, which shadow mode means.
+func (k *Keeper) round(ctx context.Context, asks []*ask, n func(*ask) int64) {
+	var all []*call
+	open := map[any]*call{} // those that others may share, by server
 	for _, a := range asks {
-		if a.failure != nil || a.first == nil {
+		want := n(a)
+		if want == 0 || a.failure != nil {
 			continue
 		}
-		least, fits := a.n, true
-		for i := range a.first {
-			least, fits = min(least, a.first[i].Remaining), fits && a.first[i].Allowed
+		var server any
+		if k.o.Server != nil {
+			server = k.o.Server(&a.hits[0])
 		}
-		switch {
-		case fits:
-			a.got = a.n
-		case least > 0:
-			rest.charge(k, a, least)
-		}
-	}
-	k.callStore(ctx, rest.all)
-	for _, c := range rest.all {
-		for i, a := range c.asks {
-			if fits(c, i) && c.err == nil {
-				a.got = c.n(i)
+		c := open[server]
+		if c == nil || len(c.hits) >= maxHits || len(a.hits) > 1 {
+			c = &call{}
+			if all = append(all, c); len(a.hits) == 1 {
+				open[server] = c
 			}
 		}
-	}
-}
-
-// calls are those that are being filled, at most one for each server.
-type calls struct {
-	most int // hits, as far as is known
-	all  []*call
-	open map[any]*call
-}
-
-// of returns the call for a hit that is decided by itself.
-func (cs *calls) of(k *Keeper, h *limiter.Hit) *call {
-	var server any
-	if k.o.Server != nil {
-		server = k.o.Server(h)
-	}
-	c := cs.open[server]
-	if c == nil || len(c.hits) >= maxHits {
-		n := min(cs.most, maxHits)
-		c = &call{hits: make([]limiter.Hit, 0, n), asks: make([]*ask, 0, n), at: make([]int, 0, n)}
-		cs.all = append(cs.all, c)
-		if cs.open == nil {
-			cs.open = make(map[any]*call)
-		}
-		cs.open[server] = c
-	}
-	return c
-}
-
-// charge adds n hits of a group to a call. Those of several limits are charged together or not at all, so they are a
-// call by themselves; others share calls, and each is decided by itself, which shadow mode means.
-func (cs *calls) charge(k *Keeper, a *ask, n int64) {
-	if len(a.hits) == 1 {
-		h := a.hits[0]
-		h.N, h.Mode = n, limiter.Shadow
-		cs.of(k, &h).add(a, h)
-		return
-	}
-	c := &call{asks: []*ask{a}, at: []int{0}}
-	for _, h := range a.hits {
-		h.N = n
-		c.hits = append(c.hits, h)
-	}
-	cs.all = append(cs.all, c)
-}
-
-// answer is what the call answers to its i-th ask.
-func (c *call) answer(i int) []limiter.Decision {
-	a := c.asks[i]
-	return c.out[c.at[i] : c.at[i]+len(a.hits)]
-}
-
-func (c *call) n(i int) int64 { return c.hits[c.at[i]].N }
-
-func fits(c *call, i int) bool {
-	if c.err != nil {
-		return false
-	}
-	for _, d := range c.answer(i) {
-		if !d.Allowed {
-			return false
+		c.asks = append(c.asks, a)
+		for _, h := range a.hits {
+			if h.N = want; len(a.hits) == 1 && want > 0 {
+				h.Mode = limiter.Shadow
+			}
+			c.hits = append(c.hits, h)
 		}
 	}
-	return true
+	k.callStore(ctx, all)
 }
 
 // callStore does the calls, some at a time.
@@ -178,21 +130,14 @@ func (k *Keeper) callStore(ctx context.Context, all []*call) {
 	wait.Wait()
 }
 
-// do does one call.
+// do does one call, and hands its answers to its asks.
 func (k *Keeper) do(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
 	defer cancel()
-	c.out = make([]limiter.Decision, len(c.hits))
-	c.err = k.o.Store.Take(ctx, c.hits, c.out)
-	for i, a := range c.asks {
-		if c.err != nil {
-			a.failure = c.err
-			continue
-		}
-		a.last = c.answer(i)
-		if a.first == nil {
-			a.first = a.last
-		}
+	out := make([]limiter.Decision, len(c.hits))
+	err := k.o.Store.Take(ctx, c.hits, out)
+	for _, a := range c.asks {
+		a.failure, a.last, out = err, out[:len(a.hits)], out[len(a.hits):]
 	}
 }
 

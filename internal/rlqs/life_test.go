@@ -223,33 +223,6 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// After a replica was killed its Envoys go on with what they had until their next report, to another replica. Only that
-// passes uncharged.
-func TestKilledKeeper(t *testing.T) {
-	p := perSecond(t, limiter.Funnel, 1000)
-	inVirtualTime(t, one(p), 5, func(t *testing.T, f *fleet) {
-		for _, e := range f.envoys {
-			e.demand["b"] = steady(400)
-		}
-		f.play(20 * time.Second)
-		f.cancel()
-		<-f.stopped
-		killed := f.now()
-		for _, e := range f.envoys {
-			e.stream = nil
-		}
-		next := newFleet(t, f.store, one(p), 0)
-		f.keeper, f.cancel, f.stopped = next.keeper, next.cancel, next.stopped
-		f.play(30 * time.Second)
-		if n := f.most(10*time.Second, 0); n > 10_000+1000+5*1000 {
-			t.Errorf("%d passed in 10 s, want at most what was in force for 5 s beyond the limit's 11,000", n)
-		}
-		if n := f.between(killed+15*time.Second, killed+25*time.Second); n < 9500 || n > 10_200 {
-			t.Errorf("%d passed in 10 s after all Envoys had found the other replica", n)
-		}
-	})
-}
-
 // Everything may be called at any time.
 func TestConcurrently(t *testing.T) {
 	store := newLedger(t)

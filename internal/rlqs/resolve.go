@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -34,39 +33,22 @@ func (id BucketID) Entries() ([]descriptors.Entry, error) {
 	return descriptors.ParseEntries(string(id))
 }
 
-// RulesOptions are the parts of a RulesResolver.
-type RulesOptions struct {
-	// Rules returns the rules in force. A nil Set means that none are loaded yet.
-	Rules func() *descriptors.Set
-	// Decider finds limits and their counters, so that a bucket has the same ones as a request with the same entries.
-	Decider *decide.Decider
-	// MaxEntries is the most entries of a bucket. 0 is decide.DefaultMaxEntries.
-	MaxEntries int
-}
-
 // RulesResolver is a Resolver by the rules in force.
 type RulesResolver struct {
-	o       RulesOptions
-	current atomic.Pointer[resolved]
+	rules   func() *descriptors.Set
+	decider *decide.Decider
+
+	mu     sync.Mutex
+	set    *descriptors.Set // that orders are of
+	orders map[*descriptors.Domain]*descriptors.KeyOrders
 }
 
 var _ Resolver = (*RulesResolver)(nil)
 
-// resolved is what a RulesResolver has found out about one set of rules.
-type resolved struct {
-	set *descriptors.Set
-
-	mu     sync.Mutex
-	orders map[*descriptors.Domain]*descriptors.KeyOrders
-}
-
-// NewResolver checks the options.
-func NewResolver(o RulesOptions) (*RulesResolver, error) {
-	if o.Rules == nil || o.Decider == nil {
-		return nil, errors.New("rlqs: RulesOptions: Rules and Decider must be set")
-	}
-	o.MaxEntries = cmp.Or(o.MaxEntries, decide.DefaultMaxEntries)
-	return &RulesResolver{o: o}, nil
+// NewResolver returns a resolver by the rules in force, nil while none are loaded. The decider finds limits and their
+// counters, so that a bucket has the same ones as a request with the same entries.
+func NewResolver(rules func() *descriptors.Set, decider *decide.Decider) *RulesResolver {
+	return &RulesResolver{rules: rules, decider: decider}
 }
 
 // refusef makes it a target without an assignment.
@@ -76,12 +58,12 @@ func (t *Target) refusef(format string, args ...any) {
 
 // Resolve implements Resolver.
 func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
-	set := r.o.Rules()
+	set := r.rules()
 	if set == nil {
 		t.refusef("%s", decide.ErrNoRules)
 		return t
 	}
-	entries, err := entriesOf(id, r.o.MaxEntries)
+	entries, err := entriesOf(id)
 	if err != nil {
 		t.refusef("%s", err)
 		return t
@@ -90,19 +72,19 @@ func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
 	if d == nil {
 		return t
 	}
-	entries, t.Rule = r.of(set).ordersOf(d).Match(entries)
+	entries, t.Rule = r.ordersOf(set, d).Match(entries)
 	if t.Rule == nil {
 		return t
 	}
 	t.Shadow = t.Rule.Mode == limiter.Shadow
-	if err := t.hit(r.o.Decider, set, domain, entries); err != nil {
+	if err := t.hit(r.decider, set, domain, entries); err != nil {
 		t.refusef("%s", err)
 	}
 	return t
 }
 
 // entriesOf checks what an Envoy sent. The error says why the bucket gets no assignment.
-func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
+func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	switch {
 	case id == "":
 		return nil, errors.New("it has no entries; give Envoy's bucket_id_builder an entry with a string_value")
@@ -115,10 +97,6 @@ func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
 	entries, err := id.Entries()
 	if err != nil {
 		return nil, err
-	}
-	if len(entries) > maxEntries {
-		return nil, fmt.Errorf("it has %d entries, and may have %d; build bucket ids of fewer keys",
-			len(entries), maxEntries)
 	}
 	for _, e := range entries {
 		if e.Value == "" {
@@ -164,23 +142,13 @@ func Problem(l *descriptors.Limit, h *limiter.Hit) string {
 	return fmt.Sprintf("%s%s (%s): %s", l.Rule.Path, name, l.Rule.Source, why)
 }
 
-// of returns what is known of the set.
-func (r *RulesResolver) of(set *descriptors.Set) *resolved {
-	for {
-		now := r.current.Load()
-		if now != nil && now.set == set {
-			return now
-		}
-		fresh := &resolved{set: set, orders: map[*descriptors.Domain]*descriptors.KeyOrders{}}
-		if r.current.CompareAndSwap(now, fresh) {
-			return fresh
-		}
-	}
-}
-
-func (r *resolved) ordersOf(d *descriptors.Domain) *descriptors.KeyOrders {
+// ordersOf returns the orders of keys in a domain of the set.
+func (r *RulesResolver) ordersOf(set *descriptors.Set, d *descriptors.Domain) *descriptors.KeyOrders {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.set != set {
+		r.set, r.orders = set, map[*descriptors.Domain]*descriptors.KeyOrders{}
+	}
 	o := r.orders[d]
 	if o == nil {
 		o = descriptors.NewKeyOrders(d)

@@ -31,10 +31,7 @@ func rulesOf(t *testing.T, rules string, boosts func() *decide.Boosts) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err = NewResolver(RulesOptions{Rules: live.Load, Decider: d, MaxEntries: 3}); err != nil {
-		t.Fatal(err)
-	}
-	return r, live
+	return NewResolver(live.Load, d), live
 }
 
 const resolveRules = `
@@ -82,7 +79,6 @@ func TestResolve(t *testing.T) {
 		{"shop", "slow=work", "refused: slow=work (rules.yaml:19): algorithm: concurrency"},
 		{"shop", "", "refused: it has no entries"},
 		{"shop", "plan=", "refused: the value of plan is empty"},
-		{"shop", "a=1,b=2,c=3,d=4", "refused: it has 4 entries, and may have 3"},
 		{"shop", "plan=\xff", "refused: a value is not UTF-8"},
 		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, and may have 2048"},
 	} {

@@ -1,7 +1,6 @@
 package rlqs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
@@ -47,8 +45,6 @@ const (
 // ServiceOptions are the parts of a Service.
 type ServiceOptions struct {
 	Keeper *Keeper
-	// MaxEntries is the most entries of a bucket. 0 is decide.DefaultMaxEntries.
-	MaxEntries int
 	// Panicked counts a panic that a message caused. Nil: panics are not counted.
 	Panicked func()
 	// Reported counts requests that Envoys decided, of all buckets. Nil: they are not counted.
@@ -84,7 +80,6 @@ func NewService(o ServiceOptions) (*Service, error) {
 	if o.Keeper == nil || o.Log == nil {
 		return nil, errors.New("rlqs: ServiceOptions: Keeper and Log must be set")
 	}
-	o.MaxEntries = cmp.Or(o.MaxEntries, decide.DefaultMaxEntries)
 	if o.Panicked == nil {
 		o.Panicked = func() {}
 	}
@@ -147,22 +142,20 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 	written := s.do(stream, "response", func() error { return s.write(stream, r.box, last) })
 	first := time.NewTimer(firstIn)
 	defer first.Stop()
-	select {
-	case err := <-read:
-		return err
-	case err := <-written:
-		return err
-	case <-first.C:
-		return status.Errorf(codes.DeadlineExceeded, "no message came in %s; begin the stream with a "+
-			"RateLimitQuotaUsageReports that has a domain", firstIn)
-	case <-s.stop:
-	case <-r.first:
+	for seen, isStopping := r.first, false; !isStopping; {
 		select {
 		case err := <-read:
 			return err
 		case err := <-written:
 			return err
+		case <-first.C:
+			return status.Errorf(codes.DeadlineExceeded, "no message came in %s; begin the stream with a "+
+				"RateLimitQuotaUsageReports that has a domain", firstIn)
+		case <-seen:
+			first.Stop()
+			seen = nil
 		case <-s.stop:
+			isStopping = true
 		}
 	}
 	close(last)
@@ -280,7 +273,7 @@ func (r *reader) report(m *reports) error {
 		r.s.allowed.Add(u.Allowed)
 		r.s.denied.Add(u.Denied)
 		r.s.o.Reported(u.Allowed, u.Denied)
-		if _, err := entriesOf(u.ID, r.s.o.MaxEntries); err != nil {
+		if _, err := entriesOf(u.ID); err != nil {
 			r.s.unusable(r.domain, err)
 			continue
 		}

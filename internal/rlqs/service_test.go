@@ -55,7 +55,7 @@ func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
 	if s.keeper, err = New(Options{Store: noStore{}, Resolver: of, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
-	o := ServiceOptions{Keeper: s.keeper, MaxEntries: 3, Log: log}
+	o := ServiceOptions{Keeper: s.keeper, Log: log}
 	for _, f := range change {
 		f(&o)
 	}
@@ -198,7 +198,7 @@ func TestWrongMessagesEndTheStream(t *testing.T) {
 func TestUnusableBucketsAreLeftOut(t *testing.T) {
 	s := serve(t, answers{"a=1": {}})
 	st := s.open(t)
-	send(t, st, report("shop", usage(1, 0, "a", ""), usage(1, 0), usage(1, 0, "a", "1", "b", "1", "c", "1", "d", "1"),
+	send(t, st, report("shop", usage(1, 0, "a", ""), usage(1, 0),
 		usage(1, 0, "a", strings.Repeat("x", MaxIDBytes)), usage(1, 0, "a", "1")))
 	res, err := st.Recv()
 	if err != nil {
@@ -207,7 +207,7 @@ func TestUnusableBucketsAreLeftOut(t *testing.T) {
 	if len(res.GetBucketAction()) != 1 || res.GetBucketAction()[0].GetBucketId().GetBucket()["a"] != "1" {
 		t.Errorf("%v", res)
 	}
-	if got := s.Stats(); got.BadIDs != 4 || strings.Count(s.log.String(), "entries are not usable") != 1 {
+	if got := s.Stats(); got.BadIDs != 3 || strings.Count(s.log.String(), "entries are not usable") != 1 {
 		t.Errorf("%+v\n%s", got, s.log.String())
 	}
 }
@@ -233,7 +233,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%+v, want %+v", m, want)
 		}
 	}
-	if _, err := entriesOf(m.usages[1].ID, 3); err == nil {
+	if _, err := entriesOf(m.usages[1].ID); err == nil {
 		t.Error("an entry that is not UTF-8 is usable")
 	}
 	for cut := range wire {
@@ -342,7 +342,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for _, u := range m.usages {
-			if _, err := entriesOf(u.ID, 32); err == nil {
+			if _, err := entriesOf(u.ID); err == nil {
 				if responseOf([]Assignment{{ID: u.ID}}).GetBucketAction() == nil {
 					t.Fatalf("%q gets no action", u.ID)
 				}

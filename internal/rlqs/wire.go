@@ -176,52 +176,38 @@ func responseOf(all []Assignment) *pb.RateLimitQuotaResponse {
 	return res
 }
 
-// actionOf is the assignment for Envoy, nil if its ID is not one that NewBucketID made.
+// actionOf returns the assignment for Envoy, nil if its ID is not one that NewBucketID made. Envoy divides by whole
+// seconds, so that a fill of less than one would limit nothing.
 func actionOf(a *Assignment) *pb.RateLimitQuotaResponse_BucketAction {
 	entries, err := a.ID.Entries()
 	if err != nil {
 		return nil
 	}
-	id := &pb.BucketId{Bucket: make(map[string]string, len(entries))}
+	action := &pb.RateLimitQuotaResponse_BucketAction{BucketId: &pb.BucketId{Bucket: make(map[string]string, len(entries))}}
 	for _, e := range entries {
-		id.Bucket[e.Key] = e.Value
+		action.BucketId.Bucket[e.Key] = e.Value
 	}
-	if a.Strategy == Abandon {
-		return &pb.RateLimitQuotaResponse_BucketAction{
-			BucketId: id,
-			BucketAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
-				AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
-			},
+	strategy := &typepb.RateLimitStrategy{}
+	switch a.Strategy {
+	case Abandon:
+		action.BucketAction = &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
+			AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
 		}
+		return action
+	case TokenBucket:
+		strategy.Strategy = &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
+			MaxTokens: max(a.MaxTokens, 1), TokensPerFill: wrapperspb.UInt32(max(a.PerFill, 1)),
+			FillInterval: durationpb.New(max(a.Fill.Truncate(time.Second), time.Second)),
+		}}
+	case AllowAll:
+		strategy.Strategy = &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: typepb.RateLimitStrategy_ALLOW_ALL}
+	default:
+		strategy.Strategy = &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: typepb.RateLimitStrategy_DENY_ALL}
 	}
-	return &pb.RateLimitQuotaResponse_BucketAction{
-		BucketId: id,
-		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
-			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
-				AssignmentTimeToLive: durationpb.New(a.TTL.Truncate(time.Second)), RateLimitStrategy: strategyOf(a),
-			},
+	action.BucketAction = &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+		QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+			AssignmentTimeToLive: durationpb.New(a.TTL.Truncate(time.Second)), RateLimitStrategy: strategy,
 		},
 	}
-}
-
-func strategyOf(a *Assignment) *typepb.RateLimitStrategy {
-	blanket := func(rule typepb.RateLimitStrategy_BlanketRule) *typepb.RateLimitStrategy {
-		return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
-	}
-	switch a.Strategy {
-	case AllowAll:
-		return blanket(typepb.RateLimitStrategy_ALLOW_ALL)
-	case TokenBucket:
-		return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: tokenBucket(a)}}
-	default:
-		return blanket(typepb.RateLimitStrategy_DENY_ALL)
-	}
-}
-
-// tokenBucket is the assignment's bucket. Envoy divides by whole seconds, so that less than one would limit nothing.
-func tokenBucket(a *Assignment) *typepb.TokenBucket {
-	return &typepb.TokenBucket{
-		MaxTokens: max(a.MaxTokens, 1), TokensPerFill: wrapperspb.UInt32(max(a.PerFill, 1)),
-		FillInterval: durationpb.New(max(a.Fill.Truncate(time.Second), time.Second)),
-	}
+	return action
 }
