@@ -9,17 +9,13 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// quotas are the parts that assign quotas to Envoys.
-type quotas struct {
-	keeper  *rlqs.Keeper
-	service *rlqs.Service
-}
+// quotas assign parts of limits to Envoys.
+type quotas struct{ *rlqs.Keeper }
 
 // openQuotas makes what --quota switches on.
 func (a *App) openQuotas(context.Context) error {
@@ -29,26 +25,18 @@ func (a *App) openQuotas(context.Context) error {
 	o := rlqs.Options{
 		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
 		Timeout: a.o.storeTimeout(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
+		Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys,
 	}
 	if a.store.Breaker != nil {
 		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }
 	}
-	keeper, err := rlqs.New(o)
+	k, err := rlqs.New(o)
 	if err != nil {
 		return err
 	}
-	service, err := rlqs.NewService(rlqs.ServiceOptions{
-		Keeper: keeper, Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys, Log: a.o.Log,
-	})
-	if err != nil {
-		return err
-	}
-	q := &quotas{keeper, service}
-	a.quotas.Store(q)
-	a.metrics.Quotas.From(func() metrics.QuotaStats {
-		return metrics.QuotaStats{Keeper: q.keeper.Stats(), Service: q.service.Stats()}
-	})
-	a.add("quotas", q.keeper.Run, nil)
+	a.quotas.Store(&quotas{k})
+	a.metrics.Quotas.From(k.Stats)
+	a.add("quotas", k.Run, nil)
 	return nil
 }
 
@@ -66,7 +54,7 @@ func (a *App) decidedByEnvoys(all []rlqs.Decided) {
 // quotasChanged has all assignments made again, after rules changed or a counter was reset.
 func (a *App) quotasChanged() {
 	if q := a.quotas.Load(); q != nil {
-		q.keeper.Changed()
+		q.Changed()
 	}
 }
 
@@ -78,20 +66,20 @@ func (a *App) stopQuotas(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.o.storeTimeout()+lastSend)
 	defer cancel()
-	q.keeper.Stop(ctx)
-	q.service.Stop()
+	q.Stop(ctx)
+	q.End()
 }
 
 // registerQuotas makes a server answer quota streams.
 func (a *App) registerQuotas(on *grpc.Server) {
 	if q := a.quotas.Load(); q != nil {
-		q.service.Register(on)
+		q.Register(on)
 	}
 }
 
 // Status implements admin.Quotas.
 func (q *quotas) Status() adminapi.QuotaStatus {
-	s := q.keeper.Stats()
+	s := q.Stats()
 	return adminapi.QuotaStatus{Streams: s.Streams, Broken: s.Broken, Buckets: s.Buckets, Uncharged: s.Over, Debt: s.Debt}
 }
 
@@ -101,7 +89,7 @@ func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
 	all := &adminapi.QuotaList{
 		Streams: s.Streams, Broken: s.Broken, Uncharged: s.Uncharged, Debt: s.Debt, Buckets: []adminapi.Quota{},
 	}
-	found := slices.DeleteFunc(q.keeper.Buckets(), func(b *rlqs.BucketInfo) bool {
+	found := slices.DeleteFunc(q.Buckets(), func(b *rlqs.BucketInfo) bool {
 		return domain != "" && b.Domain != domain || rule != "" && (b.Rule == nil || b.Rule.Path != rule)
 	})
 	missing := func(b *rlqs.BucketInfo) float64 {
@@ -135,7 +123,7 @@ func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
 
 // of returns what Envoys have of one counter, nil if nothing.
 func (q *quotas) of(key string) *adminapi.KeyQuotas {
-	envoys, rate, burst := q.keeper.Of(key)
+	envoys, rate, burst := q.Of(key)
 	if envoys == 0 {
 		return nil
 	}

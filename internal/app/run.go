@@ -100,7 +100,7 @@ func (a *App) cut() error {
 		return nil
 	}
 	if q := a.quotas.Load(); q != nil {
-		q.service.Stop()
+		q.End()
 	}
 	if !within(lastWait, a.grpc.Stop) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)

@@ -181,7 +181,7 @@ type Sources struct {
 	HungReads  Source[int] // reads of files that have not returned
 	Log        Source[logging.QueueStats]
 	Published  Source[*adminapi.PublishedStatus]
-	Quotas     Source[QuotaStats]
+	Quotas     Source[rlqs.Stats]
 	XDS        Source[*adminapi.XDSStatus]
 
 	Breaker Source[int]    // Redis servers that Weir has stopped querying
@@ -190,12 +190,6 @@ type Sources struct {
 	Memory  Source[MemoryStats]
 	Policy  Source[map[string]time.Duration] // how long the failure policy has decided, by the store's name
 	Stores  Source[[]StoreStats]
-}
-
-// QuotaStats is what is assigned to Envoys.
-type QuotaStats struct {
-	Keeper  rlqs.Stats
-	Service rlqs.ServiceStats
 }
 
 // BoostStats is what is known of boosts.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -119,54 +120,54 @@ func (m *Metrics) quotaMetrics() []described {
 		newGroup(m.Quotas.now,
 			gauges("weir_quota_streams", "state",
 				"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
-				func(s QuotaStats, w writer) {
-					put(w, s.Keeper.Streams, "open")
-					put(w, s.Keeper.Broken, "broken")
+				func(s rlqs.Stats, w writer) {
+					put(w, s.Streams, "open")
+					put(w, s.Broken, "broken")
 				}),
 			gauges("weir_quota_buckets", "state",
 				"Buckets of these streams. state: assigned.",
-				func(s QuotaStats, w writer) { put(w, s.Keeper.Buckets, "assigned") }),
+				func(s rlqs.Stats, w writer) { put(w, s.Buckets, "assigned") }),
 			counters("weir_quota_assignments_total", "kind",
 				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
-				func(s QuotaStats, w writer) {
-					put(w, s.Keeper.AllowAll, "allow_all")
-					put(w, s.Keeper.DenyAll, "deny_all")
-					put(w, s.Keeper.TokenBuckets, "token_bucket")
-					put(w, s.Keeper.Abandoned, "abandon")
+				func(s rlqs.Stats, w writer) {
+					put(w, s.AllowAll, "allow_all")
+					put(w, s.DenyAll, "deny_all")
+					put(w, s.TokenBuckets, "token_bucket")
+					put(w, s.Abandoned, "abandon")
 				}),
 			counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
-				func(s QuotaStats) uint64 { return s.Keeper.Charged }),
+				func(s rlqs.Stats) uint64 { return s.Charged }),
 			counter("weir_quota_returned_hits_total", "Hits charged ahead that were not used, and returned to their windows.",
-				func(s QuotaStats) uint64 { return s.Keeper.Returned }),
+				func(s rlqs.Stats) uint64 { return s.Returned }),
 			counter("weir_quota_over_requests_total",
 				"Requests that Envoys admitted before they were charged: until the first assignment, or after a lost one.",
-				func(s QuotaStats) uint64 { return s.Keeper.Over }),
+				func(s rlqs.Stats) uint64 { return s.Over }),
 			counter("weir_quota_shortages_total", "Assignments lowered at once, since their counter had not enough left.",
-				func(s QuotaStats) uint64 { return s.Keeper.Shortages }),
+				func(s rlqs.Stats) uint64 { return s.Shortages }),
 			counter("weir_quota_store_failures_total", "Charges for quotas that the store did not decide.",
-				func(s QuotaStats) uint64 { return s.Keeper.Failures }),
+				func(s rlqs.Stats) uint64 { return s.Failures }),
 			counter("weir_quota_reports_total", "Reports of Envoys about what their buckets admitted.",
-				func(s QuotaStats) uint64 { return s.Service.Reports }),
+				func(s rlqs.Stats) uint64 { return s.Reports }),
 			counters("weir_quota_reported_requests_total", "outcome",
 				"Requests that Envoys decided by themselves, as they reported them. outcome: allowed, denied.",
-				func(s QuotaStats, w writer) {
-					put(w, s.Service.Allowed, "allowed")
-					put(w, s.Service.Denied, "denied")
+				func(s rlqs.Stats, w writer) {
+					put(w, s.Allowed, "allowed")
+					put(w, s.Denied, "denied")
 				}),
 			counters("weir_quota_refused_total", "reason",
 				"What got no quota. reason: limit (a bucket whose limit cannot be assigned: see the log), entries (one whose "+
 					"entries are not usable), buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
 					"streams (the host has as many as are free of 2,000), message (a stream ended for a wrong message).",
-				func(s QuotaStats, w writer) {
-					put(w, s.Keeper.Refused, "limit")
-					put(w, s.Service.BadIDs, "entries")
-					put(w, s.Keeper.Dropped, "buckets")
-					put(w, s.Service.TooMany, "streams")
-					put(w, s.Service.InvalidEnded, "message")
+				func(s rlqs.Stats, w writer) {
+					put(w, s.Refused, "limit")
+					put(w, s.BadIDs, "entries")
+					put(w, s.Dropped, "buckets")
+					put(w, s.TooMany, "streams")
+					put(w, s.InvalidEnded, "message")
 				}),
 			gauge("weir_quota_oldest_report_seconds",
 				"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
-				func(s QuotaStats) float64 { return s.Keeper.OldestReport.Seconds() }),
+				func(s rlqs.Stats) float64 { return s.OldestReport.Seconds() }),
 		),
 	}
 }

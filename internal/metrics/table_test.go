@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -136,7 +137,7 @@ func TestDescribe(t *testing.T) {
 	m.Memory.From(func() (s metrics.MemoryStats) { return s })
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": 0} })
 	m.Published.From(func() *adminapi.PublishedStatus { return &adminapi.PublishedStatus{} })
-	m.Quotas.From(func() (s metrics.QuotaStats) { return s })
+	m.Quotas.From(func() (s rlqs.Stats) { return s })
 	m.XDS.From(func() *adminapi.XDSStatus { return &adminapi.XDSStatus{} })
 	m.Stores.From(func() []metrics.StoreStats { return make([]metrics.StoreStats, 1) })
 	families, err := m.Gather()

@@ -73,9 +73,3 @@ type Target struct {
 type Resolver interface {
 	Resolve(domain string, id BucketID) Target
 }
-
-// Sender takes the assignments for a stream, all of one moment at once. It never blocks: a slow stream keeps the newest
-// assignment of each bucket.
-type Sender interface {
-	Send([]Assignment)
-}

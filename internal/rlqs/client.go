@@ -196,6 +196,6 @@ func (k *Keeper) send(c *client, a Assignment, now time.Duration) bool {
 		k.stats.TokenBuckets++
 	case Abandon:
 	}
-	c.stream.outbox = append(c.stream.outbox, a)
+	c.stream.put(a)
 	return true
 }

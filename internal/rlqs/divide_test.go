@@ -172,7 +172,7 @@ func TestDebtsArePaid(t *testing.T) {
 		Algorithm: limiter.SlidingLog, Limit: 10_000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
 	})
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
-		s := f.keeper.Open("", "shop", "", f.envoys[0])
+		s := f.keeper.Open("", "shop", "")
 		s.Report([]Usage{{ID: "b", Allowed: 4000, Elapsed: 5 * time.Second}})
 		f.play(5 * time.Second)
 		s.Report([]Usage{{ID: "b"}})

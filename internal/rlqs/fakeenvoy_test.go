@@ -28,7 +28,6 @@ type fakeEnvoy struct {
 	todo   map[BucketID]float64
 	passed int64
 
-	mu      sync.Mutex
 	buckets map[BucketID]*fakeBucket
 	inbox   []message
 }
@@ -48,30 +47,30 @@ type fakeBucket struct {
 	reported        time.Duration
 }
 
-// Send implements Sender.
-func (e *fakeEnvoy) Send(assignments []Assignment) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.fleet.sent(e, assignments)
-	e.inbox = append(e.inbox, message{e.fleet.now() + e.delay, slices.Clone(assignments)})
+// receive takes what the keeper has sent.
+func (e *fakeEnvoy) receive(now time.Duration) {
+	if e.stream == nil {
+		return
+	}
+	if all := e.stream.take(); len(all) > 0 {
+		e.fleet.messages++
+		e.inbox = append(e.inbox, message{now + e.delay, all})
+	}
 }
 
 // connect opens a stream; the buckets are reported with the next report.
-func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("", "shop", e.node, e) }
+func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("", "shop", e.node) }
 
 // disconnect breaks the stream; reconnect is where the next one comes from.
 func (e *fakeEnvoy) disconnect() {
 	e.stream.Close()
 	e.stream = nil
-	e.mu.Lock()
 	e.inbox = nil
-	e.mu.Unlock()
 }
 
 // apply takes the messages that have arrived.
 func (e *fakeEnvoy) apply(now time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.receive(now)
 	for len(e.inbox) > 0 && e.inbox[0].at <= now {
 		for _, a := range e.inbox[0].assignments {
 			if b := e.buckets[a.ID]; b != nil {
@@ -206,7 +205,6 @@ type fleet struct {
 
 	beside int64 // requests that the rate limit service let pass; they are in admitted
 
-	mu       sync.Mutex
 	messages int
 
 	cancel  context.CancelFunc
@@ -370,12 +368,6 @@ func (f *fleet) close() {
 }
 
 func (f *fleet) now() time.Duration { return time.Since(f.start) }
-
-func (f *fleet) sent(_ *fakeEnvoy, _ []Assignment) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.messages++
-}
 
 func (f *fleet) pass(now time.Duration, n int, isCovered bool) {
 	if n == 0 {

@@ -24,6 +24,12 @@ type Stats struct {
 	Dropped   uint64 // usages of buckets that were too many
 	Refused   uint64 // usages of buckets whose limits cannot be assigned
 
+	Reports         uint64 // messages of Envoys
+	Allowed, Denied uint64 // requests that Envoys reported as admitted and as denied
+	BadIDs          uint64 // usages of buckets whose entries are not usable
+	InvalidEnded    uint64 // streams ended since a message was wrong
+	TooMany         uint64 // streams refused
+
 	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
 }
 

@@ -43,6 +43,10 @@ type Options struct {
 	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
 	// reports are not counted.
 	Decided func([]Decided)
+	// Reported counts requests that Envoys decided, of all buckets, and Panicked panics that a message caused. Nil: they are
+	// not counted.
+	Reported func(allowed, denied uint64)
+	Panicked func()
 	// Logger receives what an operator should know. Nil: no log.
 	Logger *slog.Logger
 }
@@ -55,12 +59,14 @@ type Keeper struct {
 	start time.Time
 	wake  chan struct{} // has an element if something does not wait for the next tick
 	halt  chan struct{} // closed by Stop
+	ended chan struct{} // closed by End
 	done  chan struct{} // closed when Run has returned
 
 	mu       sync.Mutex
 	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
 	books    map[string]*book
 	counters map[string]*counter
+	places   places    // of gRPC streams
 	buckets  places    // of all streams
 	urgent   []*client // new buckets, and those whose rules changed
 	reported []*client // buckets whose reports are not counted yet
@@ -69,14 +75,22 @@ type Keeper struct {
 	changed bool // all buckets are to be resolved again
 	running bool
 	stopped bool
+	isEnded bool
 	logged  map[string]struct{} // reasons for no assignment that were logged
 	dropped logging.Every       // lines about too many buckets
+	odd     logging.Every       // lines about unusable buckets
 	stats   Stats
 }
 
 // New returns a Keeper. Its Run does the work.
 func New(o Options) (*Keeper, error) {
 	o.TTL, o.Timeout = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Reported == nil {
+		o.Reported = func(uint64, uint64) {}
+	}
+	if o.Panicked == nil {
+		o.Panicked = func() {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -94,10 +108,11 @@ func New(o Options) (*Keeper, error) {
 	}
 	return &Keeper{
 		o: o, sums: sums, start: time.Now(),
-		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), halt: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
 		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
-		buckets: places{most: maxAllBuckets, hosts: map[string]int{}},
-		logged:  map[string]struct{}{}, dropped: logging.Every{Interval: droppedLines},
+		places:  places{most: maxStreams, hosts: map[string]int{}},
+		buckets: places{most: maxAllBuckets, hosts: map[string]int{}}, logged: map[string]struct{}{},
+		dropped: logging.Every{Interval: droppedLines}, odd: logging.Every{Interval: oddLines},
 	}, nil
 }
 
@@ -168,11 +183,7 @@ func (k *Keeper) step(ctx context.Context) {
 	for _, a := range asks {
 		k.settle(a, now, after)
 	}
-	out := k.collect()
 	k.mu.Unlock()
-	for i := range out {
-		out[i].to.Send(out[i].assignments)
-	}
 	k.count(ctx)
 }
 
@@ -199,23 +210,6 @@ func (k *Keeper) look(now time.Duration) {
 	})
 }
 
-// response is what one stream is sent.
-type response struct {
-	to          Sender
-	assignments []Assignment
-}
-
-// collect takes what is to be sent.
-func (k *Keeper) collect() (out []response) {
-	for s := range k.streams {
-		if len(s.outbox) > 0 {
-			out = append(out, response{s.to, s.outbox})
-			s.outbox = nil
-		}
-	}
-	return out
-}
-
 // Changed must be called after rules changed or a counter was reset. All buckets are resolved again, charges in advance
 // are forgotten, and new shares are sent at once.
 func (k *Keeper) Changed() {
@@ -234,7 +228,7 @@ func (k *Keeper) wakeUp() {
 }
 
 // Stop charges what Envoys may admit until they have found another server, as far as it fits, and ends Run. It returns
-// when Run has returned, or when ctx is done. After that nothing is assigned. The caller must end the streams.
+// when Run has returned, or when ctx is done. After that nothing is assigned. The caller must End the streams.
 func (k *Keeper) Stop(ctx context.Context) {
 	k.mu.Lock()
 	running := k.running
@@ -254,6 +248,17 @@ func (k *Keeper) stop() {
 	if !k.stopped {
 		k.stopped = true
 		close(k.halt)
+	}
+}
+
+// End ends all gRPC streams, and each that begins later. Envoys keep what is assigned to them until it expires, and open
+// another stream with their next report.
+func (k *Keeper) End() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.isEnded {
+		k.isEnded = true
+		close(k.ended)
 	}
 }
 

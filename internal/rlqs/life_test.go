@@ -246,7 +246,7 @@ func TestConcurrently(t *testing.T) {
 	for i := range 4 {
 		wait.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				s := k.Open("", "shop", []string{"", "a"}[n%2], nobody{})
+				s := k.Open("", "shop", []string{"", "a"}[n%2])
 				for j := range 20 {
 					s.Report([]Usage{
 						{ID: BucketID("abcdefgh"[:1+(i+j)%8]), Allowed: uint64(j), Elapsed: time.Second},
@@ -277,8 +277,7 @@ func TestConcurrently(t *testing.T) {
 func TestSilence(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
-		e := f.envoys[0]
-		s := f.keeper.Open("", "shop", "", e)
+		s := f.keeper.Open("", "shop", "")
 		isAssigned := func() bool { return f.keeper.Buckets()[0].State != Waiting }
 		s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 5 * time.Second}})
 		f.play(5 * time.Second)
@@ -393,7 +392,7 @@ func TestHugeNumbers(t *testing.T) {
 		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
 			f.envoys[0].demand["b"] = steady(400)
 			f.play(12 * time.Second)
-			hostile := f.keeper.Open("", "shop", "", nobody{})
+			hostile := f.keeper.Open("", "shop", "")
 			for i, u := range []Usage{
 				{},
 				{Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: math.MaxInt64},
@@ -435,7 +434,3 @@ func TestHugeNumbers(t *testing.T) {
 		})
 	}
 }
-
-type nobody struct{}
-
-func (nobody) Send([]Assignment) {}

@@ -151,7 +151,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 		defer close(done)
 		_ = k.Run(context.Background())
 	}()
-	s := k.Open("", "shop", "", nobody{})
+	s := k.Open("", "shop", "")
 	s.Report([]Usage{{ID: "b", Allowed: 1}})
 	for y.get("k", decide.Allowed) == 0 {
 		time.Sleep(time.Millisecond)

@@ -201,7 +201,7 @@ func TestReplicaIsKilled(t *testing.T) {
 func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
 	for _, a := range algorithms {
 		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
-			f.keeper.Open("", "shop", "", f.envoys[0]).Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
+			f.keeper.Open("", "shop", "").Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
 			f.play(time.Second)
 			all := int64(1000 * shortest(a) / time.Second)
 			if n := f.store.sum(); n < all || n > all+1100 {

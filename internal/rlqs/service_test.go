@@ -40,26 +40,22 @@ func (a answers) Resolve(_ string, id BucketID) Target { return a[id] }
 
 // served is a Service behind a gRPC connection.
 type served struct {
-	*Service
+	*Keeper
 
-	keeper *Keeper
 	client pb.RateLimitQuotaServiceClient
 	log    *proctest.Buffer
 }
 
-func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
+func serve(t *testing.T, of Resolver, change ...func(*Options)) *served {
 	t.Helper()
 	s := &served{log: &proctest.Buffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	var err error
-	if s.keeper, err = New(Options{Store: noStore{}, Resolver: of, Logger: log}); err != nil {
-		t.Fatal(err)
-	}
-	o := ServiceOptions{Keeper: s.keeper, Log: log}
+	o := Options{Store: noStore{}, Resolver: of, Logger: log}
 	for _, f := range change {
 		f(&o)
 	}
-	if s.Service, err = NewService(o); err != nil {
+	var err error
+	if s.Keeper, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	listener := bufconn.Listen(1 << 20)
@@ -76,14 +72,14 @@ func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.keeper.Run(ctx)
+		_ = s.Keeper.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
 		cancel()
 		<-ended
-		if n := s.keeper.Stats().Streams; n != 0 {
+		if n := s.Keeper.Stats().Streams; n != 0 {
 			t.Errorf("%d streams are left in the keeper", n)
 		}
 	})
@@ -94,7 +90,7 @@ func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
 func (s *served) streamsOpen() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.streams.used
+	return s.places.used
 }
 
 type stream = grpc.BidiStreamingClient[pb.RateLimitQuotaUsageReports, pb.RateLimitQuotaResponse]
@@ -244,33 +240,31 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A slow stream keeps the newest assignment of each bucket, and no more buckets to abandon than it may have.
+// A stream that is not read keeps the newest assignment of each bucket, and no more buckets to abandon than it may have.
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
-	m := newOutbox()
-	for i := range uint32(1000) {
-		m.Send([]Assignment{{ID: "a", Strategy: TokenBucket, MaxTokens: i}, {ID: "b", Strategy: DenyAll}})
+	k := serve(t, answers{}).Keeper
+	s := k.Open("", "shop", "")
+	defer s.Close()
+	for i := range uint32(5 * maxBuckets) {
+		s.put(Assignment{ID: "a", Strategy: TokenBucket, MaxTokens: i})
+		s.put(Assignment{ID: BucketID(fmt.Sprint(i)), Strategy: Abandon})
 	}
-	m.Send([]Assignment{{ID: "a", Strategy: TokenBucket, MaxTokens: 7}})
-	m.Send(nil)
-	if got, want := m.take(), []Assignment{
-		{ID: "a", Strategy: TokenBucket, MaxTokens: 7}, {ID: "b", Strategy: DenyAll},
-	}; !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	s.put(Assignment{ID: "b", Strategy: DenyAll})
+	all := s.take()
+	if len(all) != 2*maxBuckets+1 || len(s.take()) != 0 {
+		t.Errorf("%d are pending, want %d", len(all), 2*maxBuckets+1)
 	}
-	for i := range 3 * maxBuckets {
-		id := BucketID(fmt.Sprint(i))
-		m.Send([]Assignment{{ID: id, Strategy: AllowAll}, {ID: id, Strategy: Abandon}})
-	}
-	m.Send([]Assignment{{ID: "a", Strategy: DenyAll}})
-	if got := m.take(); len(got) != maxBuckets+1 || len(m.take()) != 0 {
-		t.Errorf("%d buckets are pending, want %d", len(got), maxBuckets+1)
+	for _, a := range all {
+		if a.ID == "a" && a.MaxTokens != 5*maxBuckets-1 {
+			t.Errorf("%+v is not the newest", a)
+		}
 	}
 }
 
 // A host alone gets half of the streams, so that others get some, too.
 func TestStreamsAreBounded(t *testing.T) {
 	s := serve(t, answers{})
-	s.streams.most = 4
+	s.places.most = 4
 	for range 2 {
 		send(t, s.open(t), report("shop"))
 	}
@@ -280,12 +274,12 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%v, %+v", err, s.Stats())
 	}
 	s.mu.Lock()
-	if !s.streams.take("another host") || s.streams.take("another host") {
-		t.Errorf("another host gets none of the rest, or all: %+v", s.streams)
+	if !s.places.take("another host") || s.places.take("another host") {
+		t.Errorf("another host gets none of the rest, or all: %+v", s.places)
 	}
-	s.streams.leave("another host")
+	s.places.leave("another host")
 	s.mu.Unlock()
-	s.Stop()
+	s.End()
 	until(t, "no stream", func() bool { return s.streamsOpen() == 0 })
 	if _, err := s.open(t).Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("a stream after Stop: %v", err)
@@ -294,11 +288,11 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestBucketsAreBoundedByHost(t *testing.T) {
 	s := serve(t, answers{})
-	s.keeper.mu.Lock()
-	s.keeper.buckets.most = 2
-	s.keeper.mu.Unlock()
+	s.Keeper.mu.Lock()
+	s.Keeper.buckets.most = 2
+	s.Keeper.mu.Unlock()
 	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
-	until(t, "one of two buckets is dropped", func() bool { return s.keeper.Stats().Dropped == 1 })
+	until(t, "one of two buckets is dropped", func() bool { return s.Keeper.Stats().Dropped == 1 })
 	if !strings.Contains(s.log.String(), "host=bufconn") {
 		t.Errorf("the log does not name the host: %s", s.log)
 	}
@@ -324,8 +318,10 @@ func TestUsagesArePaced(t *testing.T) {
 
 func TestPanicInAReportEndsOnlyTheStream(t *testing.T) {
 	var panicked atomic.Int32
-	s := serve(t, answers{}, func(o *ServiceOptions) { o.Panicked = func() { panicked.Add(1) } })
-	s.o.Keeper = nil // Open panics
+	s := serve(t, answers{}, func(o *Options) {
+		o.Panicked = func() { panicked.Add(1) }
+		o.Reported = func(uint64, uint64) { panic("a fault") }
+	})
 	st := s.open(t)
 	send(t, st, report("shop"))
 	_, err := st.Recv()

@@ -3,35 +3,52 @@ package rlqs
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Stream is what one Envoy reports of one domain, and where its assignments go.
+// Stream is what one Envoy reports of one domain, and what it is assigned.
 type Stream struct {
 	keeper             *Keeper
 	host, domain, node string
-	to                 Sender
+	full               chan struct{} // has an element if something is pending
 
 	// The keeper's lock guards these.
 	buckets map[BucketID]*client
 	former  *Stream // the broken stream of the same node; nil if there is none, or several
 	closed  bool
-	pushed  time.Duration // when a changed share was last sent without a report before
-	outbox  []Assignment  // of the step in progress
+	pushed  time.Duration           // when a changed share was last sent without a report before
+	pending map[BucketID]Assignment // the newest of each bucket, until it is taken
 }
 
 // Open begins a stream from a host. node is the name that the Envoy gives itself, or empty: by it an Envoy whose stream
-// broke goes on in the new one. to gets the assignments.
-func (k *Keeper) Open(host, domain, node string, to Sender) *Stream {
+// broke goes on in the new one. The domain may be empty until Start.
+func (k *Keeper) Open(host, domain, node string) *Stream {
 	s := &Stream{
-		keeper: k, host: host, domain: domain, node: node, to: to, buckets: map[BucketID]*client{}, pushed: -pushEvery,
+		keeper: k, host: host, node: node, full: make(chan struct{}, 1), buckets: map[BucketID]*client{}, pushed: -pushEvery,
+		pending: map[BucketID]Assignment{},
 	}
 	k.mu.Lock()
+	k.streams[s] = struct{}{}
+	k.mu.Unlock()
+	if domain != "" {
+		s.Start(domain)
+	}
+	return s
+}
+
+// Start sets the stream's domain, before its first report.
+func (s *Stream) Start(domain string) {
+	k := s.keeper
+	k.mu.Lock()
 	defer k.mu.Unlock()
+	s.domain = domain
 	found := 0
 	for old := range k.streams {
-		if node != "" && old.node == node && old.domain == domain && old.closed {
+		if s.node != "" && old.node == s.node && old.domain == domain && old.closed {
 			s.former = old
 			found++
 		}
@@ -39,8 +56,25 @@ func (k *Keeper) Open(host, domain, node string, to Sender) *Stream {
 	if found > 1 { // Envoys that share a name
 		s.former = nil
 	}
-	k.streams[s] = struct{}{}
-	return s
+}
+
+// put has an assignment sent. If the client does not read, further buckets are not abandoned: the Envoy reports them
+// again. The keeper's lock is held, so that the assignments of a step are taken together.
+func (s *Stream) put(a Assignment) {
+	if _, ok := s.pending[a.ID]; !ok && a.Strategy == Abandon && len(s.pending) >= 2*maxBuckets {
+		return
+	}
+	s.pending[a.ID] = a
+	reload.Hint(s.full)
+}
+
+// take returns what is to be sent.
+func (s *Stream) take() []Assignment {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	all := slices.Collect(maps.Values(s.pending))
+	clear(s.pending)
+	return all
 }
 
 // Report takes the usages of one message. It never waits for the store or for the Envoy, and keeps no reference to
@@ -48,8 +82,8 @@ func (k *Keeper) Open(host, domain, node string, to Sender) *Stream {
 func (s *Stream) Report(usages []Usage) {
 	k := s.keeper
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if s.closed || k.stopped {
-		k.mu.Unlock()
 		return
 	}
 	now := k.now()
@@ -61,7 +95,6 @@ func (s *Stream) Report(usages []Usage) {
 			fresh = append(fresh, &usages[i])
 		}
 	}
-	var abandoned []Assignment
 	slices.SortStableFunc(fresh, func(a, b *Usage) int { return cmp.Compare(b.count(), a.count()) })
 	for _, u := range fresh {
 		switch c := s.begin(u, now); {
@@ -69,14 +102,12 @@ func (s *Stream) Report(usages []Usage) {
 			c.report(u, now)
 		case u.Elapsed > 0: // Envoy reports a new one at once, so that it gets a place when there is one
 			k.stats.Abandoned++
-			abandoned = append(abandoned, Assignment{ID: u.ID, Strategy: Abandon})
+			s.put(Assignment{ID: u.ID, Strategy: Abandon})
 		}
 	}
 	if len(k.urgent) > 0 {
 		k.wakeUp()
 	}
-	k.mu.Unlock()
-	s.to.Send(abandoned)
 }
 
 // count returns how many requests were reported.
@@ -160,7 +191,8 @@ func (s *Stream) Close() {
 	if s.closed {
 		return
 	}
-	s.closed, s.outbox, s.former = true, nil, nil
+	s.closed, s.former = true, nil
+	clear(s.pending)
 	now := k.now()
 	for _, c := range s.buckets {
 		if c.book != nil {
@@ -185,7 +217,7 @@ func (k *Keeper) abandon(c *client, now time.Duration) {
 		b.refund(c, c.could, now-c.reported)
 	}
 	k.stats.Abandoned++
-	c.stream.outbox = append(c.stream.outbox, Assignment{ID: c.id, Strategy: Abandon})
+	c.stream.put(Assignment{ID: c.id, Strategy: Abandon})
 	k.drop(c)
 }
 
