@@ -54,7 +54,8 @@ type Assignment struct {
 type Target struct {
 	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket.
 	Hits []limiter.Hit
-	// Limits are those of Hits. Nil: nobody counts what Envoys decide by them.
+	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer. Nil:
+	// requests are not counted, and pass then.
 	Limits []*descriptors.Limit
 	// Rule is what the bucket's entries reach; nil if they reach none.
 	Rule *descriptors.Rule
@@ -62,11 +63,6 @@ type Target struct {
 	Refused string
 	// Shadow says that no limit of it denies: all pass, and what was reported is counted afterwards.
 	Shadow bool
-	// OnFailure says for each of Hits what holds while the store does not answer. Nil: descriptors.Allow for all.
-	OnFailure []descriptors.OnStoreFailure
-	// Local is for each of Hits the policy of this process while the store does not answer, which is this process's share
-	// of the limit; nil where OnFailure is not descriptors.Local. May be nil as a whole.
-	Local []*limiter.Policy
 }
 
 // Resolver finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.

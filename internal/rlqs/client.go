@@ -25,10 +25,9 @@ type client struct {
 	stream *Stream
 	id     BucketID
 
-	isStale   bool // its limits are not known, or changed
-	isGone    bool
 	isNew     bool // nothing is known of its demand
 	isResumed bool // the Envoy had an assignment when the stream began
+	isCovered bool // what its first report says was charged already
 	reply     bool // it was reported since the last assignment was sent
 
 	// Its limits. Without a book nothing is charged, and fixed is assigned.
@@ -39,15 +38,11 @@ type client struct {
 	enforced []counted
 
 	// Its reports.
-	allowed, denied uint64  // not counted yet
-	wasFailing      bool    // the store failed when they were reported
-	lastCount       float64 // requests of the last report
-	want            float64 // requests a second
-	passRate        float64 // admitted requests a second
-	reports, idle   int     // idle: those without a request since the last one with some
-	reported        time.Duration
-	since           time.Duration // between the last two reports
-	owes            float64       // requests that passed before its limits were known
+	lastCount     float64 // requests of the last report
+	want          float64 // requests a second
+	passRate      float64 // admitted requests a second
+	reports, idle int     // idle: those without a request since the last one with some
+	reported      time.Duration
 
 	// Its assignment, as far as is known.
 	assigned    Assignment
@@ -76,7 +71,7 @@ func (c *client) report(u *Usage, now time.Duration) {
 		since = u.Elapsed
 	}
 	seconds := max(since, minMeasured).Seconds()
-	c.since, c.lastCount = since, u.count()
+	c.lastCount = u.count()
 	if c.reports > 0 || since > 0 { // upward at once, downward to a quarter
 		c.isNew, c.want = false, max(c.lastCount/seconds, c.want/4)
 	}
@@ -87,7 +82,7 @@ func (c *client) report(u *Usage, now time.Duration) {
 	c.passRate = float64(u.Allowed) / seconds
 	c.reported, c.reply = now, true
 	c.note(u)
-	if c.book != nil || c.isStale {
+	if c.book != nil {
 		c.settleReport(min(float64(u.Allowed), limiter.MaxHits), since, now)
 	}
 }
@@ -96,25 +91,16 @@ func (c *client) report(u *Usage, now time.Duration) {
 // bucket holds, and what comes while the report is on its way.
 func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	b := c.book
-	if b != nil {
-		b.account(now)
-	}
+	b.account(now)
 	left := c.could - allowed
-	switch {
-	case left >= 0:
-	case b == nil:
-		c.owes, left = c.owes-left, 0
-	case !b.isFailing:
-		c.stream.keeper.stats.Over += uint64(-left)
-		b.owe(-left, since, now)
-		fallthrough
-	default:
+	if left < 0 {
+		if !b.isFailing && !c.isCovered {
+			c.stream.keeper.stats.Over += uint64(-left)
+			b.owe(-left, since, now)
+		}
 		left = 0
 	}
-	c.could = min(left, c.burst+c.rate*tick.Seconds())
-	if b == nil {
-		return
-	}
+	c.could, c.isCovered = min(left, c.burst+c.rate*tick.Seconds()), false
 	if !b.slides() {
 		c.inWindow = max(0, c.inWindow-allowed)
 	}
@@ -138,7 +124,7 @@ func (c *client) hasBucket() bool { return c.assigned.Strategy == TokenBucket }
 
 // isListening reports whether an assignment can be sent: the stream is open, and the Envoy was not silent since the
 // last assignment ended.
-func (c *client) isListening() bool { return !c.isBroken() && !c.isStale && (c.expires > 0 || c.reply) }
+func (c *client) isListening() bool { return !c.isBroken() && (c.expires > 0 || c.reply) }
 
 // end is called when the last assignment is no longer in force.
 func (c *client) end() {

@@ -120,7 +120,7 @@ var states = []State{Unlimited, Denied, Shadow, Assigned, Waiting, Contended, Fa
 
 func (c *client) state() State {
 	switch {
-	case c.expires == 0 || c.isStale:
+	case c.expires == 0:
 		return Waiting
 	case c.book != nil && c.book.isFailing:
 		return Failing

@@ -68,8 +68,8 @@ type Keeper struct {
 	counters map[string]*counter
 	places   places    // of gRPC streams
 	buckets  places    // of all streams
-	urgent   []*client // new buckets, and those whose rules changed
-	reported []*client // buckets whose reports are not counted yet
+	decided  []Decided // reports that are not counted yet
+	shadows  []*ask    // the same for limits in shadow mode
 	tickAt   time.Duration
 
 	changed bool // all buckets are to be resolved again
@@ -156,9 +156,10 @@ func (k *Keeper) step(ctx context.Context) {
 	if isTick {
 		k.tickAt = now.Truncate(tick) + tick
 	}
-	k.resolve(now)
-
 	k.mu.Lock()
+	if k.changed {
+		k.resolveAll(now)
+	}
 	k.look(now)
 	k.divide(now)
 	var asks, sums []*ask
@@ -197,7 +198,6 @@ func (k *Keeper) look(now time.Duration) {
 	}
 	k.eachClient(func(c *client) {
 		switch {
-		case c.isStale:
 		case c.isBroken():
 			if now >= c.expires {
 				k.drop(c)

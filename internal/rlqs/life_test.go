@@ -332,8 +332,8 @@ func TestWhileTheStoreFails(t *testing.T) {
 	} {
 		t.Run(c.on.String(), func(t *testing.T) {
 			target := Target{
-				Hits: []limiter.Hit{{Key: "k", Policy: p}}, OnFailure: []descriptors.OnStoreFailure{c.on},
-				Local: []*limiter.Policy{perSecond(t, limiter.Funnel, 25)},
+				Hits:   []limiter.Hit{{Key: "k", Policy: p}},
+				Limits: []*descriptors.Limit{{OnStoreFailure: c.on, Local: perSecond(t, limiter.Funnel, 25)}},
 			}
 			inVirtualTime(t, func(string, BucketID) Target { return target }, 2, func(t *testing.T, f *fleet) {
 				f.denyUnassigned = true

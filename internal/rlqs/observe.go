@@ -35,41 +35,27 @@ func countedOf(t *Target, i int, h limiter.Hit) counted {
 	return of
 }
 
-// note keeps what was reported until it is counted, when the bucket's limits are known.
+// note keeps what was reported, to be counted after the next step.
 func (c *client) note(u *Usage) {
-	if u.Allowed|u.Denied == 0 {
+	const most = limiter.MaxHits / 2 // an Envoy may report anything
+	k, allowed, denied := c.stream.keeper, min(u.Allowed, most), min(u.Denied, most)
+	if allowed+denied == 0 {
 		return
 	}
-	if c.allowed|c.denied == 0 {
-		c.stream.keeper.reported = append(c.stream.keeper.reported, c)
+	for i := range c.shadow {
+		k.shadows = append(k.shadows, &ask{
+			hits: []limiter.Hit{c.shadow[i].hit}, n: int64(allowed + denied), //nolint:gosec // bounded
+			shadow: &c.shadow[i], isFirst: i == 0 && len(c.enforced) == 0,
+		})
 	}
-	const most = limiter.MaxHits / 2 // an Envoy may report anything
-	c.allowed, c.denied = min(c.allowed+min(u.Allowed, most), most), min(c.denied+min(u.Denied, most), most)
-	c.wasFailing = c.book != nil && c.book.isFailing
+	k.decided = c.appendDecided(k.decided, allowed, denied)
 }
 
-// count hands on what was reported of buckets whose limits are known, and charges it to limits in shadow mode. The
-// keeper's lock is not held.
+// count hands on what was reported, and charges it to limits in shadow mode. The keeper's lock is not held.
 func (k *Keeper) count(ctx context.Context) {
-	var all []Decided
-	var shadows []*ask
 	k.mu.Lock()
-	later := k.reported[:0]
-	for _, c := range k.reported {
-		if c.isStale && !c.isGone {
-			later = append(later, c)
-			continue
-		}
-		for i := range c.shadow {
-			shadows = append(shadows, &ask{
-				hits: []limiter.Hit{c.shadow[i].hit}, n: int64(c.allowed + c.denied), //nolint:gosec // bounded by note
-				shadow: &c.shadow[i], isFirst: i == 0 && len(c.enforced) == 0,
-			})
-		}
-		all = c.appendDecided(all)
-	}
-	clear(k.reported[len(later):])
-	k.reported = later
+	all, shadows := k.decided, k.shadows
+	k.decided, k.shadows = nil, nil
 	k.mu.Unlock()
 	k.take(ctx, shadows)
 	for _, a := range shadows {
@@ -91,7 +77,7 @@ func (k *Keeper) count(ctx context.Context) {
 }
 
 // appendDecided appends what was reported of the client, by the limits that are enforced.
-func (c *client) appendDecided(all []Decided) []Decided {
+func (c *client) appendDecided(all []Decided, allowedN, deniedN uint64) []Decided {
 	by := c.deniedBy()
 	for i, of := range c.enforced {
 		if of.limit == nil {
@@ -101,7 +87,7 @@ func (c *client) appendDecided(all []Decided) []Decided {
 		if i == by {
 			denied = decide.Denied
 		}
-		if c.wasFailing {
+		if c.book != nil && c.book.isFailing {
 			isLocal := of.limit.Local != nil
 			allowed = decide.AllowedOnFailure
 			if isLocal {
@@ -114,14 +100,13 @@ func (c *client) appendDecided(all []Decided) []Decided {
 			}
 		}
 		for _, d := range []Decided{
-			{of.limit, of.hit.Key, allowed, c.allowed, i == 0}, {of.limit, of.hit.Key, denied, c.denied, i == 0},
+			{of.limit, of.hit.Key, allowed, allowedN, i == 0}, {of.limit, of.hit.Key, denied, deniedN, i == 0},
 		} {
 			if d.Requests > 0 {
 				all = append(all, d)
 			}
 		}
 	}
-	c.allowed, c.denied = 0, 0
 	return all
 }
 

@@ -163,7 +163,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	if got := y.get("k", decide.Allowed); got < limiter.MaxHits/2 || got > limiter.MaxHits+1 {
 		t.Errorf("%d allowed", got)
 	}
-	if len(k.reported) != 0 {
-		t.Errorf("%d reports are not counted", len(k.reported))
+	if len(k.decided) != 0 {
+		t.Errorf("%d reports are not counted", len(k.decided))
 	}
 }

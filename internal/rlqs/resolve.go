@@ -123,7 +123,6 @@ func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, en
 		}
 		h.N, h.Look = 0, false
 		t.Hits, t.Limits = append(t.Hits, h), append(t.Limits, l)
-		t.OnFailure, t.Local = append(t.OnFailure, l.OnStoreFailure), append(t.Local, l.Local)
 	}
 	return nil
 }

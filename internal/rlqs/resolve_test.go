@@ -101,8 +101,8 @@ func targetText(target Target) string {
 		}
 		hits = append(hits, text)
 	}
-	if len(target.OnFailure) != len(target.Hits) || len(target.Local) != len(target.Hits) {
-		return fmt.Sprintf("%d hits, %v, %v", len(target.Hits), target.OnFailure, target.Local)
+	if len(target.Limits) != len(target.Hits) {
+		return fmt.Sprintf("%d hits, %v", len(target.Hits), target.Limits)
 	}
 	if len(hits) == 0 {
 		return "nothing"

@@ -15,49 +15,23 @@ import (
 // maxLogged bounds the reasons that are logged.
 const maxLogged = 100
 
-// resolve finds the limits of clients that are new, or whose rules changed. The keeper's lock is not held.
-func (k *Keeper) resolve(now time.Duration) {
-	k.mu.Lock()
-	if k.changed {
-		k.changed = false
-		k.urgent = k.urgent[:0]
-		k.eachClient(func(c *client) {
-			if !c.isBroken() {
-				c.isStale, c.reply = true, true
-				k.urgent = append(k.urgent, c)
-			}
-			c.could, c.inWindow = min(c.could, c.burst), 0 // a counter that was reset knows nothing of it
-		})
-		for _, b := range k.books {
-			b.ahead, b.debt, b.unpaid, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0, 0
+// resolveAll finds the limits of all clients again, after rules changed or a counter was reset.
+func (k *Keeper) resolveAll(now time.Duration) {
+	k.changed = false
+	k.eachClient(func(c *client) {
+		c.could, c.inWindow = min(c.could, c.burst), 0 // a counter that was reset knows nothing of it
+		if t := k.o.Resolver.Resolve(c.stream.domain, c.id); !c.isBroken() && !k.retarget(c, &t, now) {
+			k.abandon(c, now)
 		}
-	}
-	fresh := slices.Clone(k.urgent)
-	domains := make([]string, len(fresh))
-	for i, c := range fresh {
-		domains[i] = c.stream.domain
-	}
-	k.mu.Unlock()
-	targets := make([]Target, len(fresh))
-	for i, c := range fresh {
-		targets[i] = k.o.Resolver.Resolve(domains[i], c.id)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.changed {
-		return // and again in the next step
-	}
-	k.urgent = slices.Delete(k.urgent, 0, len(fresh))
-	for i, c := range fresh {
-		if !c.isGone {
-			k.retarget(c, &targets[i], now)
-		}
+		c.reply = true
+	})
+	for _, b := range k.books {
+		b.ahead, b.debt, b.unpaid, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0, 0
 	}
 }
 
-// retarget makes the client count what its target says. A client whose limits cannot be assigned is forgotten.
-func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
-	c.isStale = false
+// retarget makes the client count what its target says. It returns false if the limits cannot be assigned.
+func (k *Keeper) retarget(c *client, t *Target, now time.Duration) bool {
 	c.shadow, c.enforced, c.rule = nil, nil, t.Rule
 	refused, none := t.Refused, false
 	var enforced []limiter.Hit
@@ -83,7 +57,8 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	}
 	switch {
 	case refused != "":
-		k.refuse(c, refused, now)
+		k.refuse(c.stream.domain, refused)
+		return false
 	case len(enforced) == 0:
 		k.leave(c)
 		c.fixed = AllowAll
@@ -93,23 +68,19 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	default:
 		k.join(c, enforced, t, now)
 	}
+	return true
 }
 
-// refuse forgets a bucket that gets no assignment, and logs each reason once.
-func (k *Keeper) refuse(c *client, why string, now time.Duration) {
+// refuse counts a bucket that gets no assignment, and logs each reason once.
+func (k *Keeper) refuse(domain, why string) {
 	k.stats.Refused++
-	if c.expires > now {
-		k.abandon(c, now)
-	} else {
-		k.drop(c)
-	}
-	line := c.stream.domain + ": " + why
+	line := domain + ": " + why
 	if _, ok := k.logged[line]; ok || len(k.logged) >= maxLogged {
 		return
 	}
 	k.logged[line] = struct{}{}
 	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
-		slog.String("domain", c.stream.domain), slog.String("reason", why)) // a bucket's values are the requests'
+		slog.String("domain", domain), slog.String("reason", why)) // a bucket's values are the requests'
 }
 
 // bookKey returns a key that is equal for hits on the same counters.
@@ -154,18 +125,12 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 		return
 	}
 	k.leave(c)
+	c.isCovered = c.isResumed && slices.ContainsFunc(b.clients, (*client).isBroken) // by the stream that broke
+	for _, ct := range b.counters {
+		c.isCovered = c.isResumed && ct.came(c) || c.isCovered // or by another Keeper
+	}
 	c.book, c.at, c.moves, c.window = b, now, false, b.window()
 	b.clients = append(b.clients, c)
-	owes := c.owes
-	c.owes = 0
-	isCharged := slices.ContainsFunc(b.clients, (*client).isBroken) // to the stream that broke
-	for _, ct := range b.counters {
-		isCharged = c.isResumed && ct.came(c) || isCharged // or by another Keeper
-	}
-	if owes > 0 && (!c.isResumed || !isCharged) {
-		k.stats.Over += uint64(owes)
-		b.owe(owes, max(c.since, minMeasured/10), now)
-	}
 }
 
 // leave ends what the client is charged to, if it is to anything. What it was assigned stays in force.
@@ -199,12 +164,12 @@ func failurePolicy(t *Target) (f descriptors.OnStoreFailure, localRate float64) 
 		descriptors.Allow: 0, descriptors.Local: 1, descriptors.Fail: 2, descriptors.Deny: 3,
 	}
 	localRate = math.Inf(1)
-	for i, next := range t.OnFailure {
-		if worst[next] > worst[f] {
-			f = next
+	for _, l := range t.Limits {
+		if worst[l.OnStoreFailure] > worst[f] {
+			f = l.OnStoreFailure
 		}
-		if i < len(t.Local) && t.Local[i] != nil {
-			localRate = min(localRate, rateOf(t.Local[i]))
+		if l.Local != nil {
+			localRate = min(localRate, rateOf(l.Local))
 		}
 	}
 	return f, localRate

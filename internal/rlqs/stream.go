@@ -105,7 +105,7 @@ func (s *Stream) Report(usages []Usage) {
 			s.put(Assignment{ID: u.ID, Strategy: Abandon})
 		}
 	}
-	if len(k.urgent) > 0 {
+	if len(fresh) > 0 {
 		k.wakeUp()
 	}
 }
@@ -120,14 +120,18 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	if s.buckets[u.ID] != nil { // twice in one message
 		return s.buckets[u.ID]
 	}
+	c := &client{stream: s, id: u.ID, at: now, isNew: u.Elapsed <= 0, isResumed: u.Elapsed > 0}
 	if u.Elapsed > 0 {
-		if c := s.takeOver(u); c != nil {
-			return c
-		}
-		if u.count() == 0 {
+		c.want = u.count() / max(u.Elapsed, minMeasured).Seconds()
+		if of := s.former; of != nil && of.buckets[u.ID] != nil { // the Envoy's own, of the stream that broke
+			c = of.buckets[u.ID]
+			of.remove(c)
+			c.stream = s
+		} else if u.count() == 0 {
 			return nil
 		}
 	}
+	t := k.o.Resolver.Resolve(s.domain, u.ID)
 	if len(s.buckets) >= maxBuckets && u.Elapsed > 0 {
 		least := (*client)(nil)
 		for _, c := range s.buckets {
@@ -139,39 +143,22 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 			k.abandon(least, now)
 		}
 	}
-	if len(s.buckets) >= maxBuckets || !k.buckets.take(s.host) {
+	switch {
+	case len(s.buckets) >= maxBuckets || !k.buckets.take(s.host):
 		k.stats.Dropped++
 		if skipped, ok := k.dropped.Allow(time.Now()); ok {
 			k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
 				slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
 				slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.buckets.used), slog.Uint64("skipped", skipped))
 		}
-		return nil
+	case !k.retarget(c, &t, now):
+		k.buckets.leave(s.host)
+	default:
+		s.buckets[u.ID] = c
+		return c
 	}
-	c := &client{stream: s, id: u.ID, at: now, isNew: u.Elapsed <= 0, isResumed: u.Elapsed > 0}
-	s.add(c)
-	return c
-}
-
-// takeOver moves a bucket of the same Envoy's broken stream to this one.
-func (s *Stream) takeOver(u *Usage) *client {
-	if s.former == nil {
-		return nil
-	}
-	c := s.former.buckets[u.ID]
-	if c == nil || !s.keeper.buckets.take(s.host) {
-		return nil
-	}
-	s.former.remove(c)
-	s.add(c)
-	return c
-}
-
-// add adds a client, whose limits are found in the next step: rules may have changed while it had no stream.
-func (s *Stream) add(c *client) {
-	c.stream, c.isStale = s, true
-	s.buckets[c.id] = c
-	s.keeper.urgent = append(s.keeper.urgent, c)
+	k.leave(c)
+	return nil
 }
 
 // remove removes a client, and forgets a closed stream without clients.
@@ -223,7 +210,6 @@ func (k *Keeper) abandon(c *client, now time.Duration) {
 
 // drop forgets a bucket.
 func (k *Keeper) drop(c *client) {
-	c.isGone = true
 	k.leave(c)
 	c.stream.remove(c)
 }
