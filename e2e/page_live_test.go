@@ -97,7 +97,7 @@ func TestPageWithoutEvents(t *testing.T) {
 	b.Await(chartOf + `.includes("3 allowed, 2 denied")`)
 }
 
-// The page of a rule shows its limits, where it is written, its chart, keys and boosts, and explains a key.
+// The page of a rule shows its limits, where it is written, its chart and keys, and explains a key.
 func TestPageOfARule(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -105,14 +105,12 @@ func TestPageOfARule(t *testing.T) {
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 2, "api_key", "alice")
-	boostRule(t, s, `{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
-	boostRule(t, s, `{"domain": "shop", "descriptor": "api_key=alice", "factor": 2, "for": "1h", "reason": "test", "author": "bob"}`)
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.querySelectorAll("#rules-rows a").length === 4`)
 	b.Eval(`[...document.querySelectorAll("#rules-rows a")].find((a) => a.textContent === "api_key").click()`)
 	b.Await(`document.querySelectorAll("#rule-limits figure").length === 2 &&
-		document.querySelectorAll("#rule-boosts-rows tr").length === 2 && document.querySelectorAll("#top-rows tr").length === 1`)
+		document.querySelectorAll("#top-rows tr").length === 1`)
 	if title := b.Text("document.title"); title != "api_key · Weir" {
 		t.Errorf("title %q", title)
 	}
@@ -121,12 +119,8 @@ func TestPageOfARule(t *testing.T) {
 	for _, want := range []string{
 		"api_key Domain shop File, line ", "rules.yaml:4 Mode enforce: a request over the limit is denied",
 		"Description what a customer has paid for Owner team-billing",
-		"burst token_bucket: 150 per 1h, burst 300 boosted from token_bucket: 50 per 1h, burst 100 boosted for 1 key",
-		"daily sliding_window: 300000 per 1d boosted from sliding_window: 100000 per 1d",
+		"burst token_bucket: 50 per 1h, burst 100", "daily sliding_window: 100000 per 1d",
 		"Since the start: 2 allowed, 0 denied.",
-		"all keys 3 burst: 50 → 150 per 1h, at most 300 at once daily: 100,000 → 300,000 per 1d, at most 300,000 at once",
-		"<b>sale</b> ann",
-		"token_bucket:burst|shop|api_key=alice, sliding_window:daily|shop|api_key=alice 2 burst: 50 → 100 per 1h, at most 200",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the rule does not say %q:\n%s", want, text)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -146,26 +145,12 @@ func TestPage(t *testing.T) {
 	}
 	checkAccessible(t, b)
 	checkKeyboard(t, b)
-	checkBoostAndExplain(t, b, s)
+	checkExplain(t, b)
 }
 
-// checkBoostAndExplain adds a boost, and asks why a request is denied.
-func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *weir) {
+// checkExplain asks why a request is denied.
+func checkExplain(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
-	boost := strings.NewReader(
-		`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`,
-	)
-	res, err := http.Post("http://"+s.Local()+"/boosts", "application/json", boost)
-	if err != nil || res.StatusCode/100 != 2 {
-		t.Fatal(err, res.StatusCode)
-	}
-	_ = res.Body.Close()
-	refreshNow(b)
-	b.Await(`!document.getElementById("boosts").hidden`)
-	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") ||
-		!strings.HasSuffix(rows[0], " <b>sale</b> ann") {
-		t.Errorf("the boost is shown as %q", rows[0])
-	}
 	b.Eval(
 		`document.getElementById("explain-domain").value = "shop",
 			document.getElementById("explain-descriptor").value = "remote_address=10.0.0.1"`,

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,21 +28,7 @@ descriptors:
     value: /health
 `
 
-// boostRule adds a boost.
-func boostRule(t *testing.T, s *weir, body string) {
-	t.Helper()
-	res, err := http.Post("http://"+s.Local()+"/boosts", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusCreated {
-		t.Fatalf("boost: %s", res.Status)
-	}
-}
-
-// The page counts what passed: a request that another limit denied did not. It shows a boosted limit as it is in
-// force.
+// The page counts what passed: a request that another limit denied did not.
 func TestPageShowsWhatHolds(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -61,28 +46,8 @@ func TestPageShowsWhatHolds(t *testing.T) {
 		}
 	}
 
-	boostRule(
-		t,
-		s,
-		`{"domain": "shop", "rule": "remote_address", "factor": 4, "for": "1h", "reason": "sale", "author": "ann"}`,
-	)
-	boostRule(
-		t,
-		s,
-		`{"domain": "shop", "descriptor": "api_key=bob", "factor": 2, "for": "1h", "reason": "test", "author": "ann"}`,
-	)
-	refreshNow(b)
-	b.Await(`document.getElementById("rules-rows").innerText.includes("boosted")`)
-	rows = strings.Join(rowsOf(t, b, "rules-rows"), "\n")
-	for _, want := range []string{
-		"funnel: 12 per 1h, burst 12 per-client boosted from funnel: 3 per 1h, burst 3 ", "hourly boosted for 1 key 30 131",
-	} {
-		if !strings.Contains(rows, want) {
-			t.Errorf("no rule says %q:\n%s", want, rows)
-		}
-	}
 	zone := regexp.MustCompile(`\d\d:\d\d:\d\d.* (UTC|GMT[+-]?\S*|[A-Z]{3,5}\b)`)
-	for _, id := range []string{"facts", "fresh", "boosts-rows", "top-note"} {
+	for _, id := range []string{"facts", "fresh", "top-note"} {
 		if text := b.Text(`document.getElementById("` + id + `").innerText`); !zone.MatchString(text) {
 			t.Errorf("%s shows a time without its zone: %q", id, text)
 		}

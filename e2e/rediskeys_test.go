@@ -267,8 +267,6 @@ func TestRedisKeys(t *testing.T) {
 	refund := question("algorithm", "funnel")
 	refund.Descriptors[0].IsNegativeHits = true
 	ask(refund)
-	command("boost", "--server", first.Socket(), "--domain", "shop", "--rule", "several", "--factor", "2", "--for", "1h",
-		"--reason", "test")
 	command("reset", "--server", first.Socket(), "--domain", "shop", "interval=gone")
 	command("get", "--server", first.HTTP, "--domain", "shop", "several=x")
 	command("keys", "--store", server.URL())

@@ -4,7 +4,6 @@ package envoymodule
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -61,22 +60,15 @@ func TestAdminAddress(t *testing.T) {
 	if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
 		t.Fatalf("status %d", r.Status)
 	}
-	run(t, "boost", "add", server, "--domain=shop", "--factor=2", "--for=1h", "--reason=test", "key=ann")
-	await(t, e, func() error {
-		if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
-			return errors.New("the boost has no effect")
-		}
-		return nil
-	})
 	run(t, "reset", server, "--domain=shop", "key=ann")
-	if err := remains(t, c, "ann", "99"); err != nil {
-		t.Errorf("boosted and reset: %v", err)
+	if err := remains(t, c, "ann", "49"); err != nil {
+		t.Errorf("after the reset: %v", err)
 	}
 	if out := run(t, "reload", server); strings.Contains(out, "error") {
 		t.Errorf("weir reload: %s", out)
 	}
 
-	for _, path := range []string{"/status", "/rules", "/top", "/boosts"} {
+	for _, path := range []string{"/status", "/rules", "/top"} {
 		var value any
 		if err := json.Unmarshal([]byte(getPage(t, "http://"+addr+path)), &value); err != nil {
 			t.Errorf("GET %s: %v", path, err)
@@ -88,7 +80,7 @@ func TestAdminAddress(t *testing.T) {
 	}
 	numbers := metrics(t, addr)
 	for name, want := range map[string]string{
-		`weir_decisions_total{domain="shop",limit="per-key",outcome="allowed",rule="key"}`: "52", // and one by the boost
+		`weir_decisions_total{domain="shop",limit="per-key",outcome="allowed",rule="key"}`: "51",
 		`weir_panics_total`: "0",
 	} {
 		if got := numbers[name]; got != want {

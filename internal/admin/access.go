@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/weir-ratelimit/weir/internal/boosts"
 )
 
 // protect refuses requests that change state or take a profile unless they may: see authorize.
@@ -110,7 +108,7 @@ func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog
 // withoutValues is an error for the log.
 func withoutValues(err error) string {
 	switch {
-	case errors.Is(err, boosts.ErrNotFound):
+	case errors.Is(err, errNotFound):
 		return "not found"
 	case isInvalid(err):
 		return "refused as invalid"

@@ -22,7 +22,7 @@ import (
 const (
 	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
 	checkFresh   = time.Second            // how long the result of a check that asks a server is used again
-	maxBody      = 16 << 10               // bytes: of a reset or a boost
+	maxBody      = 16 << 10               // bytes: of a reset
 	maxHeader    = 16 << 10               // bytes
 )
 
@@ -56,9 +56,8 @@ type Options struct {
 	Rules  Rules
 	// Explain answers GET /explain, as something for JSON. The error says what is wrong with the query.
 	Explain func(ctx context.Context, query url.Values) (any, error)
-	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
+	// Counters answers /keys/get and /keys/reset.
 	Counters *Counters
-	Boosts   Boosts
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
 	// Build answers GET /version.
@@ -99,7 +98,7 @@ GET  /readyz   it can answer: rules are loaded, the store is reachable, it is no
 GET  /status   the same as JSON, with version, store and the last load of the rules
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
-GET  /rules/get  one rule with its boosts: ?domain=, rule=PATH
+GET  /rules/get  one rule: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
 GET  /events   the state and the counts as they change, as server-sent events
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
@@ -108,15 +107,12 @@ GET  /explain  which rules a request matches, and its answer: ?domain=..&descrip
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
 POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"} or {"key": KEY}
-GET  /boosts             the temporary factors on limits
-POST /boosts             another: {"domain": D, "rule": PATH, "factor": 2, "for": "1h", "reason": TEXT, "author": NAME}
-DELETE /boosts/{id}      end one
 GET  /metrics  for Prometheus
 GET  /healthcheck  200 once the store has answered, until the process stops: as envoyproxy/ratelimit
      /json     with --http-json: decide a RateLimitRequest, as JSON
 GET  /version  what was built
 
-Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DELETE and values of keys
+Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST and values of keys
 need the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
 
@@ -136,7 +132,7 @@ const api = "/api/v1"
 func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding),
-		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
+		listening: make(chan struct{}, maxListeners),
 		tokenLine: logging.Every{Interval: tokenLines},
 		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
@@ -184,9 +180,6 @@ func (h *handler) routes() []Route {
 		{"POST", "/reload", true, h.reload},
 		{"GET", "/keys/get", true, answers(h.getKey)},
 		{"POST", "/keys/reset", true, answers(h.resetKey)},
-		{"GET", "/boosts", true, answers(h.listBoosts)},
-		{"POST", "/boosts", true, h.addBoost},
-		{"DELETE", "/boosts/{id}", true, answers(h.removeBoost)},
 		{"GET", "/version", true, answers(func(*http.Request) (adminapi.Build, error) { return h.Build, nil })},
 		{"GET", "/metrics", true, scraped(h.Metrics)},
 		{"GET", "/{$}", false, root},
@@ -223,7 +216,6 @@ type handler struct {
 
 	decoding chan struct{}
 	reloads  *shared
-	adding   *logging.Rate
 
 	tokenLine logging.Every // about a token that cannot be read
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -59,7 +58,7 @@ func invalid(format string, args ...any) error {
 
 func isInvalid(err error) bool {
 	known, ok := errors.AsType[*statusError](err)
-	return ok && known.status == http.StatusBadRequest || errors.As(err, new(*boosts.InvalidError))
+	return ok && known.status == http.StatusBadRequest
 }
 
 // writeError answers what went wrong. All errors have this form.
@@ -72,12 +71,8 @@ func writeError(w http.ResponseWriter, err error) {
 		maps.Copy(w.Header(), known.header)
 	case errors.Is(err, limiter.ErrUnavailable):
 		status = http.StatusServiceUnavailable
-	case errors.Is(err, boosts.ErrNotFound):
+	case errors.Is(err, errNotFound):
 		status = http.StatusNotFound
-	case errors.Is(err, boosts.ErrFull):
-		status = http.StatusConflict
-	case isInvalid(err):
-		status = http.StatusBadRequest
 	}
 	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -31,21 +30,18 @@ func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	t.Cleanup(func() { _ = store.Close() })
 	log := &bytes.Buffer{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
-	board.Live(set)
 	return onSocket(admin.NewServer(admin.Options{
 		Counters: &admin.Counters{
-			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
+			Rules: func() *descriptors.Set { return set }, Store: store,
 			Forget: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 		},
-		Boosts: board, Metrics: http.NotFoundHandler(), Log: logger,
+		Metrics: http.NotFoundHandler(), Log: logger,
 	})), log
 }
 
 // What is asked wrongly is answered with a status of its own and what to write instead.
 func TestLiveEndpoints(t *testing.T) {
 	h, log := live(t)
-	const boost = `{"domain": "shop", "rule": "client", "factor": 2, "for": "1h", "reason": "sale", "author": "ann"}`
 	for _, tc := range []struct {
 		method, target, body string
 		status               int
@@ -78,28 +74,9 @@ func TestLiveEndpoints(t *testing.T) {
 			"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} x`, 400,
 			"there is more behind it; send one object",
 		},
-		{"GET", "/boosts", "", 200, `"boosts": []`},
-		{"POST", "/boosts", boost, 201, `"in_force": true`},
-		{"POST", "/boosts", strings.Replace(boost, "2", "-2", 1), 400, "factor: must be above 0"},
 		{
-			"POST", "/boosts", strings.Replace(boost, "sale", "sale\\u009b31m", 1), 400,
-			"reason: must have 1 to 500 bytes of text that can be seen",
-		},
-		{
-			"POST", "/boosts", strings.Replace(boost, "ann", "a\u202en", 1), 400,
-			"author: must have 1 to 500 bytes of text that can be seen",
-		},
-		{"POST", "/boosts", strings.Replace(boost, "2", "1001", 1), 400, "factor: must be above 0 (at least 0.001) and at " +
-			"most 1000"},
-		{
-			"POST", "/boosts", strings.Replace(boost, "client", "clint", 1), 404,
-			`domain \"shop\" has no rule \"clint\" (not found); it has \"client\", \"free\"`,
-		},
-		{"GET", "/boosts", "", 200, `"reason": "sale"`},
-		{"DELETE", "/boosts/nothing", "", 404, `there is no boost \"nothing\"`},
-		{
-			"GET", "/boosts/nothing", "", 405,
-			`"error": "GET /boosts/nothing is not there; the methods of this path are DELETE"`,
+			"GET", "/keys/reset", "", 405,
+			`"error": "GET /keys/reset is not there; the methods of this path are POST"`,
 		},
 	} {
 		w := httptest.NewRecorder()
@@ -111,9 +88,7 @@ func TestLiveEndpoints(t *testing.T) {
 	}
 	for text, want := range map[string]int{
 		"action=reset result=ok client=socket addr=192.0.2.1:1234 domain=shop rule=client counters=1 key_hashes=": 1,
-		"action=reset result=failed": 4, "refused as invalid": 8, "action=boost_remove result=failed": 1,
-		"action=boost result=ok": 1,
-		"client=ann":             0,
+		"action=reset result=failed": 4, "refused as invalid": 4, "client=ann": 0,
 	} {
 		if n := strings.Count(log.String(), text); n != want {
 			t.Errorf("%d lines of the log have %q, want %d:\n%s", n, text, want, log)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -24,8 +23,6 @@ type Counters struct {
 	Rules func() *descriptors.Set
 	// Store has the counters. It is not one that may answer from a cached denial or a lease.
 	Store limiter.Store
-	// Boosted returns the boost in force for a limit's counter, nil if none is, and the limit under it.
-	Boosted func(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit)
 	// Quotas returns what Envoys were assigned of a counter, nil if nothing.
 	Quotas func(key string) *adminapi.KeyQuotas
 	// Forget resets a counter in the store and in all processes.
@@ -35,9 +32,9 @@ type Counters struct {
 }
 
 // Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
-// wraps boosts.ErrNotFound or limiter.ErrUnavailable.
+// wraps limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
-	rule, entries, err := boosts.Match(c.Rules(), domain, descriptor)
+	rule, entries, err := matchRule(c.Rules(), domain, descriptor)
 	if err != nil {
 		return nil, err
 	}
@@ -58,27 +55,20 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 
 // look asks the store about one counter.
 func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (*adminapi.KeyLimit, error) {
-	boost, in := c.Boosted(l, key)
-	p := in.Policy
+	p := l.Policy
 	var out [1]limiter.Decision
-	look := limiter.Hit{Key: key, Policy: p, Look: true, Route: in.Route()}
+	look := limiter.Hit{Key: key, Policy: p, Look: true, Route: l.Route()}
 	if err := c.Store.Take(ctx, []limiter.Hit{look}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
 	s := &adminapi.KeyLimit{
-		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: in.Placement().Store,
+		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: l.Placement().Store,
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
 	s.RetryAfter = seconds(d.RetryAfter)
 	setCount(s, p, d)
-	if boost != nil {
-		s.Boost = &adminapi.KeyBoost{
-			ID: boost.ID, Factor: boost.Factor, Unboosted: l.Policy.Limit(), Reason: boost.Reason, Author: boost.Author,
-			ExpiresAt: boost.ExpiresAt,
-		}
-	}
 	if c.Quotas != nil {
 		s.Quotas = c.Quotas(key)
 	}
@@ -149,7 +139,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		}
 		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
 	}
-	rule, entries, err := boosts.Match(c.Rules(), t.Domain, t.Descriptor)
+	rule, entries, err := matchRule(c.Rules(), t.Domain, t.Descriptor)
 	if err != nil {
 		return nil, nil, err
 	}

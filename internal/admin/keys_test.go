@@ -43,8 +43,7 @@ func newBench(t *testing.T, rules string) *bench {
 	t.Cleanup(func() { _ = store.Close() })
 	b := &bench{t: t, set: set, store: store, Counters: &admin.Counters{
 		Rules: func() *descriptors.Set { return set }, Store: store,
-		Boosted: func(l *descriptors.Limit, _ string) (*adminapi.Boost, *descriptors.Limit) { return nil, l },
-		Forget:  func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
+		Forget: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 	}}
 	return b
 }
@@ -134,14 +133,6 @@ descriptors:
 // A state names its rule and its counters.
 func TestStateNamesThings(t *testing.T) {
 	b := newBench(t, rules)
-	until := time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC)
-	b.Boosted = func(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit) {
-		by, err := l.Scaled(2)
-		if err != nil || key != "fixed_window:hour|shop|client=ann" {
-			return nil, l
-		}
-		return &adminapi.Boost{ID: "id", Factor: 2, Reason: "sale", Author: "bob", ExpiresAt: until}, by
-	}
 	s, err := b.Get(t.Context(), "shop", "client=ann")
 	if err != nil {
 		t.Fatal(err)
@@ -155,10 +146,9 @@ func TestStateNamesThings(t *testing.T) {
 		Domain: "shop", Descriptor: "client=ann", Rule: "client", Source: "rules.yaml:4", Mode: "shadow",
 		Limits: []adminapi.KeyLimit{
 			{
-				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10,
-				Window: "1h", Capacity: 10,
-				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600,
-				Boost: &adminapi.KeyBoost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
+				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 5,
+				Window: "1h", Capacity: 5,
+				Count: &zero, Remaining: 5, RetryAfter: &now, ResetAfter: 3600,
 			},
 			{
 				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1,

@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -107,61 +106,6 @@ func TestListOfRules(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", query, status, body, want)
 		}
 	}
-}
-
-// boosted is boosts of which only Limits is asked.
-type boosted struct {
-	admin.Boosts
-	limits *decide.Boosts
-}
-
-func (b boosted) Limits() *decide.Boosts { return b.limits }
-
-// A boosted limit is listed as it is in force, beside what the rule file says.
-func TestListOfBoostedRules(t *testing.T) {
-	b := &boosted{}
-	h := looked(t, shop, admin.Options{Boosts: b})
-	list := func() string {
-		_, body := ask(t, h, "GET", "/rules/list?n=2")
-		return body
-	}
-	if before := list(); strings.Contains(before, "written") || strings.Contains(before, "boosted_keys") {
-		t.Errorf("without boosts: %s", before)
-	}
-	set, more := compiled(t, shop), compiled(t, strings.ReplaceAll(shop, "10", "70"))
-	*b = boosted{limits: &decide.Boosts{
-		Rules: map[*descriptors.Limit]*descriptors.Limit{set.Limits()[0]: more.Limits()[0]},
-		Keys: map[string][]decide.Boosted{
-			"a": {{Of: set.Limits()[2], By: more.Limits()[2]}}, "b": {{Of: set.Limits()[2], By: more.Limits()[2]}},
-		},
-	}}
-	h = admin.NewServer(admin.Options{
-		Rules: &fakeRules{live: set}, Boosts: b,
-		Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
-		Metrics:   http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
-	}).Handler
-	for _, want := range []string{
-		`{"name":"each","text":"funnel: 70 per 1s, burst 20","written":"funnel: 10 per 1s, burst 20","decisions":null}`,
-		`{"name":"daily","text":"fixed_window: 100 per 1d","boosted_keys":2,"decisions":null}`,
-	} {
-		var got bytes.Buffer
-		if err := json.Compact(&got, []byte(list())); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("there is no %s in\n%s", want, got.String())
-		}
-	}
-}
-
-// compiled is the rules of a file.
-func compiled(t *testing.T, rules string) *descriptors.Set {
-	t.Helper()
-	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(rules)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
 }
 
 // inOrder is JSON that can be compared.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -65,11 +63,7 @@ type listedRule struct {
 // listedLimit is a limit in words.
 type listedLimit struct {
 	Name string `json:"name,omitempty"`
-	// Text is the limit that is in force. While a boost replaces it, Written is the one of the rule file.
-	Text    string `json:"text"`
-	Written string `json:"written,omitempty"`
-	// BoostedKeys is how many single counters have a limit of their own by a boost.
-	BoostedKeys int `json:"boosted_keys,omitempty"`
+	Text string `json:"text"`
 	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
 	Decisions map[string]uint64 `json:"decisions"`
 	// ByEnvoys are those of requests that Envoys decided by quotas. Decisions does not have them.
@@ -102,9 +96,8 @@ func (h *handler) listRules(r *http.Request) (any, error) {
 		Rules  []listedRule `json:"rules"`
 	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
 	from := min(offset, len(found))
-	inForce := h.boosted()
 	for _, r := range found[from:min(from+n, len(found))] {
-		answer.Rules = append(answer.Rules, h.list(r, inForce))
+		answer.Rules = append(answer.Rules, h.list(r))
 	}
 	return answer, nil
 }
@@ -155,70 +148,31 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
 }
 
-// boosted is what replaces limits: of whole rules, and of how many single counters.
-type boosted struct {
-	rules map[*descriptors.Limit]*descriptors.Limit
-	keys  map[*descriptors.Limit]int
-}
-
-func (h *handler) boosted() (b boosted) {
-	if h.Boosts == nil {
-		return b
-	}
-	inForce := h.Boosts.Limits()
-	if inForce == nil {
-		return b
-	}
-	b.rules, b.keys = inForce.Rules, map[*descriptors.Limit]int{}
-	for _, counters := range inForce.Keys {
-		for _, c := range counters {
-			b.keys[c.Of]++
-		}
-	}
-	return b
-}
-
 // shownRule is the answer of GET /rules/get.
 type shownRule struct {
 	listedRule
 
 	// Rule is as GET /rules has it.
 	Rule *descriptors.Rule `json:"rule"`
-	// Boosts are those of the rule or of its counters, oldest first.
-	Boosts []adminapi.BoostStatus `json:"boosts"`
-	// Hashed says that the values of keys are shown as hashes, since the client may not see them.
-	Hashed bool `json:"values_hashed,omitempty"`
 }
 
 // getRule answers GET /rules/get?domain=&rule=: one rule, by its path.
 func (h *handler) getRule(r *http.Request) (*shownRule, error) {
 	query := r.URL.Query()
-	rule, err := boosts.FindRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
+	rule, err := findRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
-	shown := &shownRule{listedRule: h.list(rule, h.boosted()), Rule: rule, Boosts: []adminapi.BoostStatus{}}
-	for _, b := range h.Boosts.List() {
-		if b.Domain == rule.Domain && b.Rule == rule.Path {
-			shown.Boosts = append(shown.Boosts, b)
-		}
-	}
-	if shown.Hashed = !h.seesValues(r); shown.Hashed {
-		shown.Boosts = hideKeys(shown.Boosts)
-	}
-	return shown, nil
+	return &shownRule{listedRule: h.list(rule), Rule: rule}, nil
 }
 
-func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
+func (h *handler) list(r *descriptors.Rule) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
 	}
 	for _, l := range r.Limits {
-		limit := listedLimit{Name: l.Name, Text: l.String(), BoostedKeys: inForce.keys[l]}
-		if by := inForce.rules[l]; by != nil {
-			limit.Text, limit.Written = by.String(), limit.Text
-		}
+		limit := listedLimit{Name: l.Name, Text: l.String()}
 		if here, byEnvoys := h.Decisions(l); here != nil {
 			limit.Decisions, limit.ByEnvoys = byName(here), byName(byEnvoys)
 		}

@@ -141,7 +141,7 @@ type KeyState struct {
 	Limits     []KeyLimit `json:"limits"`
 }
 
-// KeyLimit is one counter and its limit, as it is in force: with a boost, if there is one.
+// KeyLimit is one counter and its limit.
 type KeyLimit struct {
 	Limit           string `json:"limit,omitempty"` // its name
 	Algorithm       string `json:"algorithm"`
@@ -168,19 +168,8 @@ type KeyLimit struct {
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
 
-	Boost *KeyBoost `json:"boost,omitempty"`
 	// Quotas is what this process has assigned to Envoys: it counts as used.
 	Quotas *KeyQuotas `json:"quotas,omitempty"`
-}
-
-// KeyBoost is the boost that is in force.
-type KeyBoost struct {
-	ID        string    `json:"id"`
-	Factor    float64   `json:"factor"`
-	Unboosted int64     `json:"requests_per_unit"` // as the rule has it
-	Reason    string    `json:"reason"`
-	Author    string    `json:"author"`
-	ExpiresAt time.Time `json:"expires_at"`
 }
 
 // KeyQuotas is what Envoys were assigned of a counter.
@@ -245,64 +234,6 @@ type ResetResult struct {
 type ResetCounter struct {
 	Key     string `json:"key"`
 	Existed bool   `json:"existed"` // false: its limit was fully available
-}
-
-// BoostRequest asks for a boost.
-type BoostRequest struct {
-	Domain string `json:"domain"`
-	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is
-	// one whose counters alone are. Exactly one of the two is given.
-	Rule       string  `json:"rule,omitempty"`
-	Descriptor string  `json:"descriptor,omitempty"`
-	Factor     float64 `json:"factor"`
-	For        string  `json:"for"` // a duration, as Go writes it: 1h30m
-	Reason     string  `json:"reason"`
-	Author     string  `json:"author"`
-}
-
-// Boost is a factor on the limits of a rule, or on single counters of it, until a time.
-type Boost struct {
-	ID     string `json:"id"`
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"` // its path
-	// Keys are of the counters; without any it is the whole rule.
-	Keys      []string  `json:"keys,omitempty"`
-	Factor    float64   `json:"factor"`
-	Reason    string    `json:"reason"`
-	Author    string    `json:"author"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
-
-// BoostStatus is a boost, and its effect in this process.
-type BoostStatus struct {
-	Boost
-
-	// InForce says that a limit of the live rules is boosted by it.
-	InForce bool `json:"in_force"`
-	// Problem is why it is not in force, or not for all limits.
-	Problem string `json:"problem,omitempty"`
-	// Limits are those of the rule.
-	Limits []ScaledLimit `json:"limits"`
-}
-
-// ScaledLimit is a limit under a boost.
-type ScaledLimit struct {
-	Limit           string `json:"limit,omitempty"` // its name
-	Algorithm       string `json:"algorithm"`
-	RequestsPerUnit int64  `json:"requests_per_unit"` // of the rule
-	Boosted         int64  `json:"boosted"`           // instead of it
-	Capacity        int64  `json:"boosted_capacity"`  // most at once
-	Window          string `json:"window"`
-}
-
-// BoostList is the answer of GET /boosts.
-type BoostList struct {
-	Boosts []BoostStatus `json:"boosts"`
-	// Error is why the last read from Redis failed: there may be other boosts.
-	Error string `json:"error,omitempty"`
-	// Hashed says that the values of keys are shown as hashes, since the client may not see them.
-	Hashed bool `json:"values_hashed,omitempty"`
 }
 
 // History is the answer of GET /history: counts over time. All lists have the same length, oldest first; the last one

@@ -157,11 +157,6 @@ func (c *Client) Post(ctx context.Context, path string, body, answer any) error 
 	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
 }
 
-// Delete deletes the resource at path and decodes the JSON of the response into answer.
-func (c *Client) Delete(ctx context.Context, path string, answer any) error {
-	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
-}
-
 // Text requests path, with its query, and returns the response as it is, whatever the status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
 	path, query, _ := strings.Cut(path, "?")

@@ -94,14 +94,9 @@ func TestAsks(t *testing.T) {
 		"a token and a body": {
 			adminapi.Options{Server: server.URL, TokenFile: file(t, "s3cret\n")},
 			func(c *adminapi.Client, into *seen) error {
-				return c.Post(t.Context(), "/boosts", map[string]int{"factor": 2}, into)
+				return c.Post(t.Context(), "/keys/reset", map[string]string{"key": "k"}, into)
 			},
-			seen{Method: "POST", Target: "/api/v1/boosts", Authorization: "Bearer s3cret", Body: `{"factor":2}`},
-		},
-		"delete": {
-			adminapi.Options{Server: server.URL},
-			func(c *adminapi.Client, into *seen) error { return c.Delete(t.Context(), "/boosts/abc", into) },
-			seen{Method: "DELETE", Target: "/api/v1/boosts/abc"},
+			seen{Method: "POST", Target: "/api/v1/keys/reset", Authorization: "Bearer s3cret", Body: `{"key":"k"}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +146,7 @@ func TestTLS(t *testing.T) {
 	}{
 		"all":          {o: adminapi.Options{CA: authority.CA(), Cert: cert, Key: key}},
 		"no authority": {adminapi.Options{}, "give the authority of its certificate by --server-ca"},
-		"no certificate": {adminapi.Options{CA: authority.CA()}, "a client certificate is needed for POST /boosts: give " +
+		"no certificate": {adminapi.Options{CA: authority.CA()}, "a client certificate is needed for POST /keys/reset: give " +
 			"--server-cert and --server-key"},
 		"no TLS": {adminapi.Options{Server: "http://" + host}, "it speaks TLS: write --server https://..."},
 	} {
@@ -159,7 +154,7 @@ func TestTLS(t *testing.T) {
 			if tc.o.Server == "" {
 				tc.o.Server = server.URL
 			}
-			fails(t, client(t, tc.o).Post(t.Context(), "/boosts", nil, &seen{}), tc.want)
+			fails(t, client(t, tc.o).Post(t.Context(), "/keys/reset", nil, &seen{}), tc.want)
 		})
 	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/metrics"
@@ -47,7 +46,6 @@ type App struct {
 	parts []part // in the order in which they were opened
 
 	metrics   *metrics.Metrics
-	boosts    *boosts.Board
 	rules     *rules.Rules
 	xds       *xds.Source // nil without --rules xds
 	telemetry *telemetry.Telemetry
@@ -114,7 +112,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.closed = sync.OnceValue(a.close)
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
-		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecider,
+		a.openTop, a.openRedis, a.openRules, a.openTelemetry, a.openStore, a.openDecider,
 		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.listen,
 	} {
 		if err := open(ctx); err != nil {

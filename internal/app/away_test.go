@@ -27,7 +27,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 	o.Store, o.NamedStores = server.URL(), map[string]string{"daily": named.URL()}
 	p := start(t, o)
 	want(t, "readiness without Redis", "503", p.ready)
-	<-time.After(3 * time.Second) // boosts and refunds have been tried several times
+	<-time.After(3 * time.Second) // refunds have been tried several times
 	away := "Redis unreachable at " + server.URL() + ": requests follow on_store_failure=allow"
 	if lines := p.warnings(); len(lines) != 1 || !strings.Contains(lines[0], `level=WARN msg="`+away+`"`) {
 		t.Errorf("the warnings are %q, want one: %s", lines, away)

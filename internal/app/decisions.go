@@ -23,7 +23,6 @@ func (a *App) openDecider(context.Context) (err error) {
 		Rules:          a.rules.Set,
 		Store:          a.store,
 		Local:          a.store.Fallback(),
-		Boosts:         a.boosts.Limits,
 		Observer:       observer{a.metrics, a.store},
 		Watchers:       watchers,
 		LimitHeaders:   headers,

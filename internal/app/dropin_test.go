@@ -171,7 +171,7 @@ descriptors:
 	if _, text := get(t, "GET", base+"/debug/pprof/", ""); strings.Contains(text, "goroutine") {
 		t.Errorf("profiles are there for everybody:\n%s", text)
 	}
-	for _, path := range []string{"/rlconfig", "/reload", "/keys/reset", "/boosts"} {
+	for _, path := range []string{"/rlconfig", "/reload", "/keys/reset"} {
 		if status, _ := get(t, "POST", base+path, "{}"); status != http.StatusMethodNotAllowed {
 			t.Errorf("POST %s: %d", path, status)
 		}

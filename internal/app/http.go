@@ -32,7 +32,6 @@ func (a *App) openHTTP(context.Context) error {
 		StartedAt:   time.Now(),
 		Explain:     a.explain,
 		Counters:    a.counters(),
-		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Healthcheck: a.healthcheck,

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"maps"
 	"mime"
@@ -21,7 +20,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -116,9 +114,6 @@ func (d *openAPI) call(t *testing.T, p *process, c apiCall) (status int) {
 	t.Helper()
 	target, _, _ := strings.Cut(c.target, "?")
 	name := c.method + " " + target
-	if i := strings.LastIndex(target, "/boosts/"); i >= 0 {
-		name = c.method + " " + target[:i] + "/boosts/{id}"
-	}
 	o := d.operations()[name]
 	if o == nil {
 		t.Errorf("%s is not documented", name)
@@ -221,7 +216,6 @@ func TestOpenAPI(t *testing.T) {
 	o.HTTPJSON, o.Pprof, o.TopKeys = true, true, 10
 	p := start(t, o)
 	const ask = `{"domain": "shop", "descriptors": [{"entries": [{"key": "client", "value": "ann"}]}]}`
-	const boost = `{"domain": "shop", "descriptor": "client=ann", "factor": 2, "for": "1h", "reason": "r", "author": "a"}`
 	calls := []apiCall{
 		{method: "POST", target: "/json", body: ask, want: 200},
 		{method: "POST", target: "/json", body: ask, want: 200},
@@ -244,33 +238,24 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=slots=1", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=,", want: 400},
 		{method: "GET", target: "/api/v1/keys/get?domain=none&descriptor=client=ann", want: 404},
-		{method: "POST", target: "/api/v1/boosts", body: boost, want: 201},
-		{method: "POST", target: "/api/v1/boosts", body: `{"domain": "shop"}`, want: 400},
-		{method: "POST", target: "/api/v1/boosts", body: strings.Replace(boost, "shop", "none", 1), want: 404},
-		{method: "GET", target: "/api/v1/boosts", want: 200},
-		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200}, // with a boost
 		{method: "GET", target: "/api/v1/rules/get?domain=shop&rule=client", want: 200},
 		{method: "GET", target: "/api/v1/rules/get?domain=shop&rule=none", want: 404},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "shop", "descriptor": "client=ann"}`, want: 200},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{"key": "funnel:burst|shop|client=ann"}`, want: 200},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{}`, want: 400},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "none", "descriptor": "a=b"}`, want: 404},
-		{method: "DELETE", target: "/api/v1/boosts/none", want: 404},
 		{method: "POST", target: "/api/v1/reload", want: 200},
 		{method: "GET", target: "/debug/pprof/", want: 200},
 		{method: "GET", target: "/debug/pprof/profile?seconds=1", want: 200},
 		{method: "GET", target: "/debug/pprof/trace?seconds=1", want: 200},
 		{method: "GET", target: "/debug/pprof/symbol", want: 200},
 	}
-	for _, path := range []string{"healthz", "readyz", "status", "version", "metrics", "rules", "rules/list", "top", "boosts"} {
+	for _, path := range []string{"healthz", "readyz", "status", "version", "metrics", "rules", "rules/list", "top"} {
 		calls = append(calls, apiCall{method: "GET", target: "/api/v1/" + path, want: 200})
 	}
 	for _, c := range calls {
 		doc.call(t, p, c)
 	}
-	id := p.boost(rule(2)).ID
-	doc.call(t, p, apiCall{method: "DELETE", target: "/api/v1/boosts/" + id, want: 200})
-	checkTooMany(t, doc, p)
 	checkEvents(t, doc, p)
 	checkStrangers(t, doc, p)
 	checkRefusals(t, doc)
@@ -304,24 +289,6 @@ func checkRoutes(t *testing.T, doc *openAPI) {
 	for name := range operations {
 		t.Errorf("%s is documented and not there", name)
 	}
-}
-
-// checkTooMany makes as many boosts as one author may have, and then as many in a minute as everybody may.
-func checkTooMany(t *testing.T, doc *openAPI, p *process) {
-	t.Helper()
-	request := rule(2)
-	for range boosts.MaxOfAuthor {
-		if _, err := p.app.boosts.Add(t.Context(), &request); err != nil && !errors.Is(err, boosts.ErrFull) {
-			t.Fatal(err)
-		}
-	}
-	more := apiCall{
-		method: "POST", target: "/api/v1/boosts", want: http.StatusConflict,
-		body: `{"domain": "shop", "rule": "client", "factor": 2, "for": "1h", "reason": "r", "author": "ann"}`,
-	}
-	doc.call(t, p, more)
-	more.want = 0 // the same, until there were too many; some more may come each second
-	want(t, "one more boost", "429", func() string { return strconv.Itoa(doc.call(t, p, more)) })
 }
 
 // checkEvents reads both kinds of events, and opens more streams than are served.

@@ -22,7 +22,7 @@ func (a *App) openRules(ctx context.Context) error {
 		Process: process, Stores: slices.Sorted(maps.Keys(a.o.NamedStores)), AllowEmpty: a.o.AllowEmptyRules,
 		EveryFile: a.o.RulesEveryFile, Prefix: a.o.RulesPrefix,
 		Poll: a.o.Bounds.RulesPoll, Settle: a.o.Bounds.RulesSettle, HoldGC: a.o.HoldGC,
-		Prepare: a.boosts.Prepare, Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
+		Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
 	}
 	for _, path := range a.o.Rules {
 		switch path {
@@ -38,7 +38,6 @@ func (a *App) openRules(ctx context.Context) error {
 		return err
 	}
 	a.add("rules", a.rules.Run, nil)
-	a.boosts.Live(a.rules.Set())
 	if set := a.rules.Set(); a.top != nil && set != nil {
 		a.top.Keep(set)
 	}
@@ -66,7 +65,6 @@ func (a *App) rulesLive() {
 	if a.store == nil {
 		return // the process starts: New and Run do the rest
 	}
-	a.boosts.Live(a.rules.Set())
 	a.store.DropDenials()
 	a.quotasChanged()
 	a.checkEngine(context.Background())

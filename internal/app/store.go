@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// openRedis makes the client of --store, which the counters, the boosts and the published rules share.
+// openRedis makes the client of --store, which the counters and the published rules share.
 func (a *App) openRedis(context.Context) (err error) {
 	if a.o.Store == store.Memory {
 		return nil
@@ -46,7 +46,6 @@ func (a *App) openStore(ctx context.Context) error {
 	watchStore(m, s, o)
 	a.store = s
 	a.add("store", always(s.Run), s.Close)
-	a.boosts.First(ctx)
 	return nil
 }
 

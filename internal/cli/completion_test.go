@@ -51,8 +51,6 @@ func TestCompletions(t *testing.T) {
 		{[]string{"simulate", "--rul"}, "--rules"},
 		{[]string{"simulate", "ru"}, ":files"},
 		{[]string{"explain", "--expect", "o"}, "ok over"},
-		{[]string{"help", "boo"}, "boost"},
-		{[]string{"help", "boost", "l"}, "list"},
 		{[]string{"he"}, "health help"},
 	} {
 		if got := lineUp(completions(parser.Model.Node, tt.words)); got != tt.want {

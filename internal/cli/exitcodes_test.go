@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,7 +27,6 @@ func TestExitCodes(t *testing.T) {
 	live := file("live.yaml", strings.Replace(rule, "%", "3", 1))
 	missing, socket := filepath.Join(dir, "missing"), "unix:"+filepath.Join(dir, "http.sock")
 	there, nobody := " --server "+socket+".admin", " --server unix:"+missing
-	const boost = "boost add --domain shop --rule client --factor 2 --for 1m --reason test"
 
 	seen := map[string]map[int]bool{}
 	check := func(code int, command, args string) {
@@ -75,11 +73,6 @@ func TestExitCodes(t *testing.T) {
 	check(exitFailed, "reset", "--domain shop nothing=a"+there)
 	check(exitUsage, "reset", there)
 	check(exitUsage, "reset", "--domain shop client=a --token-file /nowhere"+there)
-	check(exitOK, "boost list", there)
-	check(exitFailed, "boost list", nobody)
-	check(exitUsage, "boost list", "--nothing")
-	check(exitFailed, "boost remove", "nothing"+there)
-	check(exitUsage, "boost remove", "a/b"+there)
 	check(exitOK, "status", there)
 	check(exitFailed, "status", nobody)
 	check(exitUsage, "status", "--nothing")
@@ -99,16 +92,6 @@ func TestExitCodes(t *testing.T) {
 	check(exitUsage, "help", "nothing")
 	check(exitOK, "completion", "fish")
 	check(exitUsage, "completion", "nothing")
-
-	check(exitOK, "boost add", strings.TrimPrefix(boost, "boost add")+there)
-	check(exitFailed, "boost add", strings.Replace(strings.TrimPrefix(boost, "boost add"), "client", "nothing", 1)+there)
-	check(exitUsage, "boost add", there)
-	var id strings.Builder
-	if run(t.Context(), strings.Fields("boost list"+there), &id, io.Discard) != exitOK {
-		t.Error("boost list fails")
-	}
-	first, _, _ := strings.Cut(id.String(), " ")
-	check(exitOK, "boost remove", first+there)
 
 	if testing.Short() {
 		t.Skip("publish needs a Redis")

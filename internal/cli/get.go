@@ -112,10 +112,6 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	} else {
 		line("reset", "fully available")
 	}
-	if b := l.Boost; b != nil {
-		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339),
-			b.Author, b.Reason)
-	}
 	if q := l.Quotas; q != nil {
 		line("quotas", "this process has assigned %.4g a second, and %d at once, to %s", q.Rate, q.Burst,
 			count(q.Envoys, "Envoy"))

@@ -40,7 +40,6 @@ type cli struct {
 	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
 	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`
 	Reset      resetCmd      `cmd:"" help:"Delete counters through a running process."`
-	Boost      boostCmd      `cmd:"" help:"Multiply limits for a time, in running processes."`
 	Status     statusCmd     `cmd:"" help:"Show the state of a running process: ready or not, and its rules."`
 	Health     healthCmd     `cmd:"" help:"Exit with 0 if a running process is ready, for health checks of containers."`
 	Reload     reloadCmd     `cmd:"" help:"Make a running process read its rule files now."`
@@ -102,7 +101,7 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 		err = cmp.Or(err, out.err)
 	}
 	if usage := (*usageError)(nil); errors.As(err, &usage) && usage.command == "" {
-		usage.command = commandName(command.Selected())
+		usage.command = command.Selected().FullPath()
 	}
 	return report(io.err, err)
 }
@@ -177,14 +176,6 @@ func commandOf(err error) string {
 		return parse.Context.Selected().FullPath()
 	}
 	return "weir"
-}
-
-// commandName is the command as people write it: without the name of one that may be left out.
-func commandName(node *kong.Node) string {
-	if node.Parent != nil && node.Parent.DefaultCmd == node {
-		node = node.Parent
-	}
-	return node.FullPath()
 }
 
 // report tells err to the user and returns the exit code that it means.
@@ -263,8 +254,7 @@ Exit codes: 0 shown, 2 there is no such command.
 Examples:
 
     weir help
-    weir help serve
-    weir help boost list`
+    weir help serve`
 }
 
 // childOf is the node's command of that name, nil if there is none.

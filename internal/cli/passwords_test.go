@@ -56,19 +56,11 @@ func TestNoPasswordIsShown(t *testing.T) {
 	}
 }
 
-// What a boost says reaches the terminal without what that would obey: whoever may write to Redis may say anything.
-func TestBoostsDoNotReachTheTerminal(t *testing.T) {
-	boost := &adminapi.Boost{
-		Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en",
-		Reason: "sale\u009b2J\x1b[0m",
-	}
+// A key reaches the terminal without control characters and marks of direction: a client has sent its values.
+func TestKeysDoNotReachTheTerminal(t *testing.T) {
 	var got strings.Builder
-	printLimit(streams{out: &got}, &adminapi.KeyLimit{
-		Boost: &adminapi.KeyBoost{Author: boost.Author, Reason: boost.Reason},
-	})
-	for _, text := range []string{boostLine(boost), got.String()} {
-		if strings.ContainsAny(text, "\u009b\u202e\x1b") || !strings.Contains(text, `sale\u009b2J\x1b[0m`) {
-			t.Errorf("%q", text)
-		}
+	printLimit(streams{out: &got}, &adminapi.KeyLimit{Key: "funnel|shop|client=a\u202en\u009b2J\x1b[0m"})
+	if text := got.String(); strings.ContainsAny(text, "\u009b\u202e\x1b") || !strings.Contains(text, `n\u009b2J\x1b[0m`) {
+		t.Errorf("%q", text)
 	}
 }

@@ -15,14 +15,14 @@ func TestUnknownVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownVariables(parser.Model.Node)
-	if !known["WEIR_STORE"] || !known["WEIR_SERVER"] || !known["WEIR_PUBLISH_STORES"] || !known["WEIR_AUTHOR"] {
+	if !known["WEIR_STORE"] || !known["WEIR_SERVER"] || !known["WEIR_PUBLISH_STORES"] || !known["WEIR_PUBLISH_AUTHOR"] {
 		t.Fatalf("known are %v", known)
 	}
 	for _, tt := range []struct {
 		variables string
 		want      string
 	}{
-		{"WEIR_STOER= PATH=/bin WEIR=1 WEIR_STORE=memory WEIR_SERVER=x WEIR_AUTHOR=x", ""},
+		{"WEIR_STOER= PATH=/bin WEIR=1 WEIR_STORE=memory WEIR_SERVER=x WEIR_PUBLISH_AUTHOR=x", ""},
 		// A Service named weir.
 		{"WEIR_SERVICE_HOST=10.0.0.1 WEIR_SERVICE_PORT=8081 WEIR_SERVICE_PORT_GRPC=8081 WEIR_PORT=tcp://10.0.0.1:8081 " +
 			"WEIR_PORT_8081_TCP=tcp://10.0.0.1:8081 WEIR_PORT_8081_TCP_PROTO=tcp WEIR_PORT_8081_TCP_PORT=8081 WEIR_PORT_8081_TCP_ADDR=10.0.0.1", ""},

@@ -59,9 +59,6 @@ type Options struct {
 	// Local counts this process's share of limits with on_store_failure: local while Store fails. Nil, for a Store that
 	// never fails, lets their requests pass.
 	Local limiter.Store
-	// Boosts returns the limits that temporarily replace limits of the rules: called once a request. Nil, or a nil
-	// Boosts, replaces none.
-	Boosts func() *Boosts
 	// Observer counts decisions. Nil is none.
 	Observer Observer
 	// Watchers see every request that was decided.

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts, boosted. A
-// hit costs what its descriptor says. It asks no store. The error is an InvalidError.
+// Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit
+// costs what its descriptor says. It asks no store. The error is an InvalidError.
 func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if v.Request != nil { // it was decided before
@@ -27,9 +27,6 @@ func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	}
 	if err := v.makeHits(); err != nil {
 		return nil, err
-	}
-	if d.o.Boosts != nil {
-		v.boost(d.o.Boosts())
 	}
 	return v, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
@@ -77,7 +75,6 @@ func TestPartsOutlivePanics(t *testing.T) {
 	m.Log = log
 	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t)}))
 	parts := map[string]func(t *testing.T, b *bomb){
-		"boosts":   watchedBoosts,
 		"counters": sweptCounters,
 		"log":      writtenLog,
 		"rules":    watchedRules,
@@ -157,17 +154,6 @@ func TestStorePanics(t *testing.T) {
 	c.Release()
 }
 
-// boostStore is a store of boosts whose watch touches a bomb.
-type boostStore struct {
-	boosts.Store
-	bomb *bomb
-}
-
-func (s *boostStore) Watch(ctx context.Context, _ chan<- struct{}) {
-	s.bomb.touch()
-	<-ctx.Done()
-}
-
 // inBackground runs f until the test ends.
 func inBackground(t *testing.T, f func(ctx context.Context)) {
 	t.Helper()
@@ -181,13 +167,6 @@ func inBackground(t *testing.T, f func(ctx context.Context)) {
 		cancel()
 		<-ended
 	})
-}
-
-func watchedBoosts(t *testing.T, b *bomb) {
-	t.Helper()
-	board := boosts.New(boosts.Options{Store: &boostStore{bomb: b}, Log: slog.New(slog.DiscardHandler)})
-	inBackground(t, board.Run)
-	b.await(t)
 }
 
 func sweptCounters(t *testing.T, b *bomb) {

@@ -174,7 +174,6 @@ func only[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) }
 
 // Sources are the parts of the process that the table reads.
 type Sources struct {
-	Boosts     Source[BoostStats]
 	Clients    Source[[]ClientStats]
 	Handshakes Source[map[string]uint64] // TLS handshakes that failed, by listener
 	Delayed    Source[decide.DelayedStats]
@@ -190,12 +189,6 @@ type Sources struct {
 	Memory  Source[MemoryStats]
 	Policy  Source[map[string]time.Duration] // how long the failure policy has decided, by the store's name
 	Stores  Source[[]StoreStats]
-}
-
-// BoostStats is what is known of boosts.
-type BoostStats struct {
-	InForce   int
-	Reachable bool // Redis answered the last query for boosts
 }
 
 // ClientStats is what one listener has seen of its clients.

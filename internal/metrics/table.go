@@ -172,7 +172,7 @@ func (m *Metrics) quotaMetrics() []described {
 	}
 }
 
-// ruleMetrics are of the rules in force, where they come from, and boosts.
+// ruleMetrics are of the rules in force and where they come from.
 func (m *Metrics) ruleMetrics() []described {
 	return []described{
 		newGroup(only(m),
@@ -226,12 +226,6 @@ func (m *Metrics) ruleMetrics() []described {
 					put(w, s.Accepted, "ok")
 					put(w, s.Refused, "refused")
 				}),
-		),
-		newGroup(m.Boosts.now,
-			gauge("weir_boosts", "Boosts in force: temporary factors on limits.",
-				func(s BoostStats) int { return s.InForce }),
-			gauge("weir_boosts_reachable", "1 if Redis answered the last query for boosts, else 0.",
-				func(s BoostStats) int { return oneIf(s.Reachable) }),
 		),
 	}
 }

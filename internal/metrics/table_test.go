@@ -25,7 +25,6 @@ import (
 // The numbers of every source, under their names.
 func TestSources(t *testing.T) {
 	m := newMetrics()
-	m.Boosts.From(func() metrics.BoostStats { return metrics.BoostStats{InForce: 2, Reachable: true} })
 	m.Breaker.From(func() int { return 3 })
 	m.Clients.From(func() []metrics.ClientStats {
 		stats := conns.Stats{Open: 4, Max: 5, Receiving: 6}
@@ -68,7 +67,7 @@ func TestSources(t *testing.T) {
 		return strings.Contains(name, `_bucket{`) && !strings.Contains(name, `le="2"`)
 	})
 	want := map[string]string{
-		"weir_boosts": "2", "weir_boosts_reachable": "1", "weir_store_breaker_open": "3",
+		"weir_store_breaker_open":           "3",
 		`weir_connections{listener="grpc"}`: "4", `weir_connections_max{listener="grpc"}`: "5", "weir_receiving_bytes": "6",
 		`weir_connections{listener="http"}`: "4", `weir_connections_max{listener="http"}`: "5",
 		`weir_clients_refused_total{listener="grpc",reason="full"}`:   "0",
@@ -125,7 +124,6 @@ func TestDescribe(t *testing.T) {
 	m.DecidedByEnvoys(set.Limits()[0], decide.Allowed, 1)
 	m.Rejected(codes.Internal)
 	m.Timed(nil, "")
-	m.Boosts.From(func() (s metrics.BoostStats) { return s })
 	m.Breaker.From(func() (n int) { return n })
 	m.Clients.From(func() []metrics.ClientStats { return []metrics.ClientStats{{Listener: "grpc"}} })
 	m.Denials.From(func() (n uint64) { return n })

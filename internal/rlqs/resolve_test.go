@@ -19,15 +19,13 @@ type noStore struct{}
 func (noStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
 // rulesOf is a resolver by these rules.
-func rulesOf(t *testing.T, rules string, boosts func() *decide.Boosts) (
-	r *RulesResolver, live *atomic.Pointer[descriptors.Set],
-) {
+func rulesOf(t *testing.T, rules string) (r *RulesResolver, live *atomic.Pointer[descriptors.Set]) {
 	t.Helper()
 	live = new(atomic.Pointer[descriptors.Set])
 	if rules != "" {
 		live.Store(ruletest.Compile(t, rules))
 	}
-	d, err := decide.New(decide.Options{Rules: live.Load, Store: noStore{}, Boosts: boosts})
+	d, err := decide.New(decide.Options{Rules: live.Load, Store: noStore{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +55,7 @@ descriptors:
 `
 
 func TestResolve(t *testing.T) {
-	r, _ := rulesOf(t, resolveRules, nil)
+	r, _ := rulesOf(t, resolveRules)
 	for _, tt := range []struct{ domain, id, want string }{
 		{
 			"shop", "route=/checkout,tenant=a",
@@ -114,10 +112,9 @@ func targetText(target Target) string {
 	return all
 }
 
-// Rules and boosts count as they are at the moment.
-func TestResolveFollowsRulesAndBoosts(t *testing.T) {
-	var boosts atomic.Pointer[decide.Boosts]
-	r, live := rulesOf(t, "", boosts.Load)
+// Rules count as they are at the moment.
+func TestResolveFollowsRules(t *testing.T) {
+	r, live := rulesOf(t, "")
 	want := func(text string) {
 		t.Helper()
 		if got := targetText(r.Resolve("shop", "plan=over")); got != text {
@@ -128,13 +125,6 @@ func TestResolveFollowsRulesAndBoosts(t *testing.T) {
 	live.Store(ruletest.Compile(t, resolveRules))
 	before := r.Resolve("shop", "plan=over")
 	want("fixed_window|shop|plan=over 50")
-	l := live.Load().Domain("shop").Rule("plan=over").Limits[0]
-	more, err := l.Scaled(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	boosts.Store(&decide.Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{l: more}})
-	want("fixed_window|shop|plan=over 150")
 	live.Store(ruletest.Compile(t, strings.ReplaceAll(resolveRules, "quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}", "rate_limit: {unit: second, requests_per_unit: 70}")))
 	want("fixed_window|shop|plan=over 70")
 	if got := targetText(before); got != "fixed_window|shop|plan=over 50" {

@@ -2,13 +2,10 @@ package rls
 
 import (
 	"context"
-	"sync/atomic"
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc/mem"
-
-	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // From the bytes of a request to those of its answer.
@@ -28,30 +25,11 @@ descriptors:
 `
 	one := descriptor("remote_address=10.0.0.1")
 	four := []string{"api_key=k1", "path=/checkout", "all=1"}
-	none := func() *decide.Boosts { return nil }
-	other := func() *decide.Boosts { // of other limits and counters than those that are asked
-		l := compile(b, rules).Limits()[0]
-		return &decide.Boosts{
-			Rules: map[*descriptors.Limit]*descriptors.Limit{l: l},
-			Keys:  map[string][]decide.Boosted{"k": {{Of: l, By: l}}},
-		}
-	}
-	for _, bm := range []struct {
-		name   string
-		n      int
-		boosts func() *decide.Boosts
-	}{
-		{"descriptors=1", 1, none},
-		{"descriptors=4", 4, none},
-		{"descriptors=1/boosts", 1, other},
-		{"descriptors=4/boosts", 4, other},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			var boosts atomic.Pointer[decide.Boosts]
-			s, _ := service(b, rules, func(o *options) { o.Store, o.Boosts = memory(b, nil), boosts.Load })
-			boosts.Store(bm.boosts())
+	for _, n := range []int{1, 4} {
+		b.Run(fmt.Sprintf("descriptors=%d", n), func(b *testing.B) {
+			s, _ := service(b, rules, func(o *options) { o.Store = memory(b, nil) })
 			req := request(one)
-			if bm.n == 4 {
+			if n == 4 {
 				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))
 			}
 			data := mem.BufferSlice{mem.SliceBuffer(marshal(b, req))}

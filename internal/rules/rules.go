@@ -57,8 +57,7 @@ type Options struct {
 	// HoldGC, if not nil, puts garbage collections off until release is called, for the time of a load.
 	HoldGC func() (release func())
 
-	// Prepare is called before a set goes live, Live when it did.
-	Prepare  func(*descriptors.Set)
+	// Live is called when a set has gone live.
 	Live     func()
 	Observer Observer
 	Log      *slog.Logger
@@ -152,7 +151,6 @@ func (r *Rules) compile(files []reload.File) (compiled, error) {
 		names[i] = f.Name
 	}
 	r.o.Observer.RulesCompiled(set) // the swap follows at once, and cannot fail
-	r.o.Prepare(set)
 	live := compiled{set: set, files: names}
 	if r.published != nil {
 		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns

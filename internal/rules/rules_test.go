@@ -34,7 +34,7 @@ func TestStatusHasWarnings(t *testing.T) {
 	}
 	r, err := rules.Load(t.Context(), rules.Options{
 		Paths: []string{file}, Observer: observer{}, Log: slog.New(slog.DiscardHandler),
-		Prepare: func(*descriptors.Set) {}, Live: func() {},
+		Live: func() {},
 	})
 	if err != nil {
 		t.Fatal(err)

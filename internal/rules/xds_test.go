@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What
@@ -33,7 +32,7 @@ func TestXDSBesideAFolder(t *testing.T) {
 	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: log})
 	t.Cleanup(func() { _ = source.Close() })
 	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log, Prepare: func(*descriptors.Set) {},
+		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log,
 		Live: func() {},
 	})
 	if err != nil {

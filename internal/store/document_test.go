@@ -2,9 +2,6 @@ package store_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,69 +18,48 @@ func connect(t *testing.T, url string) *store.Redis {
 	return storetest.Connect(t, store.RedisOptions{URL: url})
 }
 
-// Two documents hear of their own changes only, on one connection.
-func TestHintsShareAConnection(t *testing.T) {
-	server := redistest.Start(t)
-	r := connect(t, server.URL())
+// watch follows a document until the test ends.
+func watch(t *testing.T, d *store.Document) <-chan struct{} {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var wait sync.WaitGroup
-	hints := map[string]chan struct{}{}
-	for _, name := range []string{"a", "b"} {
-		c := make(chan struct{}, 1)
-		hints[name] = c
-		d := store.NewDocument(r, store.DocumentOptions{Name: name, Timeout: time.Second})
-		d.Looked(nil)
-		wait.Go(func() { d.Watch(ctx, c) })
-	}
-	defer wait.Wait()
-	defer cancel()
-	for name, c := range hints {
-		select {
-		case <-c: // the connection is made
-		case <-time.After(5 * time.Second):
-			t.Fatalf("no hint that %s has a connection", name)
-		}
-	}
-	list := fmt.Sprint(redistest.Do(t, server, "client", "list", "type", "pubsub"))
-	if n := strings.Count(list, "id="); n != 1 {
-		t.Errorf("%d connections subscribe, want 1:\n%s", n, list)
-	}
-	redistest.Do(t, server, "publish", "weir:1:b", "")
+	hints, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.Watch(ctx, hints)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return hints
+}
+
+func awaitHint(t *testing.T, hints <-chan struct{}, what string) {
+	t.Helper()
 	select {
-	case <-hints["b"]:
+	case <-hints:
 	case <-time.After(5 * time.Second):
-		t.Error("no hint of a publication")
-	}
-	select {
-	case <-hints["a"]:
-		t.Error("a hint of another document's publication")
-	default:
+		t.Fatalf("no hint %s", what)
 	}
 }
 
-// A document that could not be read is hinted at until it can, and one with Poll after that time.
-func TestHintsWithoutPublications(t *testing.T) {
-	r := connect(t, "redis://127.0.0.1:1")
-	for name, poll := range map[string]time.Duration{"away": 0, "poll": time.Millisecond} {
-		d := store.NewDocument(r, store.DocumentOptions{Name: name, Timeout: time.Second, Poll: poll})
-		if poll == 0 {
-			d.Looked(context.DeadlineExceeded)
-		} else {
-			d.Looked(nil)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended, hints := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ended)
-			d.Watch(ctx, hints)
-		}()
-		select {
-		case <-hints:
-		case <-time.After(5 * time.Second):
-			t.Errorf("%s: no hint", name)
-		}
-		cancel()
-		<-ended
+// A document has a hint for its connection and for each publication.
+func TestHints(t *testing.T) {
+	server := redistest.Start(t)
+	d := store.NewDocument(connect(t, server.URL()), store.DocumentOptions{Name: "a", Timeout: time.Second})
+	hints := watch(t, d)
+	awaitHint(t, hints, "of the connection")
+	redistest.Do(t, server, "publish", "weir:1:a", "")
+	awaitHint(t, hints, "of a publication")
+}
+
+// There are hints while Redis cannot be reached.
+func TestHintsWithoutRedis(t *testing.T) {
+	d := store.NewDocument(connect(t, "redis://127.0.0.1:1"), store.DocumentOptions{Name: "a", Timeout: time.Second})
+	d.Looked(context.DeadlineExceeded)
+	hints := watch(t, d)
+	for range 2 {
+		awaitHint(t, hints, "without Redis")
 	}
 }
 

@@ -259,12 +259,6 @@ func (s *Store) Failed(err error) {
 	}
 }
 
-// FirstReachable pings the first server and reports whether it can be reached. What cannot has been logged. True for
-// memory.
-func (s *Store) FirstReachable(ctx context.Context) bool {
-	return len(s.remotes) == 0 || s.remotes[0].reach(ctx)
-}
-
 // watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them:
 // not before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a
 // request's way, that the lines of such a store are bounded.

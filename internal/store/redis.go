@@ -30,9 +30,8 @@ const (
 type Redis struct {
 	Client redis.UniversalClient
 
-	o            RedisOptions // with what the URL says
-	proxied      bool
-	subscription subscription
+	o       RedisOptions // with what the URL says
+	proxied bool
 }
 
 // RedisOptions say which Redis. What the URL says of prefix, timeout and pool overrides the other fields.

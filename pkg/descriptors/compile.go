@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -157,4 +158,19 @@ func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *L
 	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)
 	return l
+}
+
+// Position returns the limit's place among its rule's limits, from 1, or 0 for a limit that a request brings along.
+func (l *Limit) Position() int {
+	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
+}
+
+// share sets the process's share of the limit if its failure policy is Local. The limit must have its policy.
+func (l *Limit) share() (err error) {
+	l.Local = nil
+	if l.OnStoreFailure == Local {
+		placement := l.Placement()
+		l.Local, err = placement.completed(*l.params).Share(int64(l.Rule.process.Replicas))
+	}
+	return err
 }

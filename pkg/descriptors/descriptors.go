@@ -16,7 +16,7 @@
 // A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule that a descriptor
 // reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit]. All
 // hits of a request go to a [limiter.Store] together. internal/decide of this module does that for Envoy, with shadow
-// and quota mode, replaces, boosts and failure policies.
+// and quota mode, replaces and failure policies.
 //
 // # Showing rules to people
 //

@@ -160,27 +160,6 @@ func ExampleLimit_AppendKey() {
 	// false false false
 }
 
-// The same counters with another number, as a boost has it.
-func ExampleLimit_Scaled() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	b.Add("shop", &descriptors.Descriptor{
-		Key: "user", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
-	})
-	set, err := b.Build()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	limit := set.Limits()[0]
-	doubled, err := limit.Scaled(2)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(limit, "->", doubled, limit.SameCounters(doubled))
-	// Output: fixed_window: 10 per 1s -> fixed_window: 20 per 1s true
-}
-
 func ExampleParseEntries() {
 	entries, err := descriptors.ParseEntries(`api_key=k1,path=/a\,b`)
 	fmt.Printf("%q %v\n", entries, err)

@@ -293,9 +293,7 @@ const counts = (l, names, ...beside) => {
     ...names.slice(1).filter((name) => e[name]).map((name) => soft(`${name.replaceAll("_", " ")}, by Envoys ${number(e[name])}`)),
     ...others.map((name) => soft(`${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
-const limitText = (l) => [visible(l.text), soft(visible(l.name ?? "")),
-  l.written ? soft(el("span", {className: "mode"}, "boosted"), ` from ${visible(l.written)}`) : null,
-  l.boosted_keys ? soft(el("span", {className: "mode"}, "boosted"), ` for ${count(l.boosted_keys, "key")}`) : null];
+const limitText = (l) => [visible(l.text), soft(visible(l.name ?? ""))];
 const ruleLink = (r) => el("a", {href: hrefOf(r.domain, r.path), "data-focus": `${r.domain}\n${r.path}`}, visible(r.path));
 const chartCell = (r, i) => el("td", {className: "chart aside", "data-series": JSON.stringify([r.domain, r.path, labelOf(r, i)])});
 const ruleRows = (r) => {
@@ -325,21 +323,8 @@ const askRules = async () => {
   drawAll();
 };
 
-const askBoosts = async () => {
-  const a = await get("boosts", "boosts");
-  $("boosts").hidden = !!shownRule || !a.boosts.length && !a.error;
-  say("boosts-note", a.error ? `There may be others: ${visible(a.error)}` : "");
-  fill("boosts-rows", a.boosts.map((b) => el("tr", null,
-    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), soft(visible(b.domain))),
-    el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
-    cell(String(b.factor), b.problem ? soft(visible(b.problem)) : null),
-    el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), soft(visible(b.author))))), "None.");
-};
-
 // The page of one rule: #/rule?domain=..&rule=..
 let shownRule = null; // as GET /rules/get answers; before that {domain, path}; null for the page of all rules
-const boostedText = (l) => `${l.limit ? l.limit + ": " : ""}${number(l.requests_per_unit)} → ${number(l.boosted)} per ${l.window}, at most ${number(l.boosted_capacity)} at once`;
 const askRule = async () => {
   const {domain, path} = shownRule;
   let r;
@@ -364,13 +349,6 @@ const askRule = async () => {
   $("rule-facts").replaceChildren(...facts);
   const json = JSON.stringify(r.rule, null, 2);
   say("rule-json", visible(json).replaceAll("\\u{a}", "\n"));
-  $("rule-boosts").hidden = !r.boosts.length;
-  fill("rule-boosts-rows", r.boosts.map((b) => el("tr", null,
-    el("th", {scope: "row", className: "key mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
-    cell(String(b.factor)),
-    el("td", null, ...(b.limits ?? []).map((l) => el("div", null, visible(boostedText(l)))), b.problem ? soft(visible(b.problem)) : null),
-    el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), soft(visible(b.author))))), "None.");
   drawRule();
 };
 const drawRule = () => {
@@ -398,8 +376,7 @@ const show = async (moves) => {
   shownRule = name === "#/rule" ? {domain: q.get("domain") ?? "", path: q.get("rule") ?? ""} : null;
   $("rule").hidden = !shownRule;
   for (const section of document.querySelectorAll("[data-view=all]")) section.hidden = !!shownRule;
-  $("boosts").hidden = true;
-  $("rule-boosts").hidden = $("rule-lost").hidden = true;
+  $("rule-lost").hidden = true;
   for (const id of ["rule-facts", "rule-limits", "rule-json", "explain-answer"]) $(id).replaceChildren();
   title();
   if (shownRule) {
@@ -423,7 +400,7 @@ const refresh = async (...jobs) => {
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.
-const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), ...(shownRule ? [askRule] : [askRules, askBoosts]));
+const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), ...(shownRule ? askRule : askRules));
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");

@@ -212,9 +212,6 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 			continue
 		}
 		asked, d := v.Limits[at], &v.Decisions[at]
-		if asked != l {
-			shown.Text = asked.String() + " (boosted from " + l.String() + ")"
-		}
 		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
 		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
 		if asked.Policy.CountsInWindows() && d.Remaining == asked.Policy.Capacity() {
@@ -228,7 +225,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 	return all
 }
 
-// hitOf is the index of the hit that asked a limit of descriptor i, or what boosts replaced it by; -1 if none did.
+// hitOf returns the index of the hit of a limit of descriptor i, or -1 if the limit has none.
 func hitOf(v *decide.Verdict, i int, l *descriptors.Limit) int {
 	for first, last := v.Statuses[i].Hits(); first < last; first++ {
 		if v.Limits[first].ID == l.ID {
