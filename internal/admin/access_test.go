@@ -61,13 +61,17 @@ func TestWhoMayChange(t *testing.T) {
 		"by the socket, beside a token": {
 			o: admin.Options{Token: token, ClientCerts: true}, onSocket: true, r: request(t, "POST", "/reload"), want: 200,
 		},
-		"a profile by the socket": {o: admin.Options{Pprof: true}, onSocket: true, r: request(t, "GET", "/debug/pprof/"), want: 200},
-		"from here":               {r: fromHere(request(t, "POST", "/reload")), want: 403, says: "--http-token-file"},
-		"from here, to the API":   {r: fromHere(request(t, "POST", "/api/v1/reload")), want: 403, says: "without --server"},
-		"from away":               {r: request(t, "POST", "/reload"), want: 403, says: "--http-tls-client-ca"},
-		"a read":                  {r: request(t, "GET", "/status"), want: 200},
-		"a probe":                 {r: request(t, "GET", "/healthz"), want: 200},
-		"a profile":               {o: admin.Options{Pprof: true}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket"},
+		"a profile by the socket": {
+			o: admin.Options{Pprof: true}, onSocket: true, r: request(t, "GET", "/debug/pprof/"), want: 200,
+		},
+		"from here":             {r: fromHere(request(t, "POST", "/reload")), want: 403, says: "--http-token-file"},
+		"from here, to the API": {r: fromHere(request(t, "POST", "/api/v1/reload")), want: 403, says: "without --server"},
+		"from away":             {r: request(t, "POST", "/reload"), want: 403, says: "--http-tls-client-ca"},
+		"a read":                {r: request(t, "GET", "/status"), want: 200},
+		"a probe":               {r: request(t, "GET", "/healthz"), want: 200},
+		"a profile": {
+			o: admin.Options{Pprof: true}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket",
+		},
 		"without the token": {
 			o: admin.Options{Token: token}, r: fromHere(request(t, "POST", "/reload")), want: 401, says: "a token is needed",
 		},
@@ -81,8 +85,12 @@ func TestWhoMayChange(t *testing.T) {
 		"no certificate": {
 			o: admin.Options{ClientCerts: true}, r: fromHere(request(t, "POST", "/reload")), want: 403, says: "certificate",
 		},
-		"a certificate":               {o: admin.Options{ClientCerts: true}, r: certified(request(t, "POST", "/reload")), want: 200},
-		"a certificate for TLS alone": {r: certified(request(t, "POST", "/reload")), want: 403, says: "requires the admin socket"},
+		"a certificate": {
+			o: admin.Options{ClientCerts: true}, r: certified(request(t, "POST", "/reload")), want: 200,
+		},
+		"a certificate for TLS alone": {
+			r: certified(request(t, "POST", "/reload")), want: 403, says: "requires the admin socket",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := &fakeRules{}

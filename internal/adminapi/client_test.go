@@ -183,7 +183,7 @@ func TestErrors(t *testing.T) {
 		},
 		"/here": func(w http.ResponseWriter) {
 			w.WriteHeader(403)
-			_, _ = io.WriteString(w, `{"error":"is only for this machine, until serve has a token or client certificates"}`)
+			_, _ = io.WriteString(w, `{"error":"requires the admin socket, a token or a client certificate"}`)
 		},
 		"/empty":     func(w http.ResponseWriter) { w.WriteHeader(500) },
 		"/elsewhere": func(w http.ResponseWriter) { w.Header().Set("Location", "http://evil/"); w.WriteHeader(302) },
@@ -217,7 +217,7 @@ func TestErrors(t *testing.T) {
 			" is not the one of its --http-token-file"},
 		"json":       {plain, "/json", server.URL + ": factor: must be above 0"},
 		"text":       {withToken, "/text", server.URL + ": the token cannot be read"},
-		"only there": {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
+		"only there": {plain, "/here", server.URL + ": requires the admin socket, a token or a client certificate"},
 		"nothing":    {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
 		"elsewhere": {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give " +
 			"that as --server"},

@@ -39,7 +39,8 @@ const (
 // for each process.
 //
 // Only requests are decided here whose hits may all be leased, with Mode Enforce and N > 0, and are all covered. All
-// others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer, not those of now.
+// others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer,
+// not those of now.
 type Leases struct {
 	store  limiter.Store
 	start  time.Time
