@@ -101,12 +101,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	o.Bounds.fill(debug.SetMemoryLimit(-1))
+	o.Metrics.Version, o.Metrics.Commit, o.Metrics.Go = o.Build.Version, o.Build.Commit, o.Build.Go
 	a := &App{
 		o: o, health: newHealth(), clients: newClients(&o),
-		metrics: metrics.New(metrics.Options{
-			Version: o.Build.Version, Commit: o.Build.Commit, Go: o.Build.Go,
-			MaxRules: o.MetricsMaxRules, NearLimitRatio: o.NearLimitRatio, Classic: o.ClassicMetrics,
-		}),
+		metrics:        metrics.New(o.Metrics),
 		grpcHandshakes: newHandshakes("grpc", o.Log), httpHandshakes: newHandshakes("http", o.Log),
 	}
 	a.closed = sync.OnceValue(a.close)
@@ -139,10 +137,10 @@ func (a *App) showProcess() {
 }
 
 func (a *App) openTop(context.Context) (err error) {
-	if a.o.TopKeys == 0 {
+	if a.o.Top.PerRule == 0 {
 		return nil
 	}
-	if a.top, err = topkeys.New(topkeys.Options{PerRule: a.o.TopKeys, HashValues: a.o.TopKeysHash}); err != nil {
+	if a.top, err = topkeys.New(a.o.Top); err != nil {
 		return err
 	}
 	a.add("top keys", always(a.top.Run), nil)

@@ -53,10 +53,12 @@ func (o *Options) Check() error {
 			o.QuotaTTL)
 	}
 	if o.RatelimitHeaders {
-		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
-		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
-		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+		c.header("--ratelimit-limit-header", o.LimitHeaders.Limit)
+		c.header("--ratelimit-remaining-header", o.LimitHeaders.Remaining)
+		c.header("--ratelimit-reset-header", o.LimitHeaders.Reset)
 	}
+	between(&c, "--metrics-max-rules", o.Metrics.MaxRules, 0, 1_000_000)
+	between(&c, "--near-limit-ratio", o.Metrics.NearLimitRatio, 0, 1)
 	o.MetricsOptions.check(&c)
 	if o.Statsd.Addr != "" || len(o.Statsd.Tags) > 0 {
 		_, err := metrics.NewStatsd(o.Statsd)
@@ -67,7 +69,7 @@ func (o *Options) Check() error {
 	}
 	between(&c, "--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	between(&c, "--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
-	between(&c, "--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
+	between(&c, "--top-keys", o.Top.PerRule, 0, topkeys.MaxPerRule)
 	return errors.Join(c.errs...)
 }
 
@@ -145,8 +147,6 @@ func (o *GRPCOptions) check(c *checker) {
 }
 
 func (o *MetricsOptions) check(c *checker) {
-	between(c, "--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
-	between(c, "--near-limit-ratio", o.NearLimitRatio, 0, 1)
 	if o.MetricsAddr != "" {
 		c.addr("--metrics-addr", o.MetricsAddr)
 		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",

@@ -14,10 +14,8 @@ func (a *App) openDecider(context.Context) (err error) {
 		watchers = append(watchers, a.top)
 	}
 	var headers decide.LimitHeaders
-	if o := a.o.HeaderOptions; o.RatelimitHeaders {
-		headers = decide.LimitHeaders{
-			Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader,
-		}
+	if a.o.RatelimitHeaders {
+		headers = a.o.LimitHeaders
 	}
 	a.decider, err = decide.New(decide.Options{
 		Rules:          a.rules.Set,

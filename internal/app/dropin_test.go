@@ -74,7 +74,7 @@ func TestHealthcheck(t *testing.T) {
 // --healthcheck-needs-rules waits for rules.
 func TestHealthcheckNeedsRules(t *testing.T) {
 	o := options(t, "")
-	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.TopKeys, o.Bounds.RulesPoll = true, true, 10, 100*time.Millisecond
+	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.Top.PerRule, o.Bounds.RulesPoll = true, true, 10, 100*time.Millisecond
 	p := start(t, o)
 	if got := p.healthcheck(); got != "Internal Server Error" {
 		t.Errorf("without rules it is %q", got)
@@ -153,7 +153,7 @@ descriptors:
       - {key: path, value: /a=b, shadow_mode: true, rate_limit: {requests_per_unit: 4294967295, unit: hour}}
       - {key: free, rate_limit: {unlimited: true}}
 `)
-	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.ClassicMetrics = proctest.FreeAddr(t), proctest.FreeAddr(t), "/m", true
+	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.Metrics.Classic = proctest.FreeAddr(t), proctest.FreeAddr(t), "/m", true
 	p := start(t, o)
 	p.ask("a")
 	base := "http://" + o.DebugAddr

@@ -22,6 +22,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -59,11 +60,11 @@ func options(t *testing.T, rules string) Options {
 		GRPCOptions: GRPCOptions{
 			MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100,
 		},
-		Bounds:         Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
-		HeaderOptions:  HeaderOptions{RetryAfter: true},
-		MetricsOptions: MetricsOptions{MetricsMaxRules: 100, NearLimitRatio: 0.8},
-		StopOptions:    StopOptions{StopTimeout: patience},
-		Build:          Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
+		Bounds:        Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
+		HeaderOptions: HeaderOptions{RetryAfter: true},
+		Metrics:       metrics.Options{MaxRules: 100, NearLimitRatio: 0.8},
+		StopOptions:   StopOptions{StopTimeout: patience},
+		Build:         Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
 	}
 }
 

@@ -213,7 +213,7 @@ func TestOpenAPI(t *testing.T) {
 
 	o := options(t, apiRules)
 	o.QuotaOptions = quotaOptions(t, apiRules).QuotaOptions
-	o.HTTPJSON, o.Pprof, o.TopKeys = true, true, 10
+	o.HTTPJSON, o.Pprof, o.Top.PerRule = true, true, 10
 	p := start(t, o)
 	const ask = `{"domain": "shop", "descriptors": [{"entries": [{"key": "client", "value": "ann"}]}]}`
 	calls := []apiCall{

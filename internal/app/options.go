@@ -6,7 +6,9 @@ import (
 	"maps"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
@@ -26,11 +28,12 @@ type Options struct {
 	QuotaOptions   `embed:"" group:"quota"`
 	DecideOptions  `embed:"" group:"decide"`
 	HeaderOptions  `embed:"" group:"headers"`
+	Metrics        metrics.Options `embed:"" group:"metrics"`
 	MetricsOptions `embed:"" group:"metrics"`
 	Statsd         metrics.StatsdOptions `embed:"" prefix:"statsd-" envprefix:"WEIR_STATSD_" group:"metrics"`
 	OTel           telemetry.Options     `embed:"" prefix:"otel-" envprefix:"WEIR_OTEL_" group:"otel"`
 	StopOptions    `embed:"" group:"stop"`
-	TopKeysOptions `embed:"" group:"top"`
+	Top            topkeys.Options `embed:"" group:"top"`
 
 	// Bounds are what no flag changes.
 	Bounds Bounds `kong:"-"`
@@ -121,32 +124,21 @@ type DecideOptions struct {
 
 // HeaderOptions are the response headers with the nearest limit.
 type HeaderOptions struct {
-	RatelimitHeaders         bool   `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
-	RatelimitLimitHeader     string `env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
-	RatelimitRemainingHeader string `env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
-	RatelimitResetHeader     string `env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
-	RetryAfter               bool   `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
+	RatelimitHeaders bool                `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
+	LimitHeaders     decide.LimitHeaders `embed:"" prefix:"ratelimit-" envprefix:"WEIR_RATELIMIT_"`
+	RetryAfter       bool                `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
 }
 
-// MetricsOptions are of /metrics.
+// MetricsOptions are where metrics are shown besides --http-addr.
 type MetricsOptions struct {
-	MetricsMaxRules int     `env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
-	NearLimitRatio  float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
-	ClassicMetrics  bool    `env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
-	MetricsAddr     string  `env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
-	MetricsPath     string  `env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
+	MetricsAddr string `env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
+	MetricsPath string `env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
 }
 
 // StopOptions are the times of a stop.
 type StopOptions struct {
 	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks fail, so that clients go elsewhere."`
 	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
-}
-
-// TopKeysOptions are of GET /top.
-type TopKeysOptions struct {
-	TopKeys     int  `env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
-	TopKeysHash bool `env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 }
 
 // maxStoreTimeout is the longest wait for the store.

@@ -141,7 +141,7 @@ func TestWithoutQuotaThereIsNoService(t *testing.T) {
 // What Envoys report is counted under the rule, and among the busiest keys.
 func TestQuotasAreCounted(t *testing.T) {
 	o := quotaOptions(t, "domain: shop\ndescriptors:\n- {key: plan, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
-	o.TopKeys, o.MetricsMaxRules = 10, 10
+	o.Top.PerRule, o.Metrics.MaxRules = 10, 10
 	p := start(t, o)
 	s := p.quotaStream(t)
 	s.report("shop", "plan", "paid", 7)

@@ -11,7 +11,7 @@ import (
 // Keys are counted by the process, stay over a reload with their rule, and go with it.
 func TestTopKeys(t *testing.T) {
 	o := options(t, rulesOf("1"))
-	o.TopKeys = 10
+	o.Top.PerRule = 10
 	p := start(t, o)
 	for range 3 {
 		p.ask("ann")

@@ -55,16 +55,16 @@ type Metrics struct {
 	}
 }
 
-// Options say what was built and what is shown.
+// Options say what was built, and as flags of serve what is shown.
 type Options struct {
 	// Version, Commit and Go are of the binary.
-	Version, Commit, Go string
+	Version, Commit, Go string `kong:"-"`
 	// MaxRules is how many rules have series of their own; the others share one. So do domains.
-	MaxRules int
+	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
 	// NearLimitRatio is the share of a limit, from 0 to 1, above which a hit is near it.
-	NearLimitRatio float64
+	NearLimitRatio float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
 	// Classic shows the metrics of envoyproxy/ratelimit in Handler, too, under its names.
-	Classic bool
+	Classic bool `name:"classic-metrics" env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
 }
 
 // New returns the metrics of a process, in a registry of their own.
