@@ -114,7 +114,7 @@ twemproxy_version() { .tools/nutcracker/usr/sbin/nutcracker --version 2>&1 | gre
 
 has_twemproxy() { [ -n "$(twemproxy_version)" ]; }
 
-# For the test of counters behind a proxy that runs no scripts. Debian calls twemproxy nutcracker.
+# For the tests of counters behind a proxy that spreads keys over servers. Debian calls twemproxy nutcracker.
 twemproxy() {
   if ! has_twemproxy; then
     command -v apt-get >/dev/null || fail "no apt-get here: put nutcracker into .tools/nutcracker/usr/sbin by hand and try again"
