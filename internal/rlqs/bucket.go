@@ -54,8 +54,8 @@ type Assignment struct {
 type Target struct {
 	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket.
 	Hits []limiter.Hit
-	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer. Nil:
-	// requests are not counted, and pass then.
+	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer.
+	// Nil: requests are not counted, and pass then.
 	Limits []*descriptors.Limit
 	// Rule is what the bucket's entries reach; nil if they reach none.
 	Rule *descriptors.Rule

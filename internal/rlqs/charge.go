@@ -77,8 +77,8 @@ func fits(answer []limiter.Decision) bool {
 	return answer != nil && !slices.ContainsFunc(answer, func(d limiter.Decision) bool { return !d.Allowed })
 }
 
-// round charges n hits of each limit of each ask. Hits of several limits are charged together or not at all, so they are
-// a call by themselves; others share calls, and each is decided by itself, which shadow mode means.
+// round charges n hits of each limit of each ask. Hits of several limits are charged together or not at all, so they
+// are a call by themselves; others share calls, and each is decided by itself, which shadow mode means.
 func (k *Keeper) round(ctx context.Context, asks []*ask, n func(*ask) int64) {
 	var all []*call
 	open := map[any]*call{} // those that others may share, by server

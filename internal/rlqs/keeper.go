@@ -43,8 +43,8 @@ type Options struct {
 	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
 	// reports are not counted.
 	Decided func([]Decided)
-	// Reported counts requests that Envoys decided, of all buckets, and Panicked panics that a message caused. Nil: they are
-	// not counted.
+	// Reported counts requests that Envoys decided, of all buckets, and Panicked panics that a message caused. Nil: they
+	// are not counted.
 	Reported func(allowed, denied uint64)
 	Panicked func()
 	// Logger receives what an operator should know. Nil: no log.
@@ -251,8 +251,8 @@ func (k *Keeper) stop() {
 	}
 }
 
-// End ends all gRPC streams, and each that begins later. Envoys keep what is assigned to them until it expires, and open
-// another stream with their next report.
+// End ends all gRPC streams, and each that begins later. Envoys keep what is assigned to them until it expires, and
+// open another stream with their next report.
 func (k *Keeper) End() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -44,7 +44,7 @@ func (c *client) note(u *Usage) {
 	}
 	for i := range c.shadow {
 		k.shadows = append(k.shadows, &ask{
-			hits: []limiter.Hit{c.shadow[i].hit}, n: int64(allowed + denied), //nolint:gosec // bounded
+			hits: []limiter.Hit{c.shadow[i].hit}, n: int64(allowed + denied),
 			shadow: &c.shadow[i], isFirst: i == 0 && len(c.enforced) == 0,
 		})
 	}

@@ -222,8 +222,8 @@ func (r *reader) report(m *reports) error {
 		st.InvalidEnded++
 	}
 	r.k.mu.Unlock()
-	if skipped, ok := uint64(0), false; why != nil { // values of requests are not logged
-		if skipped, ok = r.k.odd.Allow(time.Now()); ok {
+	if why != nil { // values of requests are not logged
+		if skipped, ok := r.k.odd.Allow(time.Now()); ok {
 			r.k.o.Logger.Warn("a bucket gets no quota, since its entries are not usable", slog.String("domain", r.domain),
 				slog.String("why", why.Error()), slog.Uint64("skipped", skipped))
 		}

@@ -3,11 +3,11 @@ package rlqs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,14 +72,14 @@ func serve(t *testing.T, of Resolver, change ...func(*Options)) *served {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.Keeper.Run(ctx)
+		_ = s.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
 		cancel()
 		<-ended
-		if n := s.Keeper.Stats().Streams; n != 0 {
+		if n := s.Stats().Streams; n != 0 {
 			t.Errorf("%d streams are left in the keeper", n)
 		}
 	})
@@ -240,14 +240,14 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A stream that is not read keeps the newest assignment of each bucket, and no more buckets to abandon than it may have.
+// A stream that is not read keeps the newest assignment of each bucket, and few buckets to abandon.
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
 	k := serve(t, answers{}).Keeper
 	s := k.Open("", "shop", "")
 	defer s.Close()
 	for i := range uint32(5 * maxBuckets) {
 		s.put(Assignment{ID: "a", Strategy: TokenBucket, MaxTokens: i})
-		s.put(Assignment{ID: BucketID(fmt.Sprint(i)), Strategy: Abandon})
+		s.put(Assignment{ID: BucketID(strconv.Itoa(int(i))), Strategy: Abandon})
 	}
 	s.put(Assignment{ID: "b", Strategy: DenyAll})
 	all := s.take()
@@ -288,11 +288,11 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestBucketsAreBoundedByHost(t *testing.T) {
 	s := serve(t, answers{})
-	s.Keeper.mu.Lock()
-	s.Keeper.buckets.most = 2
-	s.Keeper.mu.Unlock()
+	s.mu.Lock()
+	s.buckets.most = 2
+	s.mu.Unlock()
 	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
-	until(t, "one of two buckets is dropped", func() bool { return s.Keeper.Stats().Dropped == 1 })
+	until(t, "one of two buckets is dropped", func() bool { return s.Stats().Dropped == 1 })
 	if !strings.Contains(s.log.String(), "host=bufconn") {
 		t.Errorf("the log does not name the host: %s", s.log)
 	}

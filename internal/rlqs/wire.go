@@ -183,10 +183,11 @@ func actionOf(a *Assignment) *pb.RateLimitQuotaResponse_BucketAction {
 	if err != nil {
 		return nil
 	}
-	action := &pb.RateLimitQuotaResponse_BucketAction{BucketId: &pb.BucketId{Bucket: make(map[string]string, len(entries))}}
+	bucket := make(map[string]string, len(entries))
 	for _, e := range entries {
-		action.BucketId.Bucket[e.Key] = e.Value
+		bucket[e.Key] = e.Value
 	}
+	action := &pb.RateLimitQuotaResponse_BucketAction{BucketId: &pb.BucketId{Bucket: bucket}}
 	strategy := &typepb.RateLimitStrategy{}
 	switch a.Strategy {
 	case Abandon:
