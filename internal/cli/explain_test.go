@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,29 +15,7 @@ func TestExplainAsksAProcess(t *testing.T) {
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	serving := make(chan struct{})
-	log := &logged{want: "msg=serving", seen: func() { close(serving) }}
-	ended := make(chan int)
-	go func() {
-		var out strings.Builder
-		ended <- run(ctx, []string{
-			"serve", "--rules", rules, "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
-			"--drain-delay", "0s",
-		}, &out, log)
-	}()
-	defer func() {
-		cancel()
-		if code := <-ended; code != exitOK {
-			t.Errorf("serve ends with %d", code)
-		}
-	}()
-	select {
-	case <-serving:
-	case code := <-ended:
-		go func() { ended <- code }()
-		t.Fatalf("serve ended:\n%s", log.text.String())
-	}
+	startServe(t, rules, socket)
 	for _, tt := range []struct {
 		args     string
 		code     int
