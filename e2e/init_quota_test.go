@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,23 +24,27 @@ func TestInitQuota(t *testing.T) {
 		t.Fatalf("the first request is answered %d", got)
 	}
 	const perSecond = 20
-	var assigned *adminapi.KeyQuotas
-	for end := time.Now().Add(30 * time.Second); assigned == nil || assigned.Rate < 0.9*perSecond; {
+	var assigned adminapi.Quota
+	for end := time.Now().Add(30 * time.Second); assigned.Rate < 0.9*perSecond; {
 		if time.Now().After(end) {
 			t.Fatalf("a busy Envoy, which is alone, has %+v of %d a second", assigned, perSecond)
 		}
 		for began := time.Now(); time.Since(began) < time.Second; time.Sleep(10 * time.Millisecond) {
 			search.send(t, front, 0)
 		}
-		var state adminapi.KeyState
-		out, err := weirtest.Run(t, "get", "--server", "http://"+s.HTTP, "--domain", "demo", "--json", "generic_key=search")
+		var list adminapi.QuotaList
+		out, err := weirtest.Run(t, "top", "--quotas", "--server", "http://"+s.HTTP, "--domain", "demo", "--json")
 		if err == nil {
-			err = json.Unmarshal([]byte(out), &state)
+			err = json.Unmarshal([]byte(out), &list)
 		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		assigned = state.Limits[0].Quotas
+		for i := range list.Buckets {
+			if list.Buckets[i].Rule == "generic_key=search" {
+				assigned = list.Buckets[i]
+			}
+		}
 	}
 	start, passed, sent := time.Now(), 0, 0
 	for time.Since(start) < 3*time.Second {
@@ -58,9 +61,8 @@ func TestInitQuota(t *testing.T) {
 	if got := (starterRequest{path: "/"}).send(t, front, 0); got != http.StatusOK {
 		t.Errorf("a request of the other bucket is answered %d", got)
 	}
-	out, err := weirtest.Run(t, "get", "--server", "http://"+s.HTTP, "--domain", "demo", "generic_key=search")
-	if err != nil || !strings.Contains(out, "to 1 Envoy") {
-		t.Errorf("weir get: %v\n%s", err, out)
+	if assigned.Envoys != 1 {
+		t.Errorf("%d Envoys have the bucket, want 1", assigned.Envoys)
 	}
 	began := time.Now()
 	s.Terminate(20 * time.Second)

@@ -23,8 +23,6 @@ type Counters struct {
 	Rules func() *descriptors.Set
 	// Store has the counters. It is not one that may answer from a cached denial or a lease.
 	Store limiter.Store
-	// Quotas returns what Envoys were assigned of a counter, nil if nothing.
-	Quotas func(key string) *adminapi.KeyQuotas
 	// Forget resets a counter in the store and in all processes.
 	Forget func(ctx context.Context, key string) (existed bool, err error)
 	// KeyOf returns the counter's key for a key in Redis.
@@ -69,9 +67,6 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	}
 	s.RetryAfter = seconds(d.RetryAfter)
 	setCount(s, p, d)
-	if c.Quotas != nil {
-		s.Quotas = c.Quotas(key)
-	}
 	return s, nil
 }
 

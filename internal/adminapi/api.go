@@ -167,16 +167,6 @@ type KeyLimit struct {
 	// ResetAt that moment by the clock of the process.
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
-
-	// Quotas is what this process has assigned to Envoys: it counts as used.
-	Quotas *KeyQuotas `json:"quotas,omitempty"`
-}
-
-// KeyQuotas is what Envoys were assigned of a counter.
-type KeyQuotas struct {
-	Envoys int     `json:"envoys"`
-	Rate   float64 `json:"per_second"` // of all together
-	Burst  int64   `json:"burst"`      // of all together
 }
 
 // QuotaList is the answer of GET /quotas.

@@ -8,13 +8,7 @@ import (
 
 // counters reads and resets the counters of the store.
 func (a *App) counters() *admin.Counters {
-	c := &admin.Counters{
-		Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset, KeyOf: a.store.KeyOf,
-	}
-	if q := a.quotas.Load(); q != nil {
-		c.Quotas = q.of
-	}
-	return c
+	return &admin.Counters{Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset, KeyOf: a.store.KeyOf}
 }
 
 // reset removes a counter, with what was charged ahead to it.

@@ -120,12 +120,3 @@ func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
 	}
 	return all
 }
-
-// of returns what Envoys have of one counter, nil if nothing.
-func (q *quotas) of(key string) *adminapi.KeyQuotas {
-	envoys, rate, burst := q.Of(key)
-	if envoys == 0 {
-		return nil
-	}
-	return &adminapi.KeyQuotas{Envoys: envoys, Rate: rate, Burst: int64(burst)}
-}

@@ -112,10 +112,6 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	} else {
 		line("reset", "fully available")
 	}
-	if q := l.Quotas; q != nil {
-		line("quotas", "this process has assigned %.4g a second, and %d at once, to %s", q.Rate, q.Burst,
-			count(q.Envoys, "Envoy"))
-	}
 }
 
 // shortly is a time without more digits than people read.

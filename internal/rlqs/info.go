@@ -136,18 +136,3 @@ func (c *client) state() State {
 		return Unlimited
 	}
 }
-
-// Of returns what Envoys were assigned of one counter: how many, and their rates and bursts.
-func (k *Keeper) Of(key string) (envoys int, rate, burst float64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if ct := k.counters[key]; ct != nil {
-		for c := range ct.clients() {
-			if c.hasBucket() {
-				envoys++
-				rate, burst = rate+c.rate, burst+c.burst
-			}
-		}
-	}
-	return envoys, rate, burst
-}
