@@ -27,32 +27,6 @@ func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
 	return skipped, true
 }
 
-// Rate is a GCRA limit: so many events in a time, and as many at once. It is safe for concurrent use.
-type Rate struct {
-	mu   sync.Mutex
-	each time.Duration // the time between two events at a steady rate
-	full time.Duration
-	tat  time.Time // when the limit is fully available again: GCRA's theoretical arrival time
-}
-
-// NewRate returns a Rate of n events in the time per.
-func NewRate(n int, per time.Duration) *Rate { return &Rate{each: per / time.Duration(n), full: per} }
-
-// Allow reports whether an event may happen now, and counts it if so.
-func (r *Rate) Allow(now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next := r.tat
-	if next.Before(now) {
-		next = now
-	}
-	if next = next.Add(r.each); next.Sub(now) > r.full {
-		return false
-	}
-	r.tat = next
-	return true
-}
-
 // Shorten cuts a text that a client may have caused off after some bytes, marked by "...".
 func Shorten(text string, limit int) string {
 	if len(text) <= limit {

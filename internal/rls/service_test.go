@@ -172,7 +172,7 @@ func TestInvalid(t *testing.T) {
 			request(ok, ok, descriptor()),
 			"descriptors[2].entries: must not be empty; send at least one key and value",
 		},
-		{"entries", request(descriptor(make([]string, 33)...)), "descriptors[0].entries: must be at most 32, got 33"},
+		{"entries", request(descriptor(make([]string, 2049)...)), "descriptors[0].entries: must be at most 2048, got 2049"},
 		{"no key", request(descriptor("user=a", "=b")), "descriptors[0].entries[1].key: must not be empty"},
 		{"long key", request(descriptor(long)), "descriptors[0].entries[0].key: must be at most 65536 bytes, got 65537"},
 		{
