@@ -33,7 +33,7 @@ func (o *Options) redis(url string) store.RedisOptions {
 }
 
 // openStore opens the store that the options name, and shows it in the metrics.
-func (a *App) openStore(ctx context.Context) error {
+func (a *App) openStore(context.Context) error {
 	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
 		Redis: a.redis, Named: o.stores(), OfNamed: o.redis(""), CachedDenials: o.KnownDenials,

@@ -74,8 +74,8 @@ func argsOf(h *limiter.Hit) []int64 {
 	return h.Policy.Args()
 }
 
-// fit returns an error for a key that makes the redis-cell module (0.2.2) end the whole server. Keys of rules are UTF-8;
-// a key prefix may be anything.
+// fit returns an error for a key that makes the redis-cell module (0.2.2) end the whole server. Keys of rules are
+// UTF-8; a key prefix may be anything.
 func (s *Store) fit(h *limiter.Hit) error {
 	if !h.UsesRedisCell() {
 		return nil
