@@ -155,7 +155,7 @@ pgo: ## cmd/weir/default.pgo again (cmd/sidecar has the same): where the time go
 	cd bench && $(GO) run . -pgo ../cmd/weir/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
 	cp cmd/weir/default.pgo cmd/sidecar/
 
-growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
+growth: ## cost against rules and replicas, start and reload: docs/performance.md; BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form

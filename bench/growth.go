@@ -75,12 +75,7 @@ type growthPart struct {
 
 // growthParts are all parts, in the order of the document.
 var growthParts = []growthPart{
-	{"match", (*growth).matching},
 	{"rules", (*growth).rules},
-	{"memory", (*growth).memory},
-	{"keys", (*growth).keys},
-	{"topkeys", (*growth).topKeys},
-	{"descriptors", (*growth).descriptors},
 	{"replicas", (*growth).replicas},
 	{"reload", (*growth).reload},
 }
@@ -128,109 +123,30 @@ func (g *growth) note(name, format string, args ...any) {
 	g.Facts = append(g.Facts, noted)
 }
 
-// tens are 10, 100 and so on, up to most.
-func tens(most int) (sizes []int) {
-	for n := 10; n <= most; n *= 10 {
-		sizes = append(sizes, n)
-	}
-	return sizes
-}
+// mostRules is the most rules that are measured.
+const mostRules = 100_000
 
+// rules measures Weir beside the no-op server by the number of rules, all keys warm.
 func (g *growth) rules(ctx context.Context) error {
-	f := cpuFigure("rules", "CPU per request by number of rules", tens(min(g.largest, 100_000)))
-	return g.service(ctx, f, []string{nameMemory}, cpuRatios, func(n int) *workload {
-		return &workload{keys: max(n, 10_000), descriptors: 1, rules: n}
-	})
-}
-
-func (g *growth) keys(ctx context.Context) error {
-	f := cpuFigure("keys", "CPU per request by number of keys", tens(min(g.largest, 1_000_000)))
-	return g.service(ctx, f, []string{nameMemory}, cpuRatios, func(n int) *workload {
-		return &workload{keys: n, descriptors: 1, rules: 1}
-	})
-}
-
-func (g *growth) descriptors(ctx context.Context) error {
-	f := cpuFigure("descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16})
-	return g.service(ctx, f, []string{nameMemory, "redis"}, cpuRatios, func(n int) *workload {
-		return &workload{keys: 10_000, descriptors: n, rules: 1}
-	})
-}
-
-// topKeys measures what counting keys for `weir top` costs, with rules that are asked at random: Weir with it and
-// without it, in the same rounds.
-func (g *growth) topKeys(ctx context.Context) error {
-	f := cpuFigure("topkeys", "CPU per request of counting keys by number of rules", []int{10, 1000, 100_000})
-	f.Size = "rules"
-	ratios := func([]string) []ratioColumn { return []ratioColumn{{"top keys / no-op", 3, topKeysRatio}} }
-	return g.service(ctx, f, []string{nameMemory, nameNoTopKeys}, ratios, func(n int) *workload {
-		return &workload{keys: 100_000, descriptors: 1, rules: n}
-	})
-}
-
-// cpuFigure is CPU time of a request by the number of what the figure is named after.
-func cpuFigure(name, title string, sizes []int) *figure {
-	return &figure{Name: name, Title: title, Size: name, Sizes: sizes}
-}
-
-// ratioColumn is a column beside the CPU time of the no-op server and the targets, whose rows are in this order.
-type ratioColumn struct {
-	name   string
-	digits int
-	of     func(rows []row) float64
-}
-
-// cpuRatios are the CPU time of each target to the no-op's.
-func cpuRatios(targets []string) (ratios []ratioColumn) {
-	for i, t := range targets {
-		ratios = append(ratios, ratioColumn{t + " / no-op", 2, func(rows []row) float64 { return rows[1+i].CPURatio }})
+	f := &figure{
+		Name: "rules", Title: "CPU per request by number of rules", Size: "rules",
+		Sizes: []int{10, 100, 1000, 10_000, mostRules},
 	}
-	return ratios
-}
-
-// topKeysRatio is the median over the rounds of what top keys cost, to the no-op's CPU in the same round.
-func topKeysRatio(rows []row) float64 {
-	noop, with, without := rows[0].Rounds, rows[1].Rounds, rows[2].Rounds
-	ratios := make([]float64, len(noop))
-	for i := range noop {
-		ratios[i] = (with[i].Server - without[i].Server) / noop[i].Server
-	}
-	return median(ratios)
-}
-
-// cpuColumns are the names of targets in figures.
-var cpuColumns = map[string]string{
-	nameNoop: "no-op server, us", nameMemory: "memory, us", nameNoTopKeys: "memory without top keys, us",
-	"redis": "Redis, with the server's CPU, us",
-}
-
-// service measures Weir beside the no-op server at each size, all keys warm.
-func (g *growth) service(
-	ctx context.Context, f *figure, targets []string, ratios func(targets []string) []ratioColumn,
-	of func(size int) *workload,
-) error {
 	g.begin(f)
-	beside := append([]string{nameNoop}, targets...)
-	for _, t := range beside {
-		f.add(cpuColumns[t], 1)
-	}
-	for _, r := range ratios(targets) {
-		f.add(r.name, r.digits)
-	}
+	f.add("no-op server, us", 1)
+	f.add("memory, us", 1)
+	f.add("memory / no-op", 2)
 	for _, n := range f.Sizes {
-		w := of(n)
-		w.name = f.Name
-		rows, err := g.point(ctx, w, beside)
+		w := &workload{name: f.Name, keys: max(n, 10_000), descriptors: 1, rules: n}
+		rows, err := g.point(ctx, w, []string{nameNoop, nameMemory})
 		if err != nil {
-			return fmt.Errorf("%s, %d: %w", f.Name, n, err)
+			return fmt.Errorf("%d rules: %w", n, err)
 		}
 		for i, r := range rows {
-			f.put(i, r.Server+r.Redis)
+			f.put(i, r.Server)
 			disturbed(f, r.Rounds)
 		}
-		for i, r := range ratios(targets) {
-			f.put(len(rows)+i, r.of(rows))
-		}
+		f.put(len(rows), rows[1].CPURatio)
 	}
 	return nil
 }

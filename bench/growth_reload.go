@@ -24,7 +24,7 @@ const (
 
 // reload measures the start with many rules, and answers while they are loaded again.
 func (g *growth) reload(ctx context.Context) error {
-	n := min(g.largest, 100_000)
+	n := mostRules
 	w := &workload{name: "reload", keys: 10_000, descriptors: 1, rules: n}
 	s, err := g.fresh(w)
 	if err != nil {

@@ -30,7 +30,6 @@ type options struct {
 	storeTimeout       time.Duration
 	writeRules         string
 	serveNoop          string
-	largest            int
 	parts              string
 	envoy, doc, growth bool
 	peer               bool
@@ -96,10 +95,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		"make module builds")
 	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)
 	f.BoolVar(&o.growth, "growth", false,
-		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
+		"measure cost against rules and replicas, start and reload, and write it to "+growthDoc)
 	f.StringVar(&o.parts, "parts", "",
 		"what to measure of -growth again, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
-	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}

@@ -30,19 +30,14 @@ type spec struct {
 
 // Names of targets: nameNoop is what the others are compared with, namePeer the service that Weir can replace.
 const (
-	nameNoop      = "noop"
-	nameMemory    = "memory"
-	nameNoTopKeys = "memory-no-top-keys"
-	namePeer      = "peer"
+	nameNoop   = "noop"
+	nameMemory = "memory"
+	namePeer   = "peer"
 )
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
 	{name: nameMemory, about: "Weir, counters in memory", binary: "weir"},
-	{
-		name: nameNoTopKeys, about: "Weir, counters in memory, no top keys", binary: "weir",
-		args: []string{"--top-keys", "0"},
-	},
 	{name: "redis", about: "Weir, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
 	{
 		name: "leased", about: "Weir, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
