@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo recording test short test-module test-race test-programs test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo test short test-module test-race test-programs test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -53,11 +53,6 @@ demo: build ## Weir behind a real Envoy, limiting requests before your eyes; DEM
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
-
-recording: build ## docs/img/demo.svg again, from a run of the demo
-	@scripts/tools.sh envoy
-	$(GO) build -o bin/demo ./scripts/demo
-	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
