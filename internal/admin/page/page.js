@@ -400,7 +400,7 @@ const refresh = async (...jobs) => {
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.
-const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), ...(shownRule ? askRule : askRules));
+const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), shownRule ? askRule : askRules);
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");
