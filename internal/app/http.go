@@ -60,7 +60,7 @@ func (a *App) openHTTP(context.Context) error {
 	server := admin.NewServer(o)
 	server.Handler = a.countPanics(server.Handler)
 	var err error
-	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil {
+	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil { //nolint:contextcheck // a handshake has its own
 		return err
 	}
 	a.http = a.addHTTP("HTTP", "--http-addr", a.o.HTTPAddr, server, a.clients.http)

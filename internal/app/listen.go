@@ -54,8 +54,8 @@ func except(expected, err error) error {
 const socketMode fs.FileMode = 0o660
 
 // listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared,
-// other listeners may have the same address: connections go to any listener of a TCP address, and to the newest listener
-// of a Unix socket.
+// other listeners may have the same address: connections go to any listener of a TCP address, and to the newest
+// listener of a Unix socket.
 func listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
 	network := "tcp"
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)

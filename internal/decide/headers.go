@@ -8,7 +8,8 @@ import (
 )
 
 // LimitHeaders are the names of response headers: the limit in requests per window, how many remain, and the seconds
-// until the limit is fully available again, or for a denied request until it would be admitted. They are flags of serve.
+// until the limit is fully available again, or for a denied request until it would be admitted. They are flags of
+// serve.
 type LimitHeaders struct {
 	Limit     string `name:"limit-header" env:"LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
 	Remaining string `name:"remaining-header" env:"REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
