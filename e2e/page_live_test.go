@@ -3,98 +3,47 @@
 package e2e
 
 import (
-	"bufio"
-	"crypto/tls"
-	"fmt"
-	"net/http"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // chartOf is the text alternative of the chart of all requests.
 const chartOf = `(document.querySelector("#now-chart svg")?.getAttribute("aria-label") ?? "")`
 
-// The charts move when requests come, without a request of the page for them. After a restart of the service the page
-// connects again by itself.
+// The charts move when requests come. After a restart of the service the page shows the new process.
 func TestPageIsLive(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
 	s := startWeir(t, ruleFile(t, pageRules))
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.Local() + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
 	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); area != "" {
 		t.Errorf("without requests the chart has columns: %s", area)
 	}
-	times := movesByEvents(t, b, s)
+	moves := func() {
+		askOf(t, s.client(t), 5, "remote_address", "10.0.0.1") // 3 pass
+		b.Await(chartOf + `.includes("3 allowed, 2 denied, 1 near the limit; most denied at ")`)
+	}
+	moves()
 	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); !strings.HasPrefix(area, "M") {
 		t.Errorf("the chart has no column for the denied: %q", area)
 	}
 	const denying = `document.getElementById("denying").innerText.replace(/\s+/g, " ")`
-	b.Await(denying + fmt.Sprintf(` === "remote_address shop · per-client: %d denied"`, 2*times))
+	b.Await(denying + ` === "remote_address shop · per-client: 2 denied"`)
+	b.Await(`[...document.querySelectorAll("#rules-rows svg")].some((c) =>
+		c.getAttribute("aria-label").startsWith("remote_address per-client, last hour: 3 allowed, 2 denied"))`)
 
 	s.Kill()
 	b.Await(`document.getElementById("state").innerText === "No answer"`)
 	s.Start()
 	b.Await(`document.getElementById("state").innerText === "Ready" && document.getElementById("lost").hidden`)
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`) // the new process knows of none
-	movesByEvents(t, b, s)
-}
-
-// movesByEvents sends requests of one address after the other until the chart has shown them without a request of the
-// page for the history, and returns how many times that took: the page may ask for a sample that it has missed.
-func movesByEvents(t *testing.T, b *chrometest.Browser, s *weir) (times int) {
-	t.Helper()
-	client := s.client(t)
-	for times = 1; times <= 10; times++ {
-		asked := historyAsked(b)
-		askOf(t, client, 5, "remote_address", fmt.Sprint("10.0.0.", times)) // 3 pass
-		b.Await(chartOf + fmt.Sprintf(`.includes("%d allowed, %d denied, %d near the limit; most denied at ")`,
-			3*times, 2*times, times))
-		if historyAsked(b) == asked {
-			return times
-		}
-	}
-	t.Fatal("the page has asked for the history each time, and not listened")
-	return times
-}
-
-// historyAsked is how often the page asked for the history.
-func historyAsked(b *chrometest.Browser) (n int) {
-	for _, url := range b.URLs() {
-		if strings.Contains(url, "/history") {
-			n++
-		}
-	}
-	return n
-}
-
-// Where events do not come, the page asks.
-func TestPageWithoutEvents(t *testing.T) {
-	t.Parallel()
-	b := chrometest.Start(t)
-	s := startWeir(t, ruleFile(t, pageRules))
-	for range 16 { // all streams that are served
-		res, err := http.Get("http://" + s.HTTP + "/events")
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatal(err, res.StatusCode)
-		}
-		t.Cleanup(func() { _ = res.Body.Close() })
-	}
-	b.Look(1200, 1000, false)
-	b.Open("http://" + s.Local() + "/")
-	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
-	askOf(t, s.client(t), 5, "remote_address", "10.0.0.1")
-	b.Await(chartOf + `.includes("3 allowed, 2 denied")`)
+	moves()
 }
 
 // The page of a rule shows its limits, where it is written, its chart and keys, and explains a key.
@@ -192,41 +141,6 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	shoot(t, b, "narrow-refused", 360, 740, false)
 	shoot(t, b, "narrow-refused-dark", 360, 740, true)
 	shoot(t, b, "narrow-long", 360, 2400, false)
-}
-
-// Events come through TLS, also where changing state requires a token: they have no values of keys.
-func TestEventsThroughTLS(t *testing.T) {
-	t.Parallel()
-	ca := certtest.New(t)
-	cert, key := ca.Issue("http", "localhost", "127.0.0.1")
-	token := filepath.Join(t.TempDir(), "token")
-	proctest.Replace(t, token, "s3cret")
-	s := weirtest.New(t, "--rules", ruleFile(t, pageRules), "--http-token-file", token, "--http-tls-cert", cert,
-		"--http-tls-key", key)
-	s.Launch()
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	}}
-	defer client.CloseIdleConnections()
-	var res *http.Response
-	await(t, time.Minute, "events", func() (ok bool) {
-		var err error
-		res, err = client.Get("https://" + s.HTTP + "/api/v1/events") //nolint:bodyclose // closed below
-		return err == nil
-	})
-	defer res.Body.Close() //nolint:errcheck // only read from
-	if res.StatusCode != http.StatusOK {
-		t.Fatal(res.Status)
-	}
-	var names []string
-	for lines := bufio.NewScanner(res.Body); lines.Scan() && !slices.Contains(names, "event: counts"); {
-		if strings.HasPrefix(lines.Text(), "event: ") {
-			names = append(names, lines.Text())
-		}
-	}
-	if got := fmt.Sprint(names); got != "[event: status event: counts]" {
-		t.Errorf("events: %s", got)
-	}
 }
 
 // The page shows which published version this replica has, and hears of another one.

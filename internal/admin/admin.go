@@ -69,7 +69,7 @@ type Options struct {
 	Top func(topkeys.Query) (adminapi.TopKeys, error)
 	// Quotas answers GET /quotas. Nil: none are assigned here.
 	Quotas Quotas
-	// History answers GET /history and /events. Nil: counts over time are not kept.
+	// History answers GET /history. Nil: counts over time are not kept.
 	History *History
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
@@ -97,10 +97,9 @@ GET  /healthz  the process is alive
 GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping; ?exclude=store
 GET  /status   the same as JSON, with version, store and the last load of the rules
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
-GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
-GET  /rules/get  one rule: ?domain=, rule=PATH
-GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
-GET  /events   the state and the counts as they change, as server-sent events
+GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=, history=true
+GET  /rules/get  one rule: ?domain=, rule=PATH, history=true
+GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
 GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, n=100
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
@@ -116,14 +115,8 @@ Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST and
 need the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
 
-// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen. Its Shutdown ends the
-// streams of events.
-func NewServer(o Options) *http.Server {
-	h := newHandler(o)
-	s := newServer(h.serve())
-	s.RegisterOnShutdown(h.stop)
-	return s
-}
+// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
+func NewServer(o Options) *http.Server { return newServer(newHandler(o).serve()) }
 
 // api begins the paths that programs are to use. The same without it are kept for people, and for what was there
 // before.
@@ -132,11 +125,9 @@ const api = "/api/v1"
 func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding),
-		listening: make(chan struct{}, maxListeners),
 		tokenLine: logging.Every{Interval: tokenLines},
 		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
-	h.running, h.stop = context.WithCancel(context.Background())
 	h.Checks = slices.Clone(o.Checks)
 	for i, c := range o.Checks {
 		if !c.Remote {
@@ -173,7 +164,6 @@ func (h *handler) routes() []Route {
 			return h.status(r.Context()), nil
 		})},
 		{"GET", "/history", true, answers(h.history)},
-		{"GET", "/events", true, h.events},
 		{"GET", "/top", true, answers(h.top)},
 		{"GET", "/quotas", true, oneAtATime(answers(h.quotas))},
 		{"GET", "/explain", true, oneAtATime(answers(h.explain))},
@@ -218,10 +208,6 @@ type handler struct {
 	reloads  *shared
 
 	tokenLine logging.Every // about a token that cannot be read
-
-	listening chan struct{}   // has an element for each stream of events
-	running   context.Context // done when the server stops, which ends them
-	stop      context.CancelFunc
 }
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.

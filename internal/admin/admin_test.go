@@ -223,8 +223,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d %s, want 170 or what is missing", f[0], f[1], status, body)
 		}
 	}
-	if named != 17 {
-		t.Errorf("the index names %d endpoints, want 17:\n%s", named, index)
+	if named != 16 {
+		t.Errorf("the index names %d endpoints, want 16:\n%s", named, index)
 	}
 }
 

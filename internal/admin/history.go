@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -14,20 +17,22 @@ import (
 const (
 	// SampleEvery is the time between two samples.
 	SampleEvery = 5 * time.Second
-	// Samples is how many samples a series keeps: an hour.
-	Samples = 720
-	// MaxSeries is the most limits with a series of their own. A series has 12 bytes for each sample, so all of them
-	// together take at most 2 MB (TestMemoryOfHistory).
-	MaxSeries = 200
-	// idleSamples is how long a limit without requests keeps its series when another limit needs one: 5 minutes.
-	idleSamples = 60
+	// Step is the length of a point, and Points the number of points of a series: an hour.
+	Step   = 30 * time.Second
+	Points = 120
+	// MaxSeries is the maximum number of limits with a series of their own. A series has 12 bytes for each point, so all
+	// of them together take at most 2 MB (TestMemoryOfHistory).
+	MaxSeries = 1000
+	// idlePoints is how long a limit without requests keeps its series when another limit needs one: 5 minutes.
+	idlePoints = 10
+	// maxDenying is the maximum number of limits in the response of GET /history.
+	maxDenying = 5
 )
 
-// Sampler yields what was counted of each limit since its last call, and returns the counts of all requests. A limit
-// without a domain is one of those that have no counters of their own.
+// Sampler yields what was counted of each limit since its last call, and returns the counts of all requests.
 type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
 
-// History keeps how many requests each limit allowed and denied in every 5 seconds of the last hour. It reads the
+// History keeps how many requests each limit allowed and denied in every 30 seconds of the last hour. It reads the
 // counters that metrics keep anyway, so it costs a request nothing. Its memory is bounded by MaxSeries, whatever the
 // number of rules (ADR 0061). It is safe for concurrent use.
 type History struct {
@@ -35,33 +40,30 @@ type History struct {
 	since  time.Time
 
 	mu     sync.Mutex
-	tick   int64 // of the newest sample: it ends at (tick+1)*SampleEvery since 1970; 0 before the first
+	until  time.Time // when the newest sample was taken
+	tick   int64     // the newest point is the one that began tick*Step after 1970
 	total  series
-	other  series
 	limits map[adminapi.LimitName]*series
-	full   int64         // tick in which no series was idle: no other limit gets one in it
-	next   chan struct{} // closed at the next sample
+	swept  bool // idle series were dropped for this sample
 }
 
-// series is a ring of samples: that of a tick is at tick % Samples. Idle ones are zero.
+// series is a ring of points: that of a tick is at tick % Points. Idle ones are zero.
 type series struct {
-	points [Samples]point
-	active int64 // tick of the last sample that is not zero
+	points [Points]point
+	active int64 // tick of the last point that is not zero
 }
 
-// point is one sample. Counts beyond 2^32-1 in 5 seconds are shown as that.
+// point is what was counted in one Step. Counts beyond 2^32-1 are shown as that.
 type point struct{ allowed, denied, near uint32 }
 
 // NewHistory returns a History that begins now. Run fills it.
 func NewHistory(sample Sampler) *History {
+	now := time.Now()
 	return &History{
-		sample: sample, since: time.Now(), tick: tickOf(time.Now()),
-		limits: map[adminapi.LimitName]*series{}, next: make(chan struct{}),
+		sample: sample, since: now, until: now, tick: now.UnixNano() / int64(Step),
+		limits: map[adminapi.LimitName]*series{},
 	}
 }
-
-// tickOf numbers the sample that has ended at t, or before.
-func tickOf(t time.Time) int64 { return t.UnixNano()/int64(SampleEvery) - 1 }
 
 // Run takes samples until ctx is done.
 func (h *History) Run(ctx context.Context) {
@@ -83,148 +85,118 @@ func (h *History) Run(ctx context.Context) {
 func (h *History) Add(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.advance(tickOf(now))
+	h.until, h.swept = now, false
+	h.advance(now.Add(-SampleEvery).UnixNano() / int64(Step)) // the point in which the sample began
 	h.add(&h.total, h.sample(func(c adminapi.LimitCounts) {
-		h.add(h.seriesOf(c.LimitName), c.Counts)
+		if s := h.seriesOf(c.LimitName); s != nil {
+			h.add(s, c.Counts)
+		}
 	}))
-	close(h.next)
-	h.next = make(chan struct{})
 }
 
-// advance makes tick the newest one, with all counts 0. A clock that was set back adds to the newest. h is locked.
+// advance makes tick the newest point, with all counts 0. A clock that was set back adds to the newest. The caller must
+// hold h.mu.
 func (h *History) advance(tick int64) {
-	gone := min(tick-h.tick, Samples)
+	gone := min(tick-h.tick, Points)
 	if gone <= 0 {
 		return
 	}
 	h.tick = tick
 	for i := range gone {
-		at := (tick - i) % Samples
-		h.total.points[at], h.other.points[at] = point{}, point{}
+		at := (tick - i) % Points
+		h.total.points[at] = point{}
 		for _, s := range h.limits {
 			s.points[at] = point{}
 		}
 	}
-	for name, s := range h.limits {
-		if s.active <= tick-Samples {
-			delete(h.limits, name)
-		}
-	}
+	h.dropIdle(Points)
 }
 
-// seriesOf returns the series of a limit, or other if there are too many. h is locked.
+// dropIdle drops the series of limits without requests in so many points. The caller must hold h.mu.
+func (h *History) dropIdle(points int64) {
+	maps.DeleteFunc(h.limits, func(_ adminapi.LimitName, s *series) bool { return s.active <= h.tick-points })
+}
+
+// seriesOf returns the series of a limit, or nil if there are too many. The caller must hold h.mu.
 func (h *History) seriesOf(n adminapi.LimitName) *series {
-	if n.Domain == "" {
-		return &h.other
-	}
 	if s := h.limits[n]; s != nil {
 		return s
 	}
-	if len(h.limits) >= MaxSeries && !h.dropIdle() {
-		return &h.other
+	if len(h.limits) >= MaxSeries && !h.swept {
+		h.swept = true
+		h.dropIdle(idlePoints)
+	}
+	if len(h.limits) >= MaxSeries {
+		return nil
 	}
 	s := &series{active: h.tick}
 	h.limits[n] = s
 	return s
 }
 
-// dropIdle moves the series that was idle for the longest time to other, if that is long enough. h is locked.
-func (h *History) dropIdle() bool {
-	if h.full == h.tick {
-		return false
-	}
-	var name adminapi.LimitName
-	var idlest *series
-	for n, s := range h.limits {
-		if idlest == nil || s.active < idlest.active {
-			name, idlest = n, s
-		}
-	}
-	if idlest == nil || idlest.active > h.tick-idleSamples {
-		h.full = h.tick
-		return false
-	}
-	for i, p := range idlest.points {
-		o := &h.other.points[i]
-		o.allowed, o.denied, o.near = plus(o.allowed, p.allowed), plus(o.denied, p.denied), plus(o.near, p.near)
-	}
-	delete(h.limits, name)
-	return true
-}
-
-// add adds counts to the newest point of a series. h is locked.
+// add adds to the newest point of a series. The caller must hold h.mu.
 func (h *History) add(s *series, c adminapi.Counts) {
-	p := &s.points[h.tick%Samples]
+	p := &s.points[h.tick%Points]
 	p.allowed, p.denied, p.near = plus(p.allowed, c.Allowed), plus(p.denied, c.Denied), plus(p.near, c.Near)
 	s.active = h.tick
 }
 
 // plus adds without overflow.
-func plus[N uint32 | uint64](a uint32, b N) uint32 {
-	return uint32(min(uint64(a)+min(uint64(b), math.MaxUint32), math.MaxUint32))
+func plus(a uint32, b uint64) uint32 {
+	return uint32(min(uint64(a)+min(b, math.MaxUint32), math.MaxUint32))
 }
 
-// Next is closed when there is another sample.
-func (h *History) Next() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.next
-}
-
-// Last returns the newest sample.
-func (h *History) Last() adminapi.Sample {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at := func(s *series) adminapi.Counts {
-		p := s.points[h.tick%Samples]
-		return adminapi.Counts{Allowed: uint64(p.allowed), Denied: uint64(p.denied), Near: uint64(p.near)}
-	}
-	last := adminapi.Sample{
-		Tick: h.tick, Until: h.until(), Total: at(&h.total), Other: at(&h.other), Limits: []adminapi.LimitCounts{},
-	}
-	for n, s := range h.limits {
-		if c := at(s); c != (adminapi.Counts{}) {
-			last.Limits = append(last.Limits, adminapi.LimitCounts{LimitName: n, Counts: c})
-		}
-	}
-	slices.SortFunc(last.Limits, func(a, b adminapi.LimitCounts) int { return a.Compare(b.LimitName) })
-	return last
-}
-
-// until is the end of the newest sample. h is locked.
-func (h *History) until() time.Time { return time.Unix(0, (h.tick+1)*int64(SampleEvery)).UTC() }
-
-// Read returns the last hour of the limits of a domain and of a rule, by its path; empty is any. Each series has at
-// most so many points, from 1 to Samples, which begin at multiples of their length.
-func (h *History) Read(domain, rule string, points int) adminapi.History {
-	group := int64((Samples + points - 1) / points)
+// Read returns the last hour of all requests, and of the limits that denied the most in the last 5 minutes.
+func (h *History) Read() adminapi.History {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := adminapi.History{
-		Until: h.until(), Since: h.since.UTC(), Step: group * int64(SampleEvery/time.Second), Tick: h.tick,
-		Every: int64(SampleEvery / time.Second),
-		Total: h.total.read(h.tick, group), Other: h.other.read(h.tick, group), Limits: []adminapi.LimitOverTime{},
+		Until: h.until.UTC(), Since: h.since.UTC(), Step: int64(Step / time.Second), Total: h.read(&h.total),
+		Denying: []adminapi.LimitOverTime{},
 	}
+	denied := map[adminapi.LimitName]uint64{}
 	for n, s := range h.limits {
-		if (domain == "" || n.Domain == domain) && (rule == "" || n.Rule == rule) {
-			all.Limits = append(all.Limits, adminapi.LimitOverTime{LimitName: n, CountsOverTime: s.read(h.tick, group)})
+		for t := h.tick - idlePoints + 1; t <= h.tick; t++ {
+			if d := s.points[t%Points].denied; d > 0 {
+				denied[n] += uint64(d)
+			}
 		}
 	}
-	slices.SortFunc(all.Limits, func(a, b adminapi.LimitOverTime) int { return a.Compare(b.LimitName) })
+	names := slices.SortedFunc(maps.Keys(denied), func(a, b adminapi.LimitName) int {
+		return cmp.Or(cmp.Compare(denied[b], denied[a]), a.Compare(b))
+	})
+	for _, n := range names[:min(len(names), maxDenying)] {
+		all.Denying = append(all.Denying, adminapi.LimitOverTime{LimitName: n, CountsOverTime: *h.read(h.limits[n])})
+	}
 	return all
 }
 
-// read sums the points of each group of ticks. The groups that do not lie within the last hour as a whole are left out,
-// but for the newest.
-func (s *series) read(tick, group int64) adminapi.CountsOverTime {
-	newest := tick / group
-	n := min(Samples/group, Samples)
-	c := adminapi.CountsOverTime{Allowed: make([]uint64, n), Denied: make([]uint64, n), Near: make([]uint64, n)}
-	for t := max((newest-n+1)*group, tick-Samples+1); t <= tick; t++ {
-		p, i := s.points[t%Samples], t/group-newest+n-1
-		c.Allowed[i] += uint64(p.allowed)
-		c.Denied[i] += uint64(p.denied)
-		c.Near[i] += uint64(p.near)
+// Of returns the last hour of a limit, or nil if nothing was counted of it.
+func (h *History) Of(n adminapi.LimitName) *adminapi.CountsOverTime {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.limits[n]; s != nil {
+		return h.read(s)
+	}
+	return nil
+}
+
+// read returns the points of a series, oldest first. The caller must hold h.mu.
+func (h *History) read(s *series) *adminapi.CountsOverTime {
+	c := &adminapi.CountsOverTime{
+		Allowed: make([]uint32, Points), Denied: make([]uint32, Points), Near: make([]uint32, Points),
+	}
+	for i := range c.Allowed {
+		p := s.points[(h.tick+1+int64(i))%Points]
+		c.Allowed[i], c.Denied[i], c.Near[i] = p.allowed, p.denied, p.near
 	}
 	return c
+}
+
+// history answers GET /history.
+func (h *handler) history(*http.Request) (adminapi.History, error) {
+	if h.History == nil {
+		return adminapi.History{}, refused(http.StatusNotFound, "counts over time are not kept here")
+	}
+	return h.History.Read(), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,14 +64,16 @@ func (c *clock) tick(n int) {
 	}
 }
 
-func limitsOf(a adminapi.History) (names []string) {
-	for _, l := range a.Limits {
-		names = append(names, l.Rule)
+// of returns how many requests of a rule were allowed in the last hour.
+func (c *clock) of(rule string) []uint32 {
+	all := c.h.Of(adminapi.LimitName{Domain: "shop", Rule: rule})
+	if all == nil {
+		return nil
 	}
-	return names
+	return all.Allowed
 }
 
-func sum(list []uint64) (n uint64) {
+func sum(list []uint32) (n uint32) {
 	for _, v := range list {
 		n += v
 	}
@@ -83,106 +84,88 @@ func sum(list []uint64) (n uint64) {
 func TestPoints(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
-	counted := adminapi.LimitCounts{
-		LimitName: adminapi.LimitName{Domain: "shop", Rule: "a", Limit: "x"},
-		Counts:    adminapi.Counts{Allowed: 5, Denied: 2, Near: 1},
-	}
-	s.limits = []adminapi.LimitCounts{
-		counted,
-		{Counts: adminapi.Counts{Denied: 7}},
-	}
+	a := adminapi.LimitName{Domain: "shop", Rule: "a", Limit: "x"}
+	s.limits = []adminapi.LimitCounts{{LimitName: a, Counts: adminapi.Counts{Allowed: 5, Denied: 2, Near: 1}}}
 	s.total = adminapi.Counts{Allowed: 5, Denied: 9}
+	c.tick(6) // the last sample that begins within the first half minute
+	s.limits = []adminapi.LimitCounts{{LimitName: a, Counts: adminapi.Counts{Allowed: 3}}}
+	s.total = adminapi.Counts{Allowed: 3}
 	c.tick(1)
-	want := adminapi.Sample{
-		Tick: c.at.Unix()/5 - 1, Until: c.at.UTC(), Total: adminapi.Counts{Allowed: 5, Denied: 9},
-		Other:  adminapi.Counts{Denied: 7},
-		Limits: []adminapi.LimitCounts{counted},
+	all := c.h.Read()
+	if all.Step != 30 || len(all.Total.Allowed) != admin.Points || !all.Until.Equal(c.at) {
+		t.Fatalf("step %d, %d points until %s", all.Step, len(all.Total.Allowed), all.Until)
 	}
-	if diff := cmp.Diff(want, c.h.Last()); diff != "" {
-		t.Errorf("the newest sample (-want +got):\n%s", diff)
+	last := admin.Points - 2
+	if diff := cmp.Diff([]uint32{5, 3}, all.Total.Allowed[last:]); diff != "" || all.Total.Denied[last] != 9 {
+		t.Errorf("total %+v, allowed (-want +got):\n%s", all.Total, diff)
 	}
-	c.tick(1) // 10 s after the hour: the next sample begins a point of 10 s
-	s.seen(3, "a")
-	c.tick(1)
-	a := c.h.Read("", "", 360)
-	if a.Step != 10 || len(a.Total.Allowed) != 360 || !a.Until.Equal(c.at) {
-		t.Fatalf("step %d, %d points until %s", a.Step, len(a.Total.Allowed), a.Until)
+	of := c.h.Of(a)
+	if diff := cmp.Diff([]uint32{5, 3}, of.Allowed[last:]); diff != "" || of.Denied[last] != 2 || of.Near[last] != 1 {
+		t.Errorf("the limit %+v, allowed (-want +got):\n%s", of, diff)
 	}
-	if diff := cmp.Diff([]uint64{0, 5, 3}, a.Total.Allowed[357:]); diff != "" {
-		t.Errorf("total allowed (-want +got):\n%s", diff)
+	c.tick(118 * 6)
+	if all := c.h.Read(); sum(all.Total.Allowed) != 8 {
+		t.Errorf("just before the hour is over: %+v", all.Total)
 	}
-	if diff := cmp.Diff([]string{"a", "a"}, limitsOf(a)); diff != "" {
-		t.Error(diff)
-	}
-	if a.Other.Denied[358] != 7 || a.Limits[1].Denied[358] != 2 || a.Limits[1].Near[358] != 1 {
-		t.Errorf("%+v", a)
-	}
-	c.tick(admin.Samples - 3)
-	if a := c.h.Read("", "", 1); a.Step != 3600 || a.Total.Denied[0]+a.Total.Allowed[0] == 0 {
-		t.Errorf("just before the hour is over: step %d, %+v", a.Step, a.Total)
-	}
-	c.tick(3)
-	a = c.h.Read("", "", admin.Samples)
-	if sum(a.Total.Allowed)+sum(a.Total.Denied)+sum(a.Other.Denied) != 0 || len(a.Limits) != 0 {
-		t.Errorf("after an hour there is %+v", a)
+	c.tick(2 * 6)
+	if all := c.h.Read(); sum(all.Total.Allowed)+sum(all.Total.Denied) != 0 || c.h.Of(a) != nil {
+		t.Errorf("after an hour there is %+v", all)
 	}
 }
 
-// Domain and rule choose the limits.
-func TestHistoryOf(t *testing.T) {
+// The five limits that denied the most in the last five minutes are told, the most first.
+func TestDenying(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
-	s.seen(1, "a", "b")
-	s.limits = append(s.limits, adminapi.LimitCounts{
-		LimitName: adminapi.LimitName{Domain: "other", Rule: "a"}, Counts: adminapi.Counts{Denied: 1},
-	})
+	deny := func(n uint64, rule string) {
+		s.limits = append(s.limits, adminapi.LimitCounts{
+			LimitName: adminapi.LimitName{Domain: "shop", Rule: rule}, Counts: adminapi.Counts{Denied: n},
+		})
+	}
+	deny(1000, "old")
+	c.tick(5 * 12)
+	for i, rule := range []string{"a", "b", "c", "d", "e", "f"} {
+		deny(uint64(i), rule)
+	}
+	deny(3, "g")
 	c.tick(1)
-	for q, want := range map[[2]string]int{
-		{"", ""}: 3, {"shop", ""}: 2, {"shop", "a"}: 1, {"", "a"}: 2, {"none", ""}: 0,
-	} {
-		if got := len(c.h.Read(q[0], q[1], 1).Limits); got != want {
-			t.Errorf("%q: %d limits, want %d", q, got, want)
-		}
+	var rules []string
+	for _, l := range c.h.Read().Denying {
+		rules = append(rules, fmt.Sprint(l.Rule, " ", sum(l.Denied)))
+	}
+	if diff := cmp.Diff([]string{"f 5", "e 4", "d 3", "g 3", "c 2"}, rules); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// Limits beyond the bound count together; one of them takes the place of a limit that has been idle, whose counts are
-// not lost.
+// A limit beyond the bound has no series, until another limit has been idle for five minutes.
 func TestSeriesAreBounded(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
 	var names []string
-	for i := range admin.MaxSeries + 10 {
-		names = append(names, fmt.Sprintf("rule-%03d", i))
+	for i := range admin.MaxSeries + 1 {
+		names = append(names, fmt.Sprintf("rule-%04d", i))
 	}
+	idle, busy, late := names[0], names[1:admin.MaxSeries], names[admin.MaxSeries]
 	s.seen(2, names...)
 	c.tick(1)
-	a := c.h.Read("", "", 1)
-	if len(a.Limits) != admin.MaxSeries || a.Other.Allowed[0] != 20 {
-		t.Fatalf("%d limits, and %d requests of others, want %d and 20", len(a.Limits), a.Other.Allowed[0], admin.MaxSeries)
+	if sum(c.of(idle)) != 2 || c.of(late) != nil {
+		t.Fatalf("the first limit has %d requests, the last one %v", sum(c.of(idle)), c.of(late))
 	}
-	idle, busy := limitsOf(a)[0], limitsOf(a)[1:]
-	for range 58 { // all but one stay busy for just less than five minutes
+	for range 57 { // all but one stay busy for just less than five minutes
 		s.seen(1, busy...)
 		c.tick(1)
 	}
-	s.seen(1, "new")
+	s.seen(1, late)
 	c.tick(1)
-	if slices.Contains(limitsOf(c.h.Read("", "", 1)), "new") {
+	if c.of(idle) == nil || c.of(late) != nil {
 		t.Error("a limit that was idle for less than five minutes is gone")
 	}
-	s.seen(1, "new")
+	c.tick(6)
+	s.seen(1, late)
 	c.tick(1)
-	a = c.h.Read("", "", 1)
-	if got := limitsOf(a); len(got) != admin.MaxSeries || !slices.Contains(got, "new") || slices.Contains(got, idle) {
-		t.Errorf("the new limit has no series, or the idle one %s has one: %v", idle, got)
-	}
-	all := sum(a.Other.Allowed)
-	for _, l := range a.Limits {
-		all += sum(l.Allowed)
-	}
-	if total := sum(a.Total.Allowed); all != total {
-		t.Errorf("the limits and the others have %d requests, the total %d", all, total)
+	if c.of(idle) != nil || sum(c.of(late)) != 1 || sum(c.of(busy[0])) != 59 {
+		t.Errorf("idle %v, late %v, busy %d", c.of(idle), c.of(late), sum(c.of(busy[0])))
 	}
 }
 
@@ -192,20 +175,19 @@ func TestClockJumps(t *testing.T) {
 	c := newClock(s)
 	s.seen(1, "a")
 	c.tick(1)
-	c.at = c.at.Add(time.Minute)
+	c.at = c.at.Add(2 * time.Minute)
 	s.seen(10, "a")
 	c.tick(1)
 	c.at = c.at.Add(-30 * time.Minute)
 	s.seen(100, "a")
 	c.tick(1)
-	got := c.h.Read("", "", admin.Samples).Limits[0].Allowed[admin.Samples-14:]
-	if diff := cmp.Diff([]uint64{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 110}, got); diff != "" {
+	if diff := cmp.Diff([]uint32{1, 0, 0, 0, 110}, c.of("a")[admin.Points-5:]); diff != "" {
 		t.Error(diff)
 	}
 	c.at = c.at.Add(1000 * time.Hour)
 	s.seen(7, "a")
 	c.tick(1)
-	if got := sum(c.h.Read("", "", admin.Samples).Limits[0].Allowed); got != 7 {
+	if got := sum(c.of("a")); got != 7 {
 		t.Errorf("%d requests of the last hour, want 7", got)
 	}
 }
@@ -214,14 +196,14 @@ func TestClockJumps(t *testing.T) {
 func TestLargest(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
-	s.limits = []adminapi.LimitCounts{countsOf("d", "r", 1<<40)}
+	s.limits = []adminapi.LimitCounts{countsOf("shop", "r", 1<<40)}
 	c.tick(1)
-	if got := c.h.Last().Limits[0].Allowed; got != 1<<32-1 {
+	if got := c.of("r")[admin.Points-1]; got != 1<<32-1 {
 		t.Errorf("%d", got)
 	}
 }
 
-// Run takes a sample at each multiple of SampleEvery, leaves out what was before, wakes those who wait, and ends.
+// Run takes a sample at each multiple of SampleEvery, leaves out what was before, and ends.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
@@ -235,11 +217,11 @@ func TestRun(t *testing.T) {
 		}()
 		synctest.Wait()
 		s.seen(4, "a")
-		<-h.Next()
-		last := h.Last()
-		if last.Total.Allowed != 4 || len(last.Limits) != 1 || !last.Until.Equal(time.Now()) ||
-			!time.Now().Equal(time.Now().Truncate(admin.SampleEvery)) {
-			t.Errorf("at %s: %+v", time.Now(), last)
+		time.Sleep(admin.SampleEvery)
+		synctest.Wait()
+		all := h.Read()
+		if sum(all.Total.Allowed) != 4 || !all.Until.Equal(all.Until.Truncate(admin.SampleEvery)) {
+			t.Errorf("at %s: %+v", time.Now(), all)
 		}
 		cancel()
 		<-done
@@ -270,7 +252,7 @@ func TestMemoryOfHistory(t *testing.T) {
 	}
 	taken := int64(heap()) - int64(before)
 	t.Logf("%d bytes", taken)
-	if taken < 1_700_000 || taken > 2_100_000 { // 202 series of 8,640 bytes, and their names
+	if taken < 1_400_000 || taken > 2_000_000 { // 1,001 series of 1,448 bytes, and their names
 		t.Errorf("the history of 100,000 limits takes %d bytes", taken)
 	}
 	runtime.KeepAlive(h)

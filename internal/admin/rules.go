@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -68,9 +70,11 @@ type listedLimit struct {
 	Decisions map[string]uint64 `json:"decisions"`
 	// ByEnvoys are those of requests that Envoys decided by quotas. Decisions does not have them.
 	ByEnvoys map[string]uint64 `json:"decisions_by_envoys,omitempty"`
+	// LastHour is the limit's counts over time, if the query asks for them and there are any.
+	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
 
-// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule
+// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50&history=true: the rules one page at a time, as rule
 // files have them or the most first.
 func (h *handler) listRules(r *http.Request) (any, error) {
 	query := r.URL.Query()
@@ -97,7 +101,7 @@ func (h *handler) listRules(r *http.Request) (any, error) {
 	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
 	from := min(offset, len(found))
 	for _, r := range found[from:min(from+n, len(found))] {
-		answer.Rules = append(answer.Rules, h.list(r))
+		answer.Rules = append(answer.Rules, h.list(r, query.Has("history")))
 	}
 	return answer, nil
 }
@@ -156,25 +160,33 @@ type shownRule struct {
 	Rule *descriptors.Rule `json:"rule"`
 }
 
-// getRule answers GET /rules/get?domain=&rule=: one rule, by its path.
+// getRule answers GET /rules/get?domain=&rule=&history=true: one rule, by its path.
 func (h *handler) getRule(r *http.Request) (*shownRule, error) {
 	query := r.URL.Query()
 	rule, err := findRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
-	return &shownRule{listedRule: h.list(rule), Rule: rule}, nil
+	return &shownRule{listedRule: h.list(rule, query.Has("history")), Rule: rule}, nil
 }
 
-func (h *handler) list(r *descriptors.Rule) listedRule {
+// list returns a rule for people, with the last hour of its limits if withHistory is set.
+func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
 	}
-	for _, l := range r.Limits {
+	for i, l := range r.Limits {
 		limit := listedLimit{Name: l.Name, Text: l.String()}
 		if here, byEnvoys := h.Decisions(l); here != nil {
 			limit.Decisions, limit.ByEnvoys = byName(here), byName(byEnvoys)
+		}
+		if withHistory && h.History != nil {
+			name := adminapi.LimitName{Domain: r.Domain, Rule: r.Path, Limit: l.Name}
+			if name.Limit == "" && len(r.Limits) > 1 {
+				name.Limit = strconv.Itoa(i + 1)
+			}
+			limit.LastHour = h.History.Of(name)
 		}
 		shown.Limits = append(shown.Limits, limit)
 	}

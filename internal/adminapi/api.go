@@ -226,30 +226,24 @@ type ResetCounter struct {
 	Existed bool   `json:"existed"` // false: its limit was fully available
 }
 
-// History is the answer of GET /history: counts over time. All lists have the same length, oldest first; the last one
-// ends at Until.
+// History is the answer of GET /history: counts over time. All lists have the same length, oldest first.
 type History struct {
-	// Until is the end of the last point, Since when counting began: points before it are 0.
+	// Until is when the newest counts were taken, Since when counting began: points before it are 0.
 	Until time.Time `json:"until"`
 	Since time.Time `json:"since"`
-	// Step is the length of a point in seconds. Points begin at multiples of it since 1970, so the last one may have begun
-	// less than a step before Until.
+	// Step is the length of a point in seconds. Points begin at multiples of it since 1970; the newest one is not over.
 	Step int64 `json:"step_seconds"`
-	// Tick is the number of the last sample: one every Every seconds since 1970.
-	Tick  int64 `json:"tick"`
-	Every int64 `json:"every_seconds"`
 	// Total is of requests.
-	Total CountsOverTime `json:"total"`
-	// Other is of all limits without a series of their own.
-	Other  CountsOverTime  `json:"other"`
-	Limits []LimitOverTime `json:"limits"`
+	Total *CountsOverTime `json:"total"`
+	// Denying are the limits that denied the most in the last 5 minutes, at most 5.
+	Denying []LimitOverTime `json:"denying"`
 }
 
 // CountsOverTime are counts of one series.
 type CountsOverTime struct {
-	Allowed []uint64 `json:"allowed"`
-	Denied  []uint64 `json:"denied"` // also those that shadow or quota mode let pass
-	Near    []uint64 `json:"near"`   // the part of Allowed that was near the limit
+	Allowed []uint32 `json:"allowed"`
+	Denied  []uint32 `json:"denied"` // also those that shadow or quota mode let pass
+	Near    []uint32 `json:"near"`   // the part of Allowed that was near the limit
 }
 
 // LimitName names a limit by its domain, by its rule's path, and by its name, or its number in a rule with several. The
@@ -271,17 +265,7 @@ type LimitOverTime struct {
 	CountsOverTime
 }
 
-// Sample is the event "counts" of GET /events: what was counted between the last two samples.
-type Sample struct {
-	Tick  int64     `json:"tick"`
-	Until time.Time `json:"until"`
-	Total Counts    `json:"total"`
-	Other Counts    `json:"other"`
-	// Limits are those of which something was counted.
-	Limits []LimitCounts `json:"limits"`
-}
-
-// Counts are counts of one series in one sample.
+// Counts are what was counted since the sample before.
 type Counts struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -232,8 +231,8 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/top?by=size", want: 400},
 		{method: "GET", target: "/api/v1/quotas?n=0", want: 400},
 		{method: "GET", target: "/api/v1/quotas", want: 200},
-		{method: "GET", target: "/api/v1/history?points=0", want: 400},
-		{method: "GET", target: "/api/v1/history?points=7", want: 200},
+		{method: "GET", target: "/api/v1/history", want: 200},
+		{method: "GET", target: "/api/v1/rules/list?history=true", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=slots=1", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=,", want: 400},
@@ -256,7 +255,6 @@ func TestOpenAPI(t *testing.T) {
 	for _, c := range calls {
 		doc.call(t, p, c)
 	}
-	checkEvents(t, doc, p)
 	checkStrangers(t, doc, p)
 	checkRefusals(t, doc)
 	checkSeen(t, doc)
@@ -289,48 +287,6 @@ func checkRoutes(t *testing.T, doc *openAPI) {
 	for name := range operations {
 		t.Errorf("%s is documented and not there", name)
 	}
-}
-
-// checkEvents reads both kinds of events, and opens more streams than are served.
-func checkEvents(t *testing.T, doc *openAPI, p *process) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	const name = "GET /api/v1/events"
-	open := func() io.Reader {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.app.HTTPAddr()+"/api/v1/events", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = res.Body.Close() })
-		doc.check(t, name, doc.operations()[name], res, nil)
-		return res.Body
-	}
-	first := open()
-	for range 15 {
-		open()
-	}
-	doc.call(t, p, apiCall{method: "GET", target: "/api/v1/events", want: 503})
-	p.ask("ann")
-	event, schemas := "", map[string]string{"status": "Status", "counts": "Sample"}
-	for lines := bufio.NewScanner(first); len(schemas) > 0 && lines.Scan(); {
-		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
-			event = name
-		}
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if ok && schemas[event] != "" {
-			doc.validate(t, "the event "+event, "/components/schemas/"+schemas[event], []byte(data))
-			delete(schemas, event)
-		}
-	}
-	if len(schemas) > 0 {
-		t.Errorf("there was no event %v", schemas)
-	}
-	doc.call(t, p, apiCall{method: "GET", target: "/api/v1/history", want: 200}) // with the limits
 }
 
 // checkStrangers sends every request that changes something without a proof.

@@ -279,8 +279,8 @@ func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
 type sampled struct{ allowed, denied, hits, near, allowedByEnvoys, deniedByEnvoys uint64 }
 
 // Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
-// how many requests were answered. Limits without series of their own, and those that requests bring along, have no
-// domain. It is the Sampler of admin.History.
+// how many requests were answered. It leaves out limits without series of their own, and limits that requests bring
+// along. It is the Sampler of admin.History.
 func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Counts) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
@@ -297,7 +297,6 @@ func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Count
 		}
 		total.Near += counts.Near
 		if c == &m.counts.other || c == &m.counts.request {
-			yield(adminapi.LimitCounts{Counts: counts})
 			continue
 		}
 		yield(adminapi.LimitCounts{LimitName: c.LimitName, Counts: counts})

@@ -1,7 +1,7 @@
 "use strict";
 // Everything that comes from Weir is put into the page as text, never as HTML: keys are what clients send.
 (() => {
-const every = 5000; // ms between two refreshes, where nothing is pushed
+const every = 5000; // ms between two refreshes
 const page = 50;    // rules at once
 const $ = (id) => document.getElementById(id);
 
@@ -72,8 +72,7 @@ const fill = (id, rows, none) => {
   replace(id, ...(rows.length ? rows : [el("tr", null, el("td", {className: "none", colSpan: columns.length}, none))]));
 };
 
-// Counts over time: lists of points for the total and for each limit, by its domain, rule and name.
-const points = 120;
+// Counts over time: lists of points for the total, and for each limit that is shown, by its domain, rule and name.
 let past = null;
 const kinds = ["allowed", "denied", "near"];
 const each = (f) => Object.fromEntries(kinds.map((kind) => [kind, f(kind)]));
@@ -81,28 +80,8 @@ const noCounts = () => each(() => Array(past.total.allowed.length).fill(0));
 const nameOf = (domain, rule, limit) => [domain, rule, limit].join("\n");
 const labelOf = (r, i) => r.limits[i].name || (r.limits.length > 1 ? String(i + 1) : "");
 const askHistory = async () => {
-  const a = await get("history", "history", {points});
-  past = {since: new Date(a.since), tick: a.tick, until: new Date(a.until), step: a.step_seconds, every: a.every_seconds, total: a.total, limits: new Map()};
-  for (const l of a.limits) past.limits.set(nameOf(l.domain, l.rule, l.limit), l);
-  drawAll();
-};
-// take adds one sample to what was asked for. After a gap everything is asked for again.
-const take = (s) => {
-  if (!past || s.tick !== past.tick + 1) return refresh(askHistory);
-  const group = past.step / past.every;
-  const all = [past.total, ...past.limits.values()];
-  if (Math.floor(s.tick / group) > Math.floor(past.tick / group)) {
-    for (const l of all) for (const kind of kinds) { l[kind].shift(); l[kind].push(0); }
-  }
-  const add = (to, c) => { for (const kind of kinds) to[kind][to[kind].length - 1] += c[kind]; };
-  add(past.total, s.total);
-  for (const l of s.limits) {
-    const name = nameOf(l.domain, l.rule, l.limit);
-    if (!past.limits.has(name)) past.limits.set(name, {domain: l.domain, rule: l.rule, limit: l.limit, ...noCounts()});
-    add(past.limits.get(name), l);
-  }
-  past.tick = s.tick;
-  past.until = new Date(s.until);
+  const a = await get("history", "history");
+  past = {...a, since: new Date(a.since), until: new Date(a.until), step: a.step_seconds};
   drawAll();
 };
 
@@ -153,7 +132,7 @@ const tableOf = (c) => {
   return [el("thead", null, el("tr", null, ...["Time", "Allowed", "Of these near the limit", "Denied"].map((h, i) => el("th", {scope: "col", className: i ? "n" : ""}, h)))),
     el("tbody", null, ...rows)];
 };
-const countsOf = (domain, rule, limit) => past.limits.get(nameOf(domain, rule, limit)) ?? noCounts();
+const countsOf = (l) => l.last_hour ?? noCounts();
 const hrefOf = (domain, path) => "#/rule?" + new URLSearchParams({domain, rule: path});
 
 // drawAll draws every chart that is shown.
@@ -163,16 +142,11 @@ const drawAll = () => {
   say("now-sum", `All requests: ${sumText(past.total, hour)}. In the last 5 minutes: ${sumText(past.total, 5)}.`);
   $("now-chart").replaceChildren(chart(past.total, "All requests", true), axis(past.total));
   $("now-table").replaceChildren(el("caption", {className: "soft"}, "Requests of the last hour"), ...tableOf(past.total));
-  const denying = [...past.limits.values()].map((l) => [ofLast(l.denied, 5), l]).filter(([n]) => n)
-    .sort((a, b) => b[0] - a[0] || nameOf(a[1].domain, a[1].rule, a[1].limit).localeCompare(nameOf(b[1].domain, b[1].rule, b[1].limit)));
-  replace("denying", ...denying.slice(0, 5).map(([n, l]) => el("li", null,
+  replace("denying", ...past.denying.map((l) => el("li", null,
     el("div", null, el("a", {href: hrefOf(l.domain, l.rule), "data-focus": nameOf(l.domain, l.rule, l.limit)}, visible(l.rule)),
-      el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(n)} denied`)),
-    chart(l, `${l.rule} ${l.limit}`))), ...(denying.length ? [] : [el("li", {className: "soft"}, "No request was denied.")]));
-  for (const cell of document.querySelectorAll("#rules-rows td.chart")) {
-    const [domain, rule, limit] = JSON.parse(cell.dataset.series);
-    cell.replaceChildren(chart(countsOf(domain, rule, limit), `${rule} ${limit}`));
-  }
+      el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(ofLast(l.denied, 5))} denied`)),
+    chart(l, `${l.rule} ${l.limit}`))), ...(past.denying.length ? [] : [el("li", {className: "soft"}, "No request was denied.")]));
+  for (const cell of document.querySelectorAll("#rules-rows td.chart")) cell.replaceChildren(chart(countsOf(cell.limit), cell.label));
 };
 
 let topKeys = false; // keys are counted
@@ -295,7 +269,7 @@ const counts = (l, names, ...beside) => {
 };
 const limitText = (l) => [visible(l.text), soft(visible(l.name ?? ""))];
 const ruleLink = (r) => el("a", {href: hrefOf(r.domain, r.path), "data-focus": `${r.domain}\n${r.path}`}, visible(r.path));
-const chartCell = (r, i) => el("td", {className: "chart aside", "data-series": JSON.stringify([r.domain, r.path, labelOf(r, i)])});
+const chartCell = (r, i) => Object.assign(el("td", {className: "chart aside"}), {limit: r.limits[i], label: `${r.path} ${labelOf(r, i)}`});
 const ruleRows = (r) => {
   const rows = Math.max(1, r.limits.length);
   const about = el("th", {scope: "rowgroup", rowSpan: rows, className: "key"},
@@ -314,7 +288,7 @@ const ruleRows = (r) => {
     i ? null : whom));
 };
 const askRules = async () => {
-  const a = await get("rules", "rules/list", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page});
+  const a = await get("rules", "rules/list", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page, history: true});
   if (from && from >= a.found) { from = 0; return askRules(); }
   fill("rules-rows", a.rules.flatMap(ruleRows), $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
   say("rules-range", a.found ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : "");
@@ -329,7 +303,7 @@ const askRule = async () => {
   const {domain, path} = shownRule;
   let r;
   try {
-    r = await get("rule", "rules/get", {domain, rule: path});
+    r = await get("rule", "rules/get", {domain, rule: path, history: true});
   } catch (err) {
     if (err.status !== 404) throw err;
     $("rule-lost").hidden = false;
@@ -356,7 +330,7 @@ const drawRule = () => {
   if (!past || !r.limits) return;
   const open = new Set([...$("rule-limits").querySelectorAll("details[open]")].map((d) => d.dataset.limit));
   replace("rule-limits", ...r.limits.map((l, i) => {
-    const c = countsOf(r.domain, r.path, labelOf(r, i)), name = labelOf(r, i) || "Limit";
+    const c = countsOf(l), name = labelOf(r, i) || "Limit";
     const details = el("details", {open: open.has(name), "data-limit": name}, el("summary", {"data-focus": name}, "As a table"),
       el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
     return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
@@ -411,22 +385,6 @@ const all = async () => {
   await tables();
 };
 
-// Weir pushes its state and counts. Where that fails, the page asks for them.
-let source = null, heard = 0, opened = false;
-const isLive = () => source?.readyState === EventSource.OPEN && Date.now() - heard < 3 * every;
-const listen = () => {
-  if (source || document.hidden || !$("auto").checked || typeof EventSource === "undefined") return;
-  const mine = source = new EventSource("events");
-  const on = (name, f) => mine.addEventListener(name, (e) => { if (source === mine) { heard = Date.now(); f(e.data && JSON.parse(e.data)); } });
-  on("open", () => { if (opened) all(); opened = true; }); // another connection may be to another process, with other counts
-  on("status", (s) => { showStatus(s); say("fresh", `· last at ${clock(Date.now())}`); });
-  on("counts", (s) => { showAge(); take(s); tables(); });
-  mine.addEventListener("error", () => { // it connects again by itself, unless it was refused
-    if (source === mine && mine.readyState === EventSource.CLOSED) { source = null; setTimeout(listen, 30000); }
-  });
-};
-const stopListening = () => { source?.close(); source = null; };
-
 // noLimit stands for an OK that no limit has given: it is no good news, as perhaps a rule does not match what it was written for.
 const noLimit = () => el("p", null, el("strong", {className: "badge none"}, "No limit applies"));
 
@@ -470,14 +428,15 @@ $("top-by").addEventListener("change", () => refresh(askTop));
 $("explain-form").addEventListener("submit", explain);
 $("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; say("token-note", token ? "The token is used until this page is closed." : ""); all(); });
 for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
-const follow = () => { if (document.hidden || !$("auto").checked) stopListening(); else { listen(); all(); } };
+const isLive = () => !document.hidden && $("auto").checked;
+const follow = () => { if (isLive()) all(); };
 $("auto").addEventListener("change", follow);
 document.addEventListener("visibilitychange", follow);
 document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
 window.addEventListener("hashchange", () => show(true));
 const turn = async () => {
-  if (!document.hidden && $("auto").checked && !isLive()) await all();
+  if (isLive()) await all();
   setTimeout(turn, every);
 };
-all().then(() => { show(false); listen(); setTimeout(turn, every); });
+all().then(() => { show(false); setTimeout(turn, every); });
 })();
