@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo test short test-module test-race test-programs test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo test short test-module test-race test-programs test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth pgo bench-envoy bench-go lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -142,9 +142,6 @@ long: ## make test with the slow tests in their long form
 
 bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
 	cd bench && $(GO) run . -out results/service $(BENCH)
-
-figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
-	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
 
 pgo: ## cmd/weir/default.pgo again (cmd/sidecar has the same): where the time goes under load, for the compiler (takes a minute)
 	cd bench && $(GO) run . -pgo ../cmd/weir/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s

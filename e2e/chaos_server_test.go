@@ -6,9 +6,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // serverFaults are faults of the server itself.
@@ -147,4 +151,19 @@ func (r *rig) fill(policy string) func() {
 		r.config("maxmemory", "0")
 		r.config("maxmemory-policy", "noeviction")
 	}
+}
+
+// info returns a number of a section of INFO.
+func info(t *testing.T, c *redis.Client, section, pattern string) float64 {
+	t.Helper()
+	text := c.Info(t.Context(), section).Val()
+	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("INFO %s has no %s:\n%s", section, pattern, text)
+	}
+	v, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
