@@ -14,7 +14,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // Weir never refuses Envoy: neither for many requests at once, nor for requests that Envoy resets because clients go
@@ -72,26 +71,6 @@ func grep(text, word string) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// Commands that change state require the token.
-func TestCommandsWithAToken(t *testing.T) {
-	t.Parallel()
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := startWeir(t,
-		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: year}}]\n"),
-		"--http-token-file", token)
-	args := []string{"reset", "--domain", "shop", "client=ann", "--server", s.HTTP}
-	out, err := weirtest.Run(t, args...)
-	if err == nil || !strings.Contains(out, "a token is needed") {
-		t.Errorf("without the token: %v\n%s", err, out)
-	}
-	if out, err = weirtest.Run(t, append(args, "--token-file", token)...); err != nil {
-		t.Errorf("with the token: %v\n%s", err, out)
-	}
 }
 
 // The page shows the values of keys after its user has entered the token.

@@ -3,14 +3,10 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
-
-	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // Each client has a funnel of 20 that leaks one request in six minutes: 30 at once are 20 and 10, exactly, and the
@@ -101,42 +97,6 @@ descriptors:
 	}
 	if got := e.Stat("ratelimit.front.over_limit"); got != 2 {
 		t.Errorf("Envoy counted %d connections over the limit, want 2", got)
-	}
-}
-
-// Two processes, each with an Envoy, share every limit through one Redis: what passes both together is the limit,
-// whatever the algorithm.
-func TestTwoProcessesShareOneRedis(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	algorithms := []string{"fixed_window", "funnel", "token_bucket", "sliding_window", "sliding_log"}
-	var rules strings.Builder
-	rules.WriteString("domain: shop\ndescriptors:\n")
-	for _, name := range algorithms {
-		// A limit for months, so that no window of the clock ends within the test.
-		fmt.Fprintf(&rules,
-			"  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
-	}
-	file := ruleFile(t, rules.String())
-	var clients []*client
-	for range 2 {
-		s := startWeir(t, file, "--store", redis.URL(), "--store-timeout", "1s")
-		e := proxy{
-			Weir: []string{s.GRPC}, Domain: "shop",
-			RateLimits: "[{actions: [{request_headers: {header_name: x-algorithm, descriptor_key: algorithm}}]}]",
-		}.start(t)
-		clients = append(clients, newClient(t, "127.0.0.1", e.Listener("front")))
-	}
-	for _, name := range algorithms {
-		t.Run(name, func(t *testing.T) {
-			other := make(chan []sample)
-			go func() { other <- clients[1].burst(t.Context(), 50, "/", "X-Algorithm", name) }()
-			mine := tally(clients[0].burst(t.Context(), 50, "/", "X-Algorithm", name))
-			theirs := tally(<-other)
-			if mine[200]+theirs[200] != 60 || mine[429]+theirs[429] != 40 {
-				t.Errorf("statuses %v and %v, want 60 times 200 and 40 times 429 together", mine, theirs)
-			}
-		})
 	}
 }
 

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -13,10 +12,8 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // screenshots is the folder for pictures of the page.
@@ -355,71 +352,4 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 		t.Errorf("of a process that has gone the page says %s", state)
 	}
 	shoot(t, b, "lost", 400, 900, true)
-}
-
-// `weir top` shows the same keys, escapes hostile ones for the terminal, and can hide values.
-func TestTopCommand(t *testing.T) {
-	t.Parallel()
-	s := startWeir(t, ruleFile(t, pageRules))
-	client := s.client(t)
-	askOf(t, client, 5, "remote_address", "10.0.0.1")
-	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
-	askOf(t, client, 2, "api_key", hostileKeys[3])
-	text := topCommand(t, s)
-	for _, want := range []string{
-		"HITS  DENIED  SHARE   DOMAIN  RULE                              KEY\n" +
-			"5     2       100.0%  shop    remote_address                    remote_address=10.0.0.1\n",
-		"\n3     2       100.0%  shop    remote_address > path=/checkout*  remote_address=10.0.0.2,path=/checkout/1\n",
-		`shop    api_key                           "api_key=\u202egnp.exe\x1b[31m\n"` + "\n3 keys since ",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("there is no %q in\n%s", want, text)
-		}
-	}
-	if text := topCommand(t, s, "--by", "denied", "--rule", "remote_address", "--domain", "shop", "-n",
-		"1"); !strings.Contains(
-		text,
-		"\n5     2       100.0%  shop    remote_address  remote_address=10.0.0.1\n1 key since ",
-	) {
-		t.Errorf("the most denied of a rule:\n%s", text)
-	}
-	var found adminapi.TopKeys
-	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 ||
-		found.Keys[0].Entries[0].Value != "10.0.0.1" {
-		t.Errorf("%v in %+v", err, found)
-	}
-
-	hidden := startWeir(t, ruleFile(t, pageRules), "--top-keys-hash")
-	askOf(t, hidden.client(t), 1, "api_key", "hunter2")
-	for _, shown := range []string{topCommand(t, hidden), topCommand(t, hidden, "--json")} {
-		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") ||
-			strings.Contains(shown, "hunter2") { // sha256sum, 16 bytes
-			t.Errorf("a value is shown:\n%s", shown)
-		}
-	}
-	off := startWeir(t, ruleFile(t, pageRules), "--top-keys", "0")
-	out, err := weirtest.Run(t, "top", "--server", off.HTTP)
-	if err == nil || !strings.Contains(out, "start Weir with --top-keys 100") {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// topCommand is what weir top prints.
-func topCommand(t *testing.T, s *weir, args ...string) string {
-	t.Helper()
-	out, err := weirtest.Run(t, append([]string{"top", "--server", s.Socket()}, args...)...)
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return out
-}
-
-// A client that is no browser gets the list of endpoints.
-func TestRootForOthers(t *testing.T) {
-	t.Parallel()
-	s := startWeir(t, ruleFile(t, pageRules))
-	if status, text := s.Page("/"); status != "200 OK" ||
-		!strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
-		t.Errorf("%s %s", status, text)
-	}
 }

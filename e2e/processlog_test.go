@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -111,43 +110,6 @@ func TestLogThatIsNotRead(t *testing.T) {
 			t.Fatalf("a request of an outage is answered %s", got)
 		}
 	}
-	if code := s.Terminate(20 * time.Second); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
-}
-
-// Weir counts the lines that it drops, and logs their number when the log is read again.
-func TestDroppedLogLines(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for range 10 {
-		dir = filepath.Join(dir, strings.Repeat("d", 200)) // which is in each error
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	rules := filepath.Join(dir, "rules.yaml")
-	proctest.Replace(t, rules, modes)
-	s, stderr := startInto(t, rules)
-	stderr.fill(t)
-	long := "domain: modes\ndescriptors:\n" + strings.Repeat("  - {key: free, unknown: 1}\n", 20)
-	refused := func() float64 { return s.Metric(`weir_rules_loads_total{result="refused"}`) }
-	dropped := func() float64 { return s.Metric(`weir_log_dropped_total{reason="buffer"}`) }
-	for n := 1.0; dropped() == 0; n++ {
-		if n > 100 {
-			t.Fatal("no line was dropped")
-		}
-		proctest.Replace(t, rules, long+strings.Repeat("#", int(n))+"\n")
-		await(t, 30*time.Second, "refused", func() bool { return refused() >= n })
-	}
-	var text strings.Builder
-	await(t, 30*time.Second, "noted", func() bool {
-		buffer := make([]byte, 1<<20)
-		if n, _ := syscall.Read(stderr.fd, buffer); n > 0 {
-			text.Write(buffer[:n])
-		}
-		return strings.Contains(text.String(), `msg="log lines were dropped`)
-	})
 	if code := s.Terminate(20 * time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}

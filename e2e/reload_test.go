@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -70,26 +69,5 @@ func TestEditedRule(t *testing.T) {
 		len(samples), effects[0], effects[len(effects)/2], effects[len(effects)-1])
 	if median := effects[len(effects)/2]; median > 300*time.Millisecond {
 		t.Errorf("from edit to effect: %s in the median, want less than 300ms", median)
-	}
-}
-
-// A file that is wrong changes nothing, however long it stays.
-func TestWrongEdit(t *testing.T) {
-	t.Parallel()
-	const rules = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 3, unit: year}}]\n"
-	file := ruleFile(t, rules)
-	s := startWeir(t, file)
-	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
-	c := newClient(t, "127.0.0.1", e.Listener("front"))
-	if got := c.status(t, "/"); got != 200 {
-		t.Fatalf("status %d, want 200", got)
-	}
-	proctest.Replace(t, file, rules+"    burst\n")
-	await(t, 30*time.Second, "refused in the log", func() bool { return strings.Contains(s.Output(), "rules.yaml:3:") })
-	if err := s.Ready(t.Context()); err != nil {
-		t.Errorf("with the rules of before: %v", err)
-	}
-	if got := tally(c.burst(t.Context(), 5, "/")); got[200] != 2 || got[429] != 3 {
-		t.Errorf("statuses %v, want the two that the limit has left", got)
 	}
 }

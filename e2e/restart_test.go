@@ -48,33 +48,3 @@ func TestRollingRestart(t *testing.T) {
 	}
 	t.Logf("%d requests, the longest took %s", len(samples), longest(samples))
 }
-
-// While the only process restarts, Envoy applies its failure mode. As soon as Weir is ready, Envoy reaches it
-// again by itself.
-func TestRestartOfTheOnlyProcess(t *testing.T) {
-	s := startWeir(t, ruleFile(t, endless), "--drain-delay", "0s")
-	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
-	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
-	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
-	if code := s.Terminate(15 * time.Second); code != 0 {
-		t.Errorf("Weir ended with exit code %d, want 0", code)
-	}
-	s.Start()
-	back := time.Now()
-	await(t, 30*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
-	samples := traffic.stop()
-
-	got, first := tally(samples), time.Duration(0)
-	if got[200]+got[500] != len(samples) {
-		t.Errorf("statuses %v, want only 200 and 500", got)
-	}
-	for _, s := range samples {
-		if s.status == 500 && s.began.After(back) {
-			first = max(first, s.began.Sub(back))
-		}
-	}
-	t.Logf("statuses %v; the last failed request began %s after Weir was ready again", got, first)
-	if took := longest(samples); took > patience {
-		t.Errorf("a request took %s, want less than %s", took, patience)
-	}
-}

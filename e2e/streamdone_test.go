@@ -8,24 +8,6 @@ import (
 	"time"
 )
 
-// Every request reserves 5 of a client's 10 and, when it is done, gives 3 back: a cost of 2 in the end. So the
-// fourth finds 4 left, which is too little to reserve.
-func TestNegativeHitsWhenTheStreamIsDone(t *testing.T) {
-	t.Parallel()
-	c := withCosts(t, "[{actions: [{remote_address: {}}], hits_addend: {number: 5}}, "+
-		"{actions: [{remote_address: {}}], apply_on_stream_done: true, "+
-		"hits_addend: {number: 3, is_negative_hits: true}}]", "0")
-	for i, want := range []string{"8", "6", "4"} {
-		if got := c.status(t, "/"); got != 200 {
-			t.Fatalf("request %d: status %d, want 200", i+1, got)
-		}
-		c.awaitRemaining(t, want)
-	}
-	if got := c.status(t, "/"); got != 429 {
-		t.Errorf("the fourth request: status %d, want 429", got)
-	}
-}
-
 // The upstream returns what a request has cost. Weir charges it when the request is done, also beyond the limit: the
 // client then waits until it has paid.
 func TestCostFromTheResponse(t *testing.T) {
