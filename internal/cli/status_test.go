@@ -71,3 +71,19 @@ func TestTopOfQuotas(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", &text, want)
 	}
 }
+
+// weir top shows keys in columns, and escapes what clients have sent.
+func TestTopOfKeys(t *testing.T) {
+	var text strings.Builder
+	printTop(streams{out: &text}, &adminapi.TopKeys{KeptPerRule: 100, Keys: []adminapi.TopKey{
+		{Domain: "shop", Rule: "remote_address", Descriptor: "remote_address=10.0.0.1", Hits: 5, Denied: 2, Share: 1},
+		{Domain: "shop", Rule: "api_key", Descriptor: "api_key=\u202egnp.exe\x1b[31m\n", Hits: 2, Share: 0.5},
+	}})
+	const want = `HITS  DENIED  SHARE   DOMAIN  RULE            KEY
+5     2       100.0%  shop    remote_address  remote_address=10.0.0.1
+2     0       50.0%   shop    api_key         "api_key=\u202egnp.exe\x1b[31m\n"
+2 keys since `
+	if !strings.HasPrefix(text.String(), want) {
+		t.Errorf("%s\nwant\n%s", &text, want)
+	}
+}
