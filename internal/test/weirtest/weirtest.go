@@ -130,6 +130,7 @@ func (p *Process) Local() string {
 		r.Out.Host = r.In.Host
 	}})
 	p.tb.Cleanup(func() {
+		proxy.CloseClientConnections() // a browser may still have a request
 		proxy.Close()
 		transport.CloseIdleConnections()
 	})
