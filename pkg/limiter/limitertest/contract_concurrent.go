@@ -24,34 +24,6 @@ func doneContext(f *fixture) {
 	}
 }
 
-// concurrent asks for twice of what a key has.
-func concurrent(f *fixture) {
-	for _, a := range every {
-		const capacity = 1000
-		p, may := f.hourly(a, capacity), int64(capacity)
-		switch a {
-		case limiter.SmoothBursty:
-			may = 1 // what a second brings is less than one
-		case limiter.SmoothWarmingUp:
-			may = 1 // nothing is free
-		case limiter.LeakyQueue:
-			may = capacity + 1 // one departs, the others wait
-		default:
-		}
-		var admitted atomic.Int64
-		f.parallel(2*capacity/workers+1, func(_, _ int) ([]limiter.Hit, func([]limiter.Decision)) {
-			return []limiter.Hit{{Key: a.String(), Policy: p, N: 1}}, func(out []limiter.Decision) {
-				if out[0].Allowed {
-					admitted.Add(1)
-				}
-			}
-		})
-		if got := admitted.Load(); got != may {
-			f.Errorf("%s: %d of %d hits were admitted where %d may pass", a, got, 2*capacity, may)
-		}
-	}
-}
-
 // concurrentSeveral asks for three of five keys in every order. What was admitted must be what is missing.
 func concurrentSeveral(f *fixture) {
 	const capacity, of = 300, 5

@@ -14,72 +14,6 @@ import (
 
 func noHits(f *fixture) { f.take() }
 
-func peeks(f *fixture) {
-	for _, a := range counting {
-		p, key := f.hourly(a, 3), a.String()
-		untouched := limiter.Decision{Allowed: true, Remaining: 3, ResetAfter: untilReset(p)}
-		for range 5 {
-			if d := f.take(limiter.Hit{Key: key, Policy: p, Look: true}); d[0] != untouched {
-				f.Errorf("%s: a look at a new key: %s", a, cmp.Diff(untouched, d[0]))
-			}
-		}
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: 2})
-		f.want("+", limiter.Hit{Key: key, Policy: p, Look: true})
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: 1})
-		f.want("-", limiter.Hit{Key: key, Policy: p, Look: true})
-	}
-	p := policy(f, limiter.Params{
-		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 1, Window: time.Minute,
-	})
-	f.take(limiter.Hit{Key: "first", Policy: p, Look: true})
-	f.clock.Advance(30 * time.Second)
-	if d := f.take(limiter.Hit{Key: "first", Policy: p, N: 1})[0]; d.ResetAfter != time.Minute {
-		f.Errorf("a look began a window: it ends after %s, want 1m0s", d.ResetAfter)
-	}
-}
-
-func refunds(f *fixture) {
-	for _, a := range counting {
-		p, key := f.hourly(a, 5), a.String()
-		untouched := limiter.Decision{Allowed: true, Remaining: 5, ResetAfter: untilReset(p)}
-		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -3})[0]; d != untouched {
-			f.Errorf("%s: refund of a new key: %s", a, cmp.Diff(untouched, d))
-		}
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: 4})
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: -1})
-		f.remaining(key, p, 2)
-		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -limiter.MaxHits})[0]; d != untouched {
-			f.Errorf("%s: refund of more than was taken: %s", a, cmp.Diff(untouched, d))
-		}
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: 5})
-		f.want("-", limiter.Hit{Key: key, Policy: p, N: 1})
-	}
-}
-
-// chargeDenied spends 6 of 10, is denied 8, is given 5 back, and looks at what is left.
-func chargeDenied(f *fixture) {
-	for _, a := range counting {
-		for _, c := range []struct {
-			charge             limiter.ChargeDenied
-			afterDenial, after int64
-		}{
-			{limiter.ChargeNone, 4, 9},
-			{limiter.ChargeRemaining, 0, 5},
-			{limiter.ChargeFull, 0, 1},
-		} {
-			p := policy(f, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour, ChargeDenied: c.charge})
-			key := a.String() + "/" + c.charge.String()
-			f.want("+", limiter.Hit{Key: key, Policy: p, N: 6})
-			d := f.take(limiter.Hit{Key: key, Policy: p, N: 8})[0]
-			if d.Allowed || d.Remaining != c.afterDenial {
-				f.Errorf("%s: 8 of 4: got %+v, want a denial with %d remaining", key, d, c.afterDenial)
-			}
-			f.want("+", limiter.Hit{Key: key, Policy: p, N: -5})
-			f.remaining(key, p, c.after)
-		}
-	}
-}
-
 // invalidHits are errors before anything is charged, and after each of them the store goes on.
 func invalidHits(f *fixture) {
 	p, log, window := f.hourly(limiter.Funnel, 3), f.hourly(limiter.SlidingLog, 3), f.hourly(limiter.SlidingWindow, 3)
@@ -128,6 +62,14 @@ func invalidHits(f *fixture) {
 	f.remaining("many 7", log, 3)
 }
 
+// untilReset is the reset of a counter that was never hit, at the start of an hour.
+func untilReset(p *limiter.Policy) time.Duration {
+	if p.Algorithm() == limiter.FixedWindow {
+		return p.Window()
+	}
+	return 0
+}
+
 func ban(f *fixture) {
 	for _, a := range every {
 		p := f.hourly(a, 0)
@@ -139,22 +81,6 @@ func ban(f *fixture) {
 		}
 		f.want("+", limiter.Hit{Key: a.String(), Policy: p, N: -1})
 		f.want("-", limiter.Hit{Key: a.String(), Policy: p, N: 1})
-	}
-}
-
-func costAboveCapacity(f *fixture) {
-	for _, a := range counting {
-		p := policy(f, limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
-		for _, n := range []int64{5, limiter.MaxHits} {
-			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
-			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n, Look: n == 0})[0]; d != want {
-				f.Errorf("%s, cost %d of 4: %s", a, n, cmp.Diff(want, d))
-			}
-		}
-		f.want("+", limiter.Hit{Key: a.String(), Policy: p, N: 4})
-		if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: 4})[0]; d.Allowed || d.RetryAfter == limiter.Never {
-			f.Errorf("%s, cost 4 of 4 twice: got %+v, want a denial that ends", a, d)
-		}
 	}
 }
 

@@ -1,10 +1,6 @@
 package limitertest
 
-import (
-	"time"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
-)
+import "github.com/weir-ratelimit/weir/pkg/limiter"
 
 func quota(f *fixture) {
 	one, two := f.hourly(limiter.FixedWindow, 1), f.hourly(limiter.FixedWindow, 2)
@@ -37,62 +33,6 @@ func quotaOfSeveralLimits(f *fixture) {
 	f.remaining("long", long, 8)
 	f.want("-++", hits[0], hits[1], limiter.Hit{Key: "fresh", Policy: short, N: 1, Mode: limiter.Quota, Group: 1})
 	f.remaining("long", long, 7)
-}
-
-// quotaExhausted: what does not fit into one quota passes where another one has room, and is charged to both. So two
-// large costs exhaust the small one, as in envoyproxy/ratelimit.
-func quotaExhausted(f *fixture) {
-	for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull} {
-		of := func(limit int64) *limiter.Policy {
-			return policy(f, limiter.Params{
-				Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour,
-				ChargeDenied: charge,
-			})
-		}
-		name := charge.String() + "/"
-		small, large := of(10), of(1000)
-		hits := []limiter.Hit{
-			{Key: name + "small", Policy: small, N: 8, Mode: limiter.Quota},
-			{Key: name + "large", Policy: large, N: 8, Mode: limiter.Quota, Group: 1},
-		}
-		f.want("++", hits...)
-		f.want("-+", hits...)
-		f.remaining(name+"small", small, 0)
-		f.remaining(name+"large", large, 984)
-		left := int64(3)
-		if charge == limiter.ChargeFull {
-			left = 0 // 16 of 10
-		}
-		f.want("+", limiter.Hit{Key: name + "small", Policy: small, N: -3})
-		f.remaining(name+"small", small, left)
-		// An enforced limit that denies takes all of that back.
-		f.want("-+-", hits[0], hits[1], limiter.Hit{Key: "ban", Policy: f.hourly(limiter.FixedWindow, 0), N: 1})
-		f.remaining(name+"small", small, left)
-		f.remaining(name+"large", large, 984)
-	}
-}
-
-// quotaSpends: of a quota that cannot be in debt what is left is charged, whatever its algorithm; but a hit that does
-// not fit among those in flight holds no place, since nobody would give it back.
-func quotaSpends(f *fixture) {
-	wide := f.hourly(limiter.Funnel, 1000)
-	for _, a := range counting[1:] {
-		p, left := f.hourly(a, 10), int64(0)
-		if a == limiter.Concurrency {
-			left = 2
-		}
-		hits := []limiter.Hit{
-			{Key: a.String(), Policy: p, N: 8, Mode: limiter.Quota},
-			{Key: a.String() + "/wide", Policy: wide, N: 8, Mode: limiter.Quota, Group: 1},
-		}
-		f.want("++", hits...)
-		f.want("-+", hits...)
-		f.remaining(a.String(), p, left)
-		// The same counter again within the request sees what was spent.
-		again := limiter.Hit{Key: a.String() + "/twice", Policy: p, N: 6, Mode: limiter.Quota, Group: 2}
-		f.want("+-+", again, again, hits[1])
-		f.remaining(again.Key, p, left*2)
-	}
 }
 
 // quotaScattered: a group is what has its number, wherever its hits stand.

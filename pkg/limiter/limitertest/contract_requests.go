@@ -40,23 +40,6 @@ func onlyTheDenier(f *fixture) {
 	f.remaining("after", wide, 10)
 }
 
-func sameKeyTwice(f *fixture) {
-	for _, a := range counting {
-		p, key := f.hourly(a, 3), a.String()
-		if a == limiter.FixedWindow {
-			p = policy(f, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
-		}
-		two := limiter.Hit{Key: key, Policy: p, N: 2}
-		f.want("+-", two, two)
-		f.remaining(key, p, 3)
-		d := f.take(limiter.Hit{Key: key, Policy: p, N: 1}, two)
-		if !d[0].Allowed || !d[1].Allowed || d[0].Remaining != 2 || d[1].Remaining != 0 {
-			f.Errorf("%s: 1 and 2 of 3: got %+v, want both to fit, with 2 and 0 remaining", a, d)
-		}
-		f.want("-", limiter.Hit{Key: key, Policy: p, N: 1})
-	}
-}
-
 func refundBesideDenial(f *fixture) {
 	for _, a := range counting {
 		p, full := f.hourly(a, 5), f.hourly(limiter.Funnel, 1)
@@ -68,18 +51,8 @@ func refundBesideDenial(f *fixture) {
 	}
 }
 
+// shadow: it is charged by itself, whatever becomes of the request.
 func shadow(f *fixture) {
-	for _, a := range counting {
-		five, one := f.hourly(limiter.Funnel, 5), f.hourly(a, 1)
-		hits := []limiter.Hit{
-			{Key: a.String() + "/five", Policy: five, N: 1},
-			{Key: a.String() + "/one", Policy: one, N: 1, Mode: limiter.Shadow},
-		}
-		for _, want := range []string{"++", "+-", "+-", "+-", "+-", "--"} {
-			f.want(want, hits...)
-		}
-		f.remaining(hits[0].Key, five, 0)
-	}
 	three := f.hourly(limiter.Funnel, 3)
 	f.want("-+", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1},
 		limiter.Hit{Key: "charged", Policy: three, N: 1, Mode: limiter.Shadow})

@@ -26,24 +26,6 @@ func (f *fixture) waited(want []time.Duration, hits ...limiter.Hit) {
 	}
 }
 
-// waits: each limit says its own, a key that occurs twice takes two turns, and a shadow takes them for itself.
-func waits(f *fixture) {
-	one := limiter.Hit{Key: "one", Policy: f.queue(), N: 1}
-	other := limiter.Hit{Key: "other", Policy: f.queue(), N: 3}
-	f.waited([]time.Duration{0, 0}, one, other)
-	f.waited([]time.Duration{sec, 3 * sec}, one, other)
-	f.waited([]time.Duration{2 * sec, 3 * sec}, one, one)
-	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy, Look: true})
-	f.clock.Advance(1500 * ms)
-	one.Mode, other.Mode = limiter.Shadow, limiter.Quota
-	f.waited([]time.Duration{2500 * ms, 4500 * ms}, one, other)
-	bursty := policy(f, limiter.Params{
-		Algorithm: limiter.SmoothBursty, Limit: 1, Window: sec, BurstFor: ms, MaxWait: 10 * sec,
-	})
-	f.waited([]time.Duration{0, 4999 * ms}, limiter.Hit{Key: "bursty", Policy: bursty, N: 5},
-		limiter.Hit{Key: "bursty", Policy: bursty, N: 1})
-}
-
 // noWaitWhenDenied: what waits beside a denial does not wait, and takes no turn.
 func noWaitWhenDenied(f *fixture) {
 	one := limiter.Hit{Key: "one", Policy: f.queue(), N: 1}

@@ -128,9 +128,21 @@ func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Alg
 }
 
 const (
+	us   = time.Microsecond
+	ms   = time.Millisecond
+	sec  = time.Second
 	hour = time.Hour
 	year = 365 * 24 * time.Hour
 )
+
+// zone is nil where it is not known, which stands for UTC; changedAlign then fails.
+func zone(name string) *time.Location {
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return loc
+}
 
 // extremes are the policies of the histories, each with every ChargeDenied.
 var extremes = map[limiter.Algorithm][]limiter.Params{

@@ -45,7 +45,6 @@ func Linearizable(t *testing.T, stores, histories int, open Opener) {
 					t.Fatal(err)
 				}
 			}
-			t.Logf("%d histories, %d requests, %d of which overlapped another one", histories, r.requests, r.overlapping)
 		})
 	}
 }
@@ -86,8 +85,6 @@ type recorder struct {
 	clocks   []*Clock
 	stores   []limiter.Store
 	policies []*limiter.Policy
-
-	requests, overlapping int
 }
 
 // request is an operation's input: hits, decided at a time.
@@ -106,8 +103,6 @@ func (r *recorder) check(tb testing.TB, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	r.requests += len(ops)
-	r.overlapping += overlaps(ops)
 	switch result := porcupine.CheckOperationsTimeout(model, ops, searchLasts); result {
 	case porcupine.Ok:
 		return nil
@@ -215,18 +210,6 @@ func (r reference) fork() reference {
 		out[key] = s
 	}
 	return out
-}
-
-// overlaps counts the operations that were under way at the same time as another one.
-func overlaps(ops []porcupine.Operation) (n int) {
-	for i, a := range ops {
-		if slices.ContainsFunc(ops, func(b porcupine.Operation) bool {
-			return b.ClientId != a.ClientId && b.Call <= ops[i].Return && a.Call <= b.Return
-		}) {
-			n++
-		}
-	}
-	return n
 }
 
 // shown is a history for people, by the time when requests were asked.

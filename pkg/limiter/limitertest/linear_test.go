@@ -70,7 +70,6 @@ func TestLinearizableFinds(t *testing.T) {
 				if !errors.Is(got, tt.want) {
 					t.Errorf("after %d histories: %v, want %v", seed, got, tt.want)
 				}
-				t.Logf("%d histories, %d of %d requests overlapped another one", seed, r.overlapping, r.requests)
 			})
 		}
 	}
