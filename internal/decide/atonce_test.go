@@ -259,6 +259,10 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	if v, err = decided(t.Context(), "?turn"); err != nil || v.Denied || !slices.Equal(store.took, []int64{0}) {
 		t.Errorf("a look: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
+	if v, err = decided(t.Context(), "-turn", "?turn", "-place"); err != nil || v.Denied ||
+		!slices.Equal(store.took, []int64{-1, 0, -1}) {
+		t.Errorf("give-backs and a look: %+v, %v, hits of %v were taken", v, err, store.took)
+	}
 	store.fails = errStore
 	if v, err = decided(t.Context(), "turn", "-place"); err != nil || !v.Denied || len(seen.errs) != 1 {
 		t.Errorf("the store fails: %+v, %v, failures %v", v, err, seen.errs)

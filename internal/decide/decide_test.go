@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -55,20 +54,6 @@ func TestTighter(t *testing.T) {
 			if got := isTighter(&order[i], &order[j]); got != (i < j) {
 				t.Errorf("isTighter(%+v, %+v) = %t", order[i], order[j], got)
 			}
-		}
-	}
-}
-
-// What is over is reset when the same request would be admitted, or, if no wait helps, when the limit is full again.
-func TestResetOfWhatIsOver(t *testing.T) {
-	for retry, want := range map[time.Duration]time.Duration{3: 3, limiter.Never: 5} {
-		st := Status{last: 1}
-		v := Verdict{
-			Limits: []*descriptors.Limit{{}}, Hits: []limiter.Hit{{}},
-			Decisions: []limiter.Decision{{RetryAfter: retry, ResetAfter: 5}},
-		}
-		if v.foldStatus(&st); !st.Over || st.Reset != want {
-			t.Errorf("over %t, reset %s, want %s", st.Over, st.Reset, want)
 		}
 	}
 }

@@ -249,7 +249,7 @@ func (p *player) descriptor(word string) (d decide.Descriptor) {
 	return d
 }
 
-// show is a verdict in one line: whether the request passes, each status, and the headers. A status has, behind OK or
+// show is a verdict in one line: whether the request passes, each status, the headers, and the rule's body. A status has, behind OK or
 // OVER_LIMIT, its limit: name requests/unit, what is left and the time until reset.
 func show(v *decide.Verdict) string {
 	code := map[bool]string{false: "OK", true: "OVER_LIMIT"}
@@ -283,6 +283,9 @@ func show(v *decide.Verdict) string {
 		fmt.Fprintf(&b, " | %s: %s", h.Name, h.Text)
 		return true
 	})
+	if response := v.Response(); v.Denied && response != nil && response.Body != "" {
+		b.WriteString(" | body: " + response.Body)
+	}
 	return b.String()
 }
 

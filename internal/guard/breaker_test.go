@@ -321,17 +321,6 @@ func TestBreakerAllocatesNothing(t *testing.T) {
 	check("open")
 }
 
-func BenchmarkBreaker(b *testing.B) {
-	br := NewBreaker(BreakerOptions{
-		Store: prompt{}, Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
-	})
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			_ = br.Take(context.Background(), nil, nil)
-		}
-	})
-}
-
 // sharded is a cluster whose shards are called by the first letters of their keys.
 type sharded struct {
 	mu     sync.Mutex

@@ -2,10 +2,7 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,63 +87,6 @@ func operator(t *testing.T, server *redistest.Server) *redis.Client {
 	return c
 }
 
-// scripts is how many script calls the server has had.
-func scripts(t *testing.T, c *redis.Client) (n int) {
-	t.Helper()
-	_, stat, _ := strings.Cut(c.Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls=")
-	_, _ = fmt.Sscanf(stat, "%d,", &n) // none yet: 0
-	return n
-}
-
-func TestFloodCostsRedisNothing(t *testing.T) {
-	server := redistest.Start(t)
-	r, c := start(t, server.SocketURL()), operator(t, server)
-	r.heard(t, true, 30*time.Second)
-	p := policy(t, limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: 2, Window: 24 * time.Hour,
-		Align: limiter.AlignFirstHit,
-	})
-	admitted := 0
-	for i := range 100_000 {
-		if r.take(t, strconv.Itoa(i%100), p, 1).Allowed {
-			admitted++
-		}
-	}
-	if admitted != 200 {
-		t.Errorf("%d admitted under 100 limits of 2", admitted)
-	}
-	if n := scripts(t, c); n > 310 { // 200 admitted, 100 denied, and the script's loading
-		t.Errorf("100,000 requests on 100 limited counters made %d script calls, want about 300", n)
-	}
-}
-
-// A refund by one process is heard by the other at once.
-func TestRefundIsHeardByOthers(t *testing.T) {
-	server := redistest.Start(t)
-	a, b := start(t, server.URL()), start(t, server.SocketURL())
-	a.heard(t, true, 30*time.Second)
-	b.heard(t, true, 30*time.Second)
-	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
-	for i := range 20 {
-		key := fmt.Sprint("k", i)
-		a.take(t, key, p, 1)
-		b.take(t, key, p, 1)
-		if d := b.take(t, key, p, 1); d.Allowed {
-			t.Fatalf("%+v", d)
-		}
-		a.take(t, key, p, -1)
-		waitFor(t, 30*time.Second, func() string {
-			if !b.take(t, key, p, 0).Allowed {
-				return "the other process still denies what was given back"
-			}
-			return ""
-		})
-	}
-	if b.Answered() < 20 {
-		t.Errorf("%d denials answered without Redis: the test proves nothing", b.Answered())
-	}
-}
-
 // While refunds may be missed, nothing is answered without Redis.
 func TestLostConnectionIsNoticed(t *testing.T) {
 	server := redistest.Start(t)
@@ -186,39 +126,4 @@ func TestLostConnectionIsNoticed(t *testing.T) {
 			t.Errorf("%s: what was known before is believed afterwards", name)
 		}
 	}
-}
-
-// A user who may not subscribe counts as ever, and is told why nothing is answered without Redis.
-func TestRightToTheChannelIsMissing(t *testing.T) {
-	server := redistest.Start(t)
-	acl := []any{
-		"ACL", "SETUSER", "least", "on", ">secret", "~weir:*",
-		"+eval", "+evalsha", "+mget", "+set", "+del", "+time", "+publish", "+subscribe", "+ping", "resetchannels",
-	}
-	if err := operator(t, server).Do(t.Context(), acl...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, "redis://least:secret@"+server.Addr()+"/0")
-	waitFor(t, 30*time.Second, func() string {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !errors.Is(r.why, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(r.why), "NOPERM") ||
-			!strings.Contains(fmt.Sprint(r.why), "weir:1:refunds") {
-			return fmt.Sprintf("%v, want an error that names the right and the channel", r.why)
-		}
-		return ""
-	})
-	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
-	for i, want := range []bool{true, false, false} {
-		if d := r.take(t, "k", p, 1); d.Allowed != want {
-			t.Errorf("request %d: %+v", i, d)
-		}
-	}
-	if d := r.take(t, "k", p, -1); !d.Allowed || d.Remaining != 1 || r.Answered() != 0 {
-		t.Errorf("a refund: %+v, %d answered without Redis", d, r.Answered())
-	}
-	if err := operator(t, server).Do(t.Context(), "ACL", "SETUSER", "least", "&weir:*").Err(); err != nil {
-		t.Fatal(err)
-	}
-	r.heard(t, true, 30*time.Second) // these are the rights that docs/operate/redis.md lists
 }

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // After Drop nothing is answered that was denied before: another policy may have ruled the counter meanwhile.
@@ -53,37 +51,5 @@ func TestDropForgetsAll(t *testing.T) {
 	}
 	if _, ok := d.Cached(hit); ok {
 		t.Error("something is known though nothing is believed")
-	}
-}
-
-// A counter that one process resets is new to another, which knew a denial of it, at once; and it is told that it was
-// reset.
-func TestResetIsHeardByOthers(t *testing.T) {
-	server := redistest.Start(t)
-	a, b := start(t, server.URL()), start(t, server.URL())
-	b.heard(t, true, 30*time.Second)
-	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
-	for range 3 {
-		b.take(t, "funnel|k", p, 1)
-	}
-	if b.Answered() != 1 {
-		t.Fatalf("%d denials answered without Redis: this test shows nothing", b.Answered())
-	}
-	s, ok := a.store.(*redisstore.Store)
-	if !ok {
-		t.Fatal("no Redis")
-	}
-	existed, err := s.Reset(t.Context(), "funnel|k")
-	if err != nil || !existed {
-		t.Fatalf("Reset: %t, %v", existed, err)
-	}
-	waitFor(t, 30*time.Second, func() string {
-		if d := b.take(t, "funnel|k", p, 0); !d.Allowed {
-			return "still denied"
-		}
-		return ""
-	})
-	if existed, err := s.Reset(t.Context(), "nothing"); err != nil || existed {
-		t.Errorf("Reset of what is not there: %t, %v", existed, err)
 	}
 }

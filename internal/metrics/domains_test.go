@@ -88,13 +88,3 @@ func TestAnsweredAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
-
-func BenchmarkAnswered(b *testing.B) {
-	m := newMetrics()
-	set := domains(b, "shop")
-	m.RulesCompiled(set)
-	d := set.Domain("shop")
-	for b.Loop() {
-		m.Answered(d, true)
-	}
-}

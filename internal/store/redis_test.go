@@ -70,33 +70,6 @@ func TestUserOfAnACL(t *testing.T) {
 	}
 }
 
-// TestLateAnswer has Redis admit a request for a place in flight after the request's time.
-func TestLateAnswer(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, "redis://"+server.Addr(), 100*time.Millisecond)
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	take, look := []limiter.Hit{{Key: "k", Policy: p, N: 1}}, []limiter.Hit{{Key: "k", Policy: p, Look: true}}
-	out := make([]limiter.Decision, 1)
-	redistest.Await(t, func() error { return s.Take(t.Context(), look, out) })
-	server.Pause()
-	if err := s.Take(t.Context(), take, out); !redisstore.TimedOut(err) {
-		t.Fatalf("a request while Redis stands still: %v, want a timeout", err)
-	}
-	server.Resume()
-	redistest.Await(t, func() error {
-		if err := s.Take(t.Context(), look, out); err != nil {
-			return err
-		}
-		if out[0].Remaining != 10 {
-			return fmt.Errorf("%d places remain, want 10: the late one was not given back", out[0].Remaining)
-		}
-		return nil
-	})
-}
-
 // TestPasswordFile changes the password on the server and in the file.
 func TestPasswordFile(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "one")
@@ -193,25 +166,6 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	}
 	kick()
 	redistest.Await(t, func() error { return counts(t, s) })
-}
-
-// However often connecting has failed, a server that is back is found by the next call, and the errors until then say
-// why.
-func TestServerIsFoundAtOnce(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL()+"?pool_size=2", time.Second)
-	hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 1000), N: 1}}
-	var out [1]limiter.Decision
-	server.Kill()
-	for range 20 {
-		if err := s.Take(t.Context(), hit, out[:]); err == nil {
-			t.Fatal("a dead server answered")
-		}
-	}
-	server.Restart()
-	if err := s.Take(t.Context(), hit, out[:]); err != nil {
-		t.Errorf("after the server's return: %v", err)
-	}
 }
 
 // Connections have a name, with and without a password, unless their user may not name them.

@@ -153,18 +153,3 @@ func TestSketchReusesMemory(t *testing.T) {
 		t.Errorf("%v allocations for each occurrence", per)
 	}
 }
-
-func BenchmarkSketch(b *testing.B) {
-	for name, keys := range map[string]uint64{"one key": 1, "kept keys": 100, "mostly new keys": 1 << 20} {
-		b.Run(name, func(b *testing.B) {
-			var s sketch
-			room := func(kept int) bool { return kept < 100 }
-			key := make([]byte, 8)
-			b.ReportAllocs()
-			for n := uint64(0); b.Loop(); n++ {
-				binary.LittleEndian.PutUint64(key, n*0x9e3779b97f4a7c15%keys)
-				s.add(maphash.Bytes(seed, key), key, 1, room)
-			}
-		})
-	}
-}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -499,42 +497,6 @@ func TestNewChecksOptions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "must be between 1 and 1000, got") {
 			t.Errorf("%d for each rule: %v", n, err)
 		}
-	}
-}
-
-// What a request pays for each of its descriptors.
-func BenchmarkNote(b *testing.B) {
-	set := compile(b, rulesFile(1000))
-	for _, bm := range []struct {
-		name        string
-		rules, keys uint64
-	}{
-		{"one key", 1, 1},
-		{"100 keys", 1, 100},
-		{"all keys new", 1, 1 << 40},
-		{"1000 rules, one key each", 1000, 1},
-		{"1000 rules, all keys new", 1000, 1 << 40},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			top := newTop(b, Options{PerRule: 100})
-			top.Keep(set)
-			var goroutine atomic.Uint64
-			b.ReportAllocs()
-			before := proctest.CPU(b)
-			b.RunParallel(func(pb *testing.PB) {
-				key, n := []byte("funnel|shop|remote_address=10.20.30.4"), goroutine.Add(1)<<32
-				for ; pb.Next(); n++ {
-					mixed := n * 0x9e3779b97f4a7c15 >> 20
-					binary.LittleEndian.PutUint64(key[len(key)-8:], mixed%bm.keys)
-					s := top.stripe()
-					s.mu.Lock()
-					top.note(s, set.Limits()[mixed%bm.rules], unsafe.String(&key[0], len(key)), 1, false)
-					s.mu.Unlock()
-					top.pool.Put(s)
-				}
-			})
-			b.ReportMetric(float64(proctest.CPU(b)-before)/float64(b.N), "cpu-ns/op")
-		})
 	}
 }
 

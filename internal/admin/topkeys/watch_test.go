@@ -16,7 +16,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rls"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -135,40 +134,5 @@ descriptors:
 	want := "user=bob 6 2; user=ann 2 0; path=/a 2 1; path=/b 1 0"
 	if text := strings.Join(got, "; "); text != want {
 		t.Errorf("key, hits, denied: %s; want %s", text, want)
-	}
-}
-
-// From the bytes of a request to those of its answer, with and without top keys; compare cpu-ns/op.
-func BenchmarkRequest(b *testing.B) {
-	const rules = `
-domain: shop
-descriptors:
-  - {key: remote_address, rate_limit: {algorithm: funnel, requests_per_unit: 1000000, unit: second}}
-  - key: api_key
-    rate_limit: {algorithm: token_bucket, requests_per_unit: 1000000, unit: second}
-    descriptors:
-      - {key: path, rate_limit: {requests_per_unit: 1000000000, unit: hour}}
-  - {key: all, rate_limit: {algorithm: sliding_window, requests_per_unit: 1000000, unit: second}}
-`
-	one := []string{"remote_address=10.0.0.1"}
-	for name, texts := range map[string][]string{
-		"1 descriptor": one, "4 descriptors": append(one, "api_key=k1", "api_key=k1,path=/checkout", "all=1"),
-	} {
-		for _, on := range []bool{false, true} {
-			label := name + ", off"
-			var watchers []decide.Watcher
-			if on {
-				label, watchers = name+", on", []decide.Watcher{newTop(b, Options{PerRule: 100})}
-			}
-			b.Run(label, func(b *testing.B) {
-				s, data := newService(b, rules, watchers...), marshal(b, request(b, texts...))
-				b.ReportAllocs()
-				before := proctest.CPU(b)
-				for b.Loop() {
-					s.ask(b, data)
-				}
-				b.ReportMetric(float64(proctest.CPU(b)-before)/float64(b.N), "cpu-ns/op")
-			})
-		}
 	}
 }
