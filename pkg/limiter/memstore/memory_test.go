@@ -96,19 +96,6 @@ func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
 	})
 }
 
-// A state is as good as freed when its key is hit after it expired, swept or not.
-func TestExpiredStateIsAsNew(t *testing.T) {
-	clock := limitertest.NewClock()
-	s := start(t, memstore.Options{Now: clock.Now, SweepEvery: time.Hour})
-	for _, p := range algorithms(t) {
-		first := hit(t, s, p.Algorithm().String(), p, 7)
-		clock.Advance(time.Hour)
-		if again := hit(t, s, p.Algorithm().String(), p, 7); again != first {
-			t.Errorf("%s: %+v an hour after %+v", p.Algorithm(), again, first)
-		}
-	}
-}
-
 // A bucket that starts empty is kept while it is full, for as long as filling takes, and then freed.
 func TestSweepKeepsABucketThatStartedEmpty(t *testing.T) {
 	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
