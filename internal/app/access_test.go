@@ -3,9 +3,6 @@ package app
 import (
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,30 +24,6 @@ func reloadBy(t *testing.T, client *http.Client, server string) int {
 	}
 	_ = res.Body.Close()
 	return res.StatusCode
-}
-
-// A source address proves nothing: behind a proxy on the same machine that adds no header and names localhost as its
-// host, as HAProxy and nginx do, strangers change nothing. The admin socket proves who asks.
-func TestProxyOnThisMachineChangesNothing(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")))
-	to := &url.URL{Scheme: "http", Host: p.app.HTTPAddr()}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(to)
-		r.Out.Host = "localhost"
-	}})
-	defer proxy.Close()
-	if status := reloadBy(t, http.DefaultClient, proxy.URL); status != http.StatusForbidden {
-		t.Errorf("through a proxy: %d, want 403", status)
-	}
-	if status := reloadBy(t, http.DefaultClient, to.String()); status != http.StatusForbidden {
-		t.Errorf("from loopback: %d, want 403", status)
-	}
-	if status := reloadBy(t, p.socket, "http://localhost"); status != http.StatusOK {
-		t.Errorf("by the admin socket: %d, want 200", status)
-	}
-	if n := p.logged("action=reload result=ok client=socket"); n != 1 {
-		t.Errorf("%d reloads in the log, want 1:\n%s", n, p.log)
-	}
 }
 
 // A start without its admin socket is a start: the log says what to do, and the socket comes once it is free. A file of

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -369,24 +368,6 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 }
 
-// A user of Redis who may not run scripts is not ready: no request of theirs would be counted.
-func TestReadyNeedsTheRightToCount(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "-eval", "-evalsha")
-	o := options(t, rulesOf("1"))
-	o.Store = "redis://mute:secret@" + redis.Addr() + "/0"
-	p := start(t, o)
-	want(t, "/readyz", "503", p.ready)
-	status, body := p.http("GET", "/readyz")
-	if status != 503 || !strings.Contains(body, "\nstore: ") || !strings.Contains(body, "NOPERM") ||
-		strings.Contains(body, "secret") {
-		t.Errorf("/readyz answers %d %q", status, body)
-	}
-	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "+eval", "+evalsha")
-	want(t, "/readyz", "200", p.ready)
-}
-
 // cellRules let one request an hour pass, by the redis-cell module, and otherwise deny.
 const cellRules = "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, " +
 	"engine: redis_cell, on_store_failure: deny}}]\n"
@@ -424,21 +405,6 @@ func TestRedisCellMissing(t *testing.T) {
 	want(t, "the warning at the start", "1", func() string { return strconv.Itoa(again.logged(cellWarning)) })
 }
 
-func TestRedisCell(t *testing.T) {
-	o := options(t, cellRules)
-	o.Store = redistest.StartRedisCell(t).URL()
-	p := start(t, o)
-	want(t, "readiness", "200", p.ready)
-	for i, want := range []string{"OK", "OVER_LIMIT"} {
-		if got := p.ask("me"); got != want {
-			t.Errorf("request %d is answered %s, want %s", i+1, got, want)
-		}
-	}
-	if n := p.logged("redis_cell"); n != 0 {
-		t.Errorf("warnings with the module:\n%s", p.log)
-	}
-}
-
 // The module is looked for where rules want it, and not in other stores.
 func TestRedisCellInNamedStore(t *testing.T) {
 	first, second, cell := redistest.Start(t), redistest.Start(t), redistest.StartRedisCell(t)
@@ -461,35 +427,4 @@ func TestRedisCellInNamedStore(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Requests go on without an error while rules are loaded and the process is watched.
-func TestReloadUnderLoad(t *testing.T) {
-	p := start(t, options(t, rulesOf("1000000")))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				if got := p.ask(strconv.Itoa(i)); got != "OK" {
-					t.Errorf("a request is answered %s", got)
-					return
-				}
-			}
-		})
-	}
-	for i := range 10 {
-		writeFile(t, p.app.o.Rules[0], rulesOf(strconv.Itoa(2_000_000+i)))
-		if err := p.app.Reload(t.Context()); err != nil {
-			t.Error(err)
-		}
-		p.http("GET", "/metrics")
-	}
-	close(done)
-	wg.Wait()
 }

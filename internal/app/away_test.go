@@ -53,21 +53,6 @@ func TestRedisAwayAtStart(t *testing.T) {
 	}
 }
 
-// A user who may not hear of refunds is warned of, since Redis is there.
-func TestRefundsNotHeard(t *testing.T) {
-	server := redistest.Start(t)
-	redistest.Do(t, server, "acl", "setuser", "weir", "on", ">secret", "~*", "resetchannels", "+@all")
-	o := options(t, rulesOf("1"))
-	o.Store, o.KnownDenials = "redis://weir:secret@"+server.Addr(), true
-	p := start(t, o)
-	want(t, "the warning", "1 line", func() string {
-		if p.logged(`level=WARN msg="refunds by other replicas are not heard`) == 1 {
-			return "1 line"
-		}
-		return p.log.String()
-	})
-}
-
 // A user who may not run scripts is an error at the start, which names the right that is missing.
 func TestMissingRight(t *testing.T) {
 	for _, right := range []string{"evalsha", "eval"} {

@@ -168,23 +168,6 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 	}
 }
 
-// A frame that does not end keeps the server from reading on: the connection goes.
-func TestHalfSentFrameEndsItsConnection(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
-	p := start(t, o)
-	c := p.connect()
-	if _, err := c.half(4000, 2000); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.conn.Write([]byte{0, 16, 0, 0, 0, 0, 0, 0, 1, 'x'}); err != nil { // the head of DATA with 4096 bytes
-		t.Fatal(err)
-	}
-	c.closed()
-	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
-	want(t, "slow connections", "1", func() string { return p.refused("grpc", "slow") })
-}
-
 // What is half sent on all connections together takes no more than it may.
 func TestMemoryOfHalfSentRequests(t *testing.T) {
 	o := options(t, rulesOf("100"))
@@ -455,20 +438,6 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	}
 	_ = c.conn.Close()
 	want(t, "bytes after the end", "0", func() string { return p.metric("weir_receiving_bytes") })
-}
-
-// A request that ends with its headers must arrive completely, too.
-func TestHalfSentHeaders(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
-	p := start(t, o)
-	c := p.connect()
-	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true}); err != nil {
-		t.Fatal(err)
-	}
-	c.closed() // headers of nothing else may come in between
-	want(t, "slow requests", "1", func() string { return p.refused("grpc", "slow") })
-	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
 }
 
 // whole sends a complete request.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,11 +21,6 @@ func redisOptions(t *testing.T, redis *redistest.Server, rules string) Options {
 // admin sends requests as the commands do on the same machine.
 func (p *process) admin() *adminapi.Client {
 	return p.adminBy(adminapi.Options{Server: "unix:" + adminapi.Socket("auto", p.app.HTTPAddr())})
-}
-
-// byHTTP sends requests as the commands do on another machine.
-func (p *process) byHTTP(tokenFile string) *adminapi.Client {
-	return p.adminBy(adminapi.Options{Server: p.app.HTTPAddr(), TokenFile: tokenFile})
 }
 
 func (p *process) adminBy(o adminapi.Options) *adminapi.Client {
@@ -152,36 +146,5 @@ func TestLiveWithoutRedis(t *testing.T) {
 	}
 	if p.logged("action=reset result=failed") != 1 {
 		t.Errorf("what failed is not in the log:\n%s", p.log)
-	}
-}
-
-// Who changes something needs the token, where there is one; who looks does not.
-func TestLiveNeedsTheToken(t *testing.T) {
-	o := options(t, rulesOf("1"))
-	o.HTTPTokenFile = filepath.Join(t.TempDir(), "token")
-	writeFile(t, o.HTTPTokenFile, "s3cret\n")
-	p := start(t, o)
-	p.ask("me")
-	target := adminapi.ResetRequest{Domain: "shop", Descriptor: "client=me"}
-	anybody, operator := p.byHTTP(""), p.byHTTP(o.HTTPTokenFile)
-	err := anybody.Post(t.Context(), "/keys/reset", target, nil)
-	if err == nil || !strings.Contains(err.Error(), "a token is needed for POST /keys/reset") {
-		t.Errorf("without the token: %v", err)
-	}
-	if got := p.get("me"); got.Remaining != 0 || got.RequestsPerUnit != 1 {
-		t.Errorf("something has changed without the token: %+v", got)
-	}
-	if p.logged("msg=audit") != 0 {
-		t.Errorf("a log of what was not done:\n%s", p.log)
-	}
-	var done adminapi.ResetResult
-	if err := operator.Post(t.Context(), "/keys/reset", target, &done); err != nil || !done.Counters[0].Existed {
-		t.Errorf("with the token: %+v, %v", done, err)
-	}
-	if got := p.get("me"); got.Remaining != 1 {
-		t.Errorf("in memory, after the reset: %+v", got)
-	}
-	if p.logged("result=ok client=token") != 1 || strings.Contains(p.log.String(), "s3cret") {
-		t.Errorf("the log:\n%s", p.log)
 	}
 }

@@ -96,18 +96,6 @@ func TestTracesByB3(t *testing.T) {
 	}
 }
 
-// A sampler of the environment decides in place of the caller.
-func TestSampler(t *testing.T) {
-	c := collect(t)
-	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
-	o := options(t, rulesOf("1"))
-	o.OTel.Traces = true
-	p := start(t, o)
-	p.ask("ann")
-	p.wait()
-	awaitSpans(t, c, 1)
-}
-
 // The time that a request waits for Redis is a span of its own, which fails with Redis.
 func TestStoreSpans(t *testing.T) {
 	server := redistest.Start(t)

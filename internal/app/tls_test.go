@@ -198,6 +198,11 @@ func TestWhoMayReload(t *testing.T) {
 				tt.config == operator, got, tt.want)
 		}
 	}
+	for client, n := range map[string]int{"token": 1, "operator": 1} {
+		if line := "msg=audit action=reload result=ok client=" + client; p.logged(line) != n {
+			t.Errorf("%d log lines contain %s, want %d: who was refused did nothing; log:\n%s", p.logged(line), line, n, p.log)
+		}
+	}
 	writeFile(t, o.HTTPTokenFile, "another\n")
 	if got := p.https(anybody, "POST", "/reload", "another"); got != 200 {
 		t.Errorf("with the new token: status %d", got)

@@ -51,26 +51,3 @@ func TestUnknownStore(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
-
-// A request of a process on a cluster may have limits anywhere in it.
-func TestClusterAndSentinel(t *testing.T) {
-	t.Parallel()
-	for name, url := range map[string]func(t *testing.T) string{
-		"cluster":  func(t *testing.T) string { t.Helper(); return redistest.StartCluster(t, 3).URL() },
-		"sentinel": func(t *testing.T) string { t.Helper(); return redistest.StartSentinel(t).URL() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t, rulesOf("2"))
-			o.Store = url(t)
-			p := start(t, o)
-			for i, want := range []string{"OK", "OK", "OVER_LIMIT"} {
-				if got := p.ask("a"); got != want {
-					t.Errorf("request %d: %s, want %s", i+1, got, want)
-				}
-			}
-			if text := p.log.String(); strings.Contains(text, redistest.SentinelPassword) {
-				t.Errorf("the log shows a password:\n%s", text)
-			}
-		})
-	}
-}

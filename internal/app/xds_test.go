@@ -60,23 +60,3 @@ func TestRulesByXDS(t *testing.T) {
 		t.Errorf("without the server /readyz is %s", got)
 	}
 }
-
-// Without the server a start fails with the reason, or goes on without rules until it comes.
-func TestXDSServerIsAwayAtTheStart(t *testing.T) {
-	t.Parallel()
-	s := xdstest.Start(t, xdstest.Options{})
-	s.Stop()
-	o := options(t, "")
-	o.Rules, o.AllowEmptyRules = []string{"xds"}, true
-	o.XDS = xds.Options{Server: s.Addr, NodeID: "weir", MaxMessageSize: 1 << 20}
-	p := start(t, o)
-	if got := p.ask("a"); !strings.Contains(got, "Unavailable") {
-		t.Errorf("without rules: %s", got)
-	}
-	if _, body := p.http("GET", "/readyz"); !strings.Contains(body, "no rules from xds://"+s.Addr+" yet: Unavailable") {
-		t.Errorf("/readyz: %s", body)
-	}
-	s = xdstest.Start(t, xdstest.Options{Addr: s.Addr})
-	s.Set("1", xdstest.Domain("shop", xdstest.Limit("client", "", 1)))
-	want(t, "with rules", "OK", func() string { return p.ask("a") })
-}

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -198,26 +197,5 @@ func TestWaiterThatPanics(t *testing.T) {
 	}
 	if why := <-caught; why != "a waiter panics" {
 		t.Errorf("caught %v", why)
-	}
-}
-
-// What is not sent ends, too: it is cancelled, or its time is over. See TestWaitersAreGivenUp for the times.
-func TestUnsentRequestIsGivenUp(t *testing.T) {
-	s := open(t, redistest.Start(t).URL(), redisstore.Options{Timeout: 50 * time.Millisecond})
-	p := funnel(t, 100, time.Hour)
-	gone, patient := newWaiter(), newWaiter()
-	gone.gone.Store(true)
-	for _, w := range []*waiter{gone, patient} {
-		s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), w)
-	}
-	if err := <-gone.taken; !errors.Is(err, context.Canceled) || !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("cancelled: %v", err)
-	}
-	if err := <-patient.taken; !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("its time is over: %v", err)
-	}
-	<-patient.batch
-	if d := take(t, s, "k", p, 1); d.Remaining != 99 {
-		t.Errorf("%d remain: a request that was given up was charged", d.Remaining)
 	}
 }

@@ -215,19 +215,6 @@ func TestLending(t *testing.T) {
 	server.Resume()
 }
 
-func TestDeadlineInTheQueue(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	resume := held(t, server, s)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	a := <-ask(ctx, s, limiter.Hit{Key: "k", Policy: funnel(t, 10, time.Hour), N: 1})
-	if !errors.Is(a.err, context.DeadlineExceeded) || !errors.Is(a.err, limiter.ErrUnavailable) {
-		t.Errorf("a request whose time is over in the queue: %v, want context.DeadlineExceeded", a.err)
-	}
-	resume()
-}
-
 func TestRequestLargerThanABatch(t *testing.T) {
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
 	p := funnel(t, 10, time.Hour)

@@ -320,22 +320,6 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 				t.Errorf("%q, cost %d: the key ends in %s, %d counters started again", state, n, ttl, s.Stats().Restarted-before)
 			}
 		}
-		// Beside a limit that denies it is charged nothing, and beside one that does not, it is.
-		for _, ban := range []int64{0, 5} {
-			if err := c.Set(t.Context(), "weir:1:k", state, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-			hits := []limiter.Hit{
-				{Key: "k", Policy: p, Route: byModule, N: 2},
-				{Key: "other" + state, Policy: funnel(t, ban, time.Hour), N: 1},
-			}
-			if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
-				t.Errorf("%q beside another limit: %v", state, err)
-			}
-			if left := take(t, s, "k", p, 0, byModule).Remaining; ban == 0 && left != 5 || ban > 0 && left != 3 {
-				t.Errorf("%q beside a limit of %d: %d left", state, ban, left)
-			}
-		}
 	}
 	full := in(40 * time.Minute) // a rule of another rate may have left that
 	if err := c.Set(t.Context(), "weir:1:k", full, time.Hour).Err(); err != nil {

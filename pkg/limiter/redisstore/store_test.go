@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,37 +127,6 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-func TestTwoStoresShareOneLimit(t *testing.T) {
-	server := redistest.Start(t)
-	stores := []*redisstore.Store{
-		open(t, server.URL(), redisstore.Options{}),
-		open(t, server.SocketURL(), redisstore.Options{}),
-	}
-	p := funnel(t, 100, time.Hour)
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 16 {
-		s := stores[i%2]
-		wg.Go(func() {
-			var out [1]limiter.Decision
-			for range 25 {
-				if err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, out[:]); err != nil {
-					t.Error(err)
-					return
-				}
-				if out[0].Allowed {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// 100 at once; the hour's leak gives back one hit each 36 s, which a slow run may meet once.
-	if got := admitted.Load(); got < 100 || got > 101 {
-		t.Errorf("400 hits through two stores: %d admitted, want 100", got)
-	}
-}
-
 func TestRedisClockDecides(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})
@@ -265,18 +233,6 @@ type announced struct {
 }
 
 func (a announced) Deadline() (deadline time.Time, ok bool) { return a.deadline, true }
-
-func TestCancelledContext(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var out [1]limiter.Decision
-	err := s.Take(ctx, []limiter.Hit{{Key: "k", Policy: funnel(t, 1, time.Hour), N: 1}}, out[:])
-	if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want ErrUnavailable and context.Canceled", err)
-	}
-}
 
 // BenchmarkKey tells what a live key takes in Redis, by algorithm and by the hits that it has seen.
 func BenchmarkKey(b *testing.B) {
