@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/moduletest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 func TestMain(m *testing.M) { longtest.Main(m, 100) }
@@ -182,4 +183,14 @@ func metric(t *testing.T, addr, name string) float64 {
 	}
 	t.Fatalf("no metric %s", name)
 	return 0
+}
+
+// run runs a command of weir and returns what it wrote.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := weirtest.Run(t, args...)
+	if err != nil {
+		t.Errorf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
 }
