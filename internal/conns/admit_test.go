@@ -68,15 +68,3 @@ func TestLooksAreBounded(t *testing.T) {
 type nothing struct{ net.Conn }
 
 func (nothing) Close() error { return nil }
-
-// A full table of the largest size is searched for each new connection.
-func BenchmarkAdmitFull(b *testing.B) {
-	const most = 16384
-	g := New(Options{Name: "http", Max: most, Log: slog.New(slog.DiscardHandler)})
-	for n := 0; b.Loop(); n++ {
-		for len(g.conns) < most {
-			g.admit(&Conn{Conn: nothing{}, g: g, host: strconv.Itoa(len(g.conns) % 100)})
-		}
-		g.admit(&Conn{Conn: nothing{}, g: g, host: "new"})
-	}
-}

@@ -173,18 +173,6 @@ func TestFeedAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkFeed(b *testing.B) {
-	f := newConn()
-	f.requests.preface = 0
-	request := append(frameOf(frameHeaders, 4, 1, 50), frameOf(frameData, flagEndStream, 1, 100)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := f.feed(request); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // grpcFrame is a DATA frame of a stream that goes on, with this payload.
 func grpcFrame(stream uint32, payload []byte) []byte {
 	f := frameOf(frameData, 0, stream, len(payload))
@@ -268,20 +256,5 @@ func TestResetWithinAMessage(t *testing.T) {
 	}
 	if s := g.Stats(); s.Receiving != 0 {
 		t.Errorf("a closed connection takes %d bytes", s.Receiving)
-	}
-}
-
-// An answer that is sent in one write.
-func BenchmarkAnswer(b *testing.B) {
-	f := newConn()
-	f.requests.preface = 0
-	answer := append(frameOf(frameHeaders, flagEndHeaders, 1, 14), frameOf(frameData, 0, 1, 60)...)
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders|flagEndStream, 1, 24)...)
-	b.ReportAllocs()
-	for b.Loop() {
-		f.mu.Lock()
-		f.answers.cut(answer, 1, &f.answers)
-		f.account()
-		f.mu.Unlock()
 	}
 }

@@ -43,15 +43,9 @@ func configOf(t *testing.T, flags []string, words ...string) []byte {
 
 func rulesFlag(t *testing.T) string {
 	t.Helper()
-	return flagOf(t, shop)
-}
-
-// flagOf is the flag for rules.
-func flagOf(tb testing.TB, rules string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		tb.Fatal(err)
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return "--rules=" + path
 }
@@ -366,27 +360,6 @@ func testSharedAddress(t *testing.T, addr string) {
 	}
 	filter(4)
 	check("4")
-}
-
-func BenchmarkDecideInMemory(b *testing.B) {
-	rules := flagOf(b, strings.ReplaceAll(shop, "2}", "2000000000}"))
-	m := &Module{Log: io.Discard}
-	f, err := m.NewFilter([]byte(`{"domain": "shop", "flags": ["` + rules + `"], "rate_limits": ` + byKey + `}`))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer m.Wait(time.Second)
-	defer f.Close()
-	key := []byte("ann")
-	b.ReportAllocs()
-	for b.Loop() {
-		c := f.Call(nil)
-		c.AddHeader("x-key", key)
-		if !c.Decide() || c.Answer.Outcome != OK {
-			b.Fatal("not admitted")
-		}
-		c.Release()
-	}
 }
 
 // A filter ends at once, on a worker of Envoy, while another one waits for its first rules on the main thread.

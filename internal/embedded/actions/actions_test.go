@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -97,61 +96,6 @@ func show(ds []actions.Descriptor) []string {
 		all = append(all, s)
 	}
 	return all
-}
-
-func TestActions(t *testing.T) {
-	req := &request{addr: "192.168.7.9", headers: [][2]string{
-		{":path", "/a?x=1"},
-		{":authority", "shop.example"},
-		{"x-user", "ann"},
-		{"x-user", "bob"},
-		{"x-empty", ""},
-		{"x-bytes", "a\xff\xfeb"},
-	}, response: [][2]string{{"x-tokens", "17"}, {"x-tokens", "18"}}}
-	for name, tt := range map[string]struct {
-		rateLimits string
-		want       []string
-	}{
-		"generic_key": {
-			`[{actions: [{generic_key: {descriptor_value: a}}, {generic_key: {descriptor_key: k, descriptor_value: b}}]}]`,
-			[]string{"generic_key=a,k=b"},
-		},
-		"first value":       {`[{actions: [{request_headers: {header_name: X-User, descriptor_key: u}}]}]`, []string{"u=ann"}},
-		"empty value":       {`[{actions: [{request_headers: {header_name: x-empty, descriptor_key: u}}]}]`, []string{"u="}},
-		"host":              {`[{actions: [{request_headers: {header_name: Host, descriptor_key: h}}]}]`, []string{"h=shop.example"}},
-		"not UTF-8":         {`[{actions: [{request_headers: {header_name: x-bytes, descriptor_key: b}}]}]`, []string{"b=a?b"}},
-		"absent, no answer": {`[{actions: [{remote_address: {}}, {request_headers: {header_name: no, descriptor_key: u}}]}]`, nil},
-		"absent, left out": {
-			`[{actions: [{remote_address: {}}, {request_headers: {header_name: no, descriptor_key: u, skip_if_absent: true}}]}]`,
-			[]string{"remote_address=192.168.7.9"},
-		},
-		"masked": {
-			`[{actions: [{masked_remote_address: {}}]}, {actions: [{masked_remote_address: {v4_prefix_mask_len: 24}}]}]`,
-			[]string{"masked_remote_address=192.168.7.9/32", "masked_remote_address=192.168.7.0/24"},
-		},
-		"clusters":    {`[{actions: [{source_cluster: {}}, {destination_cluster: {}}]}]`, []string{"source_cluster=here,destination_cluster=there"}},
-		"hits_addend": {`[{actions: [{source_cluster: {}}], hits_addend: {number: 3}}]`, []string{"source_cluster=here hits=3"}},
-		"given back": {
-			`[{actions: [{source_cluster: {}}], hits_addend: {number: "3", is_negative_hits: true}}]`,
-			[]string{"source_cluster=here hits=-3"},
-		},
-		"response": {
-			`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(X-Cost?x-tokens)%"}}]`,
-			[]string{"source_cluster=here hits=17"},
-		},
-		"first of two": {
-			`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(x-tokens?x-cost)%"}}]`,
-			[]string{"source_cluster=here hits=17"},
-		},
-		"no response": {`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(x-user)%"}}]`, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := show(mustParse(t, tt.rateLimits).Descriptors(req, nil))
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("descriptors (-want +got):\n%s", d)
-			}
-		})
-	}
 }
 
 // A cost is a number from 0 to the largest that Envoy takes, as C reads one.
