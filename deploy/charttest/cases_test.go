@@ -99,7 +99,8 @@ func texts(v any) []string {
 	return found
 }
 
-// Each option makes the objects and arguments that its case asks for.
+// Each option makes the objects and arguments that its case asks for, no field that its type has not, and arguments that
+// Weir understands.
 func TestOptions(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -110,6 +111,7 @@ func TestOptions(t *testing.T) {
 			objects := parse(t, text)
 			spec, container := pod(t, objects)
 			found := append(differences("pod", c.Pod, spec), differences("container", c.Container, container)...)
+			found = append(append(found, unknownFields(t, objects)...), argumentProblems(t, spec, container)...)
 			for name, want := range c.Want {
 				if objects[name] == nil {
 					found = append(found, "there is no "+name)

@@ -1,6 +1,7 @@
 package charttest
 
 import (
+	"fmt"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -13,8 +14,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
-
-	goyaml "go.yaml.in/yaml/v3"
 )
 
 // helm lint has nothing to say about any option.
@@ -44,28 +43,21 @@ var kinds = map[string]func() any{
 	"NetworkPolicy":           func() any { return &networkingv1.NetworkPolicy{} },
 }
 
-// Every object has only fields that its type has. TestAPIServer asks a real API server, also about those of others.
-func TestFields(t *testing.T) {
-	for _, c := range cases(t) {
-		text, _, err := render(t, "weir", c.values(t))
-		if err != nil {
-			t.Fatal(err)
+// unknownFields returns what objects have that their types have not. TestAPIServer asks a real API server, also about
+// types of others.
+func unknownFields(t *testing.T, objects map[string]object) (found []string) {
+	t.Helper()
+	for name, o := range objects {
+		kind, _ := o["kind"].(string)
+		if kinds[kind] == nil {
+			if version, _ := o["apiVersion"].(string); version != "monitoring.coreos.com/v1" {
+				found = append(found, fmt.Sprintf("%s of %s has no type here", name, version))
+			}
+			continue
 		}
-		for name, o := range parse(t, text) {
-			kind, _ := o["kind"].(string)
-			if kinds[kind] == nil {
-				if version, _ := o["apiVersion"].(string); version != "monitoring.coreos.com/v1" {
-					t.Errorf("%s: %s of %s has no type here", c.Name, name, version)
-				}
-				continue
-			}
-			text, err := goyaml.Marshal(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.UnmarshalStrict(text, kinds[kind]()); err != nil {
-				t.Errorf("%s: %s: %v", c.Name, name, err)
-			}
+		if err := yaml.UnmarshalStrict([]byte(marshal(t, o)), kinds[kind]()); err != nil {
+			found = append(found, fmt.Sprintf("%s: %v", name, err))
 		}
 	}
+	return found
 }

@@ -44,6 +44,10 @@ func TestPlainManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		spec, container := pod(t, parse(t, text))
+		for _, problem := range argumentProblems(t, spec, container) {
+			t.Errorf("%s: %s", name, problem)
+		}
 		text = header + "# Made from deploy/helm/weir by make manifests.\n\n" + strings.TrimPrefix(helmOnly.ReplaceAllString(text, ""), "---\n")
 		inStep(t, filepath.Join("../kubernetes", name), text)
 	}

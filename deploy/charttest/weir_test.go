@@ -22,31 +22,30 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// Weir understands the arguments and variables of every option, and its stop fits into the grace period.
-func TestArguments(t *testing.T) {
-	for _, c := range cases(t) {
-		text, _, err := render(t, "weir", c.values(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec, container := pod(t, parse(t, text))
-		if problems := problemsOf(t, container); problems != "" {
-			t.Errorf("%s: %s", c.Name, problems)
-			continue
-		}
-		grace, _ := spec["terminationGracePeriodSeconds"].(int)
-		args := strings.Join(texts(container["args"]), "\n")
-		stop := seconds(t, args, "--drain-delay") + seconds(t, args, "--stop-timeout")
-		if least := stop + 15*time.Second; time.Duration(grace)*time.Second < least {
-			t.Errorf("%s: terminationGracePeriodSeconds is %d, a stop may take %s", c.Name, grace, least)
-		}
-	}
+// TestOptions would notice arguments that Weir does not understand.
+func TestProblemsAreFound(t *testing.T) {
 	for arg, want := range map[string]string{"--memory-max-key=1": "unknown flag", "--drain-delay=x": "drain-delay"} {
 		got := problemsOf(t, object{"args": []any{"serve", "--rules=/etc/weir/rules", arg}})
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", arg, got, want)
 		}
 	}
+}
+
+// argumentProblems returns what Weir finds wrong with its arguments and variables, and whether its stop does not fit into
+// the grace period.
+func argumentProblems(t *testing.T, spec, container object) []string {
+	t.Helper()
+	if problems := problemsOf(t, container); problems != "" {
+		return []string{problems}
+	}
+	grace, _ := spec["terminationGracePeriodSeconds"].(int)
+	args := strings.Join(texts(container["args"]), "\n")
+	least := seconds(t, args, "--drain-delay") + seconds(t, args, "--stop-timeout") + 15*time.Second
+	if time.Duration(grace)*time.Second < least {
+		return []string{fmt.Sprintf("terminationGracePeriodSeconds is %d, a stop may take %s", grace, least)}
+	}
+	return nil
 }
 
 // problemsOf returns what Weir finds wrong with the container's arguments and variables. So that Weir ends before it

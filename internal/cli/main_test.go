@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,11 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
@@ -130,57 +127,6 @@ func TestDefaults(t *testing.T) {
 		if got != want {
 			t.Errorf("--%s is %v by default, want %v", name, got, want)
 		}
-	}
-}
-
-// The container of deploy/kubernetes is started by a command line that serve understands, with variables
-// that it reads, and has time to stop before it is killed.
-func TestKubernetesManifest(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/kubernetes/weir-redis.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ = bytes.Cut(text, []byte("\n---\n")) // the Deployment comes after the ConfigMap
-	var deployment struct {
-		Spec struct {
-			Template struct {
-				Spec struct {
-					Grace      int `yaml:"terminationGracePeriodSeconds"`
-					Containers []struct {
-						Args []string
-						Env  []struct{ Name string }
-					}
-				}
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &deployment); err != nil {
-		t.Fatal(err)
-	}
-	pod := deployment.Spec.Template.Spec
-	if len(pod.Containers) != 1 || len(pod.Containers[0].Args) == 0 || len(pod.Containers[0].Env) == 0 {
-		t.Fatalf("containers %v, want one with args and env", pod.Containers)
-	}
-	for _, env := range pod.Containers[0].Env {
-		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env.Name, "WEIR_"), "_", "-"))
-		if serveFlags(t)[name] == nil { // their variables are named after them: TestFlagsAreComplete
-			t.Errorf("serve has no variable %s", env.Name)
-		}
-	}
-	var command cli
-	parser, err := newParser(&command, streams{out: t.Output(), err: t.Output()}, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parser.Parse(pod.Containers[0].Args); err != nil {
-		t.Fatal(err)
-	}
-	o := command.Serve.Options
-	if err := o.Check(); err != nil {
-		t.Error(err)
-	}
-	if grace := time.Duration(pod.Grace) * time.Second; grace <= o.DrainDelay+o.StopTimeout {
-		t.Errorf("terminationGracePeriodSeconds is %s, want more than %s and %s", grace, o.DrainDelay, o.StopTimeout)
 	}
 }
 
