@@ -24,8 +24,6 @@ type proxy struct {
 	PerFilter string
 	// Look are the same for the path /look; none by default.
 	Look string
-	// TCP are the descriptors of a network filter in front of the upstream, instead of the HTTP filter.
-	TCP string
 	// CA, Cert and Key are files: Envoy asks the processes over TLS, with a certificate of its own.
 	CA, Cert, Key string
 	// Collector is the host:port that Envoy sends its traces to, by OTLP; every request is traced.
@@ -34,8 +32,7 @@ type proxy struct {
 	HealthChecks bool
 }
 
-// The filters never fail open and wait long: whatever is wrong with a call shows as a status 500 or a closed
-// connection, and never as a pass.
+// The filter never fails open and waits long: whatever is wrong with a call shows as a status 500, and never as a pass.
 var bootstrap = template.Must(template.New("envoy").Parse(`
 {{- if .Collector}}
 layered_runtime: {layers: [{name: all, static_layer: {tracing.opentelemetry.min_flush_spans: 1}}]}
@@ -46,24 +43,6 @@ static_resources:
       address: {socket_address: {address: 127.0.0.1, port_value: 0}}
       filter_chains:
         - filters:
-{{- if .TCP}}
-            - name: envoy.filters.network.ratelimit
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.ratelimit.v3.RateLimit
-                stat_prefix: front
-                domain: {{.Domain}}
-                failure_mode_deny: true
-                timeout: 2s
-                descriptors: {{.TCP}}
-                rate_limit_service: &weir
-                  transport_api_version: V3
-                  grpc_service: {envoy_grpc: {cluster_name: weir}}
-            - name: envoy.filters.network.tcp_proxy
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
-                stat_prefix: front
-                cluster: upstream
-{{- else}}
             - name: envoy.filters.network.http_connection_manager
               typed_config:
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
@@ -86,7 +65,7 @@ static_resources:
                       failure_mode_deny: true
                       timeout: 2s
                       enable_x_ratelimit_headers: DRAFT_VERSION_03
-                      rate_limit_service: &weir
+                      rate_limit_service:
                         transport_api_version: V3
                         grpc_service: {envoy_grpc: {cluster_name: weir}}
                   - name: envoy.filters.http.router
@@ -105,7 +84,6 @@ static_resources:
                         - match: {prefix: /}
                           route: {cluster: upstream}
                           {{- with .PerFilter}}{{template "per filter" .}}{{end}}
-{{- end}}
   clusters:
     - name: upstream
       type: STRICT_DNS

@@ -76,30 +76,6 @@ func checkSeconds(t *testing.T, s sample, header string, want int) {
 	}
 }
 
-func TestTCPConnections(t *testing.T) {
-	t.Parallel()
-	s := startWeir(t, ruleFile(t, `
-domain: tcp
-descriptors:
-  - key: listener
-    value: front
-    rate_limit: {algorithm: funnel, requests_per_unit: 3, unit: hour}
-`))
-	e := proxy{
-		Weir: []string{s.GRPC}, Domain: "tcp", Upstream: echo(t),
-		TCP: "[{entries: [{key: listener, value: front}]}]",
-	}.start(t)
-	for i := range 5 {
-		answer, err := converse(t, e.Listener("front"), "hello\n")
-		if through := err == nil && answer == "hello\n"; through != (i < 3) {
-			t.Errorf("connection %d answered %q, %v; three should pass and two be closed", i+1, answer, err)
-		}
-	}
-	if got := e.Stat("ratelimit.front.over_limit"); got != 2 {
-		t.Errorf("Envoy counted %d connections over the limit, want 2", got)
-	}
-}
-
 // Envoy sends on a header that is not UTF-8 as it is. Weir must still read the request: without an answer, Envoy lets
 // it pass by default, and no limit would hold.
 func TestHeaderThatIsNotUTF8(t *testing.T) {
