@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -75,6 +77,8 @@ type player struct {
 	set     *descriptors.Set
 	decider *decide.Decider
 	said    []string // what the Observer heard since the last line
+	tells   string   // of dynamic metadata: "" nothing, "on" where a rule has some, "all" always
+	costs   costs    // of the request
 	out     strings.Builder
 }
 
@@ -116,6 +120,7 @@ func (p *player) start(options []string) {
 	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
 	var process descriptors.Process
 	o := decide.Options{Store: p.store(), Observer: p}
+	p.tells = ""
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
 		number, _ := strconv.Atoi(value)
@@ -142,6 +147,8 @@ func (p *player) start(options []string) {
 			o.NoRetryAfter = true
 		case "max_counters":
 			o.MaxCounters = number
+		case "metadata":
+			p.tells = value
 		case "headers":
 			o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
@@ -192,12 +199,22 @@ func (p *player) memory() limiter.Store {
 func (p *player) ask(looks bool, words []string) {
 	r := p.decider.NewRequest()
 	r.Domain = "shop"
+	p.costs = costs{own: map[int]uint64{}}
 	for _, word := range words {
+		if addend, ok := strings.CutPrefix(word, "addend="); ok {
+			n, _ := strconv.Atoi(addend)
+			p.costs.addend = uint32(n)
+			continue
+		}
 		if domain, ok := strings.CutPrefix(word, "domain="); ok {
 			r.Domain = domain
 			continue
 		}
-		r.Add(p.descriptor(word))
+		d := p.descriptor(word)
+		if strings.Contains(word, "*") {
+			p.costs.own[len(r.Descriptors)] = uint64(d.Cost)
+		}
+		r.Add(d)
 	}
 	p.said = nil
 	var v *decide.Verdict
@@ -211,11 +228,27 @@ func (p *player) ask(looks bool, words []string) {
 		fmt.Fprintf(&p.out, "  error: %v\n", err)
 	} else {
 		fmt.Fprintf(&p.out, "  %s\n", show(v))
+		if p.tells != "" {
+			text, _ := json.Marshal(metadata.Of(v, p.costs, p.tells == "all").AsMap())
+			fmt.Fprintf(&p.out, "  ; metadata %s\n", text)
+		}
 		v.Delay().End()
 	}
 	for _, line := range p.said {
 		fmt.Fprintf(&p.out, "  ; %s\n", line)
 	}
+}
+
+// costs are the hits_addend of a request, and those of its descriptors.
+type costs struct {
+	addend uint32
+	own    map[int]uint64
+}
+
+func (c costs) HitsAddend() uint32 { return c.addend }
+func (c costs) OwnHitsAddend(i int) (hits uint64, ok bool) {
+	hits, ok = c.own[i]
+	return hits, ok
 }
 
 // descriptor reads key=value,key=value*COST@REQUESTS/UNIT, where *COST and @REQUESTS/UNIT may be left out.

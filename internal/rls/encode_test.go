@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -118,6 +119,25 @@ func statusMessage(v *decide.Verdict, status *decide.Status) *pb.RateLimitRespon
 	}
 	return st
 }
+
+// metadataRules have metadata.
+const metadataRules = `
+domain: shop
+descriptors:
+  - key: east
+    quota_mode: true
+    rate_limit: {name: east, unit: minute, requests_per_unit: 1}
+    metadata: {backend: east, limits: {tokens: 10, region: e}, tags: [a, b]}
+  - key: west
+    quota_mode: true
+    rate_limit: {name: west, unit: minute, requests_per_unit: 9}
+    metadata: {backend: west, limits: {tokens: 20, cost: 0.5}}
+  - {key: plain, rate_limit: {name: plain, unit: minute, requests_per_unit: 1}}
+  - key: trial
+    shadow_mode: true
+    rate_limit: {name: trial, unit: minute, requests_per_unit: 1}
+    metadata: {trial: true}
+`
 
 // encodingRules have limits of all units, names of all lengths, all modes, and metadata.
 func encodingRules() string {
@@ -234,6 +254,19 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("the same message in other bytes:\n got %x\nwant %x", encoded.Materialize(), want)
 		}
 	})
+}
+
+// The scenario metadata.txt of internal/decide has what metadata there is; here is what a request says of its costs.
+func TestMetadataHasCosts(t *testing.T) {
+	s, _ := service(t, metadataRules, func(o *options) { o.DynamicMetadata = true })
+	req := request(descriptor("plain=a"), costing(2, descriptor("plain=b")))
+	req.HitsAddend = 1
+	got, err := json.Marshal(ask(t, s, req).GetDynamicMetadata().AsMap())
+	const want = `{"descriptors":[{"entries":["plain=a"]},{"entries":["plain=b"],"hitsAddend":2}],"domain":"shop",` +
+		`"hitsAddend":1,"quotaModeEnabled":false,"violations":[{"descriptor":1,"limit":"plain","mode":"enforce","rule":"plain"}]}`
+	if err != nil || string(got) != want {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
 }
 
 // A message inside another one has its length before it, of any size.

@@ -49,26 +49,6 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 	}
 }
 
-// TestStepSharesNoMemory: two steps from one state do not write into each other's log.
-func TestStepSharesNoMemory(t *testing.T) {
-	for _, a := range algorithms {
-		t.Run(a.String(), func(t *testing.T) {
-			p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 100, Window: time.Hour})
-			var s limiter.State
-			for i := range int64(20) {
-				s, _ = p.Step(s, epoch+i, 1)
-				before := fmt.Sprint(s)
-				one, _ := p.Step(s, epoch+100, 1)
-				kept := fmt.Sprint(one)
-				two, _ := p.Step(s, epoch+2_000_000_000, 2)
-				if back, _ := p.Step(s, epoch+100, -1); fmt.Sprint(one) != kept || fmt.Sprint(s) != before {
-					t.Fatalf("after %d hits: %v and %v, then %v changed to %v, or %v to %v", i+1, two, back, kept, one, before, s)
-				}
-			}
-		})
-	}
-}
-
 // TestDecideTakesLinearTime, in the hits of a request, whether their keys differ or not, are denied or not: sixteen
 // times the hits take less than 64 times as long. (With a scan for each hit, it was 256 times.) Times are the least of
 // several, since what else the machine does only adds to them.
