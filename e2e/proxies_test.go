@@ -145,7 +145,8 @@ func testResetBehindAProxy(t *testing.T, s *weir) {
 	}
 }
 
-// clientOf names a client so that hashes of the names differ widely: twemproxy's change little with the last characters.
+// clientOf names a client so that hashes of the names differ widely: twemproxy's hash changes little with the last
+// characters.
 func clientOf(i int) string { return fmt.Sprintf("%d-of-the-clients", i) }
 
 // overLimit asks for one request of a client.

@@ -153,7 +153,7 @@ func startWeir(t *testing.T, rules string, args ...string) *weirtest.Process {
 }
 
 // frontOf is an Envoy whose listener "front" has quotas of the Weir at an address.
-func frontOf(t *testing.T, node string, weir string) *envoytest.Envoy {
+func frontOf(t *testing.T, node, weir string) *envoytest.Envoy {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
@@ -363,8 +363,8 @@ func TestFloodOfBuckets(t *testing.T) {
 	await(t, "invented buckets are forgotten", func() bool { return weir.Metric(`weir_quota_buckets{state="assigned"}`) < 500 })
 }
 
-// TestClientWithAllStreams has a client of another host take all streams that it gets. An Envoy that comes then gets its
-// assignment.
+// TestClientWithAllStreams has a client of another host take all streams that it gets. An Envoy that comes then gets
+// its assignment.
 func TestClientWithAllStreams(t *testing.T) {
 	weir := startWeir(t, ruleFile(t, weirRules))
 	var all sync.WaitGroup

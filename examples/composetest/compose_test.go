@@ -1,5 +1,5 @@
-// Package composetest starts examples/docker-compose.yml, and what users of envoyproxy/ratelimit have. It is a module of
-// its own, so that it may take as long as containers do.
+// Package composetest starts examples/docker-compose.yml, and what users of envoyproxy/ratelimit have. It is a module
+// of its own, so that it may take as long as containers do.
 package composetest
 
 import (
@@ -31,8 +31,8 @@ func submatches(pattern, text string) []string {
 	return found
 }
 
-// What TestContainers does not see, since it has no images of Prometheus and Grafana and its containers could write less:
-// both come only when they are asked for, and find Weir, the alerts and the dashboard; mounts are read-only, and other
+// What TestContainers does not see, since it has no images of Prometheus and Grafana and its containers could write
+// less: both come only when they are asked for, and find Weir, the alerts and the dashboard; mounts are read-only, and other
 // machines reach Envoy alone.
 func TestWatching(t *testing.T) {
 	var project struct {

@@ -74,8 +74,8 @@ type listedLimit struct {
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
 
-// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50&history=true: the rules one page at a time, as rule
-// files have them or the most first.
+// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50&history=true: the rules one page at a time,
+// as rule files have them or the most first.
 func (h *handler) listRules(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)

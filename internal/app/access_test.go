@@ -2,7 +2,6 @@ package app
 
 import (
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,21 +9,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
-
-// reload sends POST /reload to a URL and returns the status.
-func reloadBy(t *testing.T, client *http.Client, server string) int {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "POST", server+"/reload", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	return res.StatusCode
-}
 
 // A start without its admin socket is a start: the log says what to do, and the socket comes once it is free. A file of
 // a process that has ended is replaced, and no file is left behind.

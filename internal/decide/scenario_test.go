@@ -282,8 +282,8 @@ func (p *player) descriptor(word string) (d decide.Descriptor) {
 	return d
 }
 
-// show is a verdict in one line: whether the request passes, each status, the headers, and the rule's body. A status has, behind OK or
-// OVER_LIMIT, its limit: name requests/unit, what is left and the time until reset.
+// show is a verdict in one line: whether the request passes, each status, the headers, and the rule's body. A status
+// has, behind OK or OVER_LIMIT, its limit: name requests/unit, what is left and the time until reset.
 func show(v *decide.Verdict) string {
 	code := map[bool]string{false: "OK", true: "OVER_LIMIT"}
 	var b strings.Builder

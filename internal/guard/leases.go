@@ -137,7 +137,7 @@ func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	}
 	sent := l.now()
 	for i := range hits {
-		l.acquire(&hits[i], sent) //nolint:contextcheck // it is for other requests
+		l.acquire(&hits[i], sent)
 	}
 	err := l.store.Take(ctx, hits, out)
 	if err == nil {
