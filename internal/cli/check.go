@@ -16,7 +16,6 @@ type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
-	JSON   bool     `name:"json" help:"The same as --format json."`
 	Strict bool     `help:"Fail on warnings, too."`
 
 	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule, for serve --quota."`
@@ -46,12 +45,6 @@ Examples:
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if len(c.Paths) == 0 {
 		return usage(errors.New("give the paths of rule files, or - for stdin"))
-	}
-	if c.JSON && c.Format != "text" && c.Format != "json" {
-		return usage(errors.New("--json and --format " + c.Format + ": give one of them"))
-	}
-	if c.JSON {
-		c.Format = "json"
 	}
 	files, err := readRules(ctx, io, c.Paths...)
 	if err != nil {

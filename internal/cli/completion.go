@@ -54,9 +54,6 @@ func completions(app *kong.Node, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	if len(words) > 1 && words[0] == "help" && !strings.HasPrefix(words[len(words)-1], "-") {
-		words = words[1:]
-	}
 	last := len(words) - 1
 	for _, word := range words[:last] {
 		c.pass(word)

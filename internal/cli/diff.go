@@ -46,7 +46,7 @@ Examples:
 
     weir diff /etc/weir/rules rules/
     weir diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
-      --map 'path="/login",remote_address=downstream_remote_address' --json`
+      --map 'path="/login",remote_address=downstream_remote_address' --format json`
 }
 
 // differences is what diff prints as JSON.

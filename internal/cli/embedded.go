@@ -60,7 +60,7 @@ func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
 	command, err := parser.Parse(append(args, flags...))
 	switch {
 	case helped:
-		return nil, errors.New("--help and --version do nothing here; run weir help serve")
+		return nil, errors.New("--help and --version do nothing here; run weir serve --help")
 	case err != nil:
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func TestExplainAsksAProcess(t *testing.T) {
 			"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits",
 			"weir: --expect: expected OK, found OVER_LIMIT\n",
 		},
-		{"--domain shop Client=eve --json --expect none", exitOK, `the keys there are \"client\"`, ""},
+		{"--domain shop Client=eve --format json --expect none", exitOK, `the keys there are \"client\"`, ""},
 	} {
 		var out, err strings.Builder
 		code := run(t.Context(), append([]string{"explain", "--server", socket}, strings.Fields(tt.args)...), &out, &err)

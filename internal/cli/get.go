@@ -28,7 +28,7 @@ Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong
 Examples:
 
     weir get --domain shop client=ann
-    weir get --domain shop api_key=abc,path=/checkout --json
+    weir get --domain shop api_key=abc,path=/checkout --format json
     weir get --server unix:/run/weir/http.sock --domain shop client=ann`
 }
 

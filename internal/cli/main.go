@@ -45,7 +45,6 @@ type cli struct {
 	Reload     reloadCmd     `cmd:"" help:"Make a running process read its rule files now."`
 	MigrateEnv migrateEnvCmd `cmd:"" help:"Print the flags that an environment of envoyproxy/ratelimit means."`
 	Version    versionCmd    `cmd:"" help:"Show version and build."`
-	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
 
 	Completion completionCmd `cmd:"" help:"Print a script that makes your shell complete weir's commands and flags."`
 
@@ -84,9 +83,6 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 			fmt.Fprintln(io.out, line)
 		}
 		return exitOK
-	}
-	if len(args) > 0 && args[0] == "help" {
-		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
 	switch {
@@ -241,22 +237,6 @@ func withoutPasswords(msg string) string {
 	return strings.Join(parts, form)
 }
 
-// helpCmd is `weir help`. run makes --help of it, behind the command that is named.
-type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"The command."`
-}
-
-func (*helpCmd) Help() string {
-	return `The same as COMMAND --help.
-
-Exit codes: 0 shown, 2 there is no such command.
-
-Examples:
-
-    weir help
-    weir help serve`
-}
-
 // childOf is the node's command of that name, nil if there is none.
 func childOf(node *kong.Node, name string) *kong.Node {
 	if i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == name }); i >= 0 {
@@ -268,7 +248,6 @@ func childOf(node *kong.Node, name string) *kong.Node {
 // outputFlags say how a command answers.
 type outputFlags struct {
 	Format string `default:"text" enum:"text,json" help:"text for people, or json."`
-	JSON   bool   `name:"json" help:"The same as --format json."`
 }
 
-func (o *outputFlags) json() bool { return o.JSON || o.Format == "json" }
+func (o *outputFlags) json() bool { return o.Format == "json" }

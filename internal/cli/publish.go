@@ -162,7 +162,7 @@ func defaultAuthor() string {
 	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "unknown") + "@" + host
 }
 
-// publication is what --json prints.
+// publication is what --format json prints.
 type publication struct {
 	rules.PublishedInfo
 

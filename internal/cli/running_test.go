@@ -63,12 +63,12 @@ func TestRunningProcess(t *testing.T) {
 	say("health --format json", exitOK, `"healthy": true`, `^$`)
 	say("status", exitOK,
 		`^state +ready\nversion +.*\nstarted +.* ago\nquotas +off\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
-	say("status --json", exitOK, `"ready": true`, `^$`)
+	say("status --format json", exitOK, `"ready": true`, `^$`)
 	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")
 	say("reload", exitFailed, `^$`,
 		`^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
-	say("reload --json", exitFailed, `"result": "refused"`, `^$`)
+	say("reload --format json", exitFailed, `"result": "refused"`, `^$`)
 	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
 	say("health", exitOK, `^ready\n`, `^$`)
 	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no answer from unix:.*nobody: `)

@@ -18,8 +18,7 @@ import (
 )
 
 type simulateCmd struct {
-	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
+	Rules     []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
 	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or an access log of Envoy."`
@@ -55,11 +54,11 @@ Exit codes: 0 simulated, 1 a rule or a traffic file is wrong, 2 the command line
 
 Examples:
 
-    weir simulate rules.yaml --traffic poisson:100/s
+    weir simulate --rules rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all
     weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
-    weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
+    weir simulate --rules rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
 }
 
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
@@ -91,7 +90,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	report.Rule = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", "))
+	report.Rule = cmp.Or(c.Limit, strings.Join(c.Rules, ", "))
 	report.Traffic, report.Seed = c.Traffic, c.Seed
 	return c.write(io, report, notes)
 }
@@ -127,7 +126,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 	if err != nil {
 		return fmt.Errorf("--traffic: %w", err)
 	}
-	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
+	report.Rule, report.Traffic = strings.Join(c.Rules, ", "), c.Traffic
 	printLogNotes(io.err, log, offline.Notes(set))
 	return c.write(io, report, nil)
 }
@@ -162,13 +161,12 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 
 // rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
 func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
-	paths := slices.Concat(c.Paths, c.Rules)
-	if (c.Limit == "") == (len(paths) == 0) {
-		return nil, usage(errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, " +
+	if (c.Limit == "") == (len(c.Rules) == 0) {
+		return nil, usage(errors.New("give rule files, --rules PATH, or a limit: --limit 'requests_per_unit: 10, " +
 			"unit: second'"))
 	}
 	if c.Limit == "" {
-		files, err := readRules(ctx, io, paths...)
+		files, err := readRules(ctx, io, c.Rules...)
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Report is the answer, as GET /explain and `explain --json` show it.
+// Report is the answer, as GET /explain and `explain --format json` show it.
 type Report struct {
 	Domain string `json:"domain"`
 	// Hits is what each descriptor costs.
