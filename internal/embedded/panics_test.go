@@ -188,10 +188,10 @@ func sweptCounters(t *testing.T, b *bomb) {
 
 func writtenLog(t *testing.T, b *bomb) {
 	t.Helper()
-	q := logging.NewQueue(logging.QueueOptions{MaxBytes: 1000, MaxLine: 100, Write: func([]byte) error {
+	q := logging.NewQueue(func([]byte) error {
 		b.touch()
 		return nil
-	}})
+	}, func(logging.QueueStats) {})
 	q.Put([]byte("this line is lost\n"))
 	for b.count.Load() == 0 {
 		time.Sleep(time.Millisecond)

@@ -14,12 +14,8 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// Bounds of the log of a process.
-const (
-	maxLogBuffer = 1 << 20     // bytes that wait for the reader of the log
-	maxLogLine   = 64 << 10    // bytes; a longer line is cut off
-	lastLines    = time.Second // at the end, for the lines that still wait
-)
+// lastLines is how long Close writes the lines that still wait.
+const lastLines = time.Second
 
 // Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the
 // process waits for the reader of its standard error. Write queues lines, too.
@@ -41,10 +37,7 @@ func NewProcess(w io.Writer, level, format string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Queue = NewQueue(QueueOptions{
-		MaxBytes: maxLogBuffer, MaxLine: maxLogLine, Write: write,
-		Note: func(now QueueStats) { l.note(note, now) },
-	})
+	l.Queue = NewQueue(write, func(now QueueStats) { l.note(note, now) })
 	if l.Logger, err = newLogger(l.Queue, level, format); err != nil {
 		return nil, err
 	}

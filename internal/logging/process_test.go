@@ -15,7 +15,7 @@ func TestNoteOfDroppedLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		l.Put(make([]byte, maxLogLine+1))
+		l.Put(make([]byte, maxLine+1))
 	}
 	l.Close()
 	var line struct {

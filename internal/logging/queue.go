@@ -9,29 +9,21 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// NoteEvery is how often, at most, QueueOptions.Note is called.
-const NoteEvery = 10 * time.Second
+// Bounds of a Queue.
+const (
+	// NoteEvery is how often, at most, the function that notes losses is called.
+	NoteEvery = 10 * time.Second
 
-// cut ends a line that was longer than QueueOptions.MaxLine.
-const cut = "... (cut)\n"
-
-// QueueOptions are the bounds of a Queue, and where it writes. All are required but Note.
-type QueueOptions struct {
-	// MaxBytes bounds the lines that wait, in bytes; MaxLine bounds one line.
-	MaxBytes, MaxLine int
-	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may
-	// block.
-	Write func(lines []byte) error
-	// Note, if not nil, is called every NoteEvery and at the end, by the goroutine that calls Write: it may write a line
-	// that says how many lines were dropped.
-	Note func(now QueueStats)
-}
+	maxBuffer = 1 << 20  // bytes that wait to be written
+	maxLine   = 64 << 10 // bytes; a longer line ends with cut
+	cut       = "... (cut)\n"
+)
 
 // QueueStats counts lines since the start.
 type QueueStats struct {
 	Written    uint64
-	FullBuffer uint64 // dropped: lines came faster than they were written, or one was longer than MaxLine
-	NotWritten uint64 // dropped: Write returned an error
+	FullBuffer uint64 // dropped: lines came faster than they were written, or one was longer than 64 KiB
+	NotWritten uint64 // dropped: the write failed
 }
 
 // Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded
@@ -39,7 +31,9 @@ type QueueStats struct {
 // reads, a full disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent
 // use. Close ends it.
 type Queue struct {
-	o QueueOptions
+	maxBuffer, maxLine int
+	write              func(lines []byte) error
+	note               func(now QueueStats)
 
 	mu     sync.Mutex
 	buffer []byte
@@ -52,9 +46,18 @@ type Queue struct {
 	written, full, notWritten atomic.Uint64
 }
 
-// NewQueue starts a queue.
-func NewQueue(o QueueOptions) *Queue {
-	q := &Queue{o: o, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
+// NewQueue starts a queue that writes whole lines by write, which may block; if it fails, they are counted as lost, and
+// the queue goes on. note is called every NoteEvery and at the end, by the goroutine that calls write: it may write a
+// line that says how many lines were dropped.
+func NewQueue(write func(lines []byte) error, note func(now QueueStats)) *Queue {
+	return newQueue(maxBuffer, maxLine, write, note)
+}
+
+func newQueue(maxBuffer, maxLine int, write func([]byte) error, note func(QueueStats)) *Queue {
+	q := &Queue{
+		maxBuffer: maxBuffer, maxLine: maxLine, write: write, note: note,
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+	}
 	go func() {
 		defer close(q.done)
 		panics.Restart(q.closing, "writing of a log", q.run)
@@ -78,7 +81,7 @@ func (q *Queue) Put(line []byte) bool {
 func (q *Queue) put(line []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || len(line) > q.o.MaxLine || len(q.buffer)+len(line) > q.o.MaxBytes {
+	if q.closed || len(line) > q.maxLine || len(q.buffer)+len(line) > q.maxBuffer {
 		return false
 	}
 	q.buffer = append(q.buffer, line...)
@@ -86,12 +89,11 @@ func (q *Queue) put(line []byte) bool {
 	return true
 }
 
-// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than
-// QueueOptions.MaxLine. It never fails and never waits; lines that were dropped are in Stats.
+// Write implements io.Writer: it queues each line of text, and cuts off what is longer than 64 KiB. It never fails and never waits; lines that were dropped are in Stats.
 func (q *Queue) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
-		if len(line) > q.o.MaxLine {
-			line = append(bytes.Clone(line[:max(0, q.o.MaxLine-len(cut))]), cut...)
+		if len(line) > q.maxLine {
+			line = append(bytes.Clone(line[:max(0, q.maxLine-len(cut))]), cut...)
 		}
 		q.Put(line)
 	}
@@ -104,7 +106,7 @@ func (q *Queue) Stats() QueueStats {
 }
 
 // Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not,
-// a goroutine goes on until QueueOptions.Write returns. Lines that come later are dropped. A second Close only waits.
+// a goroutine goes on until the write returns. Lines that come later are dropped. A second Close only waits.
 func (q *Queue) Close(within time.Duration) bool {
 	q.end.Do(func() {
 		q.mu.Lock()
@@ -136,10 +138,10 @@ func (q *Queue) run() {
 		case <-q.wake:
 			spare = q.flush(spare)
 		case <-ticker.C:
-			q.note()
+			q.note(q.Stats())
 		case <-q.closing:
 			q.flush(spare)
-			q.note()
+			q.note(q.Stats())
 			return
 		}
 	}
@@ -154,16 +156,10 @@ func (q *Queue) flush(spare []byte) []byte {
 	if count == 0 {
 		return lines
 	}
-	if q.o.Write(lines) == nil {
+	if q.write(lines) == nil {
 		q.written.Add(count)
 	} else {
 		q.notWritten.Add(count)
 	}
 	return lines
-}
-
-func (q *Queue) note() {
-	if q.o.Note != nil {
-		q.o.Note(q.Stats())
-	}
 }

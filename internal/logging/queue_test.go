@@ -42,7 +42,7 @@ func (s *sink) String() string {
 
 func TestLinesAreWrittenInOrder(t *testing.T) {
 	out := &sink{}
-	q := NewQueue(QueueOptions{MaxBytes: 1 << 20, MaxLine: 1 << 10, Write: out.write})
+	q := newQueue(1<<20, 1<<10, out.write, func(QueueStats) {})
 	var want strings.Builder
 	for i := range 1000 {
 		line := strings.Repeat("x", i%50) + "\n"
@@ -69,7 +69,7 @@ func TestLinesAreWrittenInOrder(t *testing.T) {
 func TestStuckWriterBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{gate: make(chan struct{})}
-		q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 100, Write: out.write})
+		q := newQueue(1000, 100, out.write, func(QueueStats) {})
 		q.Put([]byte("first\n"))
 		synctest.Wait() // the queue's goroutine is stuck with it
 		begin := time.Now()
@@ -99,13 +99,10 @@ func TestLostLinesAreCountedAndNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{err: errors.New("no space left on device")}
 		var fails atomic.Int32
-		q := NewQueue(QueueOptions{
-			MaxBytes: 1000, MaxLine: 10, Write: out.write,
-			Note: func(now QueueStats) {
-				if now.NotWritten > 0 && out.write([]byte("lost\n")) != nil {
-					fails.Add(1)
-				}
-			},
+		q := newQueue(1000, 10, out.write, func(now QueueStats) {
+			if now.NotWritten > 0 && out.write([]byte("lost\n")) != nil {
+				fails.Add(1)
+			}
 		})
 		q.Put([]byte("a\n"))
 		<-time.After(NoteEvery)
@@ -128,7 +125,7 @@ func TestLostLinesAreCountedAndNoted(t *testing.T) {
 // A text of several lines is several lines, and what is too long for one is cut off.
 func TestWriteCutsLongLines(t *testing.T) {
 	out := &sink{}
-	q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 30, Write: out.write})
+	q := newQueue(1000, 30, out.write, func(QueueStats) {})
 	if _, err := q.Write([]byte("one\n" + strings.Repeat("x", 100) + "\nlast")); err != nil {
 		t.Fatal(err)
 	}
