@@ -155,7 +155,7 @@ chaos: tools ## the table of docs/operate/failure.md: what every kind of failure
 
 bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 5 minutes, BENCH='-rounds 3 -duration 1s'
 	@scripts/tools.sh redis envoy peer
-	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -ways -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
+	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
 
 bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
 	@mkdir -p bin

@@ -30,7 +30,6 @@ type front struct {
 	addr     string        // host:port of the listener
 	filter   string        // YAML in one line; empty: none
 	service  *target       // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
-	keys     int           // values of the header that come; 0: all of the workload
 	modules  string        // folder of dynamic modules; empty: none
 	weir     string        // host:port of the HTTP address of Weir inside this Envoy; empty: none
 	answered atomic.Uint64 // requests, with status 200
@@ -107,9 +106,7 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 	for what, addr := range map[string]string{"": f.addr, "Upstream": upstream} {
 		fields[what+"Host"], fields[what+"Port"], _ = strings.Cut(addr, ":")
 	}
-	if host, port, ok := strings.Cut(f.service.addr, ":"); ok && host == "unix" {
-		fields["ServiceAddress"] = "{pipe: {path: " + port + "}}"
-	} else if ok {
+	if host, port, ok := strings.Cut(f.service.addr, ":"); ok {
 		fields["ServiceAddress"] = "{socket_address: {address: " + host + ", port_value: " + port + "}}"
 	}
 	var config bytes.Buffer

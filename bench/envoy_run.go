@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,7 +44,6 @@ type envoyReport struct {
 	Machine  machine    `json:"machine"`
 	Settings settings   `json:"settings"`
 	Rows     []envoyRow `json:"rows"`
-	// Buckets is nil if it was not measured.
 }
 
 // throughEnvoy measures HTTP requests through an Envoy without the filter and with each target behind it.
@@ -65,15 +63,8 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	for _, t := range targets {
 		fronts = append(fronts, asking(w.name, t))
 	}
-	var further []func(context.Context, string, *workload) ([]*front, error)
-	if o.ways {
-		further = append(further, o.startWays)
-	}
 	if o.module != "" {
-		further = append(further, o.startModules)
-	}
-	for _, start := range further {
-		more, err := start(ctx, dir, w)
+		more, err := o.startModules(ctx, dir, w)
 		for _, f := range more {
 			defer f.service.stop()
 		}
@@ -157,12 +148,11 @@ func (o *options) envoyRounds(
 func (o *options) measureFront(
 	ctx context.Context, f *front, requests [][]byte, w *workload, atOnce int,
 ) (envoySample, error) {
-	keys := cmp.Or(f.keys, len(requests))
 	drive := func(d time.Duration) *tally {
 		until := time.Now().Add(d)
 		return inParallel(atOnce, func(i int, t *tally) {
 			pick := w.picker(uint64(i)) //nolint:gosec // not negative
-			f.ask(ctx, func() []byte { return requests[pick()%keys] }, until, t)
+			f.ask(ctx, func() []byte { return requests[pick()] }, until, t)
 		})
 	}
 	if err := drive(o.WarmUp).failed(); err != nil {
@@ -238,12 +228,6 @@ func frontTitle(name string) string {
 		return "no-op service"
 	case namePeer:
 		return "envoyproxy/ratelimit"
-	case nameUnix:
-		return "Weir, memory, Unix socket"
-	case nameQuota:
-		return "Weir's quotas, 1 bucket"
-	case nameQuotaHeader:
-		return fmt.Sprintf("Weir's quotas, %d buckets by a header", quotaKeys)
 	case nameModuleMemory:
 		return "Weir inside Envoy, memory"
 	case nameModuleRedis:

@@ -1,5 +1,5 @@
-// Command bench measures Weir beside a gRPC server that does nothing, and beside whatever other
-// RateLimitService runs, on the workloads of docs/performance.md; with -envoy through a real Envoy.
+// Command bench measures Weir beside a gRPC server that does nothing, and beside envoyproxy/ratelimit, on the
+// workloads of docs/performance.md; with -envoy through a real Envoy.
 //
 // All servers are processes of their own, so that their CPU time is theirs alone; the load is made in this process.
 // The targets take turns in every round and are compared within it, since the machine's speed changes from minute
@@ -25,16 +25,13 @@ import (
 type options struct {
 	settings
 	workloads, targets string
-	others             []*target
 	weir, out          string
 	storeTimeout       time.Duration
-	writeRules         string
 	serveNoop          string
 	parts              string
 	envoy, doc, growth bool
 	peer               bool
 	module             string
-	ways               bool
 	pgo                string
 }
 
@@ -60,15 +57,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
 	f.BoolVar(&o.peer, "peer", false, "also install and measure the target peer, envoyproxy/ratelimit, which has only "+
 		"fixed windows: compare with -algorithm fixed_window")
-	f.Func(
-		"target",
-		"another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated",
-		func(s string) error {
-			t, err := parseTarget(s)
-			o.others = append(o.others, t)
-			return err
-		},
-	)
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds, of which the medians are shown")
 	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of each target in each workload in each round")
 	f.DurationVar(&o.WarmUp, "warmup", 500*time.Millisecond, "load before each measurement")
@@ -85,12 +73,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	)
 	f.StringVar(&o.weir, "weir", "", "binary to measure; by default ../cmd/weir is built")
 	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
-	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
-		"envoyproxy/ratelimit reads them")
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile Weir under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
-	f.BoolVar(&o.ways, "ways", false, "with -envoy, also ask Weir over a Unix socket, and have it assign quotas")
 	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
 		"make module builds")
 	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)
@@ -117,8 +102,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	case o.serveNoop != "":
 		return serveNoop(ctx, o.serveNoop)
-	case o.writeRules != "":
-		return writeRules(o.writeRules, "")
 	}
 	debug.SetGCPercent(800) // the load generator has little garbage; what it has need not cost the others
 	dir, err := os.MkdirTemp("", "weir-bench")
@@ -174,7 +157,6 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 		}
 		targets = append(targets, t)
 	}
-	targets = append(targets, o.others...)
 	if len(targets) == 0 {
 		return nil, errors.New("no targets")
 	}

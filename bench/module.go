@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
@@ -80,46 +79,29 @@ func moduleFilter(domain string, flags ...string) (string, error) {
 		`{"@type": type.googleapis.com/google.protobuf.Struct, value: ` + string(config) + `}}}`, err
 }
 
+// admitted finds, among the metrics of Weir, how many requests it admitted, by domain.
+var admitted = regexp.MustCompile(`(?m)^weir_requests_total\{[^}]*code="ok"[^}]*\} (\S+)$`)
+
 // checkDecided is nil if Weir inside this front's Envoy has admitted all requests that were answered.
 func (f *front) checkDecided(ctx context.Context) error {
-	admitted, err := sumMetric(ctx, f.weir, "weir_requests_total", `code="ok"`)
-	if err == nil && admitted != f.answered.Load() {
-		err = fmt.Errorf("of %d requests that Envoy answered, Weir in it admitted %d", f.answered.Load(), admitted)
-	}
-	return err
-}
-
-// sumMetric adds up the series of a counter of the Weir with this HTTP address.
-func sumMetric(ctx context.Context, addr, name, label string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	text, err := page(ctx, "http://"+addr+"/metrics")
+	metrics, err := page(ctx, "http://"+f.weir+"/metrics")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return sumSeries(string(text), name, label)
-}
-
-// sumSeries adds up the series of a counter, in Prometheus's text, whose labels contain a text.
-func sumSeries(metrics, name, label string) (sum uint64, err error) {
-	found := false
-	for line := range strings.Lines(metrics) {
-		line = strings.TrimSpace(line)
-		value := strings.LastIndexByte(line, ' ') + 1
-		series := strings.TrimSuffix(line[:value], " ")
-		if series != name && !strings.HasPrefix(series, name+"{") || !strings.Contains(series, label) {
-			continue
-		}
-		n, err := strconv.ParseFloat(line[value:], 64)
+	var sum uint64
+	for _, m := range admitted.FindAllSubmatch(metrics, -1) {
+		n, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q: %w", line, err)
+			return err
 		}
-		sum, found = sum+uint64(n), true
+		sum += uint64(n)
 	}
-	if !found {
-		return 0, errors.New("no series " + name + " with " + label)
+	if sum != f.answered.Load() {
+		return fmt.Errorf("of %d requests that Envoy answered, Weir in it admitted %d", f.answered.Load(), sum)
 	}
-	return sum, nil
+	return nil
 }
 
 // page reads a page that answers with status 200.

@@ -54,10 +54,10 @@ const patience = 30 * time.Second
 type target struct {
 	name     string
 	addr     string // host:port
-	admin    string // host:port of Weir's HTTP; empty: none, or unknown
-	pid      int    // 0: unknown
-	redisPID int    // 0: none, or unknown
-	socket   string // of its Redis; empty: none, or unknown
+	admin    string // host:port of Weir's HTTP; empty: none
+	pid      int    // 0: none
+	redisPID int    // 0: none
+	socket   string // of its Redis; empty: none
 	alwaysOK bool   // answers OK whatever the rules say
 	primed   map[string]bool
 	procs    []*launch.Process
@@ -227,33 +227,6 @@ func (t *target) lastWords() string {
 		fmt.Fprintf(&b, "%s: %s\n", p.Name(), out[max(0, len(out)-most):])
 	}
 	return b.String()
-}
-
-// parseTarget reads NAME=HOST:PORT[,pid=N][,redis-pid=N], a server that runs already.
-func parseTarget(text string) (*target, error) {
-	const form = "want NAME=HOST:PORT[,pid=N][,redis-pid=N]"
-	name, rest, ok := strings.Cut(text, "=")
-	fields := strings.Split(rest, ",")
-	if !ok || name == "" || fields[0] == "" {
-		return nil, fmt.Errorf("target %q: %s", text, form)
-	}
-	t := &target{name: name, addr: fields[0], primed: map[string]bool{}}
-	for _, field := range fields[1:] {
-		key, value, _ := strings.Cut(field, "=")
-		pid, err := strconv.Atoi(value)
-		if err != nil || pid < 1 {
-			return nil, fmt.Errorf("target %q: %q: %s", text, field, form)
-		}
-		switch key {
-		case "pid":
-			t.pid = pid
-		case "redis-pid":
-			t.redisPID = pid
-		default:
-			return nil, fmt.Errorf("target %q: %q: %s", text, field, form)
-		}
-	}
-	return t, nil
 }
 
 // usage is what a target has taken so far, and who else was at work; or the difference of two such.
