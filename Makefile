@@ -60,7 +60,7 @@ LONGEST = ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guar
 
 # Packages whose tests start programs, and run no code of Weir's in goroutines of their own. The programs are built
 # without the race detector, so the short form does without it here, too.
-PROGRAMS = ./e2e ./e2e/envoymodule ./docs ./e2e/rlqs ./e2e/istio ./internal/test/... ./scripts/demo
+PROGRAMS = ./e2e ./e2e/envoymodule ./docs ./docs/migrating ./e2e/rlqs ./e2e/istio ./internal/test/... ./scripts/demo
 race-in-long = $(if $(filter 1,$(WEIR_LONG)),-race)
 
 # Packages with tests that the short form skips where the race detector runs: longtest.WithoutRace.
@@ -71,13 +71,11 @@ LIMIT = 30m
 
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.
-# Go notes $TESTED_TREE as an input of tests that start what is built from the repository.
-run-tests = TESTED_TREE=$$($(CURDIR)/scripts/inputs.sh tree) && export TESTED_TREE && \
-  $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
+run-tests = $(GO) run $(GOTESTSUM) --format standard-quiet --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
   --rerun-fails-abort-on-data-race --packages "$(2)" -- -vet=off -timeout $(LIMIT) $(1)
 
-# Go reuses a result only for the same flags: no test has the name of such a word, and a new word means a new run.
-same-tree = -skip "$$TESTED_TREE"
+# Go does not see what a program reads that a test starts, nor files of another module, so no such result is reused.
+always = -count=1
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
@@ -97,27 +95,27 @@ test-module:
 	@$(MAKE) --no-print-directory -j2 test-race test-programs
 
 test-race:
-	TOOLS=$$(scripts/inputs.sh tools) && $(call run-tests,-skip "$$TOOLS" -race -tags e2e -parallel 4,$(LONGEST) \
+	$(call run-tests,$(if $(race-in-long),$(always)) -race -tags e2e -parallel 4,$(LONGEST) \
 	  $$($(GO) list -tags e2e ./... | grep -vxF "$$($(GO) list -tags e2e $(PROGRAMS))"))
 
 # They mostly wait, so two of them fit beside those of test-race.
 test-programs:
-	$(call run-tests,$(same-tree) $(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS) $(SIMULATIONS))
+	$(call run-tests,$(always) $(race-in-long) -p 2 -tags e2e -parallel 4,$(PROGRAMS) $(SIMULATIONS))
 
 # Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
 # built without the race detector, and has the race detector itself in the long form.
 test-modules:
 	@$(MAKE) --no-print-directory -j2 test-containers test-beside-containers
-	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) $(same-tree),./...)
+	cd bench && $(GO) vet ./... && $(call run-tests,$(race-in-long) $(always),./...)
 
 test-containers:
-	cd examples/composetest && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
+	cd examples/composetest && $(GO) vet ./... && $(call run-tests,$(always),./...)
 
 test-beside-containers:
-	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
-	cd e2e/peer && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
-	cd e2e/gateway && $(GO) vet ./... && $(call run-tests,$(same-tree) -run 'TestGoldens$$',.)
-	cd scripts/release && $(GO) vet ./... && $(call run-tests,$(same-tree),./...)
+	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,$(always),./...)
+	cd e2e/peer && $(GO) vet ./... && $(call run-tests,$(always),./...)
+	cd e2e/gateway && $(GO) vet ./... && $(call run-tests,$(always) -run 'TestGoldens$$',.)
+	cd scripts/release && $(GO) vet ./... && $(call run-tests,$(always),./...)
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer gateway

@@ -1,19 +1,19 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
-	"time"
 )
 
 // Build builds bin/test/NAME of the main package in a folder of the repository, such as cmd/sidecar, with further
 // arguments of go build: without C, as the released program is, but for a library that C calls. It returns the path.
-// One process builds at a time. Go reuses the test's result only while the repository is the same, and never without
-// make test.
+// One process builds at a time. Go does not see what the program is made of, so a test that starts it runs with
+// -count=1.
 func Build(name, folder string, args ...string) (path string, err error) {
 	source, err := Above(folder)
 	if err != nil {
@@ -22,14 +22,10 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	root := filepath.Dir(filepath.Dir(source))
 	dir := filepath.Join(root, "bin", "test")
 	path, built := filepath.Join(dir, name), filepath.Join(dir, "built", name)
-	// Not os.MkdirAll: the time of the folder, which each new program changes, would be an input of the test.
-	if out, err := exec.Command("mkdir", "-p", filepath.Dir(path), filepath.Dir(built)).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	if err := noteTree(filepath.Join(dir, "future")); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.MkdirAll(filepath.Dir(built), 0o755)); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600) // os.Create would change its time
+	lock, err := os.Create(path + ".lock")
 	if err != nil {
 		return "", err
 	}
@@ -49,26 +45,8 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	return path, nil
 }
 
-// replace runs go with its arguments but the first, and replaces that one by $0 only if they differ: go build gives a
-// file a new time in any case, and Go does not reuse the result of a test that started a file with another time. A
-// shell does it, since every file that the test's own process opens would be an input of the test.
+// replace runs go with its arguments but the first, and replaces that one by $0, as a whole, if they differ: tests of
+// other packages may be about to start it.
 const replace = `path=$1 && shift
 go "$@"
 cmp -s "$0" "$path" || { cp "$0" "$path.new" && mv "$path.new" "$path"; }`
-
-// noteTree makes all files of the repository an input of the test, by their digest, which make test sets. Go reuses
-// the result of no test that opened a file newer than now: without the digest this one opens the named file.
-func noteTree(future string) error {
-	if os.Getenv("TESTED_TREE") != "" {
-		return nil
-	}
-	file, err := os.Create(future)
-	if err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	newer := time.Now().AddDate(1, 0, 0)
-	return os.Chtimes(future, newer, newer)
-}
