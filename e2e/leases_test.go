@@ -152,31 +152,6 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 	}
 }
 
-// Processes with a hot key ask Redis once in many requests, and soon nothing is left on lease.
-func TestLeasesSpareRedis(t *testing.T) {
-	fleet := startFleet(t, 5, leasedRules)
-	ctx, cancel := context.WithTimeout(t.Context(), longtest.Pick(time.Second, 3*time.Second))
-	defer cancel()
-	began := time.Now()
-	passed, asked := flood(ctx, t, fleet, "day", 8, 0)
-	calls := sum(fleet, `weir_store_batch_requests_sum{store="(default)"}`) // renewals, too
-	took := time.Since(began)
-	t.Logf("%d requests, %v calls: one in %.0f", asked, calls, float64(asked)/calls)
-	if len(passed) != asked {
-		t.Errorf("%d of %d passed, want all of them", len(passed), asked)
-	}
-	// A machine too slow for 50 requests between two calls makes those of renewals alone: two in each lease of 100 ms, and
-	// a few until the key is hot.
-	renewals := float64(len(fleet)) * (took.Seconds()/0.04 + 10)
-	if calls*50 > float64(asked) && (calls > renewals || calls*5 > float64(asked)) {
-		t.Errorf("%v calls for %d requests in %s, want at most one in 50", calls, asked, took)
-	}
-	await(t, 30*time.Second, "free of permits on lease", func() bool { return sum(fleet, "weir_lease_permits") == 0 })
-	if got := remaining(t, fleet[0], "day"); got != 100_000_000-int64(asked) {
-		t.Errorf("%d remain after %d requests", got, asked)
-	}
-}
-
 // A process that stops gives back what it has on lease.
 func TestLeasesEndWithTheProcess(t *testing.T) {
 	fleet := startFleet(t, 2, leasedRules)

@@ -3,12 +3,7 @@
 package e2e
 
 import (
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
@@ -59,36 +54,5 @@ descriptors:
 	if s := other.get(t.Context(), "/"); s.status != 429 || s.body != "" || s.header.Get("X-Reason") != "" {
 		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body,
 			s.header.Get("X-Reason"))
-	}
-}
-
-// A values file is edited while Weir runs; one that is wrong changes nothing.
-func TestEditedValuesFile(t *testing.T) {
-	t.Parallel()
-	file := ruleFile(t, `
-domain: shop
-descriptors:
-  - {key: user, values_file: blocked.txt, rate_limit: {requests_per_unit: 0, unit: second}}
-`)
-	blocked := filepath.Join(filepath.Dir(file), "blocked.txt")
-	proctest.Replace(t, blocked, "# nobody yet\n")
-	s := startWeir(t, file)
-	e := proxy{
-		Weir: []string{s.GRPC}, Domain: "shop",
-		RateLimits: "[{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
-	}.start(t)
-	c := newClient(t, "127.0.0.1", e.Listener("front"))
-	if got := c.status(t, "/", "X-User", "eve"); got != 200 {
-		t.Fatalf("status %d before eve is blocked, want 200", got)
-	}
-	proctest.Replace(t, blocked, "mallory\neve\n")
-	await(t, 30*time.Second, "eve is blocked", func() bool { return c.status(t, "/", "X-User", "eve") == 429 })
-	proctest.Replace(t, blocked, "mallory\nmallory\n")
-	await(t, 30*time.Second, "the wrong file is refused", func() bool {
-		_, text := s.Page("/rules")
-		return strings.Contains(text, "blocked.txt:2:1: mallory is already matched")
-	})
-	if got := c.status(t, "/", "X-User", "eve"); got != 429 {
-		t.Errorf("status %d after a wrong edit, want still 429", got)
 	}
 }

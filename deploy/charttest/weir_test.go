@@ -32,8 +32,8 @@ func TestProblemsAreFound(t *testing.T) {
 	}
 }
 
-// argumentProblems returns what Weir finds wrong with its arguments and variables, and whether its stop does not fit into
-// the grace period.
+// argumentProblems returns what Weir finds wrong with its arguments and variables, and says if its stop does not fit
+// into the grace period.
 func argumentProblems(t *testing.T, spec, container object) []string {
 	t.Helper()
 	if problems := problemsOf(t, container); problems != "" {
