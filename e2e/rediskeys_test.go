@@ -269,7 +269,6 @@ func TestRedisKeys(t *testing.T) {
 	ask(refund)
 	command("reset", "--server", first.Socket(), "--domain", "shop", "interval=gone")
 	command("get", "--server", first.HTTP, "--domain", "shop", "several=x")
-	command("keys", "--store", server.URL())
 	reportUsage(t, first, map[string]string{"algorithm": "funnel"})
 	await(t, 30*time.Second, "demand is in Redis", func() bool {
 		return seen.about(t, server, "quota_demand") > 0 && seen.about(t, server, "quota_buckets") > 0
