@@ -32,8 +32,8 @@ func submatches(pattern, text string) []string {
 }
 
 // What TestContainers does not see, since it has no images of Prometheus and Grafana and its containers could write
-// less: both come only when they are asked for, and find Weir, the alerts and the dashboard; mounts are read-only, and other
-// machines reach Envoy alone.
+// less: both come only when they are asked for, and find Weir, the alerts and the dashboard; mounts are read-only, and
+// other machines reach Envoy alone.
 func TestWatching(t *testing.T) {
 	var project struct {
 		Services map[string]struct {
