@@ -51,9 +51,14 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-		if strings.HasPrefix(string(text), "# Memory and Redis.") {
+		for first, start := range map[string]func(testing.TB, ...string) *redistest.Server{
+			"# Memory and Redis.": redistest.Start, "# Memory and redis-cell.": redistest.StartRedisCell,
+		} {
+			if !strings.HasPrefix(string(text), first) {
+				continue
+			}
 			t.Run(name+" in redis", func(t *testing.T) {
-				got := (&player{T: t, redis: redistest.Start(t)}).play(string(text))
+				got := (&player{T: t, redis: start(t)}).play(string(text))
 				if diff := cmp.Diff(withoutTimes(string(text)), withoutTimes(got)); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}

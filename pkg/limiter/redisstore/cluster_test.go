@@ -39,9 +39,7 @@ func TestCluster(t *testing.T) {
 		{"ping asks each master", clusterPing},
 		{"limits of a descriptor share a slot", clusterTags},
 		{"calls are counted", clusterStats},
-		{"a denial is undone beside others", clusterUndoBesideOthers},
 		{"a denial is undone later", clusterUndoLater},
-		{"denied and admitted at once", clusterRace},
 		{"a long log", clusterLongLog},
 		{"clocks apart", clusterApart},
 		{"what one place charged is given back when another fails", clusterGiveBack},
@@ -95,61 +93,6 @@ func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []
 		}
 	}
 	return keys
-}
-
-// clusterUndoBesideOthers has others come between a charge and its undoing: what is theirs stays, and what was undone
-// is all gone.
-func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
-	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
-		limiter.Concurrency,
-		limiter.SmoothWarmingUp,
-	} {
-		for _, used := range []int64{0, 20} {
-			if a == limiter.SmoothWarmingUp && used > 0 {
-				continue // passes one at a time
-			}
-			t.Run(fmt.Sprintf("%s with %d used", a, used), func(t *testing.T) {
-				one, other := open(t, c.URL(), redisstore.Options{}), open(t, c.URL(), redisstore.Options{})
-				keys := apartKeys(t, c, one)
-				p := policy(t, limiter.Params{Algorithm: a, Limit: 1000, Window: time.Hour})
-				if a == limiter.SmoothWarmingUp {
-					p = policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, WarmUp: time.Minute})
-				}
-				if used > 0 {
-					take(t, one, keys[0], p, used)
-				}
-				for _, key := range keys { // connects
-					take(t, one, key, p, 0)
-					take(t, other, key, p, 0)
-				}
-				c.Masters[1].Pause()
-				defer c.Masters[1].Resume()
-				answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 1},
-					limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
-				left := take(t, other, keys[0], p, 0).Remaining
-				redistest.Await(t, func() error {
-					if now := take(t, other, keys[0], p, 0).Remaining; now == limit(p)-used {
-						return fmt.Errorf("%d remain of %d: nothing is charged", now, limit(p))
-					}
-					return nil
-				})
-				d := take(t, other, keys[0], p, 1)
-				c.Masters[1].Resume()
-				got := <-answer
-				if got.err != nil || !got.out[0].Allowed || got.out[1].Allowed {
-					t.Fatalf("%+v: want the first to fit and the second not to", got)
-				}
-				want := limit(p) - used
-				if d.Allowed {
-					want--
-				}
-				if now := take(t, other, keys[0], p, 0).Remaining; now != want {
-					t.Errorf("%d remain, want %d (%d before)", now, want, left)
-				}
-			})
-		}
-	}
 }
 
 // clusterUndoLater has time pass, and another come, between a charge and its undoing: what has gone by itself is not
@@ -219,62 +162,6 @@ func clusterLongLog(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("%d remain of 5000, want %d: %+v", got, want, out)
 		}
 	}
-}
-
-// clusterRace has requests of two slots each come at once, far more than may pass: what was admitted, and nothing else,
-// is charged, and no more than the limit.
-func clusterRace(t *testing.T, c *redistest.Cluster) {
-	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog,
-		limiter.Concurrency,
-	} {
-		t.Run(a.String(), func(t *testing.T) {
-			stores := []*redisstore.Store{open(t, c.URL(), redisstore.Options{}), open(t, c.URL(), redisstore.Options{})}
-			keys := apartKeys(t, c, stores[0])
-			var policies []*limiter.Policy
-			for _, most := range []int64{30, 60, 1000} {
-				policies = append(policies, policy(t, limiter.Params{
-					Algorithm: a, Limit: most, Window: 9000 * time.Hour,
-					ChargeDenied: limiter.ChargeNone,
-				}))
-			}
-			admitted := make([]atomic.Int64, len(keys))
-			var wait sync.WaitGroup
-			for g := range 8 {
-				wait.Go(func() {
-					for i := range 40 {
-						x := (g + i) % len(keys)
-						y := (x + 1 + i%2) % len(keys)
-						hits := []limiter.Hit{{Key: keys[x], Policy: policies[x], N: 1}, {Key: keys[y], Policy: policies[y], N: 1}}
-						out := make([]limiter.Decision, 2)
-						if err := stores[g%2].Take(t.Context(), hits, out); err != nil {
-							t.Error(err)
-							return
-						}
-						if limiter.Admitted(hits, out) {
-							admitted[x].Add(1)
-							admitted[y].Add(1)
-						}
-					}
-				})
-			}
-			wait.Wait()
-			for i, key := range keys {
-				want := policies[i].Limit() - admitted[i].Load()
-				if got := take(t, stores[0], key, policies[i], 0).Remaining; got != want || want < 0 {
-					t.Errorf("%d of %d were admitted, %d remain", admitted[i].Load(), policies[i].Limit(), got)
-				}
-			}
-		})
-	}
-}
-
-// limit is how many hits a fresh counter of the policy passes.
-func limit(p *limiter.Policy) int64 {
-	if p.Algorithm() == limiter.SmoothWarmingUp {
-		return 1
-	}
-	return p.Limit()
 }
 
 func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
