@@ -16,7 +16,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/promtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -89,7 +88,7 @@ func panels(t *testing.T) map[string][]string {
 }
 
 // scraping runs Prometheus with the alerts of the examples.
-func scraping(t *testing.T, weirs ...*weir) *promtest.Server {
+func scraping(t *testing.T, weirs ...*weir) *prometheus {
 	t.Helper()
 	alerts, err := filepath.Abs("../examples/prometheus/alerts.yaml")
 	if err != nil {
@@ -105,7 +104,7 @@ func scraping(t *testing.T, weirs ...*weir) *promtest.Server {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return promtest.Start(t, config)
+	return startPrometheus(t, config)
 }
 
 // A real Prometheus that scrapes two processes, one with Redis and one with memory, answers every question of the
@@ -120,7 +119,7 @@ func TestPrometheus(t *testing.T) {
 		startWeir(t, rules, patient...),
 	}
 	clients := []pb.RateLimitServiceClient{weirs[0].client(t), weirs[1].client(t)}
-	prometheus := scraping(t, weirs...)
+	server := scraping(t, weirs...)
 	rounds, asked, denied := 0, 0, 0
 	ask := func(on pb.RateLimitServiceClient, key, value string) {
 		res, err := on.ShouldRateLimit(t.Context(), question(key, value))
@@ -145,11 +144,11 @@ func TestPrometheus(t *testing.T) {
 	all := panels(t)
 	shows := func(title string) bool {
 		for _, expr := range all[title] {
-			values, err := prometheus.Query(expr)
+			values, err := server.query(expr)
 			if err != nil {
 				t.Fatalf("%s: %s: %v", title, expr, err)
 			}
-			if slices.ContainsFunc(values, func(v promtest.Value) bool { return v.Value > 0 && !math.IsNaN(v.Value) }) {
+			if slices.ContainsFunc(values, func(v series) bool { return v.Value > 0 && !math.IsNaN(v.Value) }) {
 				return true
 			}
 		}
@@ -163,7 +162,7 @@ func TestPrometheus(t *testing.T) {
 	}
 	for title, exprs := range all {
 		for _, expr := range exprs {
-			if _, err := prometheus.Query(expr); err != nil {
+			if _, err := server.query(expr); err != nil {
 				t.Errorf("%s: %s: %v", title, expr, err)
 			}
 		}
@@ -185,7 +184,7 @@ func TestPrometheus(t *testing.T) {
 		`sum(ratelimit_service_rate_limit_shadow_mode{key1="trial"})`: 2*rounds - 2,
 	} {
 		await(t, untilSeen, fmt.Sprintf("%s is %d", expr, want), func() bool {
-			values, err := prometheus.Query(expr)
+			values, err := server.query(expr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +194,7 @@ func TestPrometheus(t *testing.T) {
 
 	proctest.Replace(t, rules, "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: fortnight}}]\n")
 	await(t, untilSeen, "WeirRulesRefused is pending", func() bool {
-		states, err := prometheus.Alerts()
+		states, err := server.alerts()
 		if err != nil {
 			t.Fatal(err)
 		}

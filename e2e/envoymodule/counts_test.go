@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 )
 
 // shop limits each key to 50 requests a year, and the key teapot to none, with a response of its own.
@@ -69,7 +68,7 @@ func TestNestedMetadataIsRefused(t *testing.T) {
 		{"key": "sub"}]}}}]}]`
 	e := envoytest.Launch(t, bootstrap([]string{listener("front",
 		[]string{moduleFilter(config([]string{rules(t, shop)}, limits))}, toUpstream)},
-		[]string{cluster("upstream", "127.0.0.1:1")}), envoytest.Options{Modules: moduletest.Folder(t)})
+		[]string{cluster("upstream", "127.0.0.1:1")}), envoytest.Options{Modules: moduleFolder(t)})
 	want := "rate_limits: metadata jwt, key payload:sub: Envoy shows a module only values directly below a namespace"
 	if code := e.Wait(patience); code == 0 || !strings.Contains(e.Output(), want) {
 		t.Errorf("exit code %d, want it to say %q:\n%s", code, want, e.Output())

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -45,7 +44,7 @@ descriptors:
 			})
 			e := envoytest.StartWith(t, bootstrap([]string{
 				listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream),
-			}, []string{cluster("upstream", up)}), envoytest.Options{Workers: 1, Modules: moduletest.Folder(t)})
+			}, []string{cluster("upstream", up)}), envoytest.Options{Workers: 1, Modules: moduleFolder(t)})
 			c := newClient(t, e, "front")
 			c.Get(t, "/", "x-key", "free")
 			began := time.Now()

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
@@ -82,7 +81,7 @@ func startTwins(
 		explicit_http_config: {http2_protocol_options: {}}}}`
 	clusters := []string{cluster("upstream", headersUpstream(t)), cluster("weir", service.GRPC, http2)}
 	w.envoy = envoytest.StartWith(t, bootstrap(listeners, clusters), envoytest.Options{
-		Workers: 2, Modules: moduletest.Folder(t), Args: []string{"--file-flush-interval-msec", "50"},
+		Workers: 2, Modules: moduleFolder(t), Args: []string{"--file-flush-interval-msec", "50"},
 	})
 	for i := range settings {
 		w.byFilter = append(w.byFilter, newClient(t, w.envoy, fmt.Sprintf("filter%d", i)))

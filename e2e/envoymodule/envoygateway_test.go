@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
-
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 )
 
 // Envoy Gateway 1.9.1 makes another configuration of an EnvoyExtensionPolicy than a user writes: the module is a file,
@@ -22,7 +20,7 @@ func TestAsEnvoyGatewayConfiguresIt(t *testing.T) {
 	filter := `{name: ` + name + `, disabled: true, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
   dynamic_module_config: {do_not_close: true, module: {local: {filename: "` +
-		filepath.Join(moduletest.Folder(t), "libweir.so") + `"}}},
+		filepath.Join(moduleFolder(t), "libweir.so") + `"}}},
   filter_name: weir,
   filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + string(text) + `}}}`
 	e := start(t, listener("front", []string{filter}, `{match: {prefix: /limited}, route: {cluster: upstream},

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -32,7 +31,7 @@ func TestHotRestart(t *testing.T) {
 	text := bootstrap([]string{l}, []string{cluster("upstream", upstream(t))})
 	begin := func(epoch int) *envoytest.Envoy {
 		return envoytest.Launch(t, text, envoytest.Options{
-			Workers: 2, Modules: moduletest.Folder(t), HotRestart: true, Args: []string{
+			Workers: 2, Modules: moduleFolder(t), HotRestart: true, Args: []string{
 				"--base-id", strconv.Itoa(os.Getpid()), "--restart-epoch", strconv.Itoa(epoch),
 				"--drain-time-s", "1", "--parent-shutdown-time-s", "2",
 			},

@@ -18,7 +18,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
@@ -122,7 +121,7 @@ func serve(t *testing.T, handle http.HandlerFunc) string {
 func start(t *testing.T, listeners ...string) *envoytest.Envoy {
 	t.Helper()
 	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream(t))}),
-		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+		envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
 }
 
 // rules writes a rule file and returns the flag that names it.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -41,7 +40,7 @@ descriptors:
 // reads or writes what is freed, or beyond its end, and undefined behaviour. The long form builds Go's part so, too.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	driver, library := moduletest.Sanitized(t)
+	driver, library := sanitized(t)
 	server := redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(fmt.Sprintf(limits, strings.Repeat("large ", 1000))), 0o600); err != nil {

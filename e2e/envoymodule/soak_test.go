@@ -24,7 +24,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -101,7 +100,7 @@ func newSoak(t *testing.T) *soak {
 	s.writeListener(t)
 	s.envoy = envoytest.StartWith(t, "node: {id: soak, cluster: soak}\ndynamic_resources: {lds_config: {path_config_source: {path: "+
 		s.lds+", watched_directory: {path: "+folder+"}}}}\n"+bootstrap(nil, []string{cluster("upstream", upstream(t))}),
-		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t), Args: []string{"--drain-time-s", "1"}})
+		envoytest.Options{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}})
 	s.envoy.Await(patience, func() error {
 		_, err := s.ask(t.Context(), nil, "ready")
 		return err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -42,7 +41,7 @@ func byKeyAnd(first, done string) string {
 func startBefore(t *testing.T, upstream string, listeners ...string) *envoytest.Envoy {
 	t.Helper()
 	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
-		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+		envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
 }
 
 // eventually waits until a condition holds.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -33,7 +32,7 @@ func startUpdatable(t *testing.T, filterConfig string) *updatable {
 	u.write(t, filterConfig)
 	u.Envoy = envoytest.StartWith(t, fmt.Sprintf("node: {id: node, cluster: here}\ndynamic_resources: {lds_config: "+
 		"{resource_api_version: V3, path_config_source: {path: %q}}}\nstatic_resources: {clusters: [%s]}\n", u.file,
-		cluster("upstream", upstream(t))), envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+		cluster("upstream", upstream(t))), envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
 	return u
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
@@ -169,7 +168,7 @@ func TestStartWithoutTheControlPlane(t *testing.T) {
 		t.Parallel()
 		front := listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream)
 		e := envoytest.Launch(t, bootstrap([]string{front}, []string{cluster("upstream", "127.0.0.1:1")}),
-			envoytest.Options{Modules: moduletest.Folder(t)})
+			envoytest.Options{Modules: moduleFolder(t)})
 		want := "--rules xds: no rules from xds://" + plane.Addr + " yet: Unavailable"
 		if code := e.Wait(patience); code == 0 || !strings.Contains(e.Output(), want) {
 			t.Errorf("exit code %d, want it to say %q:\n%s", code, want, e.Output())

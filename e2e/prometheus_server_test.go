@@ -1,5 +1,6 @@
-// Package promtest runs a real Prometheus for a test.
-package promtest
+//go:build e2e
+
+package e2e
 
 import (
 	"encoding/json"
@@ -16,36 +17,32 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long Prometheus may take to start.
-const patience = time.Minute
-
-// Server is a running Prometheus.
-type Server struct {
-	tb   testing.TB
-	addr string
+// prometheus is a running Prometheus.
+type prometheus struct {
+	addr string // host:port
 }
 
-// Start runs Prometheus with the configuration file until the test ends, and returns when it is ready.
-func Start(tb testing.TB, config string) *Server {
+// startPrometheus runs Prometheus with the configuration file until the test ends, and returns when it is ready.
+func startPrometheus(tb testing.TB, config string) *prometheus {
 	tb.Helper()
-	s := &Server{tb: tb, addr: proctest.FreeAddr(tb)}
+	s := &prometheus{addr: proctest.FreeAddr(tb)}
 	cmd := exec.Command(proctest.Program(tb, "prometheus"), "--config.file", config, "--web.listen-address", s.addr,
 		"--storage.tsdb.path", tb.TempDir(), "--log.level", "warn")
-	proctest.Start(tb, "prometheus", cmd).Await(patience, func() error {
+	proctest.Start(tb, "prometheus", cmd).Await(time.Minute, func() error {
 		_, err := s.get("/-/ready", nil)
 		return err
 	})
 	return s
 }
 
-// Value is one series of the answer to a query.
-type Value struct {
+// series is one of the answer to a query.
+type series struct {
 	Labels map[string]string
 	Value  float64
 }
 
-// Query evaluates an expression at the present time.
-func (s *Server) Query(expr string) ([]Value, error) {
+// query evaluates an expression at the present time.
+func (s *prometheus) query(expr string) ([]series, error) {
 	body, err := s.get("/api/v1/query", url.Values{"query": {expr}})
 	if err != nil {
 		return nil, err
@@ -61,20 +58,20 @@ func (s *Server) Query(expr string) ([]Value, error) {
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("%s: %w", body, err)
 	}
-	var all []Value
+	var all []series
 	for _, r := range answer.Data.Result {
 		text, _ := r.Value[1].(string)
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Value{r.Metric, value})
+		all = append(all, series{r.Metric, value})
 	}
 	return all, nil
 }
 
-// Alerts returns the state of each alert that is pending or firing, by name.
-func (s *Server) Alerts() (map[string]string, error) {
+// alerts returns the state of each alert that is pending or firing, by name.
+func (s *prometheus) alerts() (map[string]string, error) {
 	body, err := s.get("/api/v1/alerts", nil)
 	if err != nil {
 		return nil, err
@@ -95,9 +92,9 @@ func (s *Server) Alerts() (map[string]string, error) {
 	return states, err
 }
 
-func (s *Server) get(path string, query url.Values) ([]byte, error) {
+func (s *prometheus) get(path string, query url.Values) ([]byte, error) {
 	u := url.URL{Scheme: "http", Host: s.addr, Path: path, RawQuery: query.Encode()}
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Get(u.String())
 	if err != nil {
 		return nil, err

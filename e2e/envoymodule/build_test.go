@@ -1,5 +1,6 @@
-// Package moduletest builds libweir.so, Weir as a dynamic module of Envoy, for a test.
-package moduletest
+//go:build e2e
+
+package envoymodule
 
 import (
 	"fmt"
@@ -15,9 +16,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// Folder returns the folder with libweir.so, which it builds once a process. It needs a C compiler. Under -short it
+// moduleFolder returns the folder with libweir.so, which it builds once a process. It needs a C compiler. Under -short it
 // skips the test.
-func Folder(tb testing.TB) string {
+func moduleFolder(tb testing.TB) string {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "the built module")
 	path, err := build()
@@ -38,21 +39,17 @@ func buildModule(name, tags string, args ...string) (path string, err error) {
 // sanitizers find memory faults and undefined behaviour of C.
 var sanitizers = []string{"-fsanitize=address,undefined", "-g"}
 
-// Sanitized returns a program that calls the module's hooks as Envoy does, and the module, both built to find memory
+// sanitized returns a program that calls the module's hooks as Envoy does, and the module, both built to find memory
 // faults: in the long form also in Go. It skips the test if the C compiler cannot do that.
-func Sanitized(tb testing.TB) (driver, library string) {
+func sanitized(tb testing.TB) (driver, library string) {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "the built module")
-	source, err := launch.Above("internal/test/moduletest/testdata/driver.c")
-	if err != nil || source == "" {
-		tb.Fatalf("no driver.c: %v", err)
-	}
 	dir := tb.TempDir()
 	if out, err := compile("-x", "c", "-o", filepath.Join(dir, "empty"), "-"); err != nil {
 		tb.Skipf("the C compiler has no AddressSanitizer: %v\n%s", err, out)
 	}
 	driver = filepath.Join(dir, "driver")
-	if out, err := compile("-O1", "-rdynamic", "-o", driver, source, "-ldl", "-lpthread"); err != nil {
+	if out, err := compile("-O1", "-rdynamic", "-o", driver, "testdata/driver.c", "-ldl", "-lpthread"); err != nil {
 		tb.Fatalf("compile driver.c: %v\n%s", err, out)
 	}
 	var args []string
@@ -60,7 +57,8 @@ func Sanitized(tb testing.TB) (driver, library string) {
 	if longtest.IsLong() {
 		args, name = []string{"-asan"}, "sanitized/libweir-go.so"
 	}
-	if library, err = buildModule(name, "envoymodule sanitize", args...); err != nil {
+	library, err := buildModule(name, "envoymodule sanitize", args...)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return driver, library
