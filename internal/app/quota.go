@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -25,7 +26,7 @@ func (a *App) openQuotas(context.Context) error {
 	o := rlqs.Options{
 		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
 		Timeout: a.o.storeTimeout(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
-		Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys,
+		Reported: a.metrics.AnsweredByEnvoys,
 	}
 	if a.store.Breaker != nil {
 		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }
@@ -67,13 +68,12 @@ func (a *App) stopQuotas(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.o.storeTimeout()+lastSend)
 	defer cancel()
 	q.Stop(ctx)
-	q.End()
 }
 
 // registerQuotas makes a server answer quota streams.
 func (a *App) registerQuotas(on *grpc.Server) {
 	if q := a.quotas.Load(); q != nil {
-		q.Register(on)
+		quotapb.RegisterRateLimitQuotaServiceServer(on, q)
 	}
 }
 

@@ -99,9 +99,6 @@ func (a *App) cut() error {
 	if a.o.Embedded {
 		return nil
 	}
-	if q := a.quotas.Load(); q != nil {
-		q.End()
-	}
 	if !within(lastWait, a.grpc.Stop) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
 	}

@@ -155,12 +155,11 @@ func (m *Metrics) quotaMetrics() []described {
 					put(w, s.Denied, "denied")
 				}),
 			counters("weir_quota_refused_total", "reason",
-				"What got no quota. reason: limit (a bucket whose limit cannot be assigned: see the log), entries (one whose "+
-					"entries are not usable), buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
+				"What got no quota. reason: limit (a bucket whose limit or entries cannot be assigned: see the log), "+
+					"buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
 					"streams (the host has as many as are free of 2,000), message (a stream ended for a wrong message).",
 				func(s rlqs.Stats, w writer) {
 					put(w, s.Refused, "limit")
-					put(w, s.BadIDs, "entries")
 					put(w, s.Dropped, "buckets")
 					put(w, s.TooMany, "streams")
 					put(w, s.InvalidEnded, "message")

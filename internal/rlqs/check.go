@@ -102,14 +102,13 @@ func rateOf(p *limiter.Policy) float64 { return float64(p.Limit()) / p.Window().
 
 // prepaid returns the hit with a policy that charges a denied hit nothing, so that hits can be asked for that may not
 // fit. A fixed window counts requests that it denies, by default: nobody sees that, since the window is full.
-func prepaid(h limiter.Hit) (limiter.Hit, error) {
+func prepaid(h limiter.Hit) limiter.Hit {
 	h.Mode, h.Group, h.ByItself, h.Look = limiter.Enforce, 0, false, false
-	if h.Policy.ChargeDenied() == limiter.ChargeNone {
-		return h, nil
+	if in := h.Policy.Params(); in.ChargeDenied != limiter.ChargeNone {
+		in.ChargeDenied = limiter.ChargeNone
+		if p, err := limiter.NewPolicy(in); err == nil { // each policy may be so
+			h.Policy = p
+		}
 	}
-	in := h.Policy.Params()
-	in.ChargeDenied = limiter.ChargeNone
-	p, err := limiter.NewPolicy(in)
-	h.Policy = p
-	return h, err
+	return h
 }

@@ -24,7 +24,6 @@ func (f *fleet) left(h limiter.Hit) int64 {
 func TestWhatNeedsNoShares(t *testing.T) {
 	many := perSecond(t, limiter.Funnel, 1000)
 	zero := perSecond(t, limiter.Funnel, 0)
-	queue := policyOf(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 10, Window: time.Second})
 	for name, c := range map[string]struct {
 		target  Target
 		want    Strategy
@@ -37,7 +36,6 @@ func TestWhatNeedsNoShares(t *testing.T) {
 		"shadow rule":          {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: zero}}, Shadow: true}, want: AllowAll},
 		"shadow limit of 0":    {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: zero, Mode: limiter.Shadow}}}, want: AllowAll},
 		"refused":              {target: Target{Refused: "rules.yaml:7: no"}, none: true, refused: "rules.yaml:7: no"},
-		"cannot be prepaid":    {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: queue}}}, none: true, refused: "leaky_queue"},
 		"quota mode, enforced": {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: many, Mode: limiter.Quota}}}, want: TokenBucket},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,11 +22,10 @@ type Stats struct {
 	Shortages uint64 // assignments lowered because a counter had not enough left
 	Failures  uint64 // charges that the store did not answer
 	Dropped   uint64 // usages of buckets that were too many
-	Refused   uint64 // usages of buckets whose limits cannot be assigned
+	Refused   uint64 // usages of buckets whose limits or entries cannot be assigned
 
 	Reports         uint64 // messages of Envoys
 	Allowed, Denied uint64 // requests that Envoys reported as admitted and as denied
-	BadIDs          uint64 // usages of buckets whose entries are not usable
 	InvalidEnded    uint64 // streams ended since a message was wrong
 	TooMany         uint64 // streams refused
 

@@ -24,7 +24,7 @@ const (
 
 	tick         = 100 * time.Millisecond // between two charges
 	betweenSteps = 5 * time.Millisecond   // so that many new buckets share a step
-	droppedLines = time.Minute            // between two log lines about too many buckets
+	betweenLines = 10 * time.Second       // between two log lines of one kind that clients can cause
 )
 
 // Options are the parts of a Keeper.
@@ -43,10 +43,8 @@ type Options struct {
 	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
 	// reports are not counted.
 	Decided func([]Decided)
-	// Reported counts requests that Envoys decided, of all buckets, and Panicked panics that a message caused. Nil: they
-	// are not counted.
+	// Reported counts requests that Envoys decided, of all buckets. Nil: they are not counted.
 	Reported func(allowed, denied uint64)
-	Panicked func()
 	// Logger receives what an operator should know. Nil: no log.
 	Logger *slog.Logger
 }
@@ -58,9 +56,7 @@ type Keeper struct {
 	sums  *limiter.Policy // of sumParams
 	start time.Time
 	wake  chan struct{} // has an element if something does not wait for the next tick
-	halt  chan struct{} // closed by Stop
-	ended chan struct{} // closed by End
-	done  chan struct{} // closed when Run has returned
+	ended chan struct{} // closed by Stop
 
 	mu       sync.Mutex
 	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
@@ -73,12 +69,9 @@ type Keeper struct {
 	tickAt   time.Duration
 
 	changed bool // all buckets are to be resolved again
-	running bool
 	stopped bool
-	isEnded bool
-	logged  map[string]struct{} // reasons for no assignment that were logged
-	dropped logging.Every       // lines about too many buckets
-	odd     logging.Every       // lines about unusable buckets
+	dropped logging.Every // lines about too many buckets
+	refused logging.Every // lines about buckets that get no assignment
 	stats   Stats
 }
 
@@ -87,9 +80,6 @@ func New(o Options) (*Keeper, error) {
 	o.TTL, o.Timeout = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
 	if o.Reported == nil {
 		o.Reported = func(uint64, uint64) {}
-	}
-	if o.Panicked == nil {
-		o.Panicked = func() {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -108,34 +98,28 @@ func New(o Options) (*Keeper, error) {
 	}
 	return &Keeper{
 		o: o, sums: sums, start: time.Now(),
-		wake: make(chan struct{}, 1), halt: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
 		places:  places{most: maxStreams, hosts: map[string]int{}},
-		buckets: places{most: maxAllBuckets, hosts: map[string]int{}}, logged: map[string]struct{}{},
-		dropped: logging.Every{Interval: droppedLines}, odd: logging.Every{Interval: oddLines},
+		buckets: places{most: maxAllBuckets, hosts: map[string]int{}},
+		dropped: logging.Every{Interval: betweenLines}, refused: logging.Every{Interval: betweenLines},
 	}, nil
 }
 
 // now returns the time since New.
 func (k *Keeper) now() time.Duration { return time.Since(k.start) }
 
-// Run charges and assigns until ctx is done or Stop is called. It must be called once.
+// Run charges and assigns until ctx is done or Stop was called. It must be called once.
 func (k *Keeper) Run(ctx context.Context) error {
-	k.mu.Lock()
-	k.running = true
-	k.mu.Unlock()
-	defer close(k.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
-			k.stop()
-			k.count(ctx)
-			return nil
-		case <-k.halt:
-			k.chargeLast(ctx)
+			k.mu.Lock()
+			k.stopped = true
+			k.mu.Unlock()
 			k.count(ctx)
 			return nil
 		case <-k.wake:
@@ -157,6 +141,11 @@ func (k *Keeper) step(ctx context.Context) {
 		k.tickAt = now.Truncate(tick) + tick
 	}
 	k.mu.Lock()
+	if k.stopped {
+		k.mu.Unlock()
+		k.count(ctx)
+		return
+	}
 	if k.changed {
 		k.resolveAll(now)
 	}
@@ -182,7 +171,9 @@ func (k *Keeper) step(ctx context.Context) {
 		a.sum.learn(a, after)
 	}
 	for _, a := range asks {
-		k.settle(a, now, after)
+		if !k.stopped {
+			k.settle(a, now, after)
+		}
 	}
 	k.mu.Unlock()
 	k.count(ctx)
@@ -227,37 +218,16 @@ func (k *Keeper) wakeUp() {
 	}
 }
 
-// Stop charges what Envoys may admit until they have found another server, as far as it fits, and ends Run. It returns
-// when Run has returned, or when ctx is done. After that nothing is assigned. The caller must End the streams.
+// Stop charges what Envoys may admit until they have found another server, as far as it fits. After that nothing is
+// assigned, and all gRPC streams end, also each that begins later: Envoys keep what is assigned to them until it
+// expires, and open another stream with their next report.
 func (k *Keeper) Stop(ctx context.Context) {
 	k.mu.Lock()
-	running := k.running
+	wasStopped := k.stopped
+	k.stopped = true
 	k.mu.Unlock()
-	if k.stop(); !running {
-		return
-	}
-	select {
-	case <-k.done:
-	case <-ctx.Done():
-	}
-}
-
-func (k *Keeper) stop() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.stopped {
-		k.stopped = true
-		close(k.halt)
-	}
-}
-
-// End ends all gRPC streams, and each that begins later. Envoys keep what is assigned to them until it expires, and
-// open another stream with their next report.
-func (k *Keeper) End() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.isEnded {
-		k.isEnded = true
+	if !wasStopped {
+		k.chargeLast(ctx)
 		close(k.ended)
 	}
 }

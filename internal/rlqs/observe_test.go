@@ -147,9 +147,10 @@ func TestDecidedAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(done)
-		_ = k.Run(context.Background())
+		_ = k.Run(ctx)
 	}()
 	s := k.Open("", "shop", "")
 	s.Report([]Usage{{ID: "b", Allowed: 1}})
@@ -159,6 +160,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	s.Report([]Usage{{ID: "b", Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: time.Second}})
 	s.Report([]Usage{{ID: "b", Allowed: math.MaxUint64, Denied: math.MaxUint64, Elapsed: time.Second}})
 	k.Stop(context.Background())
+	cancel()
 	<-done
 	if got := y.get("k", decide.Allowed); got < limiter.MaxHits/2 || got > limiter.MaxHits+1 {
 		t.Errorf("%d allowed", got)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -91,7 +92,7 @@ func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	case len(id) > MaxIDBytes:
 		return nil, fmt.Errorf("its entries have %d bytes, and may have %d; build bucket ids of short values", len(id),
 			MaxIDBytes)
-	case !utf8.ValidString(string(id)):
+	case strings.ContainsRune(string(id), 0) || !utf8.ValidString(string(id)):
 		return nil, errors.New("a value is not UTF-8, which a response cannot have; build bucket ids of other values")
 	}
 	entries, err := id.Entries()

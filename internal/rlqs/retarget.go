@@ -1,7 +1,6 @@
 package rlqs
 
 import (
-	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -12,75 +11,54 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxLogged bounds the reasons that are logged.
-const maxLogged = 100
-
 // resolveAll finds the limits of all clients again, after rules changed or a counter was reset.
 func (k *Keeper) resolveAll(now time.Duration) {
 	k.changed = false
 	k.eachClient(func(c *client) {
 		c.could, c.inWindow = min(c.could, c.burst), 0 // a counter that was reset knows nothing of it
-		if t := k.o.Resolver.Resolve(c.stream.domain, c.id); !c.isBroken() && !k.retarget(c, &t, now) {
-			k.abandon(c, now)
-		}
 		c.reply = true
+		switch t := k.o.Resolver.Resolve(c.stream.domain, c.id); {
+		case c.isBroken():
+		case t.Refused != "":
+			k.refuse(c.stream.domain, t.Refused)
+			k.abandon(c, now)
+		default:
+			k.retarget(c, &t, now)
+		}
 	})
 	for _, b := range k.books {
 		b.ahead, b.debt, b.unpaid, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0, 0
 	}
 }
 
-// retarget makes the client count what its target says. It returns false if the limits cannot be assigned.
-func (k *Keeper) retarget(c *client, t *Target, now time.Duration) bool {
+// retarget makes the client count what its target says.
+func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	c.shadow, c.enforced, c.rule = nil, nil, t.Rule
-	refused, none := t.Refused, false
 	var enforced []limiter.Hit
-	for i := range t.Hits {
-		h := t.Hits[i]
-		p, err := prepaid(h)
+	deniesAll := false
+	for i, h := range t.Hits {
 		if t.Shadow || h.Mode == limiter.Shadow {
-			if err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
-				h = p // a report is charged as far as it fits
+			if h.Policy.Algorithm() == limiter.FixedWindow {
+				h = prepaid(h) // a report is charged as far as it fits
 			}
 			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
 			c.shadow = append(c.shadow, countedOf(t, i, h))
 			continue
 		}
-		if why := Unfit(&h); why != "" && refused == "" {
-			refused = why
-		}
-		if err != nil && refused == "" {
-			refused = err.Error()
-		}
-		none = none || h.Policy.Limit() == 0
-		enforced, c.enforced = append(enforced, p), append(c.enforced, countedOf(t, i, p))
+		deniesAll = deniesAll || h.Policy.Limit() == 0
+		h = prepaid(h)
+		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i, h))
 	}
 	switch {
-	case refused != "":
-		k.refuse(c.stream.domain, refused)
-		return false
 	case len(enforced) == 0:
 		k.leave(c)
 		c.fixed = AllowAll
-	case none:
+	case deniesAll:
 		k.leave(c)
 		c.fixed = DenyAll
 	default:
 		k.join(c, enforced, t, now)
 	}
-	return true
-}
-
-// refuse counts a bucket that gets no assignment, and logs each reason once.
-func (k *Keeper) refuse(domain, why string) {
-	k.stats.Refused++
-	line := domain + ": " + why
-	if _, ok := k.logged[line]; ok || len(k.logged) >= maxLogged {
-		return
-	}
-	k.logged[line] = struct{}{}
-	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
-		slog.String("domain", domain), slog.String("reason", why)) // a bucket's values are the requests'
 }
 
 // bookKey returns a key that is equal for hits on the same counters.

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -31,33 +27,15 @@ const (
 	maxNode    = 200              // bytes of a node's name
 	maxDomain  = 200              // bytes of a domain's name
 	firstIn    = 10 * time.Second // for the first message of a stream
-	lastIn     = time.Second      // for the last response of a stream, if the client does not read it
 
 	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket: a flood of invented ones
 	// must not delay the reports behind them. Beyond so many usages a second, and so many at once, Weir reads the stream
 	// more slowly.
 	usagesPerSecond, usagesAtOnce = 20_000, 100_000
-
-	oddLines = 10 * time.Second // between two log lines that clients can cause
 )
 
-// Register makes the keeper answer StreamRateLimitQuotas on a server that has Codec.
-func (k *Keeper) Register(on grpc.ServiceRegistrar) {
-	name := strings.TrimPrefix(pb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, "/")
-	service, method, _ := strings.Cut(name, "/")
-	on.RegisterService(&grpc.ServiceDesc{
-		ServiceName: service,
-		HandlerType: (*any)(nil),
-		Streams: []grpc.StreamDesc{{
-			StreamName: method, ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error { return k.serve(stream) },
-		}},
-		Metadata: pb.File_envoy_service_rate_limit_quota_v3_rlqs_proto.Path(), // what reflection finds the messages by
-	}, k)
-}
-
-// serve serves one stream: a reader receives, a writer sends.
-func (k *Keeper) serve(stream grpc.ServerStream) error {
+// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec.
+func (k *Keeper) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	host := hostOf(stream.Context())
 	k.mu.Lock()
 	ok := k.places.take(host)
@@ -69,78 +47,51 @@ func (k *Keeper) serve(stream grpc.ServerStream) error {
 		return status.Errorf(codes.ResourceExhausted, "your host has as many quota streams as are free of %d: "+
 			"run more replicas of the rate limit service", k.places.most)
 	}
-	to := k.Open(host, "", nodeOf(stream.Context()))
+	r := &reader{k: k, stream: stream, to: k.Open(host, "", nodeOf(stream.Context())), first: make(chan struct{})}
 	defer func() {
-		to.Close()
+		r.to.Close()
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.places.leave(host)
 	}()
-	r := &reader{k: k, stream: stream, to: to, first: make(chan struct{})}
-	last := make(chan struct{}) // closed for the last response
-	read := k.inStream(stream, "report", r.run)
-	written := k.inStream(stream, "response", func() error { return to.write(stream, last) })
-	first := time.NewTimer(firstIn)
-	defer first.Stop()
-	for seen, isStopping := r.first, false; !isStopping; {
-		select {
-		case err := <-read:
-			return err
-		case err := <-written:
-			return err
-		case <-first.C:
-			return status.Errorf(codes.DeadlineExceeded, "no message came in %s; begin the stream with a "+
-				"RateLimitQuotaUsageReports that has a domain", firstIn)
-		case <-seen:
-			first.Stop()
-			seen = nil
-		case <-k.ended:
-			isStopping = true
-		}
-	}
-	close(last)
-	select {
-	case err := <-written:
-		return err
-	case <-time.After(lastIn):
-		return nil
-	}
-}
-
-// inStream runs f, whose panic ends only this stream. The channel gets the result.
-func (k *Keeper) inStream(stream grpc.ServerStream, what string, f func() error) <-chan error {
-	result := make(chan error, 1)
+	read, panicked := make(chan error, 1), make(chan any, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				k.o.Panicked()
-				k.o.Logger.LogAttrs(stream.Context(), slog.LevelError, "a quota stream panicked", slog.String("at", what),
-					slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
-				result <- status.Error(codes.Internal, "internal error, see the log of the rate limit service")
+				panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack())
 			}
 		}()
-		result <- f()
+		read <- r.run()
 	}()
-	return result
-}
-
-// write sends what is pending, until last is closed or the stream ends.
-func (s *Stream) write(to grpc.ServerStream, last <-chan struct{}) error {
-	for isLast := false; !isLast; {
+	first := time.After(firstIn)
+	for seen := r.first; ; {
 		select {
-		case <-s.full:
-		case <-last:
-			isLast = true
-		case <-to.Context().Done():
-			return nil
-		}
-		if all := s.take(); len(all) > 0 {
-			if err := to.SendMsg(responseOf(all)); err != nil {
+		case <-r.to.full:
+			if err := r.to.write(stream); err != nil {
 				return err
 			}
+		case err := <-read:
+			return err
+		case p := <-panicked:
+			panic(p) // the server's interceptor makes it an error of this stream
+		case <-seen:
+			seen, first = nil, nil
+		case <-first:
+			return status.Errorf(codes.DeadlineExceeded, "no message came in %s; begin the stream with a "+
+				"RateLimitQuotaUsageReports that has a domain", firstIn)
+		case <-k.ended:
+			return r.to.write(stream)
 		}
 	}
-	return nil
+}
+
+// write sends what is pending.
+func (s *Stream) write(to pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+	all := s.take()
+	if len(all) == 0 {
+		return nil
+	}
+	return to.Send(responseOf(all))
 }
 
 // hostOf returns the host that a stream comes from.
@@ -158,7 +109,7 @@ func hostOf(ctx context.Context) string {
 // reader receives the messages of one stream.
 type reader struct {
 	k      *Keeper
-	stream grpc.ServerStream
+	stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer
 	to     *Stream
 	first  chan struct{} // closed with the first message
 
@@ -170,68 +121,57 @@ type reader struct {
 // run reads until the stream ends.
 func (r *reader) run() error {
 	r.tokens, r.filled = usagesAtOnce, time.Now()
-	var m reports
 	for {
-		if err := r.stream.RecvMsg(&m); errors.Is(err, io.EOF) {
+		m, err := r.stream.Recv()
+		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if err := r.report(&m); err != nil {
+		usages, err := r.check(m)
+		r.k.reported(usages, err)
+		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		r.pace(len(m.usages))
+		r.to.Report(usages)
+		r.pace(len(usages))
 	}
 }
 
-// report hands a message to the keeper. The error says what is wrong with it, and what to send.
-func (r *reader) report(m *reports) error {
-	wrong := m.wrong
-	switch {
-	case wrong != nil:
-	case r.domain == "" && m.domain == "":
-		wrong = errors.New("domain: must not be empty in the first message; set the domain of Envoy's quota filter")
-	case len(m.domain) > maxDomain:
-		wrong = fmt.Errorf("domain: must be at most %d bytes, got %d", maxDomain, len(m.domain))
-	case r.domain != "" && m.domain != "" && m.domain != r.domain:
-		wrong = fmt.Errorf("domain: this stream is of %q, got %q; open another stream for another domain", r.domain, m.domain)
+// check returns the usages of a message. The error says what is wrong with it, and what to send.
+func (r *reader) check(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
+	usages, err := usagesOf(m)
+	switch domain := m.GetDomain(); {
+	case err != nil:
+		return nil, err
+	case r.domain == "" && domain == "":
+		return nil, errors.New("domain: must not be empty in the first message; set the domain of Envoy's quota filter")
+	case len(domain) > maxDomain:
+		return nil, fmt.Errorf("domain: must be at most %d bytes, got %d", maxDomain, len(domain))
 	case r.domain == "":
-		r.domain = m.domain
-		r.to.Start(r.domain)
+		r.domain = domain
+		r.to.Start(domain)
 		close(r.first)
+	case domain != "" && domain != r.domain:
+		return nil, fmt.Errorf("domain: this stream is of %q, got %q; open another stream for another domain", r.domain, domain)
 	}
-	var allowed, denied, unusable uint64
-	var why error // of the last one
-	if wrong == nil {
-		m.usages = slices.DeleteFunc(m.usages, func(u Usage) bool {
-			allowed, denied = allowed+u.Allowed, denied+u.Denied
-			_, err := entriesOf(u.ID)
-			if err != nil {
-				unusable++
-				why = err
-			}
-			return err != nil
-		})
-		r.k.o.Reported(allowed, denied)
+	return usages, nil
+}
+
+// reported counts a message.
+func (k *Keeper) reported(usages []Usage, wrong error) {
+	var allowed, denied uint64
+	for i := range usages {
+		allowed, denied = allowed+usages[i].Allowed, denied+usages[i].Denied
 	}
-	r.k.mu.Lock()
-	st := &r.k.stats
-	st.Reports++
-	st.Allowed, st.Denied, st.BadIDs = st.Allowed+allowed, st.Denied+denied, st.BadIDs+unusable
-	if wrong != nil {
+	k.o.Reported(allowed, denied)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st := &k.stats
+	if st.Reports++; wrong != nil {
 		st.InvalidEnded++
 	}
-	r.k.mu.Unlock()
-	if why != nil { // values of requests are not logged
-		if skipped, ok := r.k.odd.Allow(time.Now()); ok {
-			r.k.o.Logger.Warn("a bucket gets no quota, since its entries are not usable", slog.String("domain", r.domain),
-				slog.String("why", why.Error()), slog.Uint64("skipped", skipped))
-		}
-	}
-	if wrong == nil {
-		r.to.Report(m.usages)
-	}
-	return wrong
+	st.Allowed, st.Denied = st.Allowed+allowed, st.Denied+denied
 }
 
 // pace waits if usages come faster than an Envoy sends them.

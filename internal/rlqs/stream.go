@@ -132,6 +132,11 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 		}
 	}
 	t := k.o.Resolver.Resolve(s.domain, u.ID)
+	if t.Refused != "" {
+		k.refuse(s.domain, t.Refused)
+		k.leave(c)
+		return nil
+	}
 	if len(s.buckets) >= maxBuckets && u.Elapsed > 0 {
 		least := (*client)(nil)
 		for _, c := range s.buckets {
@@ -143,22 +148,28 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 			k.abandon(least, now)
 		}
 	}
-	switch {
-	case len(s.buckets) >= maxBuckets || !k.buckets.take(s.host):
-		k.stats.Dropped++
-		if skipped, ok := k.dropped.Allow(time.Now()); ok {
-			k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
-				slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
-				slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.buckets.used), slog.Uint64("skipped", skipped))
-		}
-	case !k.retarget(c, &t, now):
-		k.buckets.leave(s.host)
-	default:
+	if len(s.buckets) < maxBuckets && k.buckets.take(s.host) {
+		k.retarget(c, &t, now)
 		s.buckets[u.ID] = c
 		return c
 	}
 	k.leave(c)
+	k.stats.Dropped++
+	if skipped, ok := k.dropped.Allow(time.Now()); ok {
+		k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
+			slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
+			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.buckets.used), slog.Uint64("skipped", skipped))
+	}
 	return nil
+}
+
+// refuse counts a bucket that gets no assignment, and logs why.
+func (k *Keeper) refuse(domain, why string) {
+	k.stats.Refused++
+	if skipped, ok := k.refused.Allow(time.Now()); ok { // a bucket's values are the requests'
+		k.o.Logger.Warn("a bucket gets no assignment, since its limit or its entries cannot have a quota",
+			slog.String("domain", domain), slog.String("reason", why), slog.Uint64("skipped", skipped))
+	}
 }
 
 // remove removes a client, and forgets a closed stream without clients.

@@ -1,9 +1,9 @@
 package rlqs
 
 import (
-	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -17,152 +17,71 @@ import (
 // maxElapsed bounds the time that a report may claim.
 const maxElapsed = time.Hour
 
-var errMalformed = errors.New("proto: the bytes are no RateLimitQuotaUsageReports")
-
-// Codec is the codec of, except that it reads RateLimitQuotaUsageReports itself. protobuf's own refuses a whole message
-// for one value that is not UTF-8, and such values come from headers: a client must not be able to end the quotas of
-// all others.
+// Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte that
+// is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values come
+// from headers: a client must not be able to end the quotas of all others.
 func Codec(of encoding.CodecV2) encoding.CodecV2 { return codec{of} }
 
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	to, ok := v.(*reports)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
+	if _, ok := v.(*pb.RateLimitQuotaUsageReports); ok {
+		wire := data.Materialize()
+		clearInvalid(wire, 2, 1, 1)
+		data = mem.BufferSlice{mem.SliceBuffer(wire)}
 	}
-	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buffer.Free()
-	return to.decode(buffer.ReadOnlyData())
+	return c.CodecV2.Unmarshal(data, v)
 }
 
-// reports is a RateLimitQuotaUsageReports.
-type reports struct {
-	domain string
-	usages []Usage
-	wrong  error // what the message must not have, though it can be read
-}
-
-// field is one field of a message.
-type field struct {
-	number protowire.Number
-	kind   protowire.Type
-	value  uint64 // of a varint
-	body   []byte // of a field with a length
-}
-
-// eachField calls do with each field of a message. As in protobuf, unknown fields are skipped by do, and the last of
-// several values counts.
-func eachField(wire []byte, do func(f field) error) error {
+// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields. What is no message
+// stays as it is.
+func clearInvalid(wire []byte, path ...protowire.Number) {
 	for len(wire) > 0 {
-		var f field
-		var n int
-		if f.number, f.kind, n = protowire.ConsumeTag(wire); n < 0 {
-			return errMalformed
+		number, kind, tag := protowire.ConsumeTag(wire)
+		if tag < 0 {
+			return
 		}
-		wire = wire[n:]
-		switch f.kind {
-		case protowire.VarintType:
-			f.value, n = protowire.ConsumeVarint(wire)
-		case protowire.BytesType:
-			f.body, n = protowire.ConsumeBytes(wire)
-		default:
-			n = protowire.ConsumeFieldValue(f.number, f.kind, wire)
-		}
+		n := protowire.ConsumeFieldValue(number, kind, wire[tag:])
 		if n < 0 {
-			return errMalformed
+			return
 		}
-		wire = wire[n:]
-		if err := do(f); err != nil {
-			return err
+		if kind == protowire.BytesType {
+			body, _ := protowire.ConsumeBytes(wire[tag:])
+			switch {
+			case len(path) == 0:
+				clearText(body)
+			case number == path[0]:
+				clearInvalid(body, path[1:]...)
+			}
 		}
+		wire = wire[tag+n:]
 	}
-	return nil
 }
 
-// is reports whether the field is this one, of this type.
-func (f *field) is(number protowire.Number, kind protowire.Type) bool {
-	return f.number == number && f.kind == kind
-}
-
-// decode fills r, which it empties first. It keeps nothing of wire.
-func (r *reports) decode(wire []byte) error {
-	clear(r.usages)
-	*r = reports{usages: r.usages[:0]}
-	return eachField(wire, func(f field) error {
-		switch {
-		case f.is(1, protowire.BytesType):
-			r.domain = string(f.body)
-		case f.is(2, protowire.BytesType):
-			return r.decodeUsage(f.body)
+func clearText(text []byte) {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		if r == utf8.RuneError && n == 1 {
+			text[0] = 0
 		}
-		return nil
-	})
-}
-
-func (r *reports) decodeUsage(wire []byte) error {
-	var u Usage
-	bucket := map[string]string{}
-	err := eachField(wire, func(f field) (err error) {
-		switch {
-		case f.is(1, protowire.BytesType):
-			return eachField(f.body, func(f field) error {
-				if !f.is(1, protowire.BytesType) {
-					return nil
-				}
-				return decodeEntry(f.body, bucket)
-			})
-		case f.is(2, protowire.BytesType):
-			u.Elapsed, err = decodeDuration(f.body)
-		case f.is(3, protowire.VarintType):
-			u.Allowed = f.value
-		case f.is(4, protowire.VarintType):
-			u.Denied = f.value
-		}
-		return err
-	})
-	if err != nil {
-		return err
+		text = text[n:]
 	}
-	if _, ok := bucket[""]; ok && r.wrong == nil {
-		r.wrong = fmt.Errorf("bucket_quota_usages[%d].bucket_id.bucket: a key is empty; name each entry of the bucket",
-			len(r.usages))
+}
+
+// usagesOf returns the usages of a message. The error says what it must not have.
+func usagesOf(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
+	all := make([]Usage, 0, len(m.GetBucketQuotaUsages()))
+	for i, u := range m.GetBucketQuotaUsages() {
+		bucket := u.GetBucketId().GetBucket()
+		if _, ok := bucket[""]; ok {
+			return nil, fmt.Errorf("bucket_quota_usages[%d].bucket_id.bucket: a key is empty; name each entry of the bucket", i)
+		}
+		all = append(all, Usage{
+			ID: NewBucketID(bucket), Allowed: u.GetNumRequestsAllowed(), Denied: u.GetNumRequestsDenied(),
+			Elapsed: min(max(u.GetTimeElapsed().AsDuration(), 0), maxElapsed),
+		})
 	}
-	delete(bucket, "")
-	u.ID = NewBucketID(bucket)
-	r.usages = append(r.usages, u)
-	return nil
-}
-
-func decodeEntry(wire []byte, to map[string]string) error {
-	var key, value string
-	err := eachField(wire, func(f field) error {
-		switch {
-		case f.is(1, protowire.BytesType):
-			key = string(f.body)
-		case f.is(2, protowire.BytesType):
-			value = string(f.body)
-		}
-		return nil
-	})
-	to[key] = value
-	return err
-}
-
-// decodeDuration reads a Duration. What no report can mean is cut to 0 or to maxElapsed.
-func decodeDuration(wire []byte) (time.Duration, error) {
-	var seconds, nanos int64
-	err := eachField(wire, func(f field) error {
-		switch {
-		case f.is(1, protowire.VarintType):
-			seconds = int64(f.value) //nolint:gosec // as protobuf does
-		case f.is(2, protowire.VarintType):
-			nanos = int64(int32(f.value)) //nolint:gosec // as protobuf does
-		}
-		return nil
-	})
-	seconds = min(max(seconds, -1), int64(maxElapsed/time.Second))
-	return min(max(time.Duration(seconds)*time.Second+time.Duration(nanos), 0), maxElapsed), err
+	return all, nil
 }
 
 // responseOf is what Envoy gets of the assignments, in their order.
