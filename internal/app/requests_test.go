@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -139,34 +138,6 @@ func TestRenewalsAreNotTimed(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("no lease was renewed in the background")
-		}
-	}
-}
-
-// While Redis hangs, nobody answers in time: each such request counts as a timeout, or as not asked.
-func TestTimeoutsAreCountedAsSuch(t *testing.T) {
-	server := redistest.Start(t)
-	o := options(t, rulesOf("1000"))
-	o.Store, o.StoreTimeout = server.URL()+"?pool_size=2", 15*time.Millisecond
-	p := start(t, o)
-	p.ask("a")
-	server.Pause()
-	defer server.Resume()
-	var wait sync.WaitGroup
-	for range 8 {
-		wait.Go(func() {
-			for range 20 {
-				p.ask("a")
-			}
-		})
-	}
-	wait.Wait()
-	for _, line := range p.series("weir_store_errors_total") {
-		if strings.Contains(line, `reason="other"`) && !strings.HasSuffix(line, " 0") {
-			t.Errorf("%s, want 0; log:\n%s", line, p.log.String())
-		}
-		if strings.Contains(line, `reason="timeout"`) && strings.HasSuffix(line, " 0") {
-			t.Errorf("%s: nobody waited in vain", line)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -21,12 +20,7 @@ descriptors:
 	d := newDecider(t, set)
 	ask := func(decided func(*decide.Request) (*decide.Verdict, error), keys ...string) *decide.Verdict {
 		t.Helper()
-		r := d.NewRequest()
-		r.Domain = "shop"
-		for _, key := range keys {
-			r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: key, Value: "a"}}})
-		}
-		v, err := decided(r)
+		v, err := decided(request(d, keys...))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -199,12 +200,14 @@ func TestStoreFailed(t *testing.T) {
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, redis.ErrPoolTimeout))
 	m.StoreFailed(fmt.Errorf("%w: redis: %w",
 		limiter.ErrUnavailable, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
+	m.StoreFailed(fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, context.DeadlineExceeded))
 	m.StoreFailed(errors.New("connection refused"))
 	m.StoreFailed(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	s := scrape(t, m)
-	timeout, other := s[`weir_store_errors_total{reason="timeout"}`], s[`weir_store_errors_total{reason="other"}`]
-	if timeout != "3" || other != "2" {
-		t.Errorf("%s timeouts and %s other errors, want 3 and 2", timeout, other)
+	for reason, want := range map[string]string{"timeout": "3", "not_asked": "1", "other": "2"} {
+		if got := s[`weir_store_errors_total{reason="`+reason+`"}`]; got != want {
+			t.Errorf("%s errors by %s, want %s", got, reason, want)
+		}
 	}
 }
 

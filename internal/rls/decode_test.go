@@ -263,25 +263,6 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(checkDecode)
 }
 
-func TestTextThatIsNotUTF8(t *testing.T) {
-	for _, tt := range []struct{ domain, value, wantDomain, wantValue string }{
-		{"shop", "Zoë", "shop", "Zoë"},
-		{"shop", "a\xff\xfeb\xff", "shop", "a?b?"},
-		{"sh\xffp", "b", "sh?p", "b"},
-	} {
-		c := boundless(t)
-		entry := field(1, field(1, []byte("user")), field(2, []byte(tt.value)))
-		if err := c.decode(slices.Concat(field(1, []byte(tt.domain)), field(2, entry))); err != nil {
-			t.Errorf("domain %q, value %q: %v", tt.domain, tt.value, err)
-		}
-		want := request(descriptor("user=" + tt.wantValue))
-		want.Domain = tt.wantDomain
-		if diff := cmp.Diff(want, c.decoded(), protocmp.Transform()); diff != "" {
-			t.Errorf("domain %q, value %q: -want +got\n%s", tt.domain, tt.value, diff)
-		}
-	}
-}
-
 func TestMalformedRequest(t *testing.T) {
 	rec := &recorder{}
 	s, _ := service(t, parityRules, func(o *options) { o.Observer = rec })

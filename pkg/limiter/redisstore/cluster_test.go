@@ -40,7 +40,6 @@ func TestCluster(t *testing.T) {
 		{"limits of a descriptor share a slot", clusterTags},
 		{"calls are counted", clusterStats},
 		{"a denial is undone later", clusterUndoLater},
-		{"a long log", clusterLongLog},
 		{"clocks apart", clusterApart},
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"refunds are heard", clusterRefunds},
@@ -134,33 +133,6 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 				t.Errorf("%d remain of 10, want 3", now)
 			}
 		})
-	}
-}
-
-// clusterLongLog: a log that is too long to be sent about is charged and given back like any other.
-func clusterLongLog(t *testing.T, c *redistest.Cluster) {
-	s := open(t, c.URL(), redisstore.Options{})
-	keys, p := apartKeys(t, c, s), policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5000, Window: time.Hour})
-	hits := make([]limiter.Hit, 2000)
-	for i := range hits {
-		hits[i] = limiter.Hit{Key: keys[0], Policy: p, N: 1}
-	}
-	if err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))); err != nil {
-		t.Fatal(err)
-	}
-	for _, deny := range []bool{false, true} {
-		other, want := funnel(t, 10, time.Hour), int64(2999)
-		if deny {
-			other = funnel(t, 0, time.Hour)
-		}
-		out := make([]limiter.Decision, 2)
-		if err := s.Take(t.Context(), []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: other, N: 1}},
-			out); err != nil {
-			t.Fatal(err)
-		}
-		if got := take(t, s, keys[0], p, 0).Remaining; got != want || out[0].Remaining != want || out[1].Allowed == deny {
-			t.Errorf("%d remain of 5000, want %d: %+v", got, want, out)
-		}
 	}
 }
 

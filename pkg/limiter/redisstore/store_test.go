@@ -127,25 +127,6 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-func TestRedisClockDecides(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	p := funnel(t, 1, 200*time.Millisecond)
-	if d := take(t, s, "k", p, 1); !d.Allowed {
-		t.Fatalf("first hit: %+v", d)
-	}
-	d := take(t, s, "k", p, 1)
-	if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 200*time.Millisecond {
-		t.Fatalf("second hit: %+v", d)
-	}
-	timer := time.NewTimer(d.RetryAfter)
-	defer timer.Stop()
-	<-timer.C
-	if d := take(t, s, "k", p, 1); !d.Allowed {
-		t.Errorf("after retry_after: %+v", d)
-	}
-}
-
 func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -161,27 +142,6 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	take(t, s, "k", funnel(t, 10, time.Minute), -10)
 	if n := c.Exists(t.Context(), "weir:1:k").Val(); n != 0 {
 		t.Errorf("an emptied funnel is still kept")
-	}
-}
-
-func TestOneCallARequest(t *testing.T) {
-	server := redistest.Start(t)
-	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
-	hits := []limiter.Hit{
-		{Key: "a", Policy: funnel(t, 10, time.Hour), N: 1},
-		{Key: "b", Policy: policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5, Window: time.Hour}), N: 1},
-		{Key: "c", Policy: policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour}), N: 1},
-	}
-	out := make([]limiter.Decision, len(hits))
-	if err := s.Take(t.Context(), hits, out); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	before := calls(t, c)
-	if err := s.Take(t.Context(), hits, out); err != nil {
-		t.Fatal(err)
-	}
-	if got := calls(t, c) - before; got != 1 {
-		t.Errorf("one request of three hits made %d script calls, want 1", got)
 	}
 }
 
