@@ -21,8 +21,8 @@ type simulateCmd struct {
 	Rules     []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
 	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
-	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or an access log of Envoy."`
-	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts. Default: 30s, or until a file's last request."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, or an access log of Envoy."`
+	For       time.Duration `placeholder:"30s" help:"How long generated traffic lasts. Default: 30s."`
 	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
 	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
@@ -43,14 +43,13 @@ as a whole: each limit is asked by the requests whose descriptors match its rule
 replaces count.
 
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
-EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or
-time_seconds,cost,key, where each key has a counter of its own.
+EVERY. A rate of step holds from its @TIME on.
 
 Worst window is the most that one key was admitted in any window as long as the limit's; bound is what
 that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
 were denied. Requests that wait count as admitted when they go on.
 
-Exit codes: 0 simulated, 1 a rule or a traffic file is wrong, 2 the command line is wrong or a file cannot be read.
+Exit codes: 0 simulated, 1 a rule or the log is wrong, 2 the command line is wrong or a file cannot be read.
 
 Examples:
 
@@ -66,9 +65,6 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return c.replay(ctx, io)
 	}
 	traffic, algorithms, err := c.parse()
-	if bad := (*offline.FileError)(nil); errors.As(err, &bad) {
-		return err
-	}
 	if err != nil {
 		return usage(err)
 	}
@@ -95,13 +91,13 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	return c.write(io, report, notes)
 }
 
-// isLog reports whether the traffic is a log, and not generated or a CSV file.
+// isLog reports whether the traffic is a log, and not generated.
 func (c *simulateCmd) isLog() bool {
 	if c.Log.given() || c.Traffic == rules.Stdin {
 		return true
 	}
 	info, err := os.Stat(c.Traffic)
-	return err == nil && info.Mode().IsRegular() && !strings.HasSuffix(c.Traffic, ".csv")
+	return err == nil && info.Mode().IsRegular()
 }
 
 // replay simulates a log.
@@ -136,13 +132,8 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 	var p problems
 	traffic, err := offline.ParseTraffic(c.Traffic)
 	p.check(err == nil, "--traffic: %w", err)
-	if err == nil && c.For == 0 {
-		c.For = 30 * time.Second
-		if traffic.End > 0 {
-			c.For = traffic.End.Truncate(time.Second) + time.Second
-		}
-	}
-	p.check(c.For == 0 || c.For >= 10*time.Millisecond && c.For <= offline.MaxLength,
+	c.For = cmp.Or(c.For, 30*time.Second)
+	p.check(c.For >= 10*time.Millisecond && c.For <= offline.MaxLength,
 		"--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For)
 	p.check(c.Duration >= time.Microsecond && c.Duration <= offline.MaxLength,
 		"--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration)
@@ -217,17 +208,13 @@ func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []stri
 		fmt.Fprintf(io.err, "note: %s\n", note)
 	}
 	if c.Output.json() {
-		return printJSON(io, report.JSON())
+		return printJSON(io, report)
 	}
 	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
 	if err := report.WriteTable(io.out); err != nil {
 		return err
 	}
 	fmt.Fprintln(io.out)
-	rows := 8
-	if len(report.Runs) > 1 {
-		rows = 4
-	}
-	report.WriteCharts(io.out, rows)
+	report.WriteCharts(io.out)
 	return nil
 }

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -23,14 +24,20 @@ type SimulationOptions struct {
 	Duration time.Duration
 }
 
-// Bucket counts hits of a short time.
+// Bucket counts requests of a short time.
 type Bucket struct {
 	Offered  int64
 	Admitted int64 // at the time when they go on, which is later than they were offered if they wait
 	Denied   int64
 }
 
-// Result is what became of the traffic. Numbers are hits; a request is as many of them as it costs.
+// Seconds is a time that is a number of seconds in JSON.
+type Seconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// Result is what became of the traffic. Numbers are requests.
 type Result struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
@@ -42,17 +49,17 @@ type Result struct {
 	Bound int64 `json:"bound"`
 	// Lockout is the longest time in which requests of one key came and all were denied: from the first of them
 	// to the last.
-	Lockout time.Duration `json:"-"`
+	Lockout Seconds `json:"lockout_seconds"`
 	// MeanWait and LongestWait are how long admitted requests were delayed.
-	MeanWait    time.Duration `json:"-"`
-	LongestWait time.Duration `json:"-"`
-	// Buckets are all hits by time, from the start until the traffic ended and the last request went on.
+	MeanWait    Seconds `json:"mean_wait_seconds"`
+	LongestWait Seconds `json:"longest_wait_seconds"`
+	// Buckets are all requests by time, from the start until the traffic ended and the last request went on.
 	Buckets []Bucket `json:"-"`
 }
 
-// Simulate decides the arrivals, sorted by time, by each limit alone. Windows begin with the traffic. The error is that
+// Simulate decides requests at the times, which are sorted, by each limit alone. Windows begin with the traffic. The error is that
 // of ctx.
-func Simulate(ctx context.Context, limits []Limit, arrivals []Arrival, o SimulationOptions) (*Simulation, error) {
+func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {
 		run := newRun(l.Policy, begin(l.Policy), o)
@@ -70,8 +77,6 @@ type run struct {
 	options  SimulationOptions
 	start    int64 // of the traffic, in microseconds since the Unix epoch
 	counters map[string]*counter
-	admitted int64 // requests
-	dearest  int64 // hits of a request
 	waited   time.Duration
 	result   *Result
 }
@@ -79,13 +84,13 @@ type run struct {
 func newRun(p *limiter.Policy, start int64, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
 	return &run{
-		policy: p, options: o, start: start, counters: map[string]*counter{}, dearest: 1, result: &Result{Buckets: buckets},
+		policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets},
 	}
 }
 
 // decide has an Engine decide the arrivals, and counts them. An admitted request in flight is given back when it ends,
 // unless its lease ends first.
-func (r *run) decide(ctx context.Context, arrivals []Arrival) error {
+func (r *run) decide(ctx context.Context, arrivals []int64) error {
 	rules, err := alone(r.policy)
 	if err != nil {
 		return err
@@ -95,21 +100,21 @@ func (r *run) decide(ctx context.Context, arrivals []Arrival) error {
 		return err
 	}
 	defer engine.Close()
-	entries := []descriptors.Entry{{Key: onlyKey}}
+	entries := []descriptors.Entry{{Key: onlyKey, Value: "any"}}
 	request := Request{Domain: onlyDomain, Descriptors: []decide.Descriptor{{Entries: entries}}}
-	ask := func(a Arrival) (*decide.Verdict, error) {
-		request.At, request.Descriptors[0].Cost, entries[0].Value = r.start+a.At, a.Cost, a.Key
+	ask := func(at, cost int64) (*decide.Verdict, error) {
+		request.At, request.Descriptors[0].Cost = r.start+at, cost
 		return engine.Decide(ctx, &request)
 	}
 	canEnd := r.policy.Algorithm().CountsInFlight() && r.options.Duration < r.policy.Window()
-	var ends []Arrival
-	for _, a := range arrivals {
-		for ; len(ends) > 0 && ends[0].At <= a.At; ends = ends[1:] {
-			if _, err := ask(ends[0]); err != nil {
+	var ends []int64
+	for _, at := range arrivals {
+		for ; len(ends) > 0 && ends[0] <= at; ends = ends[1:] {
+			if _, err := ask(ends[0], -1); err != nil {
 				return err
 			}
 		}
-		v, err := ask(a)
+		v, err := ask(at, 1)
 		if err != nil {
 			return err
 		}
@@ -117,7 +122,7 @@ func (r *run) decide(ctx context.Context, arrivals []Arrival) error {
 			r.count(h)
 		}
 		if canEnd && !v.Denied {
-			ends = append(ends, Arrival{At: a.At + r.options.Duration.Microseconds(), Cost: -a.Cost, Key: a.Key})
+			ends = append(ends, at+r.options.Duration.Microseconds())
 		}
 	}
 	return nil
@@ -154,7 +159,7 @@ func (r *run) shortWindow() bool {
 
 // hit is a charge of a limit, and what became of it.
 type hit struct {
-	at, cost   int64 // at in microseconds since the Unix epoch
+	at         int64 // in microseconds since the Unix epoch
 	key        string
 	isAdmitted bool
 	wait       time.Duration
@@ -170,7 +175,7 @@ func hitsOf(v *decide.Verdict, at int64) iter.Seq2[int, hit] {
 			if l.ID < 0 || asked.N <= 0 {
 				continue
 			}
-			h := hit{at: at, cost: asked.N, key: asked.Key, isAdmitted: v.Outcome(i) == decide.Allowed, wait: d.Wait}
+			h := hit{at: at, key: asked.Key, isAdmitted: v.Outcome(i) == decide.Allowed, wait: d.Wait}
 			_, h.counted = asked.Policy.Counter(d)
 			if !yield(l.ID, h) {
 				return
@@ -181,13 +186,10 @@ func hitsOf(v *decide.Verdict, at int64) iter.Seq2[int, hit] {
 
 // counter is what is known of one key.
 type counter struct {
-	passed []pass
-	denied bool  // the last request was
-	since  int64 // when the first of the last requests was denied
+	passed []int64 // when admitted requests went on
+	denied bool    // the last request was
+	since  int64   // when the first of the last requests was denied
 }
-
-// pass is an admitted request, and when it went on.
-type pass struct{ at, cost int64 }
 
 // count counts a hit that was decided.
 func (r *run) count(h hit) {
@@ -197,45 +199,43 @@ func (r *run) count(h hit) {
 		r.counters[h.key] = c
 	}
 	h.at -= r.start
-	r.dearest = max(r.dearest, h.cost)
-	r.result.Offered += h.cost
-	r.bucket(h.at).Offered += h.cost
+	r.result.Offered++
+	r.bucket(h.at).Offered++
 	if h.isAdmitted {
 		r.admit(c, h)
 		return
 	}
-	r.result.Denied += h.cost
-	r.bucket(h.at).Denied += h.cost
+	r.result.Denied++
+	r.bucket(h.at).Denied++
 	if !c.denied {
 		c.denied, c.since = true, h.at
 	}
-	r.result.Lockout = max(r.result.Lockout, time.Duration(h.at-c.since)*time.Microsecond)
+	r.result.Lockout = max(r.result.Lockout, Seconds(h.at-c.since)*Seconds(time.Microsecond))
 }
 
 func (r *run) admit(c *counter, h hit) {
 	at := h.at + h.wait.Microseconds()
 	c.denied = false
-	r.admitted++
 	r.waited += h.wait
-	r.result.LongestWait = max(r.result.LongestWait, h.wait)
-	r.result.Admitted += h.cost
-	r.bucket(at).Admitted += h.cost
+	r.result.LongestWait = max(r.result.LongestWait, Seconds(h.wait))
+	r.result.Admitted++
+	r.bucket(at).Admitted++
 	if r.policy.Algorithm().CountsInFlight() {
 		r.result.Worst = max(r.result.Worst, h.counted)
 		return
 	}
-	c.passed = append(c.passed, pass{at, h.cost})
+	c.passed = append(c.passed, at)
 }
 
 // finish completes the result.
 func (r *run) finish() *Result {
-	if r.admitted > 0 {
-		r.result.MeanWait = (r.waited / time.Duration(r.admitted)).Truncate(time.Microsecond)
+	if n := r.result.Admitted; n > 0 {
+		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
 	for _, c := range r.counters {
 		r.result.Worst = max(r.result.Worst, worst(c.passed, r.policy.Window().Microseconds()))
 	}
-	r.result.Bound = r.policy.Bound(r.dearest)
+	r.result.Bound = r.policy.Bound(1)
 	if r.shortWindow() {
 		r.result.Bound += r.policy.Limit()
 	}
@@ -252,15 +252,14 @@ func (r *run) bucket(at int64) *Bucket {
 }
 
 // worst is the most that passed within any window [t, t+w).
-func worst(passed []pass, w int64) (most int64) {
-	slices.SortStableFunc(passed, func(a, b pass) int { return int(a.at - b.at) })
-	sum, first := int64(0), 0
-	for _, p := range passed {
-		sum += p.cost
-		for ; passed[first].at <= p.at-w; first++ {
-			sum -= passed[first].cost
+func worst(passed []int64, w int64) (most int64) {
+	slices.Sort(passed)
+	first := 0
+	for i, at := range passed {
+		for passed[first] <= at-w {
+			first++
 		}
-		most = max(most, sum)
+		most = max(most, int64(i-first+1))
 	}
 	return most
 }

@@ -12,9 +12,9 @@ import (
 
 // Limit is a limit to simulate.
 type Limit struct {
-	Name   string // short: "funnel", or "2 daily funnel" where there are several limits
-	Rule   string // which it is where there are several: "2 shop: remote_address (rules.yaml:4)"
-	Policy *limiter.Policy
+	Name   string          `json:"name"`           // short: "funnel", or "2 daily funnel" where there are several limits
+	Rule   string          `json:"rule,omitempty"` // which of several: "2 shop: remote_address (rules.yaml:4)"
+	Policy *limiter.Policy `json:"-"`
 }
 
 // String is the name and the rate: "funnel: 10 per 1s, burst 20".
