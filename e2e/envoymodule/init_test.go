@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
@@ -52,10 +53,11 @@ func TestInit(t *testing.T) {
 	for _, command := range commands {
 		args := strings.Fields(command[1])
 		if args[0] == "check" {
-			run(t, args...)
+			run(t, "check", filepath.Join(dir, args[1]))
 			continue
 		}
-		if out := run(t, append(args, "--server=http://"+addr)...); !strings.Contains(out, "remote_address=127.0.0.1") {
+		server := "--server=unix:" + adminapi.Socket(adminapi.DefaultSocket, addr) // which shows values of keys
+		if out := run(t, append(args, server)...); !strings.Contains(out, "remote_address=127.0.0.1") {
 			t.Errorf("weir %s does not show the client:\n%s", command[1], out)
 		}
 	}
