@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // world is everything that runs.
@@ -31,7 +32,7 @@ func runCases(t *testing.T, w *world) {
 	for _, c := range cases {
 		w.await(t, c)
 	}
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		if status, header := send(t, "/distinct", headers{"X-User-Id": "zero"}); status != passed {
 			return fmt.Errorf("Envoy does not reach the service: status %d, %v", status, header)
 		}
@@ -96,7 +97,7 @@ func (w *world) await(t *testing.T, c rateLimitCase) {
 		wants = []string{"httproute/default/" + c.name + "/rule/"}
 	}
 	for _, want := range wants {
-		podtest.Await(t, patience, func() error {
+		proctest.Await(t, patience, func() error {
 			if _, _, rules, err := request(http.MethodGet, "http://"+weirIP+":6070/rlconfig", nil); err != nil {
 				return err
 			} else if !strings.Contains(rules, want) {
@@ -199,7 +200,7 @@ func (w *world) usages(t *testing.T) {
 	remaining := func(team, want string) {
 		t.Helper()
 		// The cost arrives after the response: look until it is there.
-		podtest.Await(t, patience, func() error {
+		proctest.Await(t, patience, func() error {
 			_, header := send(t, "/usage", headers{"X-User-Id": "u", "X-Team": team})
 			if got := header.Get("X-Ratelimit-Remaining"); got != want {
 				return fmt.Errorf("remaining %q, want %q", got, want)
@@ -251,7 +252,7 @@ func (w *world) probes(t *testing.T) {
 
 // metrics looks for the counters that the gateway's own tests and dashboards ask for.
 func (w *world) metrics(t *testing.T) {
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		_, _, body, err := request(http.MethodGet, "http://"+weirIP+":19001/metrics", nil)
 		if err != nil {
 			return err
@@ -302,7 +303,7 @@ func (w *world) edit(t *testing.T, requests int) {
 	c.rules = strings.Replace(c.rules, "requests: 3", fmt.Sprintf("requests: %d", requests), 1)
 	w.cluster.Apply(t, c.manifest())
 	want := fmt.Sprintf("%[1]d, %[1]d;w=3600", requests)
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		_, header := send(t, "/distinct", headers{"X-User-Id": fmt.Sprint("editor", requests)})
 		if got := header.Get("X-Ratelimit-Limit"); got != want {
 			return fmt.Errorf("X-Ratelimit-Limit: %q, want %q", got, want)
@@ -354,7 +355,7 @@ func (w *world) redisAway(t *testing.T) {
 		t.Errorf("liveness probe without Redis: %v", err)
 	}
 	podtest.Command(t, "podman", "start", "redis")
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		if status, header := send(t, "/distinct", headers{"X-User-Id": "nine"}); status != passed {
 			return fmt.Errorf("Redis is back: status %d, %v", status, header)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // deployment is what the test reads of a Deployment.
@@ -107,7 +108,7 @@ func (c *cluster) startService(t *testing.T) container {
 	manifest := filepath.Join(c.dir, "ratelimit.yaml")
 	write(t, manifest, config+"\n---\n"+text)
 	podtest.Command(t, "podman", "kube", "play", "--network", "cluster", "--ip", weirIP, manifest)
-	podtest.Await(t, patience, func() error { return ok(pod.StartupProbe.url(weirIP)) })
+	proctest.Await(t, patience, func() error { return ok(pod.StartupProbe.url(weirIP)) })
 	c.Apply(t, endpointSlice)
 	return pod
 }
@@ -131,7 +132,7 @@ func (c *cluster) startProxy(t *testing.T) {
 	var list struct {
 		Items []deployment `json:"items"`
 	}
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		c.Get(t, &list, "--namespace", system, "deployments", "--selector", "gateway.envoyproxy.io/owning-gateway-name=eg")
 		if len(list.Items) == 0 {
 			return errors.New("the gateway creates no Deployment for its listener")
@@ -169,7 +170,7 @@ func (c *cluster) startProxy(t *testing.T) {
 		args = append(args, openAdmin(arg))
 	}
 	podtest.Command(t, "podman", args...)
-	podtest.Await(t, patience, func() error { return ok(envoy.ReadinessProbe.url(proxyIP)) })
+	proctest.Await(t, patience, func() error { return ok(envoy.ReadinessProbe.url(proxyIP)) })
 }
 
 // openAdmin has Envoy's admin interface listen for the test, too.

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // deployFile returns a file of deploy/, which users apply.
@@ -134,14 +135,14 @@ func (w *world) patchFile(t *testing.T) {
 	}
 	podtest.Command(t, "podman", "run", "--detach", "--name", "weir", "--network", "cluster", "--ip", ownWeirIP,
 		"--volume", rules+":/rules:ro", image, "serve", "--rules", "/rules")
-	podtest.Await(t, patience, func() error { return ok("http://" + ownWeirIP + ":8080/readyz") })
+	proctest.Await(t, patience, func() error { return ok("http://" + ownWeirIP + ":8080/readyz") })
 	w.cluster.Apply(t, shopRoute)
 	// 20 ms may pass on a busy machine.
 	w.cluster.Apply(t, strings.Replace(deployFile(t, "envoy-gateway/patch.yaml"), "timeout: 0.02s", "timeout: 10s", 1))
 
 	const name = `name="per-client"`
 	from := func(address string) headers { return headers{"X-Forwarded-For": address} }
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		_, header := send(t, "/", from("198.51.100.20"))
 		if limit := header.Get("X-Ratelimit-Limit"); !strings.Contains(limit, name) {
 			return fmt.Errorf("Envoy does not ask its own Weir: %v\n%s", header,
@@ -180,7 +181,7 @@ func (w *world) patchFile(t *testing.T) {
 	podtest.Command(t, "podman", "rm", "--force", "--time", "5", "weir")
 	expect(t, "/", from("198.51.100.21"), passed, passed)
 	w.cluster.Kubectl(t, "delete", "envoypatchpolicy", "weir")
-	podtest.Await(t, patience, func() error {
+	proctest.Await(t, patience, func() error {
 		_, _, dump, err := request(http.MethodGet, "http://"+proxyIP+":19000/config_dump?resource=dynamic_listeners", nil)
 		if err == nil && strings.Contains(dump, `"name": "weir"`) {
 			err = errors.New("Envoy still has the patch")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // patience is how long the test may take on a busy machine.
@@ -116,7 +117,7 @@ func health(t *testing.T) {
 
 func await(t *testing.T, ready func() error) {
 	t.Helper()
-	podtest.Await(t, 30*time.Second, ready)
+	proctest.Await(t, 30*time.Second, ready)
 }
 
 func compose(t *testing.T, args ...string) {

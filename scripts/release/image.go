@@ -198,7 +198,7 @@ func push(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := unpack(found[0], dir); err != nil {
+	if _, err := output(ctx, ".", nil, "tar", "-xf", found[0], "-C", dir); err != nil {
 		return err
 	}
 	top, err := layout.ImageIndexFromPath(dir)

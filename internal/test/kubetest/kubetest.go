@@ -164,7 +164,7 @@ func (c *Cluster) DryRun(manifest string) (string, error) {
 // accepted it, so Apply tries again for a while.
 func (c *Cluster) Apply(tb testing.TB, manifest string) {
 	tb.Helper()
-	await(tb, func() error {
+	proctest.Await(tb, patience, func() error {
 		_, err := c.Try(manifest, "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
 		return err
 	})
@@ -184,7 +184,7 @@ func (c *Cluster) CRDs(tb testing.TB, paths ...string) {
 // Get reads objects as kubectl get -o json prints them. It waits until the server has them.
 func (c *Cluster) Get(tb testing.TB, into any, args ...string) (text string) {
 	tb.Helper()
-	await(tb, func() error {
+	proctest.Await(tb, patience, func() error {
 		out, err := c.Try("", append([]string{"get", "-o", "json"}, args...)...)
 		if err != nil {
 			return err
@@ -193,18 +193,4 @@ func (c *Cluster) Get(tb testing.TB, into any, args ...string) (text string) {
 		return json.Unmarshal([]byte(out), into)
 	})
 	return text
-}
-
-// await polls ready until it returns nil.
-func await(tb testing.TB, ready func() error) {
-	tb.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		err := ready()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatal(err)
-		}
-	}
 }

@@ -5,7 +5,6 @@ package podtest
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -194,24 +193,6 @@ func BuildArgs(t *testing.T) []string {
 	modules := strings.TrimSpace(Command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
 	cache := strings.TrimSpace(Command(t, "go", "env", "GOCACHE"))
 	return []string{"--layers=false", "-v", modules + ":/modules:ro", "-v", cache + ":/root/.cache/go-build"}
-}
-
-// Await polls ready until it returns nil. It fails the test if that takes longer than within.
-func Await(t *testing.T, within time.Duration, ready func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	for {
-		err := ready()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // Command runs a program and returns its output. It fails the test if the program fails.

@@ -101,6 +101,20 @@ func (p *Process) Terminate(timeout time.Duration) int {
 	return p.Wait(timeout)
 }
 
+// Await polls ready until it returns nil. It fails the test if that takes longer than within.
+func Await(tb testing.TB, within time.Duration, ready func() error) {
+	tb.Helper()
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		err := ready()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("not after %s: %v", within, err)
+		}
+	}
+}
+
 // FreeAddr returns a TCP address of 127.0.0.1 on which nothing listens.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()

@@ -192,21 +192,8 @@ func tryDoAs(s *Server, password string, answer *any, args ...any) error {
 	return err
 }
 
-// Await polls ask until it returns nil. It fails the test if that takes longer than ten seconds.
+// Await polls ask until it returns nil. It fails the test if that takes longer than a minute.
 func Await(tb testing.TB, ask func() error) {
 	tb.Helper()
-	deadline := time.After(patience)
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			tb.Fatalf("not after %s: %v", patience, err)
-		}
-	}
+	proctest.Await(tb, patience, ask)
 }
