@@ -322,7 +322,7 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 	o.GRPCTLSClientCA = "" // else /json requires the token, too
 	writeFile(t, o.HTTPTokenFile, "s3cret")
 	secured := start(t, o)
-	doc.seen["POST /json 401"], doc.seen["POST /json 403"] = true, true // TestJSONBehindCertificates
+	doc.seen["POST /json 401"], doc.seen["POST /json 403"] = true, true // TestJSONIsGuardedAsGRPC
 	for name, op := range doc.operations() {
 		if _, ok := op.Responses["401"]; ok && name != "POST /json" {
 			method, path, _ := strings.Cut(name, " ")
