@@ -16,6 +16,9 @@ var _ reload.Source = (*Follower)(nil)
 // waits for it.
 const look = 2 * time.Second
 
+// awayRetry is the interval of hints while Redis cannot be reached.
+const awayRetry = 500 * time.Millisecond
+
 // Follower is the set in force as a source of rule files.
 type Follower struct {
 	sets   *Published
@@ -23,6 +26,7 @@ type Follower struct {
 
 	mu   sync.Mutex
 	last *PublishedSet // that was read; nil before the first
+	away error         // why Redis could not be asked at the last look
 }
 
 // Follow makes the source. onAway hears, once each time that changes, why Redis cannot be asked although a set was read
@@ -37,7 +41,7 @@ func (f *Follower) Last() (info PublishedInfo, away error) {
 	if f.last != nil {
 		info = f.last.PublishedInfo
 	}
-	return info, f.sets.doc.Away()
+	return info, f.away
 }
 
 // Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can
@@ -52,8 +56,8 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 		return reload.Snapshot{}, ctx.Err()
 	}
 	f.mu.Lock()
-	changed := last != nil && (away == nil) != (f.sets.doc.Away() == nil)
-	f.sets.doc.Looked(away)
+	changed := last != nil && (away == nil) != (f.away == nil)
+	f.away = away
 	if set != nil {
 		f.last = set
 	}
@@ -89,8 +93,28 @@ func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *Published
 	}
 }
 
-// Watch implements reload.Source: there is a hint after each publication, and at intervals while Redis is away.
+// Watch implements reload.Source: there is a hint after each publication, after a connection was made, which may have
+// missed one, and at intervals while Redis is away.
 func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
-	f.sets.doc.Watch(ctx, changed)
-	return nil
+	subscription := f.sets.redis.Client.Subscribe(ctx, f.sets.key)
+	heard := subscription.ChannelWithSubscriptions()
+	defer func() {
+		_ = subscription.Close() // nothing was written
+		for range heard {        // until go-redis no longer reads from the connection
+		}
+	}()
+	tick := time.NewTicker(awayRetry)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-heard:
+			reload.Hint(changed)
+		case <-tick.C:
+			if _, away := f.Last(); away != nil {
+				reload.Hint(changed)
+			}
+		}
+	}
 }

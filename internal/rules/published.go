@@ -140,15 +140,16 @@ func (e *ConflictError) Error() string {
 //
 // A version is used once. A rollback publishes the old files as a new version, so that the order of versions is the
 // order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
-type Published struct{ doc *store.Document }
-
-// NewPublished returns the sets on the connections of a Redis. It does not connect.
-func NewPublished(r *store.Redis) *Published {
-	return &Published{store.NewDocument(r, store.DocumentOptions{Name: "rules", Timeout: timeout})}
+type Published struct {
+	redis *store.Redis
+	key   string // of the hash, and the channel where its changes are published
 }
 
+// NewPublished returns the sets on the connections of a Redis. It does not connect.
+func NewPublished(r *store.Redis) *Published { return &Published{r, r.Prefix() + "rules"} }
+
 // String names the hash and the server, without user and password.
-func (s *Published) String() string { return s.doc.Key() + " in " + s.doc.Server() }
+func (s *Published) String() string { return s.key + " in " + s.redis.String() }
 
 // callError is that Redis was asked and did not answer, or not what was asked; it says nothing of what Redis holds.
 type callError struct{ error }
@@ -158,7 +159,7 @@ func (e callError) Unwrap() error { return e.error }
 
 // failed names the server.
 func (s *Published) failed(doing string, err error) error {
-	return callError{fmt.Errorf("%s %s: %w", doing, s.doc.Server(), err)}
+	return callError{fmt.Errorf("%s %s: %w", doing, s.redis, err)}
 }
 
 // mark is `current`: "VERSION HASH", or what stands there instead.
@@ -183,7 +184,7 @@ func infoOf(mark string) PublishedInfo {
 func query[T any](
 	ctx context.Context, s *Published, command func(c redis.UniversalClient) (T, error),
 ) (answer T, err error) {
-	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+	err = s.redis.Call(ctx, s.key, timeout, func(c redis.UniversalClient) (err error) {
 		answer, err = command(c)
 		return err
 	})
@@ -196,7 +197,7 @@ func query[T any](
 // current is the mark in force, "" if nothing is published.
 func (s *Published) current(ctx context.Context) (string, error) {
 	return query(ctx, s, func(c redis.UniversalClient) (string, error) {
-		return c.HGet(ctx, s.doc.Key(), "current").Result()
+		return c.HGet(ctx, s.key, "current").Result()
 	})
 }
 
@@ -283,14 +284,14 @@ func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, err
 // fields returns fields of the hash, nil for each that is not there.
 func (s *Published) fields(ctx context.Context, names ...string) ([]any, error) {
 	return query(ctx, s, func(c redis.UniversalClient) ([]any, error) {
-		return c.HMGet(ctx, s.doc.Key(), names...).Result()
+		return c.HMGet(ctx, s.key, names...).Result()
 	})
 }
 
 // List is what is known of the versions that are kept, newest first.
 func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
 	keys, err := query(ctx, s, func(c redis.UniversalClient) ([]string, error) {
-		return c.HKeys(ctx, s.doc.Key()).Result()
+		return c.HKeys(ctx, s.key).Result()
 	})
 	if err != nil {
 		return nil, err
@@ -334,8 +335,8 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 		return err
 	}
 	var version uint64
-	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
-		version, err = publish.Run(ctx, c, []string{s.doc.Key()}, saw.mark(), set.Hash, info, files, keep).Uint64()
+	err = s.redis.Call(ctx, s.key, timeout, func(c redis.UniversalClient) (err error) {
+		version, err = publish.Run(ctx, c, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
 		return err
 	})
 	if err != nil {

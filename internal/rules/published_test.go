@@ -358,6 +358,23 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// There are hints while Redis cannot be reached.
+func TestWatchWithoutRedis(t *testing.T) {
+	f := openURL(t, "redis://127.0.0.1:1").Follow(func(error) {})
+	if _, err := f.Read(t.Context()); err == nil {
+		t.Fatal("rules were read")
+	}
+	changed := make(chan struct{})
+	go func() { _ = f.Watch(t.Context(), changed) }()
+	for range 2 {
+		select {
+		case <-changed:
+		case <-time.After(patience):
+			t.Fatal("no hint")
+		}
+	}
+}
+
 // A process needs no right to change the rules that it follows: these are the rights that docs/operate/redis.md names.
 func TestFollowerMayOnlyRead(t *testing.T) {
 	server := redistest.Start(t)
