@@ -67,7 +67,6 @@ type App struct {
 
 	http        *httpServer   // of --http-addr
 	httpServers []*httpServer // all that have an address
-	socket      *adminSocket  // nil without one
 
 	stopping atomic.Bool
 	closed   func() error // closes all parts, once

@@ -50,8 +50,7 @@ const (
 
 // openGRPC makes the service, and unless this Weir is embedded its gRPC server, with health and reflection. It listens
 // later.
-func (a *App) openGRPC(context.Context) error {
-	var err error
+func (a *App) openGRPC(ctx context.Context) (err error) {
 	a.service, err = rls.New(rls.Options{
 		Decider: a.decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
 	})
@@ -62,7 +61,7 @@ func (a *App) openGRPC(context.Context) error {
 	if a.o.Embedded {
 		return nil
 	}
-	config, err := a.o.grpcTLS().config() //nolint:contextcheck // a handshake has its own
+	config, err := a.openTLS(ctx, a.o.grpcTLS())
 	if err != nil {
 		return err
 	}

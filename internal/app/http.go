@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
 )
 
 // openHTTP makes the HTTP servers. They listen later.
-func (a *App) openHTTP(context.Context) error {
+func (a *App) openHTTP(ctx context.Context) (err error) {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -53,26 +55,26 @@ func (a *App) openHTTP(context.Context) error {
 	}
 	if a.o.HTTPTokenFile != "" {
 		o.Token = a.o.httpToken
-		if _, err := o.Token(); err != nil {
+		if _, err = o.Token(); err != nil {
 			return err
 		}
 	}
 	server := admin.NewServer(o)
 	server.Handler = a.countPanics(server.Handler)
-	var err error
-	if server.TLSConfig, err = a.o.httpTLS().config(); err != nil { //nolint:contextcheck // a handshake has its own
+	if server.TLSConfig, err = a.openTLS(ctx, a.o.httpTLS()); err != nil {
 		return err
 	}
 	a.http = a.addHTTP("HTTP", "--http-addr", a.o.HTTPAddr, server, a.clients.http)
-	a.openAdminSocket(server.Handler)
-	extra := func(name, addr string, server *http.Server) {
-		a.addHTTP(name, "--"+name+"-addr", addr, server, a.newGuard(name))
+	if adminapi.Socket(a.o.AdminSocket, a.o.HTTPAddr) != "" {
+		a.addHTTP("admin socket", adminSocketFlag, a.o.AdminSocket, admin.NewSocketServer(server.Handler), nil)
 	}
 	if a.o.DebugAddr != "" {
-		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
+		debug := admin.NewDebugServer(a.rules.Set, a.metrics.WriteText)
+		a.addHTTP("debug", "--debug-addr", a.o.DebugAddr, debug, nil)
 	}
 	if a.o.MetricsAddr != "" {
-		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))
+		shown := admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler())
+		a.addHTTP("metrics", "--metrics-addr", a.o.MetricsAddr, shown, nil)
 	}
 	return nil
 }
@@ -80,33 +82,43 @@ func (a *App) openHTTP(context.Context) error {
 // maxExtra is the most connections to each HTTP address besides --http-addr.
 const maxExtra = 64
 
-func (a *App) newGuard(name string) *conns.Guard {
-	return conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log})
-}
-
 // httpServer is an HTTP server at one address.
 type httpServer struct {
 	name, flag, addr string // flag has the address
 	server           *http.Server
 	guard            *conns.Guard
-	listener         net.Listener // nil before listen, and without an address
+	listener         net.Listener // nil before listen, without an address, and while the admin socket cannot be opened
 }
 
-// addHTTP adds a server, which serves if it has an address.
+// addHTTP adds a server, which serves if it has an address. Without a guard it gets its own.
 func (a *App) addHTTP(name, flag, addr string, server *http.Server, guard *conns.Guard) *httpServer {
+	if guard == nil {
+		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log})
+	}
 	h := &httpServer{name: name, flag: flag, addr: addr, server: server, guard: guard}
 	if addr == "" {
 		return h
 	}
-	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
+	log := boundedHTTP{a.o.Log.Handler(), a.httpHandshakes, &logging.Every{Interval: clientLines}}
+	server.ErrorLog = slog.NewLogLogger(log, slog.LevelWarn)
 	server.ConnState = guard.ConnState
 	a.httpServers = append(a.httpServers, h)
-	a.add(name+" server", func(context.Context) error {
-		serve := server.Serve
-		if server.TLSConfig != nil {
-			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	a.add(name+" server", func(ctx context.Context) error {
+		l := h.listener
+		for try := 1; l == nil; try++ {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(socketRetry):
+			}
+			if l = a.listenOnSocket(ctx, try); l != nil {
+				l = guard.Listen(l, false) //nolint:contextcheck // it outlives ctx
+			}
 		}
-		return except(http.ErrServerClosed, serve(h.listener))
+		if server.TLSConfig != nil {
+			return except(http.ErrServerClosed, server.ServeTLS(l, "", ""))
+		}
+		return except(http.ErrServerClosed, server.Serve(l))
 	}, nil)
 	return h
 }

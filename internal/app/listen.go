@@ -30,14 +30,15 @@ func (a *App) listen(ctx context.Context) error {
 		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
 	for _, h := range a.httpServers {
-		if h.listener, err = listen(ctx, h.flag, h.addr, socketMode, a.o.Embedded); err != nil {
+		if h.flag == adminSocketFlag {
+			if h.listener = a.listenOnSocket(ctx, 0); h.listener == nil {
+				continue
+			}
+		} else if h.listener, err = listen(ctx, h.flag, h.addr, socketMode, a.o.Embedded); err != nil {
 			return err
 		}
 		h.listener = h.guard.Listen(h.listener, false) //nolint:contextcheck // as above
 		a.add(h.name+" address", nil, func() error { return except(net.ErrClosed, h.listener.Close()) })
-	}
-	if a.socket != nil {
-		a.socket.listener = a.listenOnSocket(ctx, 0)
 	}
 	return nil
 }

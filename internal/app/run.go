@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -109,17 +108,10 @@ func (a *App) cut() error {
 func (a *App) stopHTTP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, httpStop)
 	defer cancel()
-	var servers []*http.Server
-	for _, h := range a.httpServers {
-		servers = append(servers, h.server)
-	}
-	if a.socket != nil {
-		servers = append(servers, a.socket.server)
-	}
 	var errs []error
-	for _, s := range servers {
-		if err := s.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			errs = append(errs, s.Close())
+	for _, h := range a.httpServers {
+		if err := h.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, h.server.Close())
 		}
 	}
 	return errors.Join(errs...)

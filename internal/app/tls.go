@@ -11,7 +11,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,19 +19,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed
-// certificate is in use that soon.
+// certFresh is how often certificates are read again: a renewed one is in use that soon.
 const certFresh = time.Second
 
-// certWait is how long a connection waits for its read of the certificates. Then it gets the last ones.
-const certWait = time.Second
-
-// serverTLS is the certificates of one listener. They are read again for new connections, so that they can be renewed
-// while the process runs. While they cannot be read, for instance because only one of two files has been replaced, the
-// last ones are used.
+// serverTLS is the certificates of one listener, which can be renewed while the process runs. While they cannot be
+// read, for instance because only one of two files has been replaced, the last ones are used.
 type serverTLS struct {
 	flag      string // of the listener: grpc or http
 	cert, key string // files; empty: the listener speaks plain text
@@ -42,62 +35,48 @@ type serverTLS struct {
 	protocols []string // that are offered (ALPN)
 	log       *slog.Logger
 
-	last   atomic.Pointer[tls.Config]
-	line   logging.Every // about refused clients
-	mu     sync.Mutex    // held by the connection that has the files read
-	readAt time.Time
-	failed string // why the files could not be read, as logged last
+	last atomic.Pointer[tls.Config]
+	line logging.Every // about refused clients
 }
 
-// config is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
-func (s *serverTLS) config() (*tls.Config, error) {
+// openTLS is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
+func (a *App) openTLS(ctx context.Context, s *serverTLS) (*tls.Config, error) {
 	if s.cert == "" {
 		return nil, nil //nolint:nilnil // net/http and newGRPC take nil for plain text
 	}
-	first, err := s.read(context.Background())
+	s.log, s.line = a.o.Log, logging.Every{Interval: clientLines}
+	first, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.last.Store(first)
-	s.readAt = time.Now()
+	a.add("certificates of --"+s.flag+"-addr", always(s.follow), nil)
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: s.protocols,
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.current(hello.Context()), nil
-		},
+		MinVersion: tls.VersionTLS12, NextProtos: s.protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.last.Load(), nil },
 	}, nil
 }
 
-// current is the configuration of a connection that begins now. One connection has the files read, and waits certWait
-// for them at most; the others do not wait.
-func (s *serverTLS) current(ctx context.Context) *tls.Config {
-	if !s.mu.TryLock() {
-		return s.last.Load()
+// follow reads the files again until ctx is done.
+func (s *serverTLS) follow(ctx context.Context) {
+	tick := time.NewTicker(certFresh)
+	defer tick.Stop()
+	for logged := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch config, err := s.read(ctx); {
+		case err == nil:
+			s.last.Store(config)
+			logged = ""
+		case ctx.Err() == nil && err.Error() != logged:
+			logged = err.Error()
+			s.log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve",
+				slog.String("error", logged))
+		}
 	}
-	defer s.mu.Unlock()
-	if time.Since(s.readAt) < certFresh {
-		return s.last.Load()
-	}
-	s.readAt = time.Now()
-	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), certWait)
-	defer cancel()
-	var config *tls.Config
-	err := errors.New("reading them panicked; the log has the stack") // unless read returns
-	panics.Catch("read of certificates", func() { config, err = s.read(short) })
-	if err == nil {
-		s.last.Store(config)
-		s.failed = ""
-		return config
-	}
-	if short.Err() != nil {
-		err = fmt.Errorf("--%s-tls-cert: its files are not read within %s", s.flag, certWait)
-	}
-	if why := err.Error(); why != s.failed {
-		s.failed = why
-		s.log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve", slog.String("error", why))
-	}
-	return s.last.Load()
 }
 
 func (s *serverTLS) read(ctx context.Context) (*tls.Config, error) {
@@ -149,8 +128,7 @@ func certNames(cert *x509.Certificate) []string {
 func (o *Options) grpcTLS() *serverTLS {
 	return &serverTLS{
 		flag: "grpc", cert: o.GRPCTLSCert, key: o.GRPCTLSKey, clientCA: o.GRPCTLSClientCA, names: o.GRPCTLSClientNames,
-		auth: tls.RequireAndVerifyClientCert, protocols: []string{"h2"}, log: o.Log,
-		line: logging.Every{Interval: clientLines},
+		auth: tls.RequireAndVerifyClientCert, protocols: []string{"h2"},
 	}
 }
 
@@ -159,8 +137,7 @@ func (o *Options) grpcTLS() *serverTLS {
 func (o *Options) httpTLS() *serverTLS {
 	return &serverTLS{
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
-		auth: tls.VerifyClientCertIfGiven, protocols: []string{"http/1.1"}, log: o.Log,
-		line: logging.Every{Interval: clientLines},
+		auth: tls.VerifyClientCertIfGiven, protocols: []string{"http/1.1"},
 	}
 }
 
@@ -223,10 +200,6 @@ type boundedHTTP struct {
 
 	watch *handshakes
 	other *logging.Every
-}
-
-func newBoundedHTTP(to slog.Handler, watch *handshakes) boundedHTTP {
-	return boundedHTTP{to, watch, &logging.Every{Interval: clientLines}}
 }
 
 // handshakeError begins the line of a handshake that failed.
