@@ -34,7 +34,7 @@ func (o *Options) Check() error {
 	var c checker
 	o.RulesOptions.check(&c, &o.StoreOptions)
 	checkXDS(&c, &o.XDS, slices.Contains(o.Rules, rulesXDS))
-	o.StoreOptions.check(&c)
+	checkStore(&c, &o.StoreOptions)
 	c.addr("--grpc-addr", o.GRPCAddr)
 	if o.HTTPAddr != "" {
 		c.addr("--http-addr", o.HTTPAddr)
@@ -111,7 +111,7 @@ func checkXDS(c *checker, o *xds.Options, isUsed bool) {
 // storeName is what a limit can call a store.
 var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 
-func (o *StoreOptions) check(c *checker) {
+func checkStore(c *checker, o *StoreOptions) {
 	if o.Store != store.Memory {
 		c.store("--store", o.Store)
 	}
@@ -120,8 +120,8 @@ func (o *StoreOptions) check(c *checker) {
 			"redis://host:6379/0, or put the URL there and drop the name")
 	if o.PerSecondStore != "" {
 		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
-		c.check(o.NamedStores[perSecondStore] == "", "--named-store",
-			"%s is the name of --per-second-store; take another one", perSecondStore)
+		c.check(o.NamedStores[store.PerSecond] == "", "--named-store",
+			"%s is the name of --per-second-store; take another one", store.PerSecond)
 		c.store("--per-second-store", o.PerSecondStore)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
@@ -129,7 +129,7 @@ func (o *StoreOptions) check(c *checker) {
 		c.store("--named-store "+name, o.NamedStores[name])
 	}
 	if o.StoreTimeout != 0 { // as long as the caller waits
-		between(c, "--store-timeout", o.StoreTimeout, time.Millisecond, maxStoreTimeout)
+		between(c, "--store-timeout", o.StoreTimeout, time.Millisecond, store.MaxTimeout)
 	}
 	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)

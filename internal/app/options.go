@@ -1,9 +1,7 @@
 package app
 
 import (
-	"cmp"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
@@ -13,6 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -63,17 +62,7 @@ type RulesOptions struct {
 }
 
 // StoreOptions say where the counters are and what happens without them.
-type StoreOptions struct {
-	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operate/redis.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
-	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
-	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
-	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
-	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
-	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
-	Replicas       int               `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
-	MemoryMaxKeys  int               `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
-	PerSecondStore string            `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
-}
+type StoreOptions = store.Options
 
 // ListenOptions are the addresses.
 type ListenOptions struct {
@@ -141,36 +130,15 @@ type StopOptions struct {
 	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
 }
 
-// maxStoreTimeout is the longest wait for the store.
-const maxStoreTimeout = 10 * time.Second
-
-// storeTimeout is the longest wait for the store, whatever the caller's deadline.
-func (o *StoreOptions) storeTimeout() time.Duration {
-	return cmp.Or(o.StoreTimeout, maxStoreTimeout)
-}
-
 // process is what rule files leave to the process.
 func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	name := ""
 	if o.PerSecondStore != "" {
-		name = perSecondStore
+		name = store.PerSecond
 	}
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
 		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
 	}, err
-}
-
-// perSecondStore is what the metrics and the log call --per-second-store.
-const perSecondStore = "per_second"
-
-// stores are the URLs of the stores beside --store, by name.
-func (o *StoreOptions) stores() map[string]string {
-	if o.PerSecondStore == "" {
-		return o.NamedStores
-	}
-	all := map[string]string{perSecondStore: o.PerSecondStore}
-	maps.Copy(all, o.NamedStores)
-	return all
 }

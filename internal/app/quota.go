@@ -25,7 +25,7 @@ func (a *App) openQuotas(context.Context) error {
 	}
 	o := rlqs.Options{
 		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
-		Timeout: a.o.storeTimeout(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
+		Timeout: a.o.MaxWait(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
 		Reported: a.metrics.AnsweredByEnvoys,
 	}
 	if a.store.Breaker != nil {
@@ -65,7 +65,7 @@ func (a *App) stopQuotas(ctx context.Context) {
 	if q == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.o.storeTimeout()+lastSend)
+	ctx, cancel := context.WithTimeout(ctx, a.o.MaxWait()+lastSend)
 	defer cancel()
 	q.Stop(ctx)
 }

@@ -16,7 +16,7 @@ func (a *App) openRedis(context.Context) (err error) {
 	if a.o.Store == store.Memory {
 		return nil
 	}
-	a.redis, err = store.Connect(a.o.redis(a.o.Store)) //nolint:contextcheck // it does not connect yet
+	a.redis, err = a.o.Connect(a.o.Store) //nolint:contextcheck // it does not connect yet
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}
@@ -24,22 +24,12 @@ func (a *App) openRedis(context.Context) (err error) {
 	return nil
 }
 
-// redis are the options of the Redis of a URL.
-func (o *Options) redis(url string) store.RedisOptions {
-	return store.RedisOptions{
-		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
-		UntilDeadline: o.StoreTimeout == 0,
-	}
-}
-
 // openStore opens the store that the options name, and shows it in the metrics.
 func (a *App) openStore(context.Context) error {
 	o, m := &a.o, a.metrics
-	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
-		Redis: a.redis, Named: o.stores(), OfNamed: o.redis(""), CachedDenials: o.KnownDenials,
-		FailurePolicy: o.OnStoreFailure, MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
-		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) },
-	})
+	o.Redis, o.Requests, o.StoreOptions.Log = a.redis, m.Requests, o.Log
+	o.Instrument = func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) }
+	s, err := store.Open(&o.StoreOptions) //nolint:contextcheck // the store outlives ctx
 	if err != nil {
 		return err
 	}

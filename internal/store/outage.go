@@ -75,7 +75,7 @@ type remote struct {
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 	return &remote{
-		store: s, name: name, label: s.Label(), policy: o.FailurePolicy, timeout: s.Timeout(), log: o.Log,
+		store: s, name: name, label: s.Label(), policy: o.OnStoreFailure, timeout: s.Timeout(), log: o.Log,
 		ping: s.Ping, pingInTime: s.PingInTime,
 	}
 }

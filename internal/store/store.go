@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,29 +23,43 @@ import (
 // Memory names the store that is this process's memory.
 const Memory = "memory"
 
-// Options say which store, and what stands in front of it. The defaults are those of the flags of internal/cli.
-type Options struct {
-	// Redis is the first server, which the caller closes; nil counts in memory.
-	Redis *Redis
-	// Named are the URLs of further Redis servers, by the names that limits give them.
-	Named map[string]string
-	// OfNamed are the options of the named ones, which have URLs of their own.
-	OfNamed RedisOptions
-	// CachedDenials answers a cost that Redis has denied without asking again until it may pass. It is off if a proxy is
-	// in front of one of the stores, since the refunds of other processes are not heard through it.
-	CachedDenials bool
-	// FailurePolicy is the on_store_failure of limits that have none, for the log.
-	FailurePolicy string
-	// MaxKeys is the most counters in memory.
-	MaxKeys int
+// MaxTimeout is the longest wait for the store, and PerSecond what metrics and the log call Options.PerSecondStore.
+const (
+	MaxTimeout = 10 * time.Second
+	PerSecond  = "per_second"
+)
 
+// Options say which store, and what stands in front of it, as flags of serve.
+type Options struct {
+	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operate/redis.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
+	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
+	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
+	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
+	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
+	Replicas       int               `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
+	MemoryMaxKeys  int               `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
+	PerSecondStore string            `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
+
+	// Redis is the server of Store, which the caller closes; nil counts in memory.
+	Redis *Redis `kong:"-"`
 	// Instrument measures the calls to Redis: names are those of all servers, "" for the first one. Nil: none is measured.
-	Instrument func(s limiter.Store, names []string) limiter.Store
+	Instrument func(s limiter.Store, names []string) limiter.Store `kong:"-"`
 	// Requests returns how many requests the process has answered. An outage in which nearly all of them are decided by
 	// Redis is none. It is needed with Redis.
-	Requests func() uint64
+	Requests func() uint64 `kong:"-"`
 	// Log has a line when an outage begins, goes on and ends.
-	Log *slog.Logger
+	Log *slog.Logger `kong:"-"`
+}
+
+// MaxWait is the longest wait for the store, whatever the caller's deadline.
+func (o *Options) MaxWait() time.Duration { return cmp.Or(o.StoreTimeout, MaxTimeout) }
+
+// Connect is the function Connect with these options.
+func (o *Options) Connect(url string) (*Redis, error) {
+	return Connect(RedisOptions{
+		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.MaxWait(), UntilDeadline: o.StoreTimeout == 0,
+	})
 }
 
 // Store is the limiter.Store of a process. Its methods are safe for concurrent use.
@@ -76,7 +91,7 @@ func Open(o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
 	}
-	s := &Store{local: &local{maxKeys: o.MaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
+	s := &Store{local: &local{maxKeys: o.MemoryMaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
 	if err := s.openRedis(o); err != nil {
 		return nil, errors.Join(err, s.disconnect())
 	}
@@ -94,7 +109,8 @@ func Open(o *Options) (*Store, error) {
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	s.Counters, s.Store = s.Breaker, s.Breaker
-	if o.CachedDenials && !s.isProxied(o) {
+	// A proxy does not pass on the refunds of other processes.
+	if o.KnownDenials && !s.isProxied(o) {
 		s.Denials = guard.NewDenials(s.Store, nil)
 		s.Store = s.Denials
 	}
@@ -106,7 +122,7 @@ func Open(o *Options) (*Store, error) {
 }
 
 func openMemory(o *Options) (*Store, error) {
-	m, err := memstore.New(memstore.Options{MaxKeys: o.MaxKeys, ClockStepped: func(by time.Duration) {
+	m, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys, ClockStepped: func(by time.Duration) {
 		o.Log.LogAttrs(context.Background(), slog.LevelWarn,
 			"the wall clock was set: fixed windows with align: epoch or calendar follow it, other limits do not notice",
 			slog.String("by", by.String()))
@@ -132,14 +148,17 @@ func (s *Store) openRedis(o *Options) error {
 		return err
 	}
 	s.redis, s.remotes = first, []*remote{newRemote("", first, o)}
-	if len(o.Named) == 0 {
+	urls := o.NamedStores
+	if o.PerSecondStore != "" {
+		urls = map[string]string{PerSecond: o.PerSecondStore}
+		maps.Copy(urls, o.NamedStores)
+	}
+	if len(urls) == 0 {
 		return nil
 	}
 	named := map[string]*redisstore.Store{}
-	for name, url := range o.Named {
-		of := o.OfNamed
-		of.URL = url
-		r, err := Connect(of)
+	for name, url := range urls {
+		r, err := o.Connect(url)
 		if err != nil {
 			return err
 		}
