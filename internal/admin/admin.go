@@ -193,12 +193,13 @@ func (h *handler) serve() http.Handler {
 			mux.HandleFunc(r.Method+" "+api+r.Path, r.handler)
 		}
 	}
+	mux.HandleFunc("/", h.missing)
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
 	}))
-	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxJSON)
+	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(mux)), maxJSON)
 }
 
 type handler struct {

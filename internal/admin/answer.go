@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -124,35 +125,20 @@ func (p *patient) Write(text []byte) (int, error) {
 	return p.w.Write(text)
 }
 
-// errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
-func errorsAsJSON(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r)
+// missing answers requests for paths and methods that are not there.
+func (h *handler) missing(w http.ResponseWriter, r *http.Request) {
+	what := shorten(r.Method + " " + r.URL.Path)
+	for _, route := range h.routes() {
+		path := strings.TrimSuffix(route.Path, "{$}")
+		if path == r.URL.Path || route.Versioned && api+path == r.URL.Path {
+			methods := strings.Replace(route.Method, "GET", "GET, HEAD", 1)
+			w.Header().Set("Allow", methods)
+			writeError(w, refused(http.StatusMethodNotAllowed, what+" is not there; the methods of this path are "+methods))
 			return
 		}
-		answer := &discarded{header: http.Header{}, status: http.StatusOK}
-		found.ServeHTTP(answer, r)
-		what := shorten(r.Method + " " + r.URL.Path)
-		if answer.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", answer.header.Get("Allow"))
-			writeError(w, refused(answer.status, what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
-			return
-		}
-		writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
-	})
+	}
+	writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
 }
-
-// discarded keeps the status and the header of an answer.
-type discarded struct {
-	header http.Header
-	status int
-}
-
-func (d *discarded) Header() http.Header         { return d.header }
-func (d *discarded) WriteHeader(status int)      { d.status = status }
-func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
 
 // maxShort is the most bytes of a client's text in the log or in an error.
 const maxShort = 100

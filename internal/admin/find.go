@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -38,13 +40,17 @@ func findDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) 
 		return d, nil
 	}
 	var names []string
-	for _, d := range set.Domains() {
-		names = append(names, d.Name())
+	for i, d := range set.Domains() {
+		if i == 10 {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, strconv.Quote(d.Name()))
 	}
-	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, errNotFound, firstFew(names))
+	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, errNotFound, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// findRule returns the rule of a domain by its path. Its error lists rules of the domain.
+// findRule returns the rule of a domain by its path.
 func findRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, error) {
 	d, err := findDomain(set, domain)
 	if err != nil {
@@ -53,26 +59,5 @@ func findRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, err
 	if rule := d.Rule(path); rule != nil {
 		return rule, nil
 	}
-	var paths []string
-	for _, r := range d.Rules() {
-		paths = append(paths, r.Path)
-	}
-	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", domain, path, errNotFound, firstFew(paths))
-}
-
-// firstFew quotes the first names of a list for an error message.
-func firstFew(names []string) string {
-	const few = 10
-	if len(names) == 0 {
-		return "none"
-	}
-	shown := make([]string, min(few, len(names)))
-	for i := range shown {
-		shown[i] = fmt.Sprintf("%q", names[i])
-	}
-	text := strings.Join(shown, ", ")
-	if more := len(names) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more: see GET /rules", more)
-	}
-	return text
+	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); GET /rules/list shows its rules", domain, path, errNotFound)
 }

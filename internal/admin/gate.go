@@ -42,11 +42,6 @@ type gate struct{ turn, waiting chan struct{} }
 
 func (g *gate) enter(ctx context.Context) bool {
 	select {
-	case g.turn <- struct{}{}:
-		return true
-	default:
-	}
-	select {
 	case g.waiting <- struct{}{}:
 		defer func() { <-g.waiting }()
 	default:

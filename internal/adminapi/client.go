@@ -157,14 +157,9 @@ func (c *Client) Post(ctx context.Context, path string, body, answer any) error 
 	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
 }
 
-// Text requests path, with its query, and returns the response as it is, whatever the status.
+// Text requests path and returns the response as it is, whatever the status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
-	path, query, _ := strings.Cut(path, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return 0, "", err
-	}
-	res, body, err := c.do(ctx, http.MethodGet, path, values, nil) //nolint:bodyclose // do closes it
+	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
 	if err != nil {
 		return 0, "", err
 	}

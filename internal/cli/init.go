@@ -18,8 +18,6 @@ type initCmd struct {
 	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
 	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or envoy-module, Weir inside Envoy; or where: kubernetes, istio."`
 	Force bool   `help:"Overwrite existing files."`
-
-	Output outputFlags `embed:""`
 }
 
 // uses are the values of --for.
@@ -60,7 +58,6 @@ func (c *initCmd) Run(io streams) error {
 	if err := c.check(io, names); err != nil {
 		return err
 	}
-	var written []string
 	for _, name := range names {
 		path := c.path(name)
 		if err := errors.Join(
@@ -69,12 +66,6 @@ func (c *initCmd) Run(io streams) error {
 		); err != nil {
 			return err
 		}
-		written = append(written, path)
-	}
-	if c.Output.json() {
-		return printJSON(io, map[string][]string{"written": written})
-	}
-	for _, path := range written {
 		fmt.Fprintf(io.out, "wrote %s\n", path)
 	}
 	fmt.Fprintf(io.out, "\nNext, in the directory %s:\n\n%s", quoted(c.Dir), next)

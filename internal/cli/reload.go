@@ -41,22 +41,19 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var answer json.RawMessage
-	err = client.Post(ctx, "/reload", nil, &answer)
-	refusal, isRefused := errors.AsType[*adminapi.StatusError](err)
-	isRefused = isRefused && refusal.Status == http.StatusUnprocessableEntity && json.Valid(refusal.Body)
-	if isRefused {
-		answer, err = refusal.Body, nil
-	}
 	var result adminapi.Reloaded
-	if err == nil {
-		err = json.Unmarshal(answer, &result)
+	err = client.Post(ctx, "/reload", nil, &result)
+	refusal, isRefused := errors.AsType[*adminapi.StatusError](err)
+	isRefused = isRefused && refusal.Status == http.StatusUnprocessableEntity &&
+		json.Unmarshal(refusal.Body, &result) == nil
+	if isRefused {
+		err = nil
 	}
 	switch {
 	case err != nil:
 		return err
 	case c.Output.json():
-		err = printJSON(io, answer)
+		err = printJSON(io, result)
 	case isRefused:
 		printErrors(io.err, result.Errors, len(result.Errors))
 		fmt.Fprintln(io.err, "refused; the rules before them stay")

@@ -80,9 +80,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return usage(fmt.Errorf("--traffic: %w", err))
 	}
-	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{
-		Length: c.For, Bucket: offline.BucketWidth(c.For), Duration: c.Duration,
-	})
+	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{Length: c.For, Duration: c.Duration})
 	if err != nil {
 		return err
 	}

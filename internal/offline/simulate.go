@@ -18,10 +18,13 @@ import (
 type SimulationOptions struct {
 	// Length is how long the traffic lasts; requests that wait may go on later.
 	Length time.Duration
-	// Bucket is what Result.Buckets are counted over.
-	Bucket time.Duration
 	// Duration is how long a request of a concurrency limit takes until it is given back.
 	Duration time.Duration
+}
+
+// bucket is what a Bucket counts: whole milliseconds.
+func (o *SimulationOptions) bucket() time.Duration {
+	return time.Duration(ceilDiv(int64(o.Length), int64(columns*time.Millisecond))) * time.Millisecond
 }
 
 // Bucket counts requests of a short time.
@@ -82,7 +85,7 @@ type run struct {
 }
 
 func newRun(p *limiter.Policy, start int64, o SimulationOptions) *run {
-	buckets := make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
+	buckets := make([]Bucket, ceilDiv(int64(o.Length), int64(o.bucket())))
 	return &run{
 		policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets},
 	}
@@ -244,7 +247,7 @@ func (r *run) finish() *Result {
 
 // bucket is where hits at a time are counted.
 func (r *run) bucket(at int64) *Bucket {
-	i := int(at / r.options.Bucket.Microseconds())
+	i := int(at / r.options.bucket().Microseconds())
 	if missing := i + 1 - len(r.result.Buckets); missing > 0 {
 		r.result.Buckets = append(r.result.Buckets, make([]Bucket, missing)...)
 	}
@@ -264,28 +267,8 @@ func worst(passed []int64, w int64) (most int64) {
 	return most
 }
 
-// widths are the bucket widths that people like to read.
-var widths = []time.Duration{
-	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
-	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
-	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
-}
-
-// columns is the most buckets that a chart shows.
+// columns is about how many buckets there are.
 const columns = 60
-
-// BucketWidth is a readable width of which at most 60 make length.
-func BucketWidth(length time.Duration) time.Duration {
-	for _, w := range widths {
-		if length <= columns*w {
-			return w
-		}
-	}
-	day := widths[len(widths)-1]
-	return time.Duration(ceilDiv(int64(length), int64(columns*day))) * day
-}
 
 // ceilDiv divides a >= 0 by b > 0, rounding up.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
@@ -319,7 +302,7 @@ func SimulateLog(
 		return nil, nil, err
 	}
 	length := log.To.Sub(log.From).Truncate(time.Second) + time.Second
-	r = newSimulation(SimulationOptions{Length: length, Bucket: BucketWidth(length)})
+	r = newSimulation(SimulationOptions{Length: length})
 	r.IsRecorded = true
 	limits, _ := Limits(set, nil)
 	for i, l := range limits {

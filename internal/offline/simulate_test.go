@@ -75,10 +75,7 @@ func newReport(t *testing.T) *Simulation {
 	t.Helper()
 	const rule, traffic = "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20", "poisson:20/s"
 	limits, _ := limitsOf(t, rule, all(t)...)
-	o := SimulationOptions{
-		Length: 10 * time.Second, Bucket: BucketWidth(10 * time.Second),
-		Duration: 600 * time.Millisecond,
-	}
+	o := SimulationOptions{Length: 10 * time.Second, Duration: 600 * time.Millisecond}
 	r := simulated(t, limits, arrivalsOf(t, traffic, o.Length, 7), o)
 	r.Rule, r.Traffic, r.Seed = rule+" & <more>", traffic, 7
 	return r
@@ -133,7 +130,7 @@ func TestChartsFit(t *testing.T) {
 		MaxLength,
 	} {
 		limits, _ := limitsOf(t, "requests_per_unit: 10, unit: minute")
-		o := SimulationOptions{Length: length, Bucket: BucketWidth(length), Duration: time.Second}
+		o := SimulationOptions{Length: length, Duration: time.Second}
 		r := simulated(t, limits, []int64{0, length.Microseconds() - 1}, o)
 		var b bytes.Buffer
 		r.WriteCharts(&b)
@@ -213,7 +210,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			limits, _ := limitsOf(t, c.rule)
-			o := SimulationOptions{Length: 2 * time.Second, Bucket: time.Second, Duration: c.duration}
+			o := SimulationOptions{Length: 2 * time.Second, Duration: c.duration}
 			got := *simulated(t, limits, arrivalsOf(t, c.traffic, o.Length, 1), o).Runs[0].Result
 			got.Buckets = nil
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -252,7 +249,7 @@ func TestCalendar(t *testing.T) {
 			for _, at := range c.at {
 				arrivals = append(arrivals, at.Microseconds())
 			}
-			o := SimulationOptions{Length: time.Duration(c.days) * day, Bucket: day}
+			o := SimulationOptions{Length: time.Duration(c.days) * day}
 			got := *simulated(t, limits, arrivals, o).Runs[0].Result
 			got.Buckets = nil
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -274,7 +271,7 @@ func TestSimulateIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
-	o := SimulationOptions{Length: time.Second, Bucket: time.Second}
+	o := SimulationOptions{Length: time.Second}
 	if _, err := Simulate(ctx, limits, []int64{0}, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}

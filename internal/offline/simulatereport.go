@@ -36,7 +36,7 @@ type LimitRun struct {
 }
 
 func newSimulation(o SimulationOptions) *Simulation {
-	return &Simulation{Options: o, ForSeconds: o.Length.Seconds(), BucketSeconds: o.Bucket.Seconds()}
+	return &Simulation{Options: o, ForSeconds: o.Length.Seconds(), BucketSeconds: o.bucket().Seconds()}
 }
 
 // add adds the run of a limit, which is complete.
@@ -92,13 +92,10 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
 		}
 		fmt.Fprintf(table, "%-*s\t%d\t%d\t%d\t%.1f%%\t%s\t%d\t%d\t%s\t%s\t\n", widest, run.Name, run.Offered, run.Admitted,
-			run.Denied, 100*run.share(), run.worstText(), run.Policy.Limit(), run.Bound, rounded(run.Lockout), wait)
+			run.Denied, 100*float64(run.Admitted)/float64(max(run.Offered, 1)), run.worstText(), run.Policy.Limit(), run.Bound, rounded(run.Lockout), wait)
 	}
 	return table.Flush()
 }
-
-// share is how much of what was offered is admitted.
-func (run LimitRun) share() float64 { return float64(run.Admitted) / float64(max(run.Offered, 1)) }
 
 // worstText is the worst window, or the most in flight.
 func (run LimitRun) worstText() string {
@@ -127,7 +124,7 @@ const eighths = " ▁▂▃▄▅▆▇█"
 // WriteCharts writes a chart for each limit that is asked, at most 80 columns wide: what was offered and what of it was
 // admitted, over time, in one scale for all.
 func (r *Simulation) WriteCharts(w io.Writer) {
-	n := ceilDiv(int64(r.Options.Length), int64(r.Options.Bucket)) // requests that waited may go on later
+	n := ceilDiv(int64(r.Options.Length), int64(r.Options.bucket())) // requests that waited may go on later
 	most := int64(1)
 	for _, run := range r.asked() {
 		for _, b := range run.Buckets[:n] {
@@ -135,7 +132,7 @@ func (r *Simulation) WriteCharts(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "█ is %.4g requests/s; each column is %s\n", float64(most)/r.BucketSeconds,
-		descriptors.FormatDuration(r.Options.Bucket))
+		descriptors.FormatDuration(r.Options.bucket()))
 	end := descriptors.FormatDuration(r.Options.Length)
 	for _, run := range r.asked() {
 		takes := ""
