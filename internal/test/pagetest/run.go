@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long one block of a page may take on a busy machine.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 //go:embed driver.sh
 var driver string
