@@ -39,7 +39,7 @@ type book struct {
 	unpaid float64 // part of debt that the counters had not enough for
 
 	urgent  bool          // it does not wait for the next tick
-	retryAt time.Duration // a counter is empty until then
+	retryAt time.Duration // a window is full until then
 	back    float64       // hits to return to the windows
 	backOf  int           // number of these windows
 }
@@ -151,14 +151,37 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	b.debt -= paid
 	b.unpaid = min(b.debt, max(0, a.owe-paid))
 	if pot := b.ahead - base; pot >= -littleHit {
-		k.raise(b, pot, rise, planned, now)
+		k.assignAll(b, max(0, pot), rise, 1, planned, now)
 		return
 	}
-	k.lower(b, long, planned, now)
+	k.assignAll(b, 0, rise, b.scale(long), planned, now)
 }
 
-// raise assigns the goals, and rises by as much as pot suffices for. rise would suffice for all.
-func (k *Keeper) raise(b *book, pot, rise float64, planned, now time.Duration) {
+// scale returns to what part the rates in force must sink, so that the charged hits suffice: until lower ones arrive,
+// they go on. Those of broken streams cannot sink.
+func (b *book) scale(long time.Duration) float64 {
+	room, scaled, tolerated := b.ahead, 0., 0.
+	for _, c := range b.clients {
+		room -= c.rate * delivery.Seconds()
+		tolerated += c.rate * (aheadOf / 2).Seconds()
+		switch {
+		case !c.isListening():
+			room -= c.rate * (long - delivery).Seconds()
+		case c.moves:
+			scaled += min(c.rate, c.goalRate) * (long - delivery).Seconds()
+		default:
+			scaled += c.rate * (long - delivery).Seconds()
+		}
+	}
+	if room+tolerated >= scaled {
+		return 1
+	}
+	return max(0, room) / scaled
+}
+
+// assignAll assigns the goals: they rise by as much as pot suffices for, where rise would suffice for all, and all rates
+// sink to the part scale.
+func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.Duration) {
 	for _, c := range b.clients { // the first tokens come first
 		if c.moves && !c.hasBucket() && c.goalBurst >= 1 {
 			rise--
@@ -175,15 +198,15 @@ func (k *Keeper) raise(b *book, pot, rise float64, planned, now time.Duration) {
 	}
 	for _, c := range b.clients {
 		rate, burst := c.rate, c.burst
-		switch {
-		case !c.isListening(), !c.moves && !c.hasBucket():
+		switch isNew := !c.hasBucket(); {
+		case !c.isListening(), !c.moves && isNew:
 			continue
-		case c.moves && !c.hasBucket() && c.goalBurst < 1:
+		case isNew && c.goalBurst < 1:
 			if k.deny(c, now); c.goalRate > 0 {
 				k.stats.Shortages++
 			}
 			continue
-		case c.moves && !c.hasBucket():
+		case isNew:
 			rate, burst = c.goalRate*part, 1+(c.goalBurst-1)*part
 		case c.moves:
 			rate = min(c.rate, c.goalRate)
@@ -192,49 +215,10 @@ func (k *Keeper) raise(b *book, pot, rise float64, planned, now time.Duration) {
 			}
 			burst = min(c.burst, c.goalBurst) + max(0, c.goalBurst-c.burst)*part
 		}
-		c.isLow = c.isLow && rate < c.goalRate*.99
-		k.assign(c, rate, burst, planned, now)
-	}
-}
-
-// lower assigns rates that the charged hits suffice for, below those in force: until they arrive, the higher ones go
-// on. Those of broken streams cannot be lowered.
-func (k *Keeper) lower(b *book, long, planned, now time.Duration) {
-	room, scaled, tolerated := b.ahead, 0., 0.
-	for _, c := range b.clients {
-		room -= c.rate * delivery.Seconds()
-		tolerated += c.rate * (aheadOf / 2).Seconds()
-		if lowest := c.rate; c.isListening() {
-			if c.moves {
-				lowest = min(lowest, c.goalRate)
-			}
-			scaled += lowest * (long - delivery).Seconds()
-		} else {
-			room -= c.rate * (long - delivery).Seconds()
+		if c.isLow = scale < 1 || c.isLow && rate < c.goalRate*.99; scale < 1 {
+			k.stats.Shortages++
 		}
-	}
-	part := 1.
-	if room+tolerated < scaled {
-		part = max(0, room) / scaled
-	}
-	for _, c := range b.clients {
-		switch {
-		case !c.isListening():
-		case !c.hasBucket():
-			k.deny(c, now)
-		default:
-			rate, burst := c.rate, c.burst
-			if c.moves {
-				rate, burst = min(rate, c.goalRate), min(burst, c.goalBurst)
-			}
-			if part < 1 {
-				k.stats.Shortages++
-				rate, c.isLow, c.moves = rate*part, true, true
-			}
-			if c.moves || c.reply {
-				k.assign(c, rate, burst, planned, now)
-			}
-		}
+		k.assign(c, rate*scale, burst, planned, now)
 	}
 }
 
@@ -311,17 +295,13 @@ func (k *Keeper) assignByPolicy(b *book, now time.Duration) {
 
 // learn takes what the store answered to a charge.
 func (b *book) learn(a *ask, now time.Duration) {
-	isEmpty, wait := false, time.Duration(0)
 	for i, ct := range b.counters {
 		d := &a.first[i]
 		isShort := !d.Allowed && (a.got < a.n-1 || a.got == 0)
-		if isShort && d.Remaining == 0 {
-			isEmpty, wait = true, max(wait, d.RetryAfter)
+		if isShort && d.Remaining == 0 && isWindow(ct.policy) {
+			b.retryAt = max(b.retryAt, now+min(d.RetryAfter, contended))
 		}
 		ct.learn(&a.last[i], a.got, isShort, now)
-	}
-	if isEmpty && b.isWindow() {
-		b.retryAt = now + min(wait, contended)
 	}
 }
 
@@ -375,12 +355,6 @@ func (b *book) takeBack(now time.Duration) (n int64) {
 	n = clampHits(b.back)
 	b.back -= float64(n)
 	return n
-}
-
-// isWindow reports whether all limits are windows, to which what was not used can be returned. What was charged to a
-// bucket that leaks has leaked.
-func (b *book) isWindow() bool {
-	return !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool { return !isWindow(h.Policy) })
 }
 
 // slides reports whether hits leave one of the limits one by one.

@@ -26,8 +26,7 @@ type client struct {
 	id     BucketID
 
 	isNew     bool // nothing is known of its demand
-	isResumed bool // the Envoy had an assignment when the stream began
-	isCovered bool // what its first report says was charged already
+	isResumed bool // another stream had the bucket: what its first report says was charged there
 	reply     bool // it was reported since the last assignment was sent
 
 	// Its limits. Without a book nothing is charged, and fixed is assigned.
@@ -94,13 +93,13 @@ func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	b.account(now)
 	left := c.could - allowed
 	if left < 0 {
-		if !b.isFailing && !c.isCovered {
+		if !b.isFailing && !(c.isResumed && c.reports == 1) {
 			c.stream.keeper.stats.Over += uint64(-left)
 			b.owe(-left, since, now)
 		}
 		left = 0
 	}
-	c.could, c.isCovered = min(left, c.burst+c.rate*tick.Seconds()), false
+	c.could = min(left, c.burst+c.rate*tick.Seconds())
 	if !b.slides() {
 		c.inWindow = max(0, c.inWindow-allowed)
 	}

@@ -79,15 +79,10 @@ func (k *Keeper) askSums(now time.Duration) (asks []*ask) {
 	return asks
 }
 
-// came takes a client that comes from another Keeper from the parts of the others. It reports whether there was one: it
-// has charged what the client let pass.
-func (ct *counter) came(c *client) bool {
-	if ct.buckets.others < 0.5 {
-		return false
-	}
+// came takes a client that comes from another Keeper from the parts of the others.
+func (ct *counter) came(c *client) {
 	ct.demand.others = max(0, ct.demand.others-min(c.want, ct.most())/rateOf(ct.policy))
 	ct.buckets.others = max(0, ct.buckets.others-1)
-	return true
 }
 
 // fair returns the part of most hits a second that this Keeper's clients may have beside those of other Keepers. If all

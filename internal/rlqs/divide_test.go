@@ -171,7 +171,8 @@ func TestDebtsArePaid(t *testing.T) {
 	})
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
 		s := f.keeper.Open("", "shop", "")
-		s.Report([]Usage{{ID: "b", Allowed: 4000, Elapsed: 5 * time.Second}})
+		s.Report([]Usage{{ID: "b"}})
+		s.Report([]Usage{{ID: "b", Allowed: 4000}})
 		f.play(5 * time.Second)
 		s.Report([]Usage{{ID: "b"}})
 		f.play(200 * time.Millisecond)

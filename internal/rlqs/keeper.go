@@ -3,8 +3,6 @@ package rlqs
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,7 +31,7 @@ type Options struct {
 	Store limiter.Store
 	// Resolver finds the limits of a bucket.
 	Resolver Resolver
-	// TTL is the lifetime of an assignment, in whole seconds, at least MinTTL. 0 is DefaultTTL.
+	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds. 0 is DefaultTTL.
 	TTL time.Duration
 	// Timeout bounds a call to Store. 0 is DefaultTimeout.
 	Timeout time.Duration
@@ -83,14 +81,6 @@ func New(o Options) (*Keeper, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	switch {
-	case o.Store == nil || o.Resolver == nil:
-		return nil, errors.New("quota keeper: Store and Resolver must be set")
-	case o.TTL < MinTTL || o.TTL%time.Second != 0:
-		return nil, fmt.Errorf("quota keeper: TTL must be whole seconds, at least %s, got %s", MinTTL, o.TTL)
-	case o.Timeout < 0:
-		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
 	sums, err := limiter.NewPolicy(sumParams)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -291,32 +290,6 @@ func TestSilence(t *testing.T) {
 			t.Error("an Envoy that is silent is still charged for")
 		}
 	})
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	store := newLedger(t)
-	defer store.Close()
-	rules := &fakeRules{}
-	for name, o := range map[string]Options{
-		"Store and Resolver must be set":                     {},
-		"TTL must be whole seconds, at least 10s, got 9s":    {Store: store, Resolver: rules, TTL: 9 * time.Second},
-		"TTL must be whole seconds, at least 10s, got 10.5s": {Store: store, Resolver: rules, TTL: 10500 * time.Millisecond},
-		"Timeout must not be negative, got -1s":              {Store: store, Resolver: rules, Timeout: -time.Second},
-	} {
-		if _, err := New(o); err == nil || !strings.HasSuffix(err.Error(), name) {
-			t.Errorf("New says %v, want %q", err, name)
-		}
-	}
-	k, err := New(Options{Store: store, Resolver: rules})
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.Stop(t.Context()) // also if it never ran
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := k.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }
 
 func TestWhileTheStoreFails(t *testing.T) {

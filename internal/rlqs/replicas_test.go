@@ -200,21 +200,6 @@ func TestReplicaIsKilled(t *testing.T) {
 	}
 }
 
-// An Envoy that comes from another replica brings what passed since its last report. Of a limit of a second, what
-// passed before that second counts no more.
-func TestWhatPassedLongAgoIsNotCharged(t *testing.T) {
-	for _, a := range algorithms {
-		inVirtualTime(t, one(perSecond(t, a, 1000)), 1, func(t *testing.T, f *fleet) {
-			f.keeper.Open("", "shop", "").Report([]Usage{{ID: "b", Allowed: 5000, Elapsed: 5 * time.Second}})
-			f.play(time.Second)
-			all := int64(1000 * shortest(a) / time.Second)
-			if n := f.store.sum(); n < all || n > all+1100 {
-				t.Errorf("%s: %d were charged in a second, want the last second's 1,000, and what is assigned", a, n)
-			}
-		})
-	}
-}
-
 // Replicas whose Envoys want less than the limit together take nothing from each other to have some spare.
 func TestReplicasBelowTheLimit(t *testing.T) {
 	longtest.WithoutRace(t)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -38,10 +37,6 @@ func (id BucketID) Entries() ([]descriptors.Entry, error) {
 type RulesResolver struct {
 	rules   func() *descriptors.Set
 	decider *decide.Decider
-
-	mu     sync.Mutex
-	set    *descriptors.Set // that orders are of
-	orders map[*descriptors.Domain]*descriptors.KeyOrders
 }
 
 var _ Resolver = (*RulesResolver)(nil)
@@ -73,7 +68,7 @@ func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
 	if d == nil {
 		return t
 	}
-	entries, t.Rule = r.ordersOf(set, d).Match(entries)
+	entries, t.Rule = d.KeyOrders().Match(entries)
 	if t.Rule == nil {
 		return t
 	}
@@ -140,19 +135,4 @@ func Problem(l *descriptors.Limit, h *limiter.Hit) string {
 		name = ", limit " + l.Name
 	}
 	return fmt.Sprintf("%s%s (%s): %s", l.Rule.Path, name, l.Rule.Source, why)
-}
-
-// ordersOf returns the orders of keys in a domain of the set.
-func (r *RulesResolver) ordersOf(set *descriptors.Set, d *descriptors.Domain) *descriptors.KeyOrders {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.set != set {
-		r.set, r.orders = set, map[*descriptors.Domain]*descriptors.KeyOrders{}
-	}
-	o := r.orders[d]
-	if o == nil {
-		o = descriptors.NewKeyOrders(d)
-		r.orders[d] = o
-	}
-	return o
 }

@@ -1,10 +1,9 @@
 package rlqs
 
 import (
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -63,17 +62,11 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 
 // bookKey returns a key that is equal for hits on the same counters.
 func bookKey(hits []limiter.Hit) string {
-	if len(hits) == 1 {
-		return hits[0].Key
+	key := hits[0].Key
+	for i := range hits[1:] {
+		key = fmt.Sprintf("%q %q", key, hits[i+1].Key)
 	}
-	var b strings.Builder
-	for i := range hits {
-		b.WriteByte(0) // no counter's key begins so
-		b.WriteString(strconv.Itoa(len(hits[i].Key)))
-		b.WriteByte(':')
-		b.WriteString(hits[i].Key)
-	}
-	return b.String()
+	return key
 }
 
 // join makes the client be charged to the counters of hits.
@@ -103,9 +96,10 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 		return
 	}
 	k.leave(c)
-	c.isCovered = c.isResumed && slices.ContainsFunc(b.clients, (*client).isBroken) // by the stream that broke
 	for _, ct := range b.counters {
-		c.isCovered = c.isResumed && ct.came(c) || c.isCovered // or by another Keeper
+		if c.isResumed && c.reports == 0 {
+			ct.came(c)
+		}
 	}
 	c.book, c.at, c.moves, c.window = b, now, false, b.window()
 	b.clients = append(b.clients, c)
@@ -118,18 +112,14 @@ func (k *Keeper) leave(c *client) {
 		return
 	}
 	c.book, c.burst, c.inWindow = nil, 0, 0
-	if i := slices.Index(b.clients, c); i >= 0 {
-		b.clients = slices.Delete(b.clients, i, i+1)
-	}
+	b.clients = slices.DeleteFunc(b.clients, func(other *client) bool { return other == c })
 }
 
 // forget removes a book without clients.
 func (k *Keeper) forget(key string, b *book) {
 	delete(k.books, key)
 	for _, ct := range b.counters {
-		if i := slices.Index(ct.books, b); i >= 0 {
-			ct.books = slices.Delete(ct.books, i, i+1)
-		}
+		ct.books = slices.DeleteFunc(ct.books, func(other *book) bool { return other == b })
 		if len(ct.books) == 0 {
 			delete(k.counters, ct.key)
 		}

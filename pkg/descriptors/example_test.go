@@ -178,7 +178,7 @@ func ExampleParseKey() {
 }
 
 // Entries that come without an order, as those of a bucket of Envoy's quota filter, find the rule's.
-func ExampleNewKeyOrders() {
+func ExampleDomain_KeyOrders() {
 	b := descriptors.NewBuilder(descriptors.Process{})
 	b.Add("shop", &descriptors.Descriptor{Key: "tenant", Descriptors: []*descriptors.Descriptor{{
 		Key: "route", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
@@ -188,7 +188,7 @@ func ExampleNewKeyOrders() {
 		fmt.Println(err)
 		return
 	}
-	orders := descriptors.NewKeyOrders(set.Domain("shop"))
+	orders := set.Domain("shop").KeyOrders()
 	entries, rule := orders.Match([]descriptors.Entry{{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"}})
 	fmt.Println(rule.Path, entries)
 	// Output: tenant > route [{tenant a} {route /buy}]

@@ -22,9 +22,14 @@ type keyOrder struct {
 	place int   // of that rule
 }
 
-// NewKeyOrders finds the orders of a domain's rules. Paths that have one key twice are left out: entries without an
-// order have each key once.
-func NewKeyOrders(d *Domain) *KeyOrders {
+// KeyOrders returns the orders of the domain's rules, which the first call finds. Paths that have one key twice are left
+// out: entries without an order have each key once.
+func (d *Domain) KeyOrders() *KeyOrders {
+	d.findOrders.Do(func() { d.orders = newKeyOrders(d) })
+	return d.orders
+}
+
+func newKeyOrders(d *Domain) *KeyOrders {
 	place := make(map[*Rule]int, len(d.rules))
 	for i, r := range d.rules {
 		place[r] = i
@@ -116,7 +121,7 @@ type OrderProblem struct {
 // OrderProblems returns the rules with a limit, or that are unlimited, of which KeyOrders cannot be sure, in file
 // order.
 func (d *Domain) OrderProblems() (all []OrderProblem) {
-	orders := NewKeyOrders(d)
+	orders := d.KeyOrders()
 	problems := map[*Rule]OrderProblem{}
 	d.eachPath(func(keys []string, r *Rule) {
 		sorted := slices.Sorted(slices.Values(keys))

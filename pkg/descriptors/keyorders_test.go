@@ -38,7 +38,7 @@ descriptors:
 `
 
 func TestEntriesWithoutAnOrder(t *testing.T) {
-	orders := descriptors.NewKeyOrders(ruletest.Compile(t, orderRules).Domain("shop"))
+	orders := ruletest.Compile(t, orderRules).Domain("shop").KeyOrders()
 	for _, tt := range []struct{ entries, rule, ordered string }{
 		{"path=/checkout/1,tenant=small", "tenant > path=/checkout*", "tenant=small,path=/checkout/1"},
 		{"path=/checkout/1,tenant=big", "tenant > path=/checkout*", "tenant=big,path=/checkout/1"},
@@ -131,7 +131,7 @@ func TestOrdersAgreeWithMatch(t *testing.T) {
 				want = append(want, r)
 			}
 		})
-		_, r := descriptors.NewKeyOrders(d).Match(entries)
+		_, r := d.KeyOrders().Match(entries)
 		if len(want) == 0 {
 			if r != nil && len(r.Limits) > 0 {
 				t.Fatalf("%v reaches %s, and no order of it does\n%s", entries, r.Path, &rules)
@@ -166,7 +166,7 @@ func TestManyOrdersAreBounded(t *testing.T) {
 		fmt.Fprintf(&rules, "  - {key: %s, value: '%d', descriptors: [{key: %s, descriptors: [{key: %s, descriptors: "+
 			"[{key: %s, rate_limit: {unit: second, requests_per_unit: 1}}]}]}]}\n", o[0].Key, n, o[1].Key, o[2].Key, o[3].Key)
 	})
-	orders := descriptors.NewKeyOrders(ruletest.Compile(t, rules.String()).Domain("d"))
+	orders := ruletest.Compile(t, rules.String()).Domain("d").KeyOrders()
 	found := 0
 	for i := 1; i <= n; i++ {
 		value := strconv.Itoa(i)
