@@ -1,20 +1,25 @@
-// Package chrometest runs a real Chromium without a window for a test. It speaks the DevTools protocol over a pipe,
-// which needs neither a port nor a websocket library (ADR 0054).
+// Package chrometest runs a real Chromium without a window for a test.
 package chrometest
 
 import (
-	"bufio"
-	"encoding/base64"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
@@ -27,7 +32,7 @@ const patience = time.Minute
 type Browser struct {
 	tb       testing.TB
 	chromium *chromium
-	session  string // of the page
+	ctx      context.Context // of the page
 
 	mu      sync.Mutex
 	console []string
@@ -36,27 +41,9 @@ type Browser struct {
 
 // chromium is a running Chromium.
 type chromium struct {
-	process *launch.Process
-	read    chan struct{} // closed when nothing more is read
-	dir     string        // what it writes
-
-	mu      sync.Mutex
-	in      io.Writer
-	id      int
-	answers map[int]chan message // by the ID of the command
-	pages   map[string]*Browser  // by session
-	err     error                // why nothing more is read
-}
-
-// message is one message of the protocol: an answer has an ID, an event has a Method.
-type message struct {
-	ID        int    `json:"id,omitempty"`
-	SessionID string `json:"sessionId,omitempty"`
-	Method    string `json:"method,omitempty"`
-	Params    any    `json:"params,omitempty"`
-
-	Result json.RawMessage           `json:"result,omitempty"`
-	Error  *struct{ Message string } `json:"error,omitempty"`
+	ctx    context.Context // done when it has ended
+	stop   func()
+	output launch.Buffer
 }
 
 // sharing has the Chromium that the tests of a package share.
@@ -90,31 +77,15 @@ func Start(tb testing.TB) *Browser {
 	b := &Browser{tb: tb, chromium: c}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("output of Chromium:\n%s", c.process.Output())
+			tb.Logf("output of Chromium:\n%s", c.output.String())
 		}
 	})
-	var storage struct {
-		ID string `json:"browserContextId"`
-	}
-	b.call("Target.createBrowserContext", nil, &storage)
-	tb.Cleanup(func() { _ = b.tryCall("", "Target.disposeBrowserContext", storage, nil) }) // which closes the page
-	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{
-		"url": "about:blank", "browserContextId": storage.ID, "newWindow": true,
-	}, &target)
-	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	b.session = attached.SessionID
-	c.mu.Lock()
-	c.pages[b.session] = b
-	c.mu.Unlock()
-	tb.Cleanup(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.pages, b.session)
-	})
-	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
-		b.call(domain+".enable", nil, nil)
+	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.note))
+	tb.Cleanup(cancel)
+	b.ctx = ctx
+	defer time.AfterFunc(patience, cancel).Stop() // a context with a timeout would close the page later
+	if err := chromedp.Do(ctx); err != nil {
+		tb.Fatalf("open a page in Chromium: %v", err)
 	}
 	return b
 }
@@ -131,269 +102,126 @@ func running(tb testing.TB, path string) (*chromium, error) {
 	}
 	sharing.mu.Lock()
 	defer sharing.mu.Unlock()
-	if c := sharing.chromium; c != nil {
-		select {
-		case <-c.process.Exited(): // one test fails by that, and not all that follow
-			c.stop()
-			sharing.chromium = nil
-		default:
-			return c, nil
-		}
+	if c := sharing.chromium; c != nil && c.ctx.Err() == nil {
+		return c, nil
 	}
-	c, err := run(path)
+	c, err := run(path) // the first, or the next after one that died: one test fails by that, and not all that follow
 	if err == nil {
 		sharing.chromium = c
 	}
 	return c, err
 }
 
-// run starts Chromium.
+// run starts Chromium with an empty profile. It dies with this process.
 func run(path string) (*chromium, error) {
-	dir, err := os.MkdirTemp("", "chrometest")
-	if err != nil {
-		return nil, err
+	c := &chromium{}
+	c.ctx, c.stop = chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.CombinedOutput(&c.output),
+		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true)))
+	defer time.AfterFunc(patience, c.stop).Stop()
+	if _, err := chromedp.Targets(c.ctx); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("start Chromium: %w", err)
 	}
-	toBrowser, in, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	out, fromBrowser, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
-		"--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars", "--user-data-dir="+dir,
-		"--remote-debugging-pipe")
-	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4, as the protocol wants
-	process, err := launch.Start("Chromium", cmd)
-	for _, f := range cmd.ExtraFiles {
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return nil, err
-	}
-	c := &chromium{
-		process: process, read: make(chan struct{}), dir: dir, in: in, answers: map[int]chan message{},
-		pages: map[string]*Browser{},
-	}
-	go func() {
-		defer close(c.read)
-		c.readAll(out)
-		_ = in.Close()
-		_ = out.Close()
-	}()
 	return c, nil
 }
 
-// stop kills Chromium and returns when it is gone.
-func (c *chromium) stop() {
-	c.process.Kill()
-	<-c.read
-	for range 100 { // its other processes end by themselves, and may write until then
-		if os.RemoveAll(c.dir) == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// readAll reads messages, each of which ends in a zero byte, until the pipe is closed.
-func (c *chromium) readAll(out io.Reader) {
-	for r := bufio.NewReader(out); ; {
-		text, err := r.ReadBytes(0)
-		var m struct {
-			message
-			Params json.RawMessage `json:"params"`
-		}
-		if err == nil {
-			err = json.Unmarshal(text[:len(text)-1], &m)
-		}
-		c.mu.Lock()
-		if c.err = err; err != nil {
-			for _, answer := range c.answers {
-				close(answer)
-			}
-			c.mu.Unlock()
-			return
-		}
-		if answer := c.answers[m.ID]; answer != nil {
-			delete(c.answers, m.ID)
-			answer <- m.message
-		}
-		page := c.pages[m.SessionID]
-		c.mu.Unlock()
-		var e event
-		if page != nil && json.Unmarshal(m.Params, &e) == nil { // of most events it is something else
-			page.note(m.Method, &e)
-		}
-	}
-}
-
-// event has what is kept of any event.
-type event struct {
-	Type    string
-	Args    []struct{ Value, Description any }
-	Request struct{ URL string }
-	Entry   struct{ Level, Text, URL string }
-	Details struct {
-		Exception struct{ Description string } `json:"exception"`
-	} `json:"exceptionDetails"`
-}
-
 // note keeps an event of the console or the network.
-func (b *Browser) note(method string, e *event) {
+func (b *Browser) note(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch method {
-	case "Runtime.consoleAPICalled":
-		b.console = append(b.console, fmt.Sprint(e.Type, e.Args))
-	case "Runtime.exceptionThrown":
-		b.console = append(b.console, e.Details.Exception.Description)
-	case "Log.entryAdded":
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		said := []string{string(e.Type)}
+		for _, arg := range e.Args {
+			said = append(said, string(arg.Value)+arg.Description)
+		}
+		b.console = append(b.console, strings.Join(said, " "))
+	case *runtime.EventExceptionThrown:
+		b.console = append(b.console, (&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
+	case *log.EventEntryAdded:
 		b.console = append(b.console, fmt.Sprint(e.Entry.Level, ": ", e.Entry.Text, " ", e.Entry.URL))
-	case "Network.requestWillBeSent":
+	case *network.EventRequestWillBeSent:
 		b.urls = append(b.urls, e.Request.URL)
 	}
 }
 
-// call sends a command and decodes its result, unless that is nil.
-func (b *Browser) call(method string, params, result any) {
+// do returns the result of an action. If it fails or takes too long, the test fails with what it was.
+func do[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	b.tb.Helper()
-	if err := b.tryCall(b.session, method, params, result); err != nil {
-		b.tb.Fatalf("%s: %v", method, err)
-	}
-}
-
-// tryCall is call in a session, "" is that of the whole Chromium.
-func (b *Browser) tryCall(session, method string, params, result any) error {
-	answer := make(chan message, 1)
-	if err := b.chromium.send(session, method, params, answer); err != nil {
-		return err
-	}
-	select {
-	case m, ok := <-answer:
-		switch {
-		case !ok:
-			return errors.New("the browser has ended")
-		case m.Error != nil:
-			return errors.New(m.Error.Message)
-		case result == nil:
-			return nil
-		}
-		return json.Unmarshal(m.Result, result)
-	case <-time.After(patience):
-		return fmt.Errorf("no answer within %s", patience)
-	}
-}
-
-func (c *chromium) send(session, method string, params any, answer chan message) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.err
-	}
-	c.id++
-	text, err := json.Marshal(message{ID: c.id, SessionID: session, Method: method, Params: params})
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
 	if err != nil {
-		return err
+		b.tb.Fatalf("%s: %v", what, err)
 	}
-	c.answers[c.id] = answer
-	_, err = c.in.Write(append(text, 0))
-	return err
+	return v
 }
-
-// PID returns the number of the Chromium's main process.
-func (b *Browser) PID() int { return b.chromium.process.PID() }
-
-// Exited is closed when the Chromium has ended.
-func (b *Browser) Exited() <-chan struct{} { return b.chromium.process.Exited() }
 
 // Open goes to a URL and returns when the page has loaded.
 func (b *Browser) Open(url string) {
 	b.tb.Helper()
-	var result struct{ ErrorText string }
-	b.call("Page.navigate", map[string]any{"url": url}, &result)
-	if result.ErrorText != "" {
-		b.tb.Fatalf("%s: %s", url, result.ErrorText)
-	}
-	b.Await("document.readyState === 'complete' && location.href !== 'about:blank'")
+	do(b, url, chromedp.Navigate(url))
 }
 
 // Eval returns the value of a JavaScript expression in the page; of a promise, what it resolves to.
 func (b *Browser) Eval(expression string) any {
 	b.tb.Helper()
-	v, err := b.eval(expression)
-	if err != nil {
-		b.tb.Fatalf("%s: %v", expression, err)
-	}
-	return v
+	return do(b, expression, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
 }
 
 // Text is Eval of an expression whose value is a string.
 func (b *Browser) Text(expression string) string {
 	b.tb.Helper()
-	text, ok := b.Eval(expression).(string)
-	if !ok {
-		b.tb.Fatalf("%s is no text", expression)
-	}
-	return text
-}
-
-func (b *Browser) eval(expression string) (any, error) {
-	var answer struct {
-		Result           struct{ Value any }
-		ExceptionDetails *struct {
-			Exception struct{ Description string }
-		}
-	}
-	params := map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}
-	err := b.tryCall(b.session, "Runtime.evaluate", params, &answer)
-	if err == nil && answer.ExceptionDetails != nil {
-		err = errors.New(answer.ExceptionDetails.Exception.Description)
-	}
-	return answer.Result.Value, err
+	return do(b, expression, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
 }
 
 // Await waits until a JavaScript expression is true.
 func (b *Browser) Await(expression string) {
 	b.tb.Helper()
-	var last any
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		v, err := b.eval(expression)
-		if v == true {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for last := any(nil); ; time.Sleep(10 * time.Millisecond) {
+		v, err := chromedp.Run(ctx, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
+		switch {
+		case v == true:
 			return
-		}
-		if last = v; err != nil {
+		case ctx.Err() != nil:
+			b.tb.Errorf("%s is %v after %s: %v", expression, last, patience, err)
+			b.tb.Fatalf("the page says:\n%s", b.Text("document.body.innerText"))
+		case err != nil:
 			last = err // the page may be changing
+		default:
+			last = v
 		}
 	}
-	text, _ := b.eval("document.body.innerText")
-	b.tb.Fatalf("%s is %v after %s; the page says:\n%v", expression, last, patience, text)
 }
 
 // Press presses and releases a key, such as "Tab", "Enter" or "a", where the focus is.
 func (b *Browser) Press(key string) {
 	b.tb.Helper()
-	code := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}[key]
-	down := map[string]any{"type": "keyDown", "key": key, "windowsVirtualKeyCode": code}
-	switch {
-	case key == "Enter":
-		down["text"] = "\r"
-	case len(key) == 1:
-		down["text"] = key
+	if named, ok := map[string]string{"Tab": kb.Tab, "Enter": kb.Enter, "ArrowDown": kb.ArrowDown}[key]; ok {
+		key = named
 	}
-	b.call("Input.dispatchKeyEvent", down, nil)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "windowsVirtualKeyCode": code}, nil)
+	do(b, "press a key", chromedp.KeyEvent(key))
 }
 
 // Look sets the size of the page in pixels, and whether its user prefers dark colours.
 func (b *Browser) Look(width, height int, dark bool) {
 	b.tb.Helper()
-	size := map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}
-	b.call("Emulation.setDeviceMetricsOverride", size, nil)
-	scheme := map[string]any{"name": "prefers-color-scheme", "value": map[bool]string{false: "light", true: "dark"}[dark]}
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{scheme}}, nil)
+	scheme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: "light"}
+	if dark {
+		scheme.Value = "dark"
+	}
+	do(b, "size of the page", chromedp.EmulateViewport(int64(width), int64(height)))
+	do(b, "colours of the page", command(emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{scheme}}))
+}
+
+// command is the action that sends a command of the protocol.
+func command[P, R any](cmd cdp.Command[P, R], params P) chromedp.Action[R] {
+	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, cmd, params) }
 }
 
 // Node is what assistive software sees of a part of the page.
@@ -402,17 +230,16 @@ type Node struct{ Role, Name string }
 // Accessibility returns Chromium's accessibility tree, in the order in which it is read.
 func (b *Browser) Accessibility() (nodes []Node) {
 	b.tb.Helper()
-	var tree struct {
-		Nodes []struct {
-			Ignored    bool
-			Role, Name struct{ Value any }
+	text := func(v *accessibility.Value) (s string) {
+		if v != nil {
+			_ = json.Unmarshal(v.Value, &s) // what is no text is ""
 		}
+		return s
 	}
-	b.call("Accessibility.getFullAXTree", nil, &tree)
+	tree := do(b, "accessibility", command(accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}))
 	for _, n := range tree.Nodes {
-		if role, ok := n.Role.Value.(string); ok && !n.Ignored {
-			name, _ := n.Name.Value.(string) // none is ""
-			nodes = append(nodes, Node{role, name})
+		if role := text(n.Role); role != "" && !n.Ignored {
+			nodes = append(nodes, Node{role, text(n.Name)})
 		}
 	}
 	return nodes
@@ -421,13 +248,7 @@ func (b *Browser) Accessibility() (nodes []Node) {
 // Screenshot writes a picture of the page as PNG.
 func (b *Browser) Screenshot(path string) {
 	b.tb.Helper()
-	var shot struct{ Data string }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
-	png, err := base64.StdEncoding.DecodeString(shot.Data)
-	if err == nil {
-		err = os.WriteFile(path, png, 0o600)
-	}
-	if err != nil {
+	if err := os.WriteFile(path, do(b, "screenshot", chromedp.CaptureScreenshot()), 0o600); err != nil {
 		b.tb.Fatal(err)
 	}
 }

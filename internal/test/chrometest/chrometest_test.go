@@ -1,4 +1,4 @@
-package chrometest_test
+package chrometest
 
 import (
 	"net/http"
@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/chromedp/chromedp"
 )
 
-func TestMain(m *testing.M) { os.Exit(chrometest.Share(m)) }
+func TestMain(m *testing.M) { os.Exit(Share(m)) }
 
 // A page runs, keys arrive, and the console shows what the page's policy refuses.
 func TestBrowser(t *testing.T) {
@@ -20,7 +20,7 @@ func TestBrowser(t *testing.T) {
 		_, _ = w.Write([]byte(`<!doctype html><input autofocus><img src="/x.png"><script>document.title = "it runs"</script>`))
 	}))
 	defer s.Close()
-	b := chrometest.Start(t)
+	b := Start(t)
 	b.Open(s.URL)
 	if title := b.Text("document.title"); title != "it runs" {
 		t.Errorf("title %q", title)
@@ -48,7 +48,7 @@ func TestShare(t *testing.T) {
 		_, _ = w.Write([]byte(strings.ReplaceAll(page, "NAME", r.URL.Query().Get("name"))))
 	}))
 	defer s.Close()
-	pages := map[string]*chrometest.Browser{"one": chrometest.Start(t), "two": chrometest.Start(t)}
+	pages := map[string]*Browser{"one": Start(t), "two": Start(t)}
 	for name, b := range pages {
 		b.Open(s.URL + "/?name=" + name)
 		if kept := b.Text(`String(localStorage.name) + document.cookie`); kept != "undefined" {
@@ -73,20 +73,20 @@ func TestShare(t *testing.T) {
 			}
 		}
 	}
-	if pages["one"].PID() != pages["two"].PID() {
+	if pages["one"].chromium != pages["two"].chromium {
 		t.Error("each page has a Chromium of its own")
 	}
 }
 
 // When the shared Chromium has died, the next test gets another one.
 func TestShareAgain(t *testing.T) {
-	b := chrometest.Start(t)
-	if p, err := os.FindProcess(b.PID()); err != nil || p.Kill() != nil {
+	b := Start(t)
+	if err := chromedp.FromContext(b.ctx).Browser.Process().Kill(); err != nil {
 		t.Fatal("Chromium cannot be killed:", err)
 	}
-	<-b.Exited()
-	next := chrometest.Start(t)
-	if next.PID() == b.PID() || next.Eval("1 + 1") != 2.0 {
+	<-b.ctx.Done()
+	next := Start(t)
+	if next.chromium == b.chromium || next.Eval("1 + 1") != 2.0 {
 		t.Error("the next page has no Chromium that works")
 	}
 }
