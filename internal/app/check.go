@@ -46,7 +46,12 @@ func (o *Options) Check() error {
 	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names",
 		"needs --grpc-tls-client-ca")
 	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
-	o.GRPCOptions.check(&c)
+	if o.GRPCMaxConnectionAge != 0 {
+		between(&c, "--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
+	}
+	between(&c, "--max-held", o.MaxHeld, 1, 10_000_000)
+	between(&c, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
+	between(&c, "--max-counters", o.MaxCounters, 1, 1_000_000)
 	if o.Quota {
 		between(&c, "--quota-ttl", o.QuotaTTL, rlqs.MinTTL, time.Hour)
 		c.check(o.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
@@ -59,7 +64,11 @@ func (o *Options) Check() error {
 	}
 	between(&c, "--metrics-max-rules", o.Metrics.MaxRules, 0, 1_000_000)
 	between(&c, "--near-limit-ratio", o.Metrics.NearLimitRatio, 0, 1)
-	o.MetricsOptions.check(&c)
+	if o.MetricsAddr != "" {
+		c.addr("--metrics-addr", o.MetricsAddr)
+		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
+			o.MetricsPath)
+	}
 	if o.Statsd.Addr != "" || len(o.Statsd.Tags) > 0 {
 		_, err := metrics.NewStatsd(o.Statsd)
 		c.errs = append(c.errs, err)
@@ -135,23 +144,6 @@ func checkStore(c *checker, o *StoreOptions) {
 	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
 	between(c, "--replicas", o.Replicas, 1, 100_000)
 	between(c, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
-}
-
-func (o *GRPCOptions) check(c *checker) {
-	if o.GRPCMaxConnectionAge != 0 {
-		between(c, "--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
-	}
-	between(c, "--max-held", o.MaxHeld, 1, 10_000_000)
-	between(c, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	between(c, "--max-counters", o.MaxCounters, 1, 1_000_000)
-}
-
-func (o *MetricsOptions) check(c *checker) {
-	if o.MetricsAddr != "" {
-		c.addr("--metrics-addr", o.MetricsAddr)
-		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
-			o.MetricsPath)
-	}
 }
 
 // metricsPath is a path without patterns.

@@ -120,3 +120,10 @@ func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
 	}
 	return all
 }
+
+// reset removes a counter, with what was charged ahead to it.
+func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
+	existed, err = a.store.Reset(ctx, key)
+	a.quotasChanged()
+	return existed, err
+}

@@ -13,19 +13,21 @@ import (
 
 var classicRuleRows = []row[*classicRule]{
 	classicCounter("total_hits", "Hits that requests asked of a rule.",
-		func(r *classicRule) uint64 { return r.sum(decide.Outcomes()...) }),
+		func(r *classicRule) uint64 { return r.hits.sum(decide.Outcomes()...) }),
 	classicCounter("over_limit", "Hits that do not fit, in shadow mode, too.",
 		func(r *classicRule) uint64 {
-			return r.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
+			return r.hits.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
 		}),
 	classicCounter("within_limit", "Hits that fit.",
-		func(r *classicRule) uint64 { return r.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally) }),
+		func(r *classicRule) uint64 {
+			return r.hits.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally)
+		}),
 	classicCounter("near_limit", "Allowed hits above --near-limit-ratio of the limit.",
 		func(r *classicRule) uint64 { return r.near }),
 	classicCounter("over_limit_with_local_cache", "Hits that a cached denial denied, without Redis.",
 		func(r *classicRule) uint64 { return r.known }),
 	classicCounter("shadow_mode", "Hits that do not fit, in shadow mode.",
-		func(r *classicRule) uint64 { return r.sum(decide.ShadowDenied) }),
+		func(r *classicRule) uint64 { return r.hits.sum(decide.ShadowDenied) }),
 }
 
 var classicRows = []row[*Metrics]{
@@ -69,21 +71,14 @@ func classicCounter(name, help string, value func(*classicRule) uint64) row[*cla
 // classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.
 type classicRule struct {
 	key         [3]string // domain, key1, key2
-	hits        [outcomeCount]uint64
+	hits        outcomeCounts
 	near, known uint64
-}
-
-func (r *classicRule) sum(of ...decide.Outcome) (n uint64) {
-	for _, o := range of {
-		n += r.hits[o]
-	}
-	return n
 }
 
 // classicRules yields the rules that requests asked.
 func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 	rules := map[[3]string]*classicRule{}
-	for c := range m.counts.asked {
+	for c := range m.counts.having(decidedHere) {
 		key := c.classicKey()
 		r := rules[key]
 		if r == nil {
@@ -91,7 +86,7 @@ func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 			rules[key] = r
 		}
 		for o := range c.hits {
-			r.hits[o] += c.hits[o].Load()
+			r.hits[o].Add(c.hits[o].Load())
 		}
 		r.near, r.known = r.near+c.near.Load(), r.known+c.known.Load()
 	}

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -26,23 +27,17 @@ type ruleCounts struct {
 
 // setCounters is the counters of one set. It is immutable, except for the counts.
 type setCounters struct {
-	limits   []limitSlot // by Limit.ID
+	limits   []slot[*descriptors.Rule, limitCounters] // by Limit.ID
 	byLabels map[adminapi.LimitName]*limitCounters
-	domains  []domainSlot // by Domain.ID
+	domains  []slot[*descriptors.Domain, domainCounters] // by Domain.ID
 	byName   map[string]*domainCounters
 	others   int // rules without counters of their own
 }
 
-// limitSlot is a limit's counters, and its rule, by which limit recognizes a limit of another set.
-type limitSlot struct {
-	rule *descriptors.Rule
-	*limitCounters
-}
-
-// domainSlot is a domain's counters, and the domain, by which domain recognizes a domain of another set.
-type domainSlot struct {
-	domain *descriptors.Domain
-	*domainCounters
+// slot is the counters of a limit or a domain, and the rule or the domain, by which one of another set is recognized.
+type slot[Of comparable, Counters any] struct {
+	of       Of
+	counters *Counters
 }
 
 type limitCounters struct {
@@ -85,9 +80,9 @@ func newCounts(maxRules int, ratio float64) *ruleCounts {
 func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 	cs, before := m.counts, m.counts.live.Load()
 	t := &setCounters{
-		limits:   make([]limitSlot, len(set.Limits())),
+		limits:   make([]slot[*descriptors.Rule, limitCounters], len(set.Limits())),
 		byLabels: make(map[adminapi.LimitName]*limitCounters, min(len(set.Limits()), cs.maxRules)),
-		domains:  make([]domainSlot, len(set.Domains())),
+		domains:  make([]slot[*descriptors.Domain, domainCounters], len(set.Domains())),
 		byName:   make(map[string]*domainCounters, min(len(set.Domains()), cs.maxRules)),
 	}
 	rules := 0
@@ -96,7 +91,7 @@ func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 			rules++
 		}
 		if rules > cs.maxRules {
-			t.limits[i] = limitSlot{l.Rule, &cs.other}
+			t.limits[i].of, t.limits[i].counters = l.Rule, &cs.other
 			continue
 		}
 		name := nameOf(l)
@@ -106,19 +101,19 @@ func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 				Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule), Limit: strings.Clone(name.Limit),
 			}}
 		}
-		t.limits[i], t.byLabels[c.LimitName] = limitSlot{l.Rule, c}, c
+		t.limits[i].of, t.limits[i].counters, t.byLabels[c.LimitName] = l.Rule, c, c
 	}
 	t.others = max(0, rules-cs.maxRules)
 	for i, d := range set.Domains() {
 		if i >= cs.maxRules {
-			t.domains[i] = domainSlot{d, &cs.elsewhere}
+			t.domains[i].of, t.domains[i].counters = d, &cs.elsewhere
 			continue
 		}
 		c := before.byName[d.Name()]
 		if c == nil {
 			c = &domainCounters{domain: strings.Clone(d.Name())} // as above
 		}
-		t.domains[i], t.byName[c.domain] = domainSlot{d, c}, c
+		t.domains[i].of, t.domains[i].counters, t.byName[c.domain] = d, c, c
 	}
 	cs.live.Store(t)
 }
@@ -180,8 +175,8 @@ func (cs *ruleCounts) limit(l *descriptors.Limit) *limitCounters {
 		return &cs.request
 	}
 	t := cs.live.Load()
-	if l.ID < len(t.limits) && t.limits[l.ID].rule == l.Rule {
-		return t.limits[l.ID].limitCounters
+	if l.ID < len(t.limits) && t.limits[l.ID].of == l.Rule {
+		return t.limits[l.ID].counters
 	}
 	c := t.byLabels[nameOf(l)]
 	if c == nil && t.others > 0 {
@@ -195,8 +190,8 @@ func (cs *ruleCounts) domain(d *descriptors.Domain) *domainCounters {
 		return &cs.elsewhere
 	}
 	t := cs.live.Load()
-	if id := d.ID(); id < len(t.domains) && t.domains[id].domain == d {
-		return t.domains[id].domainCounters
+	if id := d.ID(); id < len(t.domains) && t.domains[id].of == d {
+		return t.domains[id].counters
 	}
 	if c := t.byName[d.Name()]; c != nil { // matched by the set before
 		return c
@@ -219,20 +214,13 @@ func (cs *ruleCounts) allDomains(yield func(*domainCounters) bool) {
 	}
 }
 
-// asked yields the counters of every limit that a request asked.
-func (cs *ruleCounts) asked(yield func(*limitCounters) bool) {
-	for c := range cs.allLimits {
-		if c.decisions.any() && !yield(c) {
-			return
-		}
-	}
-}
-
-// askedByEnvoys yields the counters of every limit by whose quotas Envoys decided requests.
-func (cs *ruleCounts) askedByEnvoys(yield func(*limitCounters) bool) {
-	for c := range cs.allLimits {
-		if c.byEnvoys.any() && !yield(c) {
-			return
+// having yields the counters of every limit that has had an outcome, here or by the quotas of Envoys.
+func (cs *ruleCounts) having(outcomes func(*limitCounters) *outcomeCounts) iter.Seq[*limitCounters] {
+	return func(yield func(*limitCounters) bool) {
+		for c := range cs.allLimits {
+			if outcomes(c).any() && !yield(c) {
+				return
+			}
 		}
 	}
 }

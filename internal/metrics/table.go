@@ -51,7 +51,7 @@ func (m *Metrics) requestMetrics() []described {
 	return []described{
 		measured{m.requestSeconds, requestSecondsRow},
 		measured{m.takeSeconds, takeSecondsRow},
-		newGroup(m.counts.asked,
+		newGroup(m.counts.having(decidedHere),
 			counters("weir_decisions_total", "domain rule limit outcome",
 				"Decisions of a limit, by outcome. A limit appears with its first request.",
 				byOutcome(decidedHere, decidedHere)),
@@ -68,7 +68,7 @@ func (m *Metrics) requestMetrics() []described {
 				"Hits that requests with negative costs returned.",
 				func(c *limitCounters, w writer) { putIfAny(w, c.returned.Load(), c.Domain, c.Rule, c.Limit) }),
 		),
-		newGroup(m.counts.askedByEnvoys,
+		newGroup(m.counts.having(decidedByEnvoys),
 			counters("weir_quota_decisions_total", "domain rule limit outcome by",
 				"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
 					"weir_decisions_total does not count them. by: envoy.",

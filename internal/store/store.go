@@ -212,33 +212,33 @@ func (s *Store) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Ping returns why the store cannot decide requests.
-func (s *Store) Ping(ctx context.Context) error {
-	var errs []error
-	for _, r := range s.remotes {
-		errs = append(errs, r.ping(ctx))
+// each joins the errors of f for each Redis server.
+func (s *Store) each(f func(r *remote) error) error {
+	errs := make([]error, len(s.remotes))
+	for i, r := range s.remotes {
+		errs[i] = f(r)
 	}
 	return errors.Join(errs...)
+}
+
+// Ping returns why the store cannot decide requests.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.each(func(r *remote) error { return r.ping(ctx) })
 }
 
 // Counted returns why one of the servers has not counted since the process started; nil once each has.
 func (s *Store) Counted(ctx context.Context) error {
-	var errs []error
-	for _, r := range s.remotes {
-		errs = append(errs, r.hasCounted(ctx))
-	}
-	return errors.Join(errs...)
+	return s.each(func(r *remote) error { return r.hasCounted(ctx) })
 }
 
 // PingRedisCell returns why the servers of these names cannot decide limits with engine: redis_cell.
 func (s *Store) PingRedisCell(ctx context.Context, names []string) error {
-	var errs []error
-	s.EachRedis(func(name string, server *redisstore.Store) {
-		if slices.Contains(names, name) {
-			errs = append(errs, server.PingRedisCell(ctx))
+	return s.each(func(r *remote) error {
+		if !slices.Contains(names, r.name) {
+			return nil
 		}
+		return r.store.PingRedisCell(ctx)
 	})
-	return errors.Join(errs...)
 }
 
 // EachRedis calls f for each Redis server by its name, "" for the first one; never for memory.
@@ -269,14 +269,13 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	if s.redis == nil {
 		return s.memory.Reset(key), nil
 	}
-	var errs []error
-	for _, r := range s.remotes { // it may still be in one that its limit named before
+	err = s.each(func(r *remote) error { // it may still be in one that its limit named before
 		there, err := r.store.Reset(ctx, key)
 		existed = existed || there
-		errs = append(errs, err)
-	}
+		return err
+	})
 	s.forget(key, true) // also after an error: it may be done
-	return existed, errors.Join(errs...)
+	return existed, err
 }
 
 // KeyOf returns the counter's key of a key in Redis. ok is false if that is not below the prefix, and for memory.
@@ -352,5 +351,32 @@ func (s *Store) forget(key string, reset bool) {
 func (s *Store) DropDenials() {
 	if s.Denials != nil {
 		s.Denials.Drop()
+	}
+}
+
+var _ limiter.Later = (*Store)(nil)
+
+// Waits reports whether Take may wait for a Redis.
+func (s *Store) Waits() bool { return s.redis != nil }
+
+// TakeAtOnce decides a request without waiting: in memory, by permits on lease, or from cached denials. If it returns
+// false, nothing is charged, and out means nothing.
+func (s *Store) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
+	if s.redis == nil {
+		return s.Take(context.Background(), hits, out) == nil
+	}
+	return s.Leases.TakeAtOnce(hits, out) || s.Denials != nil && s.Denials.TakeAtOnce(hits, out)
+}
+
+// TakeLater begins what Take does, without a goroutine that waits. It returns false, and has done nothing, if only Take
+// can decide the request: hits that may be leased, several servers, a cluster, traces.
+func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	return s.redis != nil && s.Leases.TakeLater(hits, out, w)
+}
+
+// Send implements limiter.Later.
+func (s *Store) Send() {
+	if s.redis != nil {
+		s.Leases.Send()
 	}
 }
