@@ -219,7 +219,13 @@ func watchedRules(t *testing.T, b *bomb) {
 	t.Helper()
 	quiet := newBomb()
 	quiet.count.Store(2) // panics no longer
-	both := reload.Join(nil, &ruleSource{bomb: b}, &ruleSource{bomb: quiet})
-	inBackground(t, func(ctx context.Context) { _ = both.Watch(ctx, make(chan struct{})) })
+	both, err := reload.New(reload.Options[string]{
+		Sources: []reload.Source{&ruleSource{bomb: b}, &ruleSource{bomb: quiet}},
+		Compile: func([]reload.File) (string, error) { return "", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBackground(t, func(ctx context.Context) { _ = both.Run(ctx) })
 	b.await(t)
 }

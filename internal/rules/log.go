@@ -59,13 +59,9 @@ func (r *Rules) logLoad(e reload.Event) {
 		}
 		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay", found...)
 	case reload.Unwatched:
-		r.logUnwatched(e.Err)
+		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "rule files are not watched, only polled",
+			slog.String("error", e.Err.Error()))
 	}
-}
-
-func (r *Rules) logUnwatched(err error) {
-	r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "rule files are not watched, only polled",
-		slog.String("error", err.Error()))
 }
 
 // logReachable logs that the published rules cannot be read from Redis, or, with nil, that they can again.

@@ -90,7 +90,7 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	r.o.Process.Rest = r.rest
 	var err error
 	r.reloader, err = reload.New(reload.Options[compiled]{
-		Source: r.source(), Compile: r.compile, Poll: o.Poll, Settle: o.Settle, OnLoad: r.loaded,
+		Sources: r.sources(), Compile: r.compile, Poll: o.Poll, Settle: o.Settle, OnLoad: r.loaded,
 	})
 	if err != nil {
 		return nil, err
@@ -104,9 +104,8 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	return r, nil
 }
 
-// source is where the rules come from: files, then what is published, then what a control plane has sent.
-func (r *Rules) source() reload.Source {
-	var sources []reload.Source
+// sources are where the rules come from: files, then what is published, then what a control plane has sent.
+func (r *Rules) sources() (sources []reload.Source) {
 	if len(r.o.Paths) > 0 {
 		sources = append(sources, SourceFor(r.o.Process, r.files()))
 	}
@@ -117,7 +116,7 @@ func (r *Rules) source() reload.Source {
 	if r.o.XDS != nil {
 		sources = append(sources, r.o.XDS)
 	}
-	return reload.Join(r.logUnwatched, sources...)
+	return sources
 }
 
 // files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they

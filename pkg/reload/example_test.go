@@ -28,7 +28,7 @@ func Example() {
 
 	write("hello")
 	greeting, err := reload.New(reload.Options[string]{
-		Source: reload.Paths(dir),
+		Sources: []reload.Source{reload.Paths(dir)},
 		Compile: func(files []reload.File) (string, error) {
 			text := strings.TrimSpace(string(files[0].Data))
 			if text == "" {
@@ -51,38 +51,6 @@ func Example() {
 	// <nil> hello
 	// the greeting is empty hello
 	// <nil> good morning
-}
-
-// Two folders as one source, of which one may be empty.
-func ExampleJoin() {
-	dir, err := os.MkdirTemp("", "reload-example")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	for _, name := range []string{"common.yaml", "extra/shop.yaml"} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
-			fmt.Println(err)
-			return
-		}
-	}
-	source := reload.Join(func(err error) { fmt.Println("not watched:", err) },
-		reload.Paths(filepath.Join(dir, "common.yaml")),
-		reload.Files{Paths: []string{filepath.Join(dir, "extra")}, EveryFile: true},
-	)
-	snapshot, err := source.Read(context.Background())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, file := range snapshot.Files {
-		fmt.Println(filepath.Base(file.Name))
-	}
-	// Output:
-	// common.yaml
-	// shop.yaml
 }
 
 // A source of your own: a table of a database, an HTTP server.

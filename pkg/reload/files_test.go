@@ -66,8 +66,8 @@ type live struct {
 func follow(t *testing.T, o reload.Options[string], paths ...string) live {
 	t.Helper()
 	l := live{events: make(chan reload.Event, 1000)}
-	if o.Source == nil {
-		o.Source = reload.Paths(paths...)
+	if o.Sources == nil {
+		o.Sources = []reload.Source{reload.Paths(paths...)}
 	}
 	if o.Poll == 0 {
 		o.Poll = time.Hour
@@ -424,7 +424,7 @@ func TestAThousandReloadsAndNoMixture(t *testing.T) {
 	var refused []string
 	var unsettled uint64
 	r, err := reload.New(reload.Options[*pair]{
-		Source: reload.Paths(dir), Poll: 3 * time.Millisecond, Settle: time.Millisecond,
+		Sources: []reload.Source{reload.Paths(dir)}, Poll: 3 * time.Millisecond, Settle: time.Millisecond,
 		OnLoad: func(e reload.Event) { // one at a time
 			switch {
 			case e.Err == nil:
@@ -501,7 +501,7 @@ func TestIncludedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, rules, "values_file: list.txt")
 			write(t, list, "l1")
-			l := follow(t, reload.Options[string]{Source: reload.Files{Paths: []string{path}, Includes: including}})
+			l := follow(t, reload.Options[string]{Sources: []reload.Source{reload.Files{Paths: []string{path}, Includes: including}}})
 			if want := "values_file: list.txt+l1"; l.Get() != want {
 				t.Fatalf("%q, want %q", l.Get(), want)
 			}
@@ -540,7 +540,7 @@ func TestIncludedFileThatCannotBeRead(t *testing.T) {
 func TestIncludedFilesOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	configMap(t, dir, "1", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l1"})
-	l := follow(t, reload.Options[string]{Source: reload.Files{Paths: []string{dir}, Includes: including}})
+	l := follow(t, reload.Options[string]{Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: including}}})
 	configMap(t, dir, "2", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l2"})
 	if e := l.next(t); e.Err != nil || e.Files != 2 || l.Get() != "values_file: list.txt+l2" {
 		t.Fatalf("%+v, %q", e, l.Get())

@@ -1,9 +1,11 @@
 // Package reload keeps the last good value of something that is compiled from files, while the files change.
 //
-// A [Reloader] reads a [Source] and compiles the files. [New] makes it, [Reloader.Load] reads for the first time,
+// A [Reloader] reads each [Source] and compiles the files. [New] makes it, [Reloader.Load] reads for the first time,
 // [Reloader.Run] follows the changes, and [Reloader.Get] returns the value:
 //
-//	rules, err := reload.New(reload.Options[*Rules]{Source: reload.Paths("/etc/rules"), Compile: compile})
+//	rules, err := reload.New(reload.Options[*Rules]{
+//		Sources: []reload.Source{reload.Paths("/etc/rules")}, Compile: compile,
+//	})
 //	...
 //	if err := rules.Load(ctx); err != nil { ... } // nothing works without rules
 //	go rules.Run(ctx)
@@ -28,8 +30,7 @@
 //
 // # Sources
 //
-// [Paths] is a source of files and directories, [Files] the same with options, and [Join] several sources as one. Any
-// other [Source] will do.
+// [Paths] is a source of files and directories, and [Files] the same with options. Any other [Source] will do.
 package reload
 
 import (
@@ -94,8 +95,9 @@ type Event struct {
 
 // Options configure a Reloader.
 type Options[T any] struct {
-	// Source is where the files come from. Required.
-	Source Source
+	// Sources are where the files come from: those of the first, then those of the next. Required. If one cannot be read,
+	// nothing is; one that cannot be watched does not end the watches of the others.
+	Sources []Source
 	// Compile makes a value of all files, or returns what is wrong with them. Required. A panic counts as an error. It
 	// must not keep the slice.
 	Compile func(files []File) (T, error)
@@ -137,8 +139,8 @@ type Reloader[T any] struct {
 // New returns a Reloader. Its value is T's zero value until a Load succeeds.
 func New[T any](o Options[T]) (*Reloader[T], error) {
 	switch {
-	case o.Source == nil:
-		return nil, errors.New("reload: Options.Source is nil")
+	case len(o.Sources) == 0:
+		return nil, errors.New("reload: Options.Sources is empty")
 	case o.Compile == nil:
 		return nil, errors.New("reload: Options.Compile is nil")
 	case o.Poll < 0:
@@ -209,17 +211,19 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 	}
 }
 
-// watch runs the source's Watch. stop ends it, and waits for its end.
+// watch runs the sources' Watch. stop ends it, and waits for its end.
 func (r *Reloader[T]) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		panics.Restart(ctx.Done(), "watch of rules", func() {
-			if err := r.o.Source.Watch(ctx, r.changed); err != nil && ctx.Err() == nil {
-				r.unwatched(ctx, err)
-			}
+	for _, source := range r.o.Sources {
+		wg.Go(func() {
+			panics.Restart(ctx.Done(), "watch of rules", func() {
+				if err := source.Watch(ctx, r.changed); err != nil && ctx.Err() == nil {
+					r.unwatched(ctx, err)
+				}
+			})
 		})
-	})
+	}
 	return func() {
 		cancel()
 		wg.Wait()
@@ -356,9 +360,19 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 			got = reading{err: fmt.Errorf("reading panicked: %v", p)}
 		}
 	}()
-	snapshot, err := r.o.Source.Read(ctx)
-	if err == nil && snapshot.Hash == "" {
-		err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
+	var files []File
+	var errs []error
+	var snapshot Snapshot
+	for _, source := range r.o.Sources {
+		var err error
+		if snapshot, err = source.Read(ctx); err == nil && snapshot.Hash == "" {
+			err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
+		}
+		files, errs = append(files, snapshot.Files...), append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if err == nil && len(errs) > 1 {
+		snapshot = NewSnapshot(files)
 	}
 	return reading{snapshot, err}
 }

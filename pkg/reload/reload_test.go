@@ -132,7 +132,7 @@ func (l *log) want(t *testing.T, lines ...string) {
 func inMemory(t *testing.T, src *memory) (*reload.Reloader[string], *log) {
 	t.Helper()
 	var l log
-	r, err := reload.New(reload.Options[string]{Source: src, Compile: compile, OnLoad: l.add})
+	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{src}, Compile: compile, OnLoad: l.add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +162,10 @@ func wantError(t *testing.T, err error, want string) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, o := range map[string]reload.Options[string]{
-		"Options.Source is nil":                        {Compile: compile},
-		"Options.Compile is nil":                       {Source: &memory{}},
-		"Options.Poll is -1ns, must not be negative":   {Source: &memory{}, Compile: compile, Poll: -1},
-		"Options.Settle is -1ns, must not be negative": {Source: &memory{}, Compile: compile, Settle: -1},
+		"Options.Sources is empty":                     {Compile: compile},
+		"Options.Compile is nil":                       {Sources: []reload.Source{&memory{}}},
+		"Options.Poll is -1ns, must not be negative":   {Sources: []reload.Source{&memory{}}, Compile: compile, Poll: -1},
+		"Options.Settle is -1ns, must not be negative": {Sources: []reload.Source{&memory{}}, Compile: compile, Settle: -1},
 	} {
 		_, err := reload.New(o)
 		wantError(t, err, want)
@@ -523,7 +523,7 @@ type noHash struct{ *memory }
 func (noHash) Read(context.Context) (reload.Snapshot, error) { return reload.Snapshot{}, nil }
 
 func TestASourceMustHash(t *testing.T) {
-	r, err := reload.New(reload.Options[string]{Source: noHash{}, Compile: compile})
+	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{noHash{}}, Compile: compile})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,40 +32,53 @@ func (g *given) Watch(ctx context.Context, changed chan<- struct{}) error {
 	return nil
 }
 
-func TestJoin(t *testing.T) {
+// The files of several sources are one content: those of the first, then those of the next, or none.
+func TestSeveralSources(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "A")
 	other := &given{files: []reload.File{{Name: "other", Data: []byte("B")}}}
-	both := reload.Join(nil, reload.Paths(dir), other)
-	got, err := both.Read(t.Context())
+	r, err := reload.New(reload.Options[[]reload.File]{
+		Sources: []reload.Source{reload.Paths(dir), other}, Settle: time.Millisecond,
+		Compile: func(files []reload.File) ([]reload.File, error) { return slices.Clone(files), nil },
+	})
 	must(t, err)
+	must(t, r.Load(t.Context()))
 	want := reload.NewSnapshot([]reload.File{
 		{Name: filepath.Join(dir, "a.yaml"), Data: []byte("A")}, {Name: "other", Data: []byte("B")},
 	})
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, reload.Snapshot{Files: r.Get(), Hash: r.Status().Hash}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	other.err = errors.New("away")
-	if got, err := both.Read(t.Context()); err == nil || err.Error() != "away" || len(got.Files) > 0 {
-		t.Errorf("%v, %v: half of what there should be was given", got, err)
-	}
-	if one := reload.Join(nil, other); one != reload.Source(other) {
-		t.Errorf("one source joined is %v, want itself", one)
+	if err := r.Load(t.Context()); err == nil || err.Error() != "away" || len(r.Get()) != 2 {
+		t.Errorf("%v, %v: half of what there should be was given", r.Get(), err)
 	}
 }
 
 // A source that cannot be watched is told of, and does not end the watch of the other.
-func TestJoinWatch(t *testing.T) {
+func TestSeveralWatches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error, 1)
-	both := reload.Join(func(err error) { told <- err }, &given{watchError: errors.New("no watches left")}, &given{})
-	changed, ended := make(chan struct{}), make(chan error)
-	go func() { ended <- both.Watch(ctx, changed) }()
+	told, loads := make(chan error, 1), make(chan string, 2)
+	other := &given{files: []reload.File{{Name: "other", Data: []byte("B")}}}
+	r, err := reload.New(reload.Options[string]{
+		Sources: []reload.Source{&given{watchError: errors.New("no watches left")}, other}, Poll: time.Hour,
+		Compile: compile,
+		OnLoad: func(e reload.Event) {
+			if e.Outcome == reload.Unwatched {
+				told <- e.Err
+				return
+			}
+			loads <- string(e.Reason)
+		},
+	})
+	must(t, err)
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
 	if err := <-told; err.Error() != "no watches left" {
 		t.Error(err)
 	}
 	select {
-	case <-changed:
+	case <-loads:
 	case <-time.After(10 * time.Second):
 		t.Fatal("the other source is not watched")
 	}
