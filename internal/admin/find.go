@@ -47,7 +47,8 @@ func findDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) 
 		}
 		names = append(names, strconv.Quote(d.Name()))
 	}
-	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, errNotFound, cmp.Or(strings.Join(names, ", "), "none"))
+	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, errNotFound,
+		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // findRule returns the rule of a domain by its path.
@@ -59,5 +60,6 @@ func findRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, err
 	if rule := d.Rule(path); rule != nil {
 		return rule, nil
 	}
-	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); GET /rules/list shows its rules", domain, path, errNotFound)
+	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); GET /rules/list shows its rules", domain, path,
+		errNotFound)
 }

@@ -82,8 +82,9 @@ func (c *completer) pass(word string) {
 			c.flag = c.find(name)
 		}
 	default:
-		if child := childOf(c.node, word); child != nil {
-			c.node = child
+		named := func(child *kong.Node) bool { return child.Name == word }
+		if i := slices.IndexFunc(c.node.Children, named); i >= 0 {
+			c.node = c.node.Children[i]
 			return
 		}
 		c.positionals++

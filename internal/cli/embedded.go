@@ -25,9 +25,6 @@ var (
 	withoutServerAll = []string{"grpc-", "quota-"}
 )
 
-// httpAddrVariable sets --http-addr.
-const httpAddrVariable = "WEIR_HTTP_ADDR"
-
 // ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.
 // There is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
 func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
@@ -41,7 +38,7 @@ func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
 
 func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
 	args := []string{"serve"}
-	if os.Getenv(httpAddrVariable) == "" {
+	if os.Getenv("WEIR_HTTP_ADDR") == "" {
 		args = append(args, "--http-addr=")
 	}
 	for _, flag := range flags {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -43,7 +44,8 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 }
 
 func printState(io streams, s *adminapi.KeyState) {
-	fmt.Fprintf(io.out, "domain %s, rule %s (%s)%s\n", s.Domain, s.Rule, s.Source, modeNote(s.Mode))
+	mode := strings.TrimPrefix(", "+s.Mode+" mode", ", enforce mode")
+	fmt.Fprintf(io.out, "domain %s, rule %s (%s)%s\n", s.Domain, s.Rule, s.Source, mode)
 	switch {
 	case s.Unlimited:
 		fmt.Fprintln(io.out, "unlimited")
@@ -55,24 +57,9 @@ func printState(io streams, s *adminapi.KeyState) {
 	}
 }
 
-func modeNote(mode string) string {
-	if mode == "enforce" {
-		return ""
-	}
-	return ", " + mode + " mode"
-}
-
-// limitName is the limit's algorithm, after its name if it has one.
-func limitName(name, algorithm string) string {
-	if name == "" {
-		return algorithm
-	}
-	return name + ": " + algorithm
-}
-
 // printLimit has a line for each thing that there is to say.
 func printLimit(io streams, l *adminapi.KeyLimit) {
-	name := limitName(l.Limit, l.Algorithm)
+	name := strings.TrimPrefix(l.Limit+": "+l.Algorithm, ": ")
 	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
 		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
 	} else {

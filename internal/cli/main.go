@@ -11,7 +11,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // time zones for containers without them; the system's come first
@@ -235,14 +234,6 @@ func withoutPasswords(msg string) string {
 		})
 	}
 	return strings.Join(parts, form)
-}
-
-// childOf is the node's command of that name, nil if there is none.
-func childOf(node *kong.Node, name string) *kong.Node {
-	if i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == name }); i >= 0 {
-		return node.Children[i]
-	}
-	return nil
 }
 
 // outputFlags say how a command answers.

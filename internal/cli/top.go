@@ -46,13 +46,7 @@ func (c *topCmd) Run(ctx context.Context, io streams) error {
 	if c.N < 1 || c.N > 1000 {
 		return usage(fmt.Errorf("--number: must be between 1 and 1000, got %d", c.N))
 	}
-	query := url.Values{"n": {strconv.Itoa(c.N)}}
-	if c.Domain != "" {
-		query.Set("domain", c.Domain)
-	}
-	if c.Rule != "" {
-		query.Set("rule", c.Rule)
-	}
+	query := url.Values{"n": {strconv.Itoa(c.N)}, "domain": {c.Domain}, "rule": {c.Rule}}
 	if c.Quotas {
 		return ask(&c.remoteFlags, io, func(to *adminapi.Client, found *adminapi.QuotaList) error {
 			return to.Get(ctx, "/quotas", query, found)

@@ -48,18 +48,12 @@ func (r *Simulation) add(l Limit, run *run) {
 	})
 }
 
-// title says which traffic it was.
-func (r *Simulation) title() string {
-	text := r.Traffic + " for " + descriptors.FormatDuration(r.Options.Length)
-	if r.IsRecorded {
-		return text
-	}
-	return fmt.Sprintf("%s, seed %d", text, r.Seed)
-}
-
 // Heading says what was simulated, and where there are several limits, where each is written.
 func (r *Simulation) Heading() string {
-	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.title()}
+	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.Traffic + " for " + descriptors.FormatDuration(r.Options.Length)}
+	if !r.IsRecorded {
+		lines[1] += fmt.Sprintf(", seed %d", r.Seed)
+	}
 	runs := r.asked()
 	for i, run := range runs {
 		if run.Rule != "" && (i == 0 || run.Rule != runs[i-1].Rule) {
@@ -92,7 +86,8 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
 		}
 		fmt.Fprintf(table, "%-*s\t%d\t%d\t%d\t%.1f%%\t%s\t%d\t%d\t%s\t%s\t\n", widest, run.Name, run.Offered, run.Admitted,
-			run.Denied, 100*float64(run.Admitted)/float64(max(run.Offered, 1)), run.worstText(), run.Policy.Limit(), run.Bound, rounded(run.Lockout), wait)
+			run.Denied, 100*float64(run.Admitted)/float64(max(run.Offered, 1)), run.worstText(), run.Policy.Limit(), run.Bound,
+			rounded(run.Lockout), wait)
 	}
 	return table.Flush()
 }

@@ -11,10 +11,7 @@ import (
 
 // Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
 func Query(q Question) url.Values {
-	v := url.Values{"hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
-	if q.Domain != "" {
-		v.Set("domain", q.Domain)
-	}
+	v := url.Values{"domain": {q.Domain}, "hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
 	for _, entries := range q.Descriptors {
 		v.Add("descriptor", descriptors.FormatEntries(entries))
 	}
