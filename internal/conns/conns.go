@@ -48,11 +48,8 @@ const (
 
 // String returns the reason's label.
 func (r Reason) String() string {
-	return [...]string{"full", "idle", "slow", "memory", "resets", "unread"}[r]
+	return [reasons]string{"full", "idle", "slow", "memory", "resets", "unread"}[r]
 }
-
-// Reasons returns all reasons, in order.
-func Reasons() []Reason { return []Reason{Full, Idle, Slow, Memory, Resets, Unread} }
 
 // Options are the bounds of one listener.
 type Options struct {

@@ -352,9 +352,9 @@ func (m *Metrics) processMetrics() []described {
 					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), "+
 					"memory (weir_receiving_bytes), resets (too many requests reset), unread (the client did not read).",
 				func(s ClientStats, w writer) {
-					for _, reason := range conns.Reasons() {
-						if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {
-							put(w, s.Refused[reason], s.Listener, reason.String())
+					for i, n := range s.Refused {
+						if why := conns.Reason(i); s.Listener == "grpc" || why == conns.Full || why == conns.Idle {
+							put(w, n, s.Listener, why.String())
 						}
 					}
 				}),

@@ -33,7 +33,8 @@ type dialer struct {
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
-		conn = failedConn{err}
+		nobody, _ := net.Pipe()
+		conn = failedConn{nobody, err}
 	}
 	return conn, nil
 }
@@ -110,16 +111,14 @@ type connectError struct{ error }
 func (e connectError) Unwrap() []error { return []error{e.error} }
 
 // failedConn is a connection that could not be made.
-type failedConn struct{ err error }
+type failedConn struct {
+	net.Conn // to nobody
 
-func (c failedConn) Read([]byte) (int, error)       { return 0, connectError{c.err} }
-func (c failedConn) Write([]byte) (int, error)      { return 0, connectError{c.err} }
-func (failedConn) Close() error                     { return nil }
-func (failedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (failedConn) SetDeadline(time.Time) error      { return nil }
-func (failedConn) SetReadDeadline(time.Time) error  { return nil }
-func (failedConn) SetWriteDeadline(time.Time) error { return nil }
+	err error
+}
+
+func (c failedConn) Read([]byte) (int, error)  { return 0, connectError{c.err} }
+func (c failedConn) Write([]byte) (int, error) { return 0, connectError{c.err} }
 
 // helloConn answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
 // AUTH where there is a password. twemproxy closes a connection that sends HELLO. As with go-redis, what was written

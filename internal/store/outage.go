@@ -286,7 +286,10 @@ func (s *Store) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := s.requests()
-		over := s.look(ctx, now-before)
+		over := true
+		for _, r := range s.remotes {
+			over = r.look(ctx, now-before, s.OutageTimes.Loud) && over
+		}
 		if before = now; over && local {
 			if err := s.local.drop(); err != nil {
 				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
@@ -294,17 +297,6 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		local = !over
 	}
-}
-
-// look says whether no store has an outage.
-func (s *Store) look(ctx context.Context, requests uint64) (over bool) {
-	over = true
-	for _, r := range s.remotes {
-		if !r.look(ctx, requests, s.OutageTimes.Loud) {
-			over = false
-		}
-	}
-	return over
 }
 
 var _ limiter.Store = (*local)(nil)
