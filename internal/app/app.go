@@ -58,7 +58,6 @@ type App struct {
 
 	health         *healthServer
 	service        *rls.Service
-	interceptor    *interceptor
 	grpc           *grpc.Server
 	clients        *clients
 	grpcHandshakes *handshakes

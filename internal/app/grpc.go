@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
@@ -57,7 +56,6 @@ func (a *App) openGRPC(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.interceptor = &interceptor{metrics: a.metrics, log: a.o.Log}
 	if a.o.Embedded {
 		return nil
 	}
@@ -83,8 +81,8 @@ func (a *App) newGRPC(config *tls.Config) *grpc.Server {
 	}
 	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(o.codec()),
-		grpc.UnaryInterceptor(a.interceptor.unary),
-		grpc.StreamInterceptor(a.interceptor.stream),
+		grpc.UnaryInterceptor(a.unary),
+		grpc.StreamInterceptor(a.stream),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
@@ -120,44 +118,38 @@ func (uncompressed) Do(io.Reader) ([]byte, error) {
 	return nil, errors.New("no compressed messages are taken: send them without grpc-encoding")
 }
 
-// interceptor stands around every request.
-type interceptor struct {
-	metrics *metrics.Metrics
-	log     *slog.Logger
-}
-
 // unary measures requests, and makes a panic an Internal error of that request alone.
-func (g *interceptor) unary(
+func (a *App) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (res any, err error) {
 	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {
 		start := time.Now()
-		defer func() { g.metrics.Requested(time.Since(start)) }()
+		defer func() { a.metrics.Requested(time.Since(start)) }()
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			res, err = nil, g.panicked(ctx, info.FullMethod, p)
+			res, err = nil, a.panicked(ctx, info.FullMethod, p)
 		}
 	}()
 	return handler(ctx, req)
 }
 
 // stream makes a panic an Internal error of that stream alone.
-func (g *interceptor) stream(
+func (a *App) stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = g.panicked(stream.Context(), info.FullMethod, p)
+			err = a.panicked(stream.Context(), info.FullMethod, p)
 		}
 	}()
 	return handler(srv, stream)
 }
 
 // panicked counts and logs a panic, and returns the error of its request.
-func (g *interceptor) panicked(ctx context.Context, method string, p any) error {
-	g.metrics.Panicked()
-	g.log.LogAttrs(ctx, slog.LevelError, "request panicked", slog.String("method", method),
+func (a *App) panicked(ctx context.Context, method string, p any) error {
+	a.metrics.Panicked()
+	a.o.Log.LogAttrs(ctx, slog.LevelError, "request panicked", slog.String("method", method),
 		slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 	return status.Error(codes.Internal, "internal error, see the log of the rate limit service")
 }

@@ -46,7 +46,7 @@ func (a *App) openHTTP(ctx context.Context) (err error) {
 	if a.o.HTTPJSON {
 		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
 		o.DecideJSON = func(ctx context.Context, body []byte, decoded func()) (answer []byte, isOver bool, err error) {
-			return a.service.DecideJSON(ctx, body, decoded, a.interceptor.unary)
+			return a.service.DecideJSON(ctx, body, decoded, a.unary)
 		}
 	}
 	if a.top != nil {
