@@ -4,15 +4,12 @@ package rlqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,9 +37,7 @@ const weirRules = `
 domain: shop
 descriptors:
   - {key: bucket, value: token_bucket, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
-  - {key: bucket, value: fixed_window, rate_limit: {algorithm: fixed_window, requests_per_unit: 50, unit: second}}
   - {key: bucket, value: shared, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
-  - {key: bucket, value: edited, rate_limit: {algorithm: token_bucket, requests_per_unit: 100, unit: second, burst: 50}}
   - {key: bucket, value: none, rate_limit: {requests_per_unit: 0, unit: second}}
   - {key: bucket, value: unlimited, rate_limit: {unlimited: true}}
   - {key: bucket, value: shadow, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: year}}
@@ -198,30 +193,13 @@ func wantWithin(t *testing.T, admitted []decided, rate, mayExceed float64, began
 // TestOneEnvoy has one Envoy get quotas of one Weir.
 func TestOneEnvoy(t *testing.T) {
 	t.Parallel()
-	rules := ruleFile(t, weirRules)
-	weir := startWeir(t, rules)
+	weir := startWeir(t, ruleFile(t, weirRules))
 	envoy := frontOf(t, "a", weir.GRPC)
 	long := longtest.Pick(10*time.Second, 20*time.Second) // longer than settled
 
 	var wg sync.WaitGroup
 	run := func(name string, f func(t *testing.T)) { wg.Go(func() { t.Run(name, f) }) } // whatever -parallel says
-	for _, tt := range []struct {
-		name string
-		own  float64 // what the algorithm lets pass beyond the rate
-		used float64 // of the limit, at least: on a busy machine, so that a first share (0.33) that never rises fails
-	}{
-		{"token_bucket", burst, .4},
-		{"fixed_window", 2 * rate, .4},
-	} {
-		run(tt.name, func(t *testing.T) {
-			began := time.Now()
-			admitted := load(t, after(t, long), 20*time.Millisecond, connections(t, envoy, "front", 3), tt.name)
-			// Beside the algorithm's own: Envoy's bucket of a tenth of the capacity, and what was charged ahead.
-			wantWithin(t, admitted, rate, tt.own+burst/10+rate*late.Seconds(), began, time.Now(), tt.used)
-		})
-	}
 	run("shared", func(t *testing.T) { quotasAndCallsShare(t, envoy, long) })
-	run("edited", func(t *testing.T) { editedRuleHolds(t, envoy, rules, long) })
 	run("blanket rules", func(t *testing.T) { blanketRules(t, envoy) })
 	wg.Wait()
 	if code := weir.Terminate(patience); code != 0 {
@@ -255,28 +233,6 @@ func quotasAndCallsShare(t *testing.T, envoy *envoytest.Envoy, long time.Duratio
 	wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.4)
 	if len(byQuota) < 50 || len(byCall) < 50 {
 		t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
-	}
-}
-
-// editedRuleHolds: a rule that is edited under load holds within three seconds.
-func editedRuleHolds(t *testing.T, envoy *envoytest.Envoy, rules string, long time.Duration) {
-	c := connections(t, envoy, "front", 3)
-	done := make(chan []decided)
-	stop := after(t, 2*long)
-	go func() { done <- load(t, stop, 20*time.Millisecond, c, "edited") }()
-	<-after(t, long)
-	at := time.Now()
-	proctest.Replace(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
-	admitted := <-done
-	second := func(n int) int {
-		end := at.Add(time.Duration(n) * time.Second)
-		return within(admitted, end.Add(-time.Second), end)
-	}
-	before, later := within(admitted, at.Add(-3*time.Second), at), within(admitted, at.Add(3*time.Second), at.Add(long))
-	t.Logf("admitted in 3 s before the edit: %d; in each second after it: %d, %d, %d; in the %s after these: %d", before,
-		second(1), second(2), second(3), long-3*time.Second, later)
-	if most := 10*(long-3*time.Second).Seconds() + 10*late.Seconds(); before < 150 || float64(later) > most || later < 1 {
-		t.Errorf("%d admitted in 3 s before the edit, %d after; want at least 150, and 1 to %.0f", before, later, most)
 	}
 }
 
@@ -418,138 +374,17 @@ func TestClientWithAllStreams(t *testing.T) {
 	await(t, "the Envoy has an assignment", func() bool { return c.get(t, "deny", "token_bucket") })
 }
 
-// TestFleet has two Envoys get quotas of two replicas that share a Redis, until one is killed.
+// TestFleet has two Envoys get quotas of two replicas that share a Redis.
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	rules := ruleFile(t, weirRules)
-	var weirs []*weirtest.Process
-	for range 2 {
-		// The time is not what is tested.
-		weirs = append(weirs, startWeir(t, rules, "--store", redis.URL(), "--store-timeout", "1s"))
-	}
-	relay := startRelay(t, weirs[0].GRPC)
-	envoys := []*envoytest.Envoy{frontOf(t, "a", relay.addr), frontOf(t, "b", weirs[1].GRPC)}
+	redis, rules := redistest.Start(t), ruleFile(t, weirRules)
 	var clients []*client
-	for _, e := range envoys {
-		clients = append(clients, connections(t, e, "front", 3)...)
+	for _, name := range []string{"a", "b"} {
+		weir := startWeir(t, rules, "--store", redis.URL(), "--store-timeout", "1s") // the time is not what is tested
+		clients = append(clients, connections(t, frontOf(t, name, weir.GRPC), "front", 3)...)
 	}
-	long := longtest.Pick(7*time.Second, 20*time.Second)
-	stop := make(chan struct{})
 	began := time.Now()
-	done := make(chan []decided)
-	go func() { done <- load(t, stop, 20*time.Millisecond, clients, "token_bucket") }()
-	streams := func(w *weirtest.Process) float64 { return w.Metric(`weir_quota_streams{state="open"}`) }
-
-	time.Sleep(long) // both get shares
-	relay.to("")     // its Envoy goes on with what is assigned to it
-	relay.cut()
-	await(t, "the stream is broken", func() bool { return streams(weirs[0]) == 0 })
-	time.Sleep(2*tick - late) // a tick comes to nothing; the assignment still holds
-	relay.to(weirs[0].GRPC)
-	await(t, "its Envoy comes again", func() bool { return streams(weirs[0]) == 1 })
-	time.Sleep(2 * late)
-	killed := time.Now()
-	weirs[0].Kill()
-	relay.to(weirs[1].GRPC) // as a balancer does
-	await(t, "its Envoy comes to the other replica", func() bool { return streams(weirs[1]) == 2 })
-	came := time.Now()
-	time.Sleep(long / 2)
-	close(stop)
-	admitted := <-done
-	ended := time.Now()
-
-	between := func(from, to time.Time) []decided {
-		return slices.DeleteFunc(slices.Clone(admitted), func(d decided) bool {
-			return d.began.Before(from) || d.ended.After(to)
-		})
-	}
+	admitted := load(t, after(t, 2*settled), 20*time.Millisecond, clients, "token_bucket")
 	own := burst + 2*burst/10 + rate*late.Seconds() // each replica may assign a tenth of the capacity
-	// A broken stream's share is charged until it ends, so nothing is exceeded.
-	wantWithin(t, between(began, killed), rate, own, began, killed, 0.4)
-	// What the killed replica has assigned is charged by nobody until its Envoy has another stream.
-	wantWithin(t, admitted, rate, own+rate*came.Sub(killed).Seconds(), began, ended, 0.5)
-	wantWithin(t, between(came.Add(late), ended), rate, own, came.Add(late-settled), ended, 0.5)
-}
-
-// relay forwards connections to an address that can change.
-type relay struct {
-	addr string // host:port
-
-	mu     sync.Mutex
-	target string
-	conns  map[net.Conn]struct{}
-}
-
-// startRelay listens until the test ends.
-func startRelay(t *testing.T, target string) *relay {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{addr: l.Addr().String(), target: target, conns: map[net.Conn]struct{}{}}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { r.forward(from) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		r.cut()
-		wg.Wait()
-	})
-	return r
-}
-
-// forward copies both ways until one of them ends.
-func (r *relay) forward(from net.Conn) {
-	r.mu.Lock()
-	target := r.target
-	r.mu.Unlock()
-	defer from.Close() //nolint:errcheck // it may be closed already
-	to, err := net.Dial("tcp", target)
-	if err != nil { // as for no target
-		return
-	}
-	defer to.Close() //nolint:errcheck // it may be closed already
-	r.mu.Lock()
-	r.conns[from], r.conns[to] = struct{}{}, struct{}{}
-	r.mu.Unlock()
-	var wg sync.WaitGroup
-	for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
-		wg.Go(func() {
-			if _, err := io.Copy(a, b); err == nil || !errors.Is(err, net.ErrClosed) {
-				_ = a.Close()
-				_ = b.Close()
-			}
-		})
-	}
-	wg.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.conns, from)
-	delete(r.conns, to)
-}
-
-// to changes where further connections go.
-func (r *relay) to(target string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.target = target
-}
-
-// cut closes all connections.
-func (r *relay) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		_ = c.Close()
-	}
+	wantWithin(t, admitted, rate, own, began, time.Now(), 0.4)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -89,34 +88,23 @@ func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
 	all := &adminapi.QuotaList{
 		Streams: s.Streams, Broken: s.Broken, Uncharged: s.Uncharged, Debt: s.Debt, Buckets: []adminapi.Quota{},
 	}
-	found := slices.DeleteFunc(q.Buckets(), func(b *rlqs.BucketInfo) bool {
-		return domain != "" && b.Domain != domain || rule != "" && (b.Rule == nil || b.Rule.Path != rule)
+	found := slices.DeleteFunc(q.Buckets(), func(b *adminapi.Quota) bool {
+		return domain != "" && b.Domain != domain || rule != "" && b.Rule != rule
 	})
-	missing := func(b *rlqs.BucketInfo) float64 {
-		if b.State != rlqs.Contended {
+	missing := func(b *adminapi.Quota) float64 {
+		if b.State != string(rlqs.Contended) {
 			return 0
 		}
-		return b.Want - b.Rate
+		return b.Wanted - b.Rate
 	}
-	slices.SortFunc(found, func(a, b *rlqs.BucketInfo) int {
+	slices.SortFunc(found, func(a, b *adminapi.Quota) int {
 		return cmp.Or(cmp.Compare(missing(b), missing(a)), cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Domain, b.Domain),
-			cmp.Compare(a.ID, b.ID))
+			cmp.Compare(a.Descriptor, b.Descriptor))
 	})
 	all.Found = len(found)
 	for _, b := range found[:min(n, len(found))] {
-		entries, _ := b.ID.Entries() // it has been checked
-		shown := adminapi.Quota{
-			Domain: b.Domain, Descriptor: descriptors.FormatEntries(entries), Entries: entries, State: string(b.State),
-			Envoys: b.Envoys, Broken: b.Broken, Rate: b.Rate, Burst: int64(b.Burst), Wanted: b.Want, Passed: b.PassRate,
-			ReportAge: b.ReportAge.Seconds(),
-		}
-		if b.Rule != nil {
-			shown.Rule = b.Rule.Path
-			for _, l := range b.Rule.Limits {
-				shown.Limits = append(shown.Limits, l.String())
-			}
-		}
-		all.Buckets = append(all.Buckets, shown)
+		b.Entries, _ = rlqs.BucketID(b.Descriptor).Entries() // it has been checked
+		all.Buckets = append(all.Buckets, *b)
 	}
 	return all
 }

@@ -79,8 +79,8 @@ func TestSeveralLimits(t *testing.T) {
 			t.Errorf("%d of 20,000 passed in 20 s", n)
 		}
 		for _, b := range f.keeper.Buckets() {
-			if b.ID == "small" && (b.Rate < 90 || b.Rate > 100) || b.ID == "large" && b.Rate < 890 {
-				t.Errorf("%s has %g/s", b.ID, b.Rate)
+			if b.Descriptor == "small" && (b.Rate < 90 || b.Rate > 100) || b.Descriptor == "large" && b.Rate < 890 {
+				t.Errorf("%s has %g/s", b.Descriptor, b.Rate)
 			}
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // Stats say what a Keeper has and did. Counts are since New.
@@ -71,45 +71,39 @@ const (
 	Failing   State = "failing"   // the store does not answer: on_store_failure decides
 )
 
-// BucketInfo is what all Envoys together have of a bucket.
-type BucketInfo struct {
-	Domain         string
-	ID             BucketID
-	Rule           *descriptors.Rule // nil: none
-	State          State
-	Envoys, Broken int           // streams, and those of them that broke
-	Rate, Burst    float64       // assigned: requests a second, and at once
-	Want, PassRate float64       // requests a second asked for, and passed by the last reports
-	ReportAge      time.Duration // the longest time since a report
-}
-
 // contendedBelow is the part of what a bucket asks for below which its assignment counts as too little.
 const contendedBelow = 0.95
 
-// Buckets returns what Envoys have of each bucket, in no order.
-func (k *Keeper) Buckets() (all []*BucketInfo) {
+// Buckets returns what all Envoys together have of each bucket, in no order.
+func (k *Keeper) Buckets() (all []*adminapi.Quota) {
 	type name struct {
 		domain string
 		id     BucketID
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, of := k.now(), map[name]*BucketInfo{}
+	now, of := k.now(), map[name]*adminapi.Quota{}
 	k.eachClient(func(c *client) {
 		at := name{c.stream.domain, c.id}
 		b := of[at]
 		if b == nil {
-			b = &BucketInfo{Domain: at.domain, ID: at.id, Rule: c.rule, State: Unlimited}
+			b = &adminapi.Quota{Domain: at.domain, Descriptor: string(at.id), State: string(Unlimited)}
+			if c.rule != nil {
+				b.Rule = c.rule.Path
+				for _, l := range c.rule.Limits {
+					b.Limits = append(b.Limits, l.String())
+				}
+			}
 			of[at] = b
 			all = append(all, b)
 		}
 		if b.Envoys++; c.isBroken() {
 			b.Broken++
 		}
-		b.Rate, b.Burst, b.Want, b.PassRate = b.Rate+c.rate, b.Burst+c.burst, b.Want+c.want, b.PassRate+c.passRate
-		b.ReportAge = max(b.ReportAge, now-c.reported)
-		if s := c.state(); slices.Index(states, s) > slices.Index(states, b.State) {
-			b.State = s
+		b.Rate, b.Burst, b.Wanted, b.Passed = b.Rate+c.rate, b.Burst+int64(c.burst), b.Wanted+c.want, b.Passed+c.passRate
+		b.ReportAge = max(b.ReportAge, (now - c.reported).Seconds())
+		if s := c.state(); slices.Index(states, s) > slices.Index(states, State(b.State)) {
+			b.State = string(s)
 		}
 	})
 	return all

@@ -277,7 +277,7 @@ func TestSilence(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
 		s := f.keeper.Open("", "shop", "")
-		isAssigned := func() bool { return f.keeper.Buckets()[0].State != Waiting }
+		isAssigned := func() bool { return f.keeper.Buckets()[0].State != string(Waiting) }
 		s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 5 * time.Second}})
 		f.play(5 * time.Second)
 		if !isAssigned() {
