@@ -23,7 +23,7 @@ func (q *fakeQuotas) Status() adminapi.QuotaStatus {
 
 func (q *fakeQuotas) List(domain, rule string, n int) *adminapi.QuotaList {
 	q.asked = fmt.Sprint(domain, rule, n)
-	return &adminapi.QuotaList{Streams: 1, Found: 1, Buckets: []adminapi.Quota{{
+	return &adminapi.QuotaList{QuotaStatus: q.Status(), Found: 1, Buckets: []adminapi.Quota{{
 		Domain: "shop", Descriptor: "plan=secret", Entries: []descriptors.Entry{{Key: "plan", Value: "secret"}},
 	}}}
 }

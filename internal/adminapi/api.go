@@ -171,10 +171,8 @@ type KeyLimit struct {
 
 // QuotaList is the answer of GET /quotas.
 type QuotaList struct {
-	Streams   int    `json:"streams"` // as in QuotaStatus
-	Broken    int    `json:"broken"`
-	Uncharged uint64 `json:"uncharged"`
-	Debt      int64  `json:"debt"`
+	QuotaStatus // but for how many buckets there are
+
 	// Found is how many buckets the query chooses. Buckets has the first of these: those first that miss most. Hashed:
 	// their values are not shown.
 	Found   int     `json:"found"`

@@ -84,10 +84,7 @@ func (q *quotas) Status() adminapi.QuotaStatus {
 
 // List implements admin.Quotas.
 func (q *quotas) List(domain, rule string, n int) *adminapi.QuotaList {
-	s := q.Status()
-	all := &adminapi.QuotaList{
-		Streams: s.Streams, Broken: s.Broken, Uncharged: s.Uncharged, Debt: s.Debt, Buckets: []adminapi.Quota{},
-	}
+	all := &adminapi.QuotaList{QuotaStatus: q.Status(), Buckets: []adminapi.Quota{}}
 	found := slices.DeleteFunc(q.Buckets(), func(b *adminapi.Quota) bool {
 		return domain != "" && b.Domain != domain || rule != "" && b.Rule != rule
 	})

@@ -54,7 +54,7 @@ func TestStatusOfQuotas(t *testing.T) {
 func TestTopOfQuotas(t *testing.T) {
 	var text strings.Builder
 	printQuotas(streams{out: &text}, &adminapi.QuotaList{
-		Streams: 1, Found: 9, Buckets: []adminapi.Quota{
+		QuotaStatus: adminapi.QuotaStatus{Streams: 1}, Found: 9, Buckets: []adminapi.Quota{
 			{
 				Domain: "shop", Descriptor: "plan=x", Rule: "plan", Envoys: 3, State: "contended",
 				Rate: 12.5, Wanted: 40, Passed: 12,
