@@ -99,8 +99,8 @@ func texts(v any) []string {
 	return found
 }
 
-// Each option makes the objects and arguments that its case asks for, no field that its type has not, and arguments that
-// Weir understands.
+// Each option makes the objects and arguments that its case asks for, no field that its type has not, and arguments
+// that Weir understands.
 func TestOptions(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.Name, func(t *testing.T) {

@@ -101,12 +101,12 @@ func ExampleCompile_reloaded() {
 		return
 	}
 	rules, err := reload.New(reload.Options[*descriptors.Set]{
-		Source: reload.Files{Paths: []string{dir}, Includes: func(f reload.File) (all []reload.Include) {
+		Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: func(f reload.File) (all []reload.Include) {
 			for _, to := range rulefile.Includes(rulefile.File(f)) {
 				all = append(all, reload.Include{Name: to.Name, At: to.At.String()})
 			}
 			return all
-		}},
+		}}},
 		Compile: func(read []reload.File) (*descriptors.Set, error) {
 			files := make([]rulefile.File, len(read))
 			for i, f := range read {
