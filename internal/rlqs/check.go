@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -34,17 +33,6 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 							"ask the rate limit service for it", r.Path, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window())))
 				}
 			}
-		}
-		for _, p := range d.OrderProblems() {
-			if p.Twice != "" {
-				errs = append(errs, problemOf(p.Rule, "",
-					"%s: a bucket of Envoy has each key once, so that none reaches this rule, which has %s twice; rename one of them",
-					p.Rule.Path, words.Shown(p.Twice)))
-				continue
-			}
-			warnings = append(warnings, problemOf(p.Rule, descriptors.WarnQuota,
-				"%s: a bucket of Envoy has no order, and %s at %s has the same keys and comes first; write both in one order",
-				p.Rule.Path, p.Other.Path, p.Other.Source))
 		}
 	}
 	return errs, warnings

@@ -14,8 +14,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// maxElapsed bounds the time that a report may claim.
-const maxElapsed = time.Hour
+const (
+	maxElapsed = time.Hour // that a report may claim
+	// maxUsages bounds the memory of a report: protobuf takes up to 100 bytes for a usage that is 2 bytes on the wire.
+	maxUsages = 50_000
+)
 
 // Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte that
 // is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values come
@@ -27,23 +30,25 @@ type codec struct{ encoding.CodecV2 }
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if _, ok := v.(*pb.RateLimitQuotaUsageReports); ok {
 		wire := data.Materialize()
-		clearInvalid(wire, 2, 1, 1)
+		if n := clearInvalid(wire, 2, 1, 1); n > maxUsages {
+			return fmt.Errorf("bucket_quota_usages: must be at most %d, got %d", maxUsages, n)
+		}
 		data = mem.BufferSlice{mem.SliceBuffer(wire)}
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields. What is no message
-// stays as it is.
-func clearInvalid(wire []byte, path ...protowire.Number) {
+// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields, and returns how many
+// messages the first of these fields has. What is no message stays as it is.
+func clearInvalid(wire []byte, path ...protowire.Number) (messages int) {
 	for len(wire) > 0 {
 		number, kind, tag := protowire.ConsumeTag(wire)
 		if tag < 0 {
-			return
+			return messages
 		}
 		n := protowire.ConsumeFieldValue(number, kind, wire[tag:])
 		if n < 0 {
-			return
+			return messages
 		}
 		if kind == protowire.BytesType {
 			body, _ := protowire.ConsumeBytes(wire[tag:])
@@ -51,11 +56,13 @@ func clearInvalid(wire []byte, path ...protowire.Number) {
 			case len(path) == 0:
 				clearText(body)
 			case number == path[0]:
+				messages++
 				clearInvalid(body, path[1:]...)
 			}
 		}
 		wire = wire[tag+n:]
 	}
+	return messages
 }
 
 func clearText(text []byte) {

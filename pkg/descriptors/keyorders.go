@@ -108,37 +108,3 @@ func (o *KeyOrders) Match(entries []Entry) (ordered []Entry, r *Rule) {
 
 // isDecisive reports whether the rule says something about requests.
 func (r *Rule) isDecisive() bool { return len(r.Limits) > 0 || r.Unlimited }
-
-// OrderProblem is a rule that entries without an order reach never, or not always.
-type OrderProblem struct {
-	Rule *Rule
-	// Twice is the key that leads to the rule twice. Then no entries without an order reach it.
-	Twice string
-	// Other is a rule with the same keys in another order, which comes first.
-	Other *Rule
-}
-
-// OrderProblems returns the rules with a limit, or that are unlimited, of which KeyOrders cannot be sure, in file
-// order.
-func (d *Domain) OrderProblems() (all []OrderProblem) {
-	orders := d.KeyOrders()
-	problems := map[*Rule]OrderProblem{}
-	d.eachPath(func(keys []string, r *Rule) {
-		sorted := slices.Sorted(slices.Values(keys))
-		for i := 1; i < len(sorted); i++ {
-			if sorted[i] == sorted[i-1] {
-				problems[r] = OrderProblem{Rule: r, Twice: sorted[i]}
-				return
-			}
-		}
-		if first := orders.orders[joinKeys(sorted)][0]; !slices.Equal(first.keys, keys) {
-			problems[r] = OrderProblem{Rule: r, Other: first.first}
-		}
-	})
-	for _, r := range d.rules {
-		if p, ok := problems[r]; ok && r.isDecisive() {
-			all = append(all, p)
-		}
-	}
-	return all
-}

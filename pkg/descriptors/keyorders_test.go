@@ -67,24 +67,6 @@ func TestEntriesWithoutAnOrder(t *testing.T) {
 	}
 }
 
-func TestOrderProblems(t *testing.T) {
-	var got []string
-	for _, p := range ruletest.Compile(t, orderRules).Domain("shop").OrderProblems() {
-		other := ""
-		if p.Other != nil {
-			other = p.Other.Path
-		}
-		got = append(got, fmt.Sprintf("%s: twice %q, after %q", p.Rule.Path, p.Twice, other))
-	}
-	want := []string{
-		`path > tenant=big: twice "", after "tenant > path=/checkout*"`,
-		`path=/a > path: twice "path", after ""`,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
-}
-
 // TestOrdersAgreeWithMatch compares KeyOrders with Match of every order of the entries.
 func TestOrdersAgreeWithMatch(t *testing.T) {
 	keys := []string{"a", "b", "c"}
