@@ -25,7 +25,6 @@ func (a *App) openQuotas(context.Context) error {
 	o := rlqs.Options{
 		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
 		Timeout: a.o.MaxWait(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
-		Reported: a.metrics.AnsweredByEnvoys,
 	}
 	if a.store.Breaker != nil {
 		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }

@@ -157,12 +157,6 @@ func (m *Metrics) DecidedByEnvoys(l *descriptors.Limit, o decide.Outcome, reques
 	}
 }
 
-// AnsweredByEnvoys counts requests that Envoys decided by themselves, whatever limits they have.
-func (m *Metrics) AnsweredByEnvoys(allowed, denied uint64) {
-	m.envoys.allowed.Add(allowed)
-	m.envoys.denied.Add(denied)
-}
-
 // nearHits returns how many of the hits just charged lie above the ratio of the capacity. It rounds down, as
 // envoyproxy/ratelimit does.
 func (cs *ruleCounts) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
@@ -276,8 +270,10 @@ func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Count
 		total.Allowed += grown(&d.sampledOK, d.ok.Load())
 		total.Denied += grown(&d.sampledOver, d.overLimit.Load())
 	}
-	total.Allowed += grown(&m.envoys.sampledAllowed, m.envoys.allowed.Load())
-	total.Denied += grown(&m.envoys.sampledDenied, m.envoys.denied.Load())
+	for quotas := range m.Quotas.now {
+		total.Allowed += grown(&m.sampledQuotas.Allowed, quotas.Allowed)
+		total.Denied += grown(&m.sampledQuotas.Denied, quotas.Denied)
+	}
 	for c := range m.counts.allLimits {
 		counts := c.sample()
 		if counts == (adminapi.Counts{}) {

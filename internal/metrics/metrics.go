@@ -41,13 +41,11 @@ type Metrics struct {
 
 	sampling sync.Mutex // one Sample runs at a time
 	panics   atomic.Uint64
-	envoys   struct {
-		allowed, denied               atomic.Uint64 // requests that Envoys decided by themselves
-		sampledAllowed, sampledDenied uint64        // by Sample alone
-	}
-	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
-	storeErrors struct{ timeout, breakerOpen, other atomic.Uint64 }
-	loads       struct {
+	// sampledQuotas is what Sample alone has counted of the requests that Envoys decided by themselves.
+	sampledQuotas struct{ Allowed, Denied uint64 }
+	rejected      [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
+	storeErrors   struct{ timeout, breakerOpen, other atomic.Uint64 }
+	loads         struct {
 		ok, refused atomic.Uint64
 		isRefused   atomic.Bool            // the rule files now
 		hash        atomic.Pointer[string] // of the live rules, nil without

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -73,7 +74,7 @@ func TestDecidedByEnvoys(t *testing.T) {
 	}
 	m.DecidedByEnvoys(set.Limits()[0], decide.Denied, 5)
 	m.DecidedByEnvoys(set.Limits()[1], decide.ShadowDenied, 6)
-	m.AnsweredByEnvoys(70, 5)
+	m.Quotas.From(func() rlqs.Stats { return rlqs.Stats{Allowed: 70, Denied: 5} })
 	series := func(rule, outcome, domain string) string {
 		return fmt.Sprintf(`weir_quota_decisions_total{by="envoy",domain=%q,limit=%q,outcome=%q,rule=%q}`, domain,
 			map[bool]string{true: rule}[rule == "(other)"], outcome, rule)

@@ -41,8 +41,6 @@ type Options struct {
 	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
 	// reports are not counted.
 	Decided func([]Decided)
-	// Reported counts requests that Envoys decided, of all buckets. Nil: they are not counted.
-	Reported func(allowed, denied uint64)
 	// Logger receives what an operator should know. Nil: no log.
 	Logger *slog.Logger
 }
@@ -76,9 +74,6 @@ type Keeper struct {
 // New returns a Keeper. Its Run does the work.
 func New(o Options) (*Keeper, error) {
 	o.TTL, o.Timeout = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
-	if o.Reported == nil {
-		o.Reported = func(uint64, uint64) {}
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -160,18 +160,15 @@ func (r *reader) check(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
 
 // reported counts a message.
 func (k *Keeper) reported(usages []Usage, wrong error) {
-	var allowed, denied uint64
-	for i := range usages {
-		allowed, denied = allowed+usages[i].Allowed, denied+usages[i].Denied
-	}
-	k.o.Reported(allowed, denied)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	st := &k.stats
 	if st.Reports++; wrong != nil {
 		st.InvalidEnded++
 	}
-	st.Allowed, st.Denied = st.Allowed+allowed, st.Denied+denied
+	for i := range usages {
+		st.Allowed, st.Denied = st.Allowed+usages[i].Allowed, st.Denied+usages[i].Denied
+	}
 }
 
 // pace waits if usages come faster than an Envoy sends them.

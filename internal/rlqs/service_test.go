@@ -315,10 +315,15 @@ func TestUsagesArePaced(t *testing.T) {
 	}
 }
 
+// faulty is a Resolver that panics.
+type faulty struct{ Resolver }
+
+func (faulty) Resolve(string, BucketID) Target { panic("a fault") }
+
 func TestPanicInAReportEndsOnlyTheStream(t *testing.T) {
-	s := serve(t, answers{}, func(o *Options) { o.Reported = func(uint64, uint64) { panic("a fault") } })
+	s := serve(t, answers{}, func(o *Options) { o.Resolver = faulty{} })
 	st := s.open(t)
-	send(t, st, report("shop"))
+	send(t, st, report("shop", usage(1, 0, "a", "1")))
 	if _, err := st.Recv(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "a fault") {
 		t.Error(err)
 	}
