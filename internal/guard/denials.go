@@ -101,13 +101,6 @@ func (d *Denials) forget(last *atomic.Uint64) {
 	}
 }
 
-// Cached is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
-func (d *Denials) Cached(h limiter.Hit) (cached limiter.Decision, ok bool) {
-	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
-	ok = d.believes.Load() && d.known(d.now(), hits[:], out[:])
-	return out[0], ok
-}
-
 // denialsCall is a request that the store decides.
 type denialsCall struct {
 	hits  []limiter.Hit

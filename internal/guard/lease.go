@@ -167,16 +167,6 @@ func (l *Leases) Reset(key string) {
 	e.grant++
 }
 
-// Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
-func (l *Leases) Permits(key string) (permits int64, leased bool) {
-	sh, e := l.lock(key)
-	defer sh.mu.Unlock()
-	if e == nil {
-		return 0, false
-	}
-	return e.permits, true
-}
-
 // LeasesOptions are the parts of Leases.
 type LeasesOptions struct {
 	// Store decides, and charges permits.

@@ -9,12 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -348,4 +350,64 @@ func (r RetryAfter) MarshalJSON() ([]byte, error) {
 func (r *RetryAfter) UnmarshalJSON(text []byte) error {
 	*r = RetryAfter{Denied: true, Never: bytes.Equal(text, []byte("null"))}
 	return json.Unmarshal(text, &r.Seconds) // null leaves it as it is
+}
+
+// Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
+func Query(q Question) url.Values {
+	v := url.Values{"domain": {q.Domain}, "hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
+	for _, entries := range q.Descriptors {
+		v.Add("descriptor", descriptors.FormatEntries(entries))
+	}
+	return v
+}
+
+// ParseQuery reads what Query writes. Hits are 1 if left out. The error says all that is wrong.
+func ParseQuery(v url.Values) (Question, error) {
+	q := Question{Domain: v.Get("domain"), Hits: 1}
+	var errs []error
+	for name := range v {
+		if name != "domain" && name != "descriptor" && name != "hits" {
+			errs = append(errs,
+				fmt.Errorf("%s is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1", strconv.Quote(name)))
+		}
+	}
+	if text := v.Get("hits"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("hits: must be a whole number from 1 to 4294967295, got %q", text))
+		}
+		q.Hits = uint32(n)
+	}
+	for i, text := range v["descriptor"] {
+		entries, err := descriptors.ParseEntries(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("descriptor %d: %w", i+1, err))
+		}
+		q.Descriptors = append(q.Descriptors, entries)
+	}
+	if len(q.Descriptors) == 0 {
+		errs = append(errs,
+			errors.New("descriptor: is missing; write descriptor=key=value,key=value for each of the request's"))
+	}
+	return q, errors.Join(errs...)
+}
+
+// begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
+var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer.
+func Offline(ctx context.Context, rules *descriptors.Set, q Question) (*Report, error) {
+	if err := q.chooseDomain(rules); err != nil {
+		return nil, err
+	}
+	engine, err := offline.NewEngine(rules) //nolint:contextcheck // it ends with Close
+	if err != nil {
+		return nil, err
+	}
+	defer engine.Close()
+	v, err := engine.Decide(ctx, &offline.Request{At: begin.UnixMicro(), Domain: q.Domain, Descriptors: q.descriptors()})
+	if err != nil {
+		return nil, err
+	}
+	return newReport(rules, q, v), nil
 }
