@@ -16,8 +16,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// moduleFolder returns the folder with libweir.so, which it builds once a process. It needs a C compiler. Under -short it
-// skips the test.
+// moduleFolder returns the folder with libweir.so, which it builds once a process. It needs a C compiler. Under -short
+// it skips the test.
 func moduleFolder(tb testing.TB) string {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "the built module")

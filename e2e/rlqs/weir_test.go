@@ -279,7 +279,7 @@ func TestAtOnce(t *testing.T) {
 	byOther, deniedOther := offer(t, after(t, 4*time.Second), pause, connections(t, other, "front", 10), "large")
 	close(stop)
 	wg.Wait()
-	byAlone := append(admitted, admitted2...)
+	byAlone := slices.Concat(admitted, admitted2)
 	first := perSecond(byAlone, began, 5)
 	asked := perSecond(slices.Concat(byAlone, denied, denied2), began, 5)
 	t.Logf("an Envoy alone admits %v of %v a second", first, asked)

@@ -32,7 +32,7 @@ func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesX
 // line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
 	var c checker
-	o.RulesOptions.check(&c, &o.StoreOptions)
+	o.check(&c, &o.StoreOptions)
 	checkXDS(&c, &o.XDS, slices.Contains(o.Rules, rulesXDS))
 	checkStore(&c, &o.StoreOptions)
 	c.addr("--grpc-addr", o.GRPCAddr)

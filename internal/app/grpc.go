@@ -64,7 +64,7 @@ func (a *App) openGRPC(ctx context.Context) (err error) {
 		return err
 	}
 	a.grpc = a.newGRPC(config)
-	a.registerQuotas(a.grpc) //nolint:contextcheck // a stream has its own
+	a.registerQuotas(a.grpc)
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves
 		return nil

@@ -89,7 +89,7 @@ func (q *Queue) put(line []byte) bool {
 	return true
 }
 
-// Write implements io.Writer: it queues each line of text, and cuts off what is longer than 64 KiB. It never fails and never waits; lines that were dropped are in Stats.
+// Write implements io.Writer: it queues each line, cut to 64 KiB. It never fails or waits; Stats counts dropped lines.
 func (q *Queue) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
 		if len(line) > q.maxLine {

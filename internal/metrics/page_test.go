@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/reference/metrics.md")
 
-// TestMetricsPage compares the tables of docs/reference/metrics.md with what is registered, or writes them with -update.
+// TestMetricsPage compares the tables of docs/reference/metrics.md with what is registered; -update writes them.
 func TestMetricsPage(t *testing.T) {
 	const page, start, end = "../../docs/reference/metrics.md", "<!-- %s: written by make docs -->\n", "<!-- end -->\n"
 	data, err := os.ReadFile(page)

@@ -60,8 +60,8 @@ type Result struct {
 	Buckets []Bucket `json:"-"`
 }
 
-// Simulate decides requests at the times, which are sorted, by each limit alone. Windows begin with the traffic. The error is that
-// of ctx.
+// Simulate decides requests at the times, which are sorted, by each limit alone. Windows begin with the traffic. The
+// error is that of ctx.
 func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {

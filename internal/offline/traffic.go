@@ -26,8 +26,8 @@ type Traffic struct {
 	generate generator
 }
 
-// generator yields the times of requests in order, in microseconds since the start, until the length has passed or yield
-// returns false.
+// generator yields the times of requests in order, in microseconds since the start, until the length has passed or
+// yield returns false.
 type generator func(length int64, random *rand.Rand, yield func(at int64) bool)
 
 // kinds are the traffic that needs no log, by name, with an example for people.

@@ -179,8 +179,8 @@ func (b *book) scale(long time.Duration) float64 {
 	return max(0, room) / scaled
 }
 
-// assignAll assigns the goals: they rise by as much as pot suffices for, where rise would suffice for all, and all rates
-// sink to the part scale.
+// assignAll assigns the goals: they rise by as much as pot suffices for, where rise would suffice for all, and all
+// rates sink to the part scale.
 func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.Duration) {
 	for _, c := range b.clients { // the first tokens come first
 		if c.moves && !c.hasBucket() && c.goalBurst >= 1 {

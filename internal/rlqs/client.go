@@ -93,7 +93,7 @@ func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	b.account(now)
 	left := c.could - allowed
 	if left < 0 {
-		if !b.isFailing && !(c.isResumed && c.reports == 1) {
+		if !b.isFailing && (!c.isResumed || c.reports != 1) {
 			c.stream.keeper.stats.Over += uint64(-left)
 			b.owe(-left, since, now)
 		}

@@ -73,7 +73,7 @@ func (k *Keeper) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRat
 		case err := <-read:
 			return err
 		case p := <-panicked:
-			panic(p) // the server's interceptor makes it an error of this stream
+			panic(p) //nolint:forbidigo // raised again: the server's interceptor makes it an error of this stream
 		case <-seen:
 			seen, first = nil, nil
 		case <-first:
@@ -153,7 +153,7 @@ func (r *reader) check(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
 		r.to.Start(domain)
 		close(r.first)
 	case domain != "" && domain != r.domain:
-		return nil, fmt.Errorf("domain: this stream is of %q, got %q; open another stream for another domain", r.domain, domain)
+		return nil, fmt.Errorf("domain: this stream is of %q, got %q; open another stream for that domain", r.domain, domain)
 	}
 	return usages, nil
 }

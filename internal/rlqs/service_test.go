@@ -61,7 +61,9 @@ func serve(t *testing.T, of Resolver, change ...func(*Options)) *served {
 	}
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec(encoding.GetCodecV2(proto.Name))), grpc.WaitForHandlers(true),
-		grpc.StreamInterceptor(func(srv any, to grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+		grpc.StreamInterceptor(func(
+			srv any, to grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler,
+		) (err error) {
 			defer func() {
 				if p := recover(); p != nil {
 					err = status.Error(codes.Internal, fmt.Sprint(p))
@@ -71,8 +73,9 @@ func serve(t *testing.T, of Resolver, change ...func(*Options)) *served {
 		}))
 	pb.RegisterRateLimitQuotaServiceServer(server, s.Keeper)
 	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///weir", grpc.WithDefaultCallOptions(
-		grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)})), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///weir",
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)})),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() }))
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +215,7 @@ func TestUnusableBucketsAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire = bytes.Replace(wire, []byte("??"), []byte("\xff\xc0"), 1)
-	if err := st.(grpc.ClientStream).SendMsg(encoded(wire)); err != nil { //nolint:forcetypeassert // generated
+	if err := st.(grpc.ClientStream).SendMsg(encoded(wire)); err != nil { //nolint:forcetypeassert,errcheck // generated
 		t.Fatal(err)
 	}
 	until(t, "the bucket that is usable has an assignment", func() bool {

@@ -20,8 +20,8 @@ const (
 	maxUsages = 50_000
 )
 
-// Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte that
-// is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values come
+// Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte
+// that is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values come
 // from headers: a client must not be able to end the quotas of all others.
 func Codec(of encoding.CodecV2) encoding.CodecV2 { return codec{of} }
 
@@ -38,8 +38,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields, and returns how many
-// messages the first of these fields has. What is no message stays as it is.
+// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields, and returns how
+// many messages the first of these fields has. What is no message stays as it is.
 func clearInvalid(wire []byte, path ...protowire.Number) (messages int) {
 	for len(wire) > 0 {
 		number, kind, tag := protowire.ConsumeTag(wire)

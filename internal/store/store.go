@@ -1,5 +1,5 @@
 // Package store opens the store that a process counts in: its own memory, or Redis by URL, with cached denials, leases
-// and a circuit breaker in front of it. It logs outages and keeps the counters of the local fallback. It knows no rules.
+// and a circuit breaker in front of it. It logs outages and has the local fallback's counters. It knows no rules.
 package store
 
 import (

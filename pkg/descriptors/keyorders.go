@@ -22,8 +22,8 @@ type keyOrder struct {
 	place int   // of that rule
 }
 
-// KeyOrders returns the orders of the domain's rules, which the first call finds. Paths that have one key twice are left
-// out: entries without an order have each key once.
+// KeyOrders returns the orders of the domain's rules, which the first call finds. Paths that have one key twice are
+// left out: entries without an order have each key once.
 func (d *Domain) KeyOrders() *KeyOrders {
 	d.findOrders.Do(func() { d.orders = newKeyOrders(d) })
 	return d.orders

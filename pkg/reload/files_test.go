@@ -501,7 +501,8 @@ func TestIncludedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, rules, "values_file: list.txt")
 			write(t, list, "l1")
-			l := follow(t, reload.Options[string]{Sources: []reload.Source{reload.Files{Paths: []string{path}, Includes: including}}})
+			files := reload.Files{Paths: []string{path}, Includes: including}
+			l := follow(t, reload.Options[string]{Sources: []reload.Source{files}})
 			if want := "values_file: list.txt+l1"; l.Get() != want {
 				t.Fatalf("%q, want %q", l.Get(), want)
 			}
@@ -540,7 +541,8 @@ func TestIncludedFileThatCannotBeRead(t *testing.T) {
 func TestIncludedFilesOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	configMap(t, dir, "1", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l1"})
-	l := follow(t, reload.Options[string]{Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: including}}})
+	files := reload.Files{Paths: []string{dir}, Includes: including}
+	l := follow(t, reload.Options[string]{Sources: []reload.Source{files}})
 	configMap(t, dir, "2", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l2"})
 	if e := l.next(t); e.Err != nil || e.Files != 2 || l.Get() != "values_file: list.txt+l2" {
 		t.Fatalf("%+v, %q", e, l.Get())

@@ -27,7 +27,8 @@ func TestAFileThatHangs(t *testing.T) {
 			write(t, filepath.Join(dir, "a.yaml"), "a1")
 			reader := &fileread.Reader{Timeout: 100 * time.Millisecond}
 			l := follow(t, reload.Options[string]{
-				Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: including}.ReadBy(reader)}, Poll: 20 * time.Millisecond,
+				Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: including}.ReadBy(reader)},
+				Poll:    20 * time.Millisecond,
 			})
 			write(t, path+"~", "b2")
 			hung := proctest.Hang(t, path+"~")
@@ -64,7 +65,8 @@ func TestAFileThatHangs(t *testing.T) {
 func TestRunEndsWhileAFileHangs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "a1")
-	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{reload.Paths(dir)}, Compile: compile, Poll: time.Millisecond})
+	sources := []reload.Source{reload.Paths(dir)}
+	r, err := reload.New(reload.Options[string]{Sources: sources, Compile: compile, Poll: time.Millisecond})
 	must(t, err)
 	must(t, r.Load(t.Context()))
 	hung := proctest.Hang(t, filepath.Join(dir, "a.yaml"))

@@ -30,7 +30,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // it has no resources but memory
+	defer store.Close()
 	d, err := decide.New(decide.Options{
 		Rules: func() *descriptors.Set { return set }, Store: store, Watchers: []decide.Watcher{top},
 	})
