@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,14 @@ import (
 
 // source is counts that a test sets before each sample.
 type source struct {
+	mu     sync.Mutex
 	limits []adminapi.LimitCounts
 	total  adminapi.Counts
 }
 
 func (s *source) sample(yield func(adminapi.LimitCounts)) adminapi.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range s.limits {
 		yield(c)
 	}
@@ -38,6 +42,8 @@ func countsOf(domain, rule string, n uint64) adminapi.LimitCounts {
 
 // seen sets the counts of the next sample: n allowed requests of each limit.
 func (s *source) seen(n uint64, limits ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.limits = nil
 	for _, l := range limits {
 		s.limits = append(s.limits, countsOf("shop", l, n))

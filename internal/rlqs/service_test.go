@@ -334,7 +334,7 @@ func TestPanicInAReportEndsOnlyTheStream(t *testing.T) {
 
 // A usage of two bytes must not take a hundred times as much memory, in a message of millions.
 func TestTooManyUsages(t *testing.T) {
-	for n, want := range map[int]string{maxUsages: "", maxUsages + 1: "must be at most 50000, got 50001"} {
+	for n, want := range map[int]string{maxUsages: "", maxUsages + 1: "must be at most 200000, got 200001"} {
 		wire := mem.BufferSlice{mem.SliceBuffer(bytes.Repeat([]byte{2<<3 | 2, 0}, n))}
 		err := Codec(encoding.GetCodecV2(proto.Name)).Unmarshal(wire, &pb.RateLimitQuotaUsageReports{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
