@@ -50,8 +50,8 @@ func Linearizable(t *testing.T, stores, histories int, open Opener) {
 }
 
 const (
-	phases      = 6                // of a history; time moves in between
-	clients     = 6                // goroutines; the search takes exponentially longer with more
+	phases      = 6               // of a history; time moves in between
+	clients     = 6               // goroutines; the search takes exponentially longer with more
 	searchLasts = 2 * time.Minute // far longer than any search took, also with the race detector on a busy machine
 )
 
