@@ -16,13 +16,13 @@ import (
 
 const (
 	maxElapsed = time.Hour // that a report may claim
-	// maxUsages bounds the memory of a report: protobuf takes up to 100 bytes for a usage that is 2 bytes on the wire.
+	// maxUsages bounds the memory of a report: protobuf takes up to 100 bytes for a usage of 2 bytes on the wire.
 	maxUsages = 2 * usagesAtOnce
 )
 
 // Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte
-// that is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values come
-// from headers: a client must not be able to end the quotas of all others.
+// that is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values
+// come from headers: a client must not be able to end the quotas of all others.
 func Codec(of encoding.CodecV2) encoding.CodecV2 { return codec{of} }
 
 type codec struct{ encoding.CodecV2 }
