@@ -119,7 +119,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// The five limits that denied the most in the last five minutes are told, the most first.
+// The answer names the five limits that denied the most in the last five minutes, the most first.
 func TestDenying(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
