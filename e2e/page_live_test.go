@@ -110,7 +110,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	file := ruleFile(t, pageRules)
 	s := startWeir(t, file)
 	client := s.client(t)
-	b.Look(360, 800, false)
+	b.Look(360, 740, false)
 	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	proctest.Replace(t, file, strings.ReplaceAll(pageRules, "funnel", "funel"))
@@ -124,7 +124,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 		t.Errorf("from above: %s", got)
 	}
 	b.Await(`["state", "refused", "now-chart", "denying"]
-		.every((id) => document.getElementById(id).getBoundingClientRect().bottom <= 800)`) // the first screen
+		.every((id) => document.getElementById(id).getBoundingClientRect().bottom <= 740)`) // the first screen
 	if wide := b.Eval(`document.documentElement.scrollWidth`); wide != 360.0 {
 		t.Errorf("the page is %v px wide", wide)
 	}
