@@ -113,9 +113,16 @@ func (s *serverTLS) verify(state tls.ConnectionState) error {
 	return err
 }
 
-// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses.
-func certNames(cert *x509.Certificate) []string {
-	names := slices.Concat(cert.DNSNames, cert.EmailAddresses)
+// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses. A
+// name that is written like one of another sort is not among them: an authority that checks only the URIs that it signs
+// may sign any DNS name.
+func certNames(cert *x509.Certificate) (names []string) {
+	for _, name := range slices.Concat(cert.DNSNames, cert.EmailAddresses) {
+		isMail := slices.Contains(cert.EmailAddresses, name)
+		if strings.Contains(name, "@") == isMail && !strings.Contains(name, ":") && net.ParseIP(name) == nil {
+			names = append(names, name)
+		}
+	}
 	for _, uri := range cert.URIs {
 		names = append(names, uri.String())
 	}

@@ -99,6 +99,7 @@ func TestGRPCOverTLS(t *testing.T) {
 		for name, want := range map[string]bool{
 			"spiffe://mesh/ns/edge/sa/envoy": true, "edge.mesh": true,
 			"spiffe://mesh/ns/edge/sa/other": false, "a.edge.mesh": false,
+			"DNS:spiffe://mesh/ns/edge/sa/envoy": false, // which the authority has not checked as a URI
 		} {
 			cert, key := ca.Issue("client", name)
 			if err := p.over(secure(t, ca, cert, key)); (err == nil) != want {
@@ -106,7 +107,7 @@ func TestGRPCOverTLS(t *testing.T) {
 			}
 		}
 		if line := `msg="client refused" error="the client's certificate is for`; p.logged(line) != 1 {
-			t.Errorf("%d log lines contain %s, want one for both; log:\n%s", p.logged(line), line, p.log)
+			t.Errorf("%d log lines contain %s, want one for all; log:\n%s", p.logged(line), line, p.log)
 		}
 	})
 }
@@ -174,7 +175,7 @@ func TestWhoMayReload(t *testing.T) {
 	o.HTTPTLSCert, o.HTTPTLSKey = ca.Issue("server", "127.0.0.1")
 	o.HTTPTLSClientCA = ca.CA()
 	o.HTTPTokenFile = filepath.Join(t.TempDir(), "token")
-	writeFile(t, o.HTTPTokenFile, "s3cret\n")
+	writeFile(t, o.HTTPTokenFile, "s3cret-s3cret-s3cret\n")
 	p := start(t, o)
 	cert, key := ca.Issue("operator", "operator")
 	anybody, operator := secure(t, ca, "", ""), secure(t, ca, cert, key)
@@ -187,9 +188,9 @@ func TestWhoMayReload(t *testing.T) {
 		{anybody, "GET", "/rules", "", 200},
 		{anybody, "POST", "/reload", "", 401},
 		{anybody, "POST", "/reload", "s3cre", 401},
-		{anybody, "POST", "/reload", "s3cret", 200},
+		{anybody, "POST", "/reload", "s3cret-s3cret-s3cret", 200},
 		{anybody, "GET", "/debug/pprof/", "", 401},
-		{anybody, "GET", "/debug/pprof/", "s3cret", 200},
+		{anybody, "GET", "/debug/pprof/", "s3cret-s3cret-s3cret", 200},
 		{operator, "POST", "/reload", "", 200},
 		{operator, "GET", "/debug/pprof/", "", 200},
 	} {
@@ -203,8 +204,8 @@ func TestWhoMayReload(t *testing.T) {
 			t.Errorf("%d log lines contain %s, want %d: who was refused did nothing; log:\n%s", p.logged(line), line, n, p.log)
 		}
 	}
-	writeFile(t, o.HTTPTokenFile, "another\n")
-	if got := p.https(anybody, "POST", "/reload", "another"); got != 200 {
+	writeFile(t, o.HTTPTokenFile, "another-token-of-16\n")
+	if got := p.https(anybody, "POST", "/reload", "another-token-of-16"); got != 200 {
 		t.Errorf("with the new token: status %d", got)
 	}
 	if err := os.Remove(o.HTTPTokenFile); err != nil {
@@ -213,7 +214,10 @@ func TestWhoMayReload(t *testing.T) {
 	if got := p.https(anybody, "POST", "/reload", ""); got != 503 {
 		t.Errorf("without a token to compare with: status %d, want 503", got)
 	}
-	if strings.Contains(p.log.String(), "s3cret") {
+	if wrong := p.app.metrics.WrongTokens.Load(); wrong != 1 || p.logged(`msg="a request with a wrong token was refused"`) != 1 {
+		t.Errorf("%d wrong tokens counted, want 1 and a line; log:\n%s", wrong, p.log)
+	}
+	if strings.Contains(p.log.String(), "s3cre") {
 		t.Error("the token is in the log")
 	}
 }
@@ -264,7 +268,7 @@ func TestTLSFilesAreChecked(t *testing.T) {
 			func(o *Options) { o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA = cert, key, empty },
 			"--http-tls-client-ca: " + empty + " has no certificate in PEM",
 		},
-		{func(o *Options) { o.HTTPTokenFile = empty }, "--http-token-file: " + empty + " is empty"},
+		{func(o *Options) { o.HTTPTokenFile = empty }, "--http-token-file: " + empty + " must hold one line with the token"},
 	} {
 		o := options(t, rulesOf("1"))
 		o.Log = slog.New(slog.DiscardHandler)
