@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -27,7 +28,7 @@ func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
-		_ = writeLimits(w, rules()) // the client has gone: nobody is left to tell
+		_ = writeLimits(words.Plain{Writer: w}, rules()) // the client has gone: nobody is left to tell
 	}))
 	mux.HandleFunc("GET /stats", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")

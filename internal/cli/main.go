@@ -70,8 +70,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // runCommand is run by a grammar that may be prepared.
 func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
-	out := &checkedWriter{Writer: stdout}
-	io := streams{out: out, err: stderr, in: os.Stdin}
+	out := &checkedWriter{Writer: words.Plain{Writer: stdout}}
+	io := streams{out: out, err: words.Plain{Writer: stderr}, in: os.Stdin}
 	helped := false
 	parser, err := newParser(grammar, io, func(int) { helped = true })
 	if err != nil {
@@ -201,24 +201,20 @@ func report(w io.Writer, err error) int {
 var errReported = errors.New("reported")
 
 // userinfo finds what may be user and password, also of a URL that is malformed; rates what is none, but of simulate's
-// traffic, such as step:10/s,100/s@10s; kongQuotes what kong quotes of a
-// variable or of a map, which may be a password from the first letter to the last.
+// traffic, such as step:10/s,100/s@10s; fromVariable and noPair what kong quotes of a variable or a map, which may be a
+// password from the first letter to the last.
 var (
-	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
-	rates      = regexp.MustCompile(`^(step:)?([0-9.]+/[smh](@[0-9a-z.]+,|,|@$))+$`)
-	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
-	kongQuotes = regexp.MustCompile(`(\(from envar WEIR_(NAMED_)?STORE)=.*\)|(expected "<key>=<value>") but got ".*?"`)
+	userinfo     = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
+	rates        = regexp.MustCompile(`^(step:)?([0-9.]+/[smh](@[0-9a-z.]+,|,|@$))+$`)
+	password     = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+	fromVariable = regexp.MustCompile(`\(from envar (\w+)=.*\)`)
+	noPair       = regexp.MustCompile(`expected "<key>=<value>" but got ".*?"`)
 )
 
 // withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
 // stands where none is expected, or because it is none.
 func withoutPasswords(msg string) string {
-	msg = kongQuotes.ReplaceAllStringFunc(msg, func(text string) string {
-		if from, _, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "(from") {
-			return from + ")"
-		}
-		return `expected NAME=URL, such as per_second=redis://host:6379/0`
-	})
+	msg = noPair.ReplaceAllString(fromVariable.ReplaceAllString(msg, "(from $1)"), "expected NAME=VALUE")
 	const form = "[user:password@]" // of a URL, in what an error says to write instead
 	parts := strings.Split(msg, form)
 	for i := range parts {

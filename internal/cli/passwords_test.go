@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// No message has the password of a store, however malformed its URL is, and wherever it stands.
+// No message has the password of a store or the header of an xDS server, however malformed it is, and wherever it stands.
 func TestNoPasswordIsShown(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: "+
@@ -24,7 +24,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0",
 		"rdis://:PASSWORD@h/0",
 		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@",
-		"redis+sentinel://:PASSWORD@h",
+		"redis+sentinel://:PASSWORD@h", "PASSWORD",
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
 		for _, tc := range [][2]string{
@@ -35,6 +35,10 @@ func TestNoPasswordIsShown(t *testing.T) {
 			{"--store", url},
 			{"--named-store", url},
 			{"--named-store", "A=" + url},
+			{"WEIR_XDS_HEADER", "authorization Bearer " + url},
+			{"WEIR_XDS_HEADER", "a=b;Bearer " + url},
+			{"WEIR_XDS_NODE_METADATA", url},
+			{"--xds-header", "Bearer " + url},
 		} {
 			t.Run(tc[0]+" "+tc[1], func(t *testing.T) {
 				t.Setenv("WEIR_STORE", "redis://127.0.0.1:1/0")
@@ -52,6 +56,38 @@ func TestNoPasswordIsShown(t *testing.T) {
 					t.Errorf("the password is shown:\n%s", text)
 				}
 			})
+		}
+	}
+}
+
+// What stands in a rule file reaches the terminal without what the terminal would obey, whichever command prints it.
+func TestRuleFilesDoNotReachTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = `"\e[31m\u202E\x9b2J\0"` // in YAML
+	write := func(unit string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "\x1b[31m\u202e.yaml")
+		if err := os.WriteFile(file, []byte("domain: d\ndescriptors: [{key: "+evil+", description: "+evil+
+			", rate_limit: {name: "+evil+", requests_per_unit: 1, unit: "+unit+"}}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	hour, day, wrong := write("hour"), write("day"), write(evil)
+	for _, args := range [][]string{
+		{"check", wrong},
+		{"check", "--format", "github", wrong},
+		{"check", "--format", "json", wrong},
+		{"diff", hour, day},
+		{"diff", "--format", "json", hour, day},
+		{"explain", "--rules", hour, "--domain", "d", "\x1b[31m\u202e\u009b2J\x00=a"},
+		{"explain", "--format", "json", "--rules", hour, "--domain", "d", "\x1b[31m\u202e\u009b2J\x00=a"},
+		{"simulate", "--rules", hour, "--traffic", "constant:1/s"},
+	} {
+		var out, log bytes.Buffer
+		code := run(t.Context(), args, &out, &log)
+		if text := out.String() + log.String(); strings.ContainsAny(text, "\x1b\u202e\u009b\x00") || !strings.Contains(text, "202e") {
+			t.Errorf("%q exits with %d and prints %q", args, code, text)
 		}
 	}
 }
