@@ -77,7 +77,7 @@ func grep(text, word string) (lines []string) {
 func TestPageWithAToken(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte("s3cret-s3cret-s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := chrometest.Start(t)
@@ -86,7 +86,7 @@ func TestPageWithAToken(t *testing.T) {
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=#")`)
-	b.Eval(`document.getElementById("token").value = "s3cret", document.getElementById("token").focus()`)
+	b.Eval(`document.getElementById("token").value = "s3cret-s3cret-s3cret", document.getElementById("token").focus()`)
 	b.Press("Enter")
 	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=10.0.0.1")`)
 }

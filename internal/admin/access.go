@@ -73,13 +73,26 @@ func (h *handler) checkToken(r *http.Request) error {
 		}
 		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
-	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+	sent, isToken := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !isToken || subtle.ConstantTimeCompare([]byte(sent), []byte(token)) != 1 {
+		if isToken {
+			h.wrongToken(r)
+		}
 		return &statusError{
 			http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)",
 			http.Header{"Www-Authenticate": {"Bearer"}},
 		}
 	}
 	return nil
+}
+
+// wrongToken counts a wrong token, and logs who sent it, but not what.
+func (h *handler) wrongToken(r *http.Request) {
+	h.WrongTokens.Add(1)
+	if skipped, ok := h.wrongLine.Allow(time.Now()); ok {
+		h.Log.LogAttrs(r.Context(), slog.LevelWarn, "a request with a wrong token was refused",
+			slog.String("addr", r.RemoteAddr), slog.Uint64("not_logged_before", skipped))
+	}
 }
 
 // seesValues reports whether the request may see the values of keys, which clients have sent and may be secrets.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
@@ -87,6 +88,8 @@ type Options struct {
 	// only requests through NewSocketServer may.
 	Token       func() (string, error)
 	ClientCerts bool
+	// WrongTokens counts requests whose token was another one. It may be nil.
+	WrongTokens *atomic.Uint64
 	// Log has a line for each change of state.
 	Log *slog.Logger
 }
@@ -125,9 +128,10 @@ const api = "/api/v1"
 func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding),
-		tokenLine: logging.Every{Interval: tokenLines},
-		reloads:   newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
+		tokenLine: logging.Every{Interval: tokenLines}, wrongLine: logging.Every{Interval: time.Second},
+		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
+	h.WrongTokens = cmp.Or(o.WrongTokens, new(atomic.Uint64))
 	h.Checks = slices.Clone(o.Checks)
 	for i, c := range o.Checks {
 		if !c.Remote {
@@ -209,6 +213,7 @@ type handler struct {
 	reloads  *shared
 
 	tokenLine logging.Every // about a token that cannot be read
+	wrongLine logging.Every // about a wrong token
 }
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.

@@ -3,8 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -165,18 +164,12 @@ func (h *handler) resetKey(r *http.Request) (*adminapi.ResetResult, error) {
 		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
 		var hashes []string
 		for _, key := range done.Tried {
-			hashes = append(hashes, hashOf(key))
+			hashes = append(hashes, logging.HashKey(key))
 		}
 		attrs = append(attrs, slog.Int("counters", len(done.Counters)), slog.String("key_hashes", strings.Join(hashes, ",")))
 	}
 	h.audit(r, "reset", err, attrs...)
 	return done, err
-}
-
-// hashOf is the start of the key's SHA-256: printf %s KEY | sha256sum.
-func hashOf(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
 }
 
 // maxTop is the most keys of one answer.

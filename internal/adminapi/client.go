@@ -244,9 +244,22 @@ func (c *Client) token() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
+	token, err := ParseToken(content)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %s %w", c.tokenFile, err)
+	}
+	return token, nil
+}
+
+// MinToken is the length in bytes of the shortest token: a shorter one can be guessed.
+const MinToken = 16
+
+// ParseToken returns the token in the content of a file. The error is to be read behind the file's name.
+func ParseToken(content []byte) (string, error) {
 	token := strings.TrimSpace(string(content))
-	if token == "" || strings.ContainsAny(token, "\r\n") {
-		return "", fmt.Errorf("--token-file: %s must hold one line, the token", c.tokenFile)
+	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", fmt.Errorf("must hold one line with the token: at least %d letters, digits or signs of ASCII without blanks, "+
+			"such as what openssl rand -hex 16 prints", MinToken)
 	}
 	return token, nil
 }

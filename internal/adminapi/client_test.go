@@ -92,11 +92,11 @@ func TestAsks(t *testing.T) {
 			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a token and a body": {
-			adminapi.Options{Server: server.URL, TokenFile: file(t, "s3cret\n")},
+			adminapi.Options{Server: server.URL, TokenFile: file(t, "s3cret-s3cret-s3cret\n")},
 			func(c *adminapi.Client, into *seen) error {
 				return c.Post(t.Context(), "/keys/reset", map[string]string{"key": "k"}, into)
 			},
-			seen{Method: "POST", Target: "/api/v1/keys/reset", Authorization: "Bearer s3cret", Body: `{"key":"k"}`},
+			seen{Method: "POST", Target: "/api/v1/keys/reset", Authorization: "Bearer s3cret-s3cret-s3cret", Body: `{"key":"k"}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hangs.Close() //nolint:errcheck // ends
-	token := file(t, "s3cret")
+	token := file(t, "s3cret-s3cret-s3cret")
 	plain, withToken := adminapi.Options{Server: server.URL}, adminapi.Options{Server: server.URL, TokenFile: token}
 
 	for name, tc := range map[string]struct {
@@ -288,7 +288,9 @@ func TestOptions(t *testing.T) {
 			"--server-cert, --server-key: open /nowhere",
 		},
 		"no token file":  {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
-		"an empty token": {adminapi.Options{TokenFile: file(t, "\n")}, "must hold one line, the token"},
+		"a short token":  {adminapi.Options{TokenFile: file(t, "s3cret\n")}, "must hold one line with the token: at least 16"},
+		"two lines":      {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-1\ns3cret-s3cret-2\n")}, "must hold one line"},
+		"a NUL":          {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-s3cret\x00")}, "must hold one line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adminapi.New(tc.o)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
@@ -42,6 +41,7 @@ func (a *App) openHTTP(ctx context.Context) (err error) {
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
+		WrongTokens: &a.metrics.WrongTokens,
 	}
 	if a.o.HTTPJSON {
 		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
@@ -151,9 +151,9 @@ func (o *Options) httpToken() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--http-token-file: %w", err)
 	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
+	token, err := adminapi.ParseToken(text)
+	if err != nil {
+		return "", fmt.Errorf("--http-token-file: %s %w", o.HTTPTokenFile, err)
 	}
 	return token, nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	redisclient "github.com/redis/go-redis/v9"
+
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -96,6 +98,14 @@ func TestResetIsForAll(t *testing.T) {
 	denied()
 	one.reset(adminapi.ResetRequest{Key: "weir:1:fixed_window|shop|client=" + who})
 	want(t, "the other process", "OK", func() string { return two.ask(who) })
+
+	other := redisclient.NewClient(&redisclient.Options{Addr: redis.Addr()}) // writes what cannot be a counter
+	defer other.Close()
+	if err := other.Set(t.Context(), "weir:1:fixed_window|shop|client="+who, "nonsense", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "after nonsense", "OK", func() string { return one.ask(who) })
+	want(t, "lines about it", "1", func() string { return strconv.Itoa(one.logged(`msg="counters start again`)) })
 
 	if n := one.logged("msg=audit action=reset result=ok client=socket addr=@"); n != 2 {
 		t.Errorf("%d resets in the log", n)

@@ -1,6 +1,8 @@
 package logging
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"sync"
 	"time"
@@ -33,4 +35,11 @@ func Shorten(text string, limit int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
+
+// HashKey is what the log has of a counter's key, whose values may be secrets: the start of its SHA-256, as of
+// printf %s KEY | sha256sum.
+func HashKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
 }

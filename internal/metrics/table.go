@@ -386,6 +386,9 @@ func (m *Metrics) processMetrics() []described {
 		newGroup(only(m),
 			gauges("weir_build_info", "version commit go_version", "1. The labels say what was built.",
 				func(m *Metrics, w writer) { put(w, 1, m.o.Version, m.o.Commit, m.o.Go) }),
+			counters("weir_http_wrong_tokens_total", "",
+				"HTTP requests with another token than that of --http-token-file. The log names clients, a line a second.",
+				func(m *Metrics, w writer) { put(w, m.WrongTokens.Load()) }),
 		),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -140,7 +141,7 @@ func (s *Store) openRedis(o *Options) error {
 		return r.Counters(redisstore.Options{Name: name, OnRestart: func(counters uint64, key string) {
 			o.Log.LogAttrs(context.Background(), slog.LevelWarn,
 				"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
-				slog.Uint64("counters", counters), slog.String("key", key))
+				slog.Uint64("counters", counters), slog.String("key_hash", logging.HashKey(key)))
 		}})
 	}
 	first, err := counters("", o.Redis)
