@@ -68,7 +68,7 @@ func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
 	if d == nil {
 		return t
 	}
-	entries, t.Rule = d.KeyOrders().Match(entries)
+	entries, t.Rule = d.MatchUnordered(entries)
 	if t.Rule == nil {
 		return t
 	}

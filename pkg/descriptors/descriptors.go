@@ -31,7 +31,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -61,9 +60,6 @@ type Domain struct {
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
 	long  *Rule   // of values that are too long to decide which pattern they match
-
-	findOrders sync.Once
-	orders     *KeyOrders
 }
 
 // Rule is one node of a domain's tree: what a descriptor that ends there means.

@@ -178,7 +178,7 @@ func ExampleParseKey() {
 }
 
 // Entries that come without an order, as those of a bucket of Envoy's quota filter, find the rule's.
-func ExampleDomain_KeyOrders() {
+func ExampleDomain_MatchUnordered() {
 	b := descriptors.NewBuilder(descriptors.Process{})
 	b.Add("shop", &descriptors.Descriptor{Key: "tenant", Descriptors: []*descriptors.Descriptor{{
 		Key: "route", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
@@ -188,8 +188,9 @@ func ExampleDomain_KeyOrders() {
 		fmt.Println(err)
 		return
 	}
-	orders := set.Domain("shop").KeyOrders()
-	entries, rule := orders.Match([]descriptors.Entry{{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"}})
+	entries, rule := set.Domain("shop").MatchUnordered([]descriptors.Entry{
+		{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"},
+	})
 	fmt.Println(rule.Path, entries)
 	// Output: tenant > route [{tenant a} {route /buy}]
 }

@@ -38,7 +38,7 @@ descriptors:
 `
 
 func TestEntriesWithoutAnOrder(t *testing.T) {
-	orders := ruletest.Compile(t, orderRules).Domain("shop").KeyOrders()
+	shop := ruletest.Compile(t, orderRules).Domain("shop")
 	for _, tt := range []struct{ entries, rule, ordered string }{
 		{"path=/checkout/1,tenant=small", "tenant > path=/checkout*", "tenant=small,path=/checkout/1"},
 		{"path=/checkout/1,tenant=big", "tenant > path=/checkout*", "tenant=big,path=/checkout/1"},
@@ -56,7 +56,7 @@ func TestEntriesWithoutAnOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ordered, r := orders.Match(entries)
+		ordered, r := shop.MatchUnordered(entries)
 		path := ""
 		if r != nil {
 			path = r.Path
@@ -67,8 +67,8 @@ func TestEntriesWithoutAnOrder(t *testing.T) {
 	}
 }
 
-// TestOrdersAgreeWithMatch compares KeyOrders with Match of every order of the entries.
-func TestOrdersAgreeWithMatch(t *testing.T) {
+// TestUnorderedAgreesWithMatch compares MatchUnordered with Match of every order of the entries.
+func TestUnorderedAgreesWithMatch(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	orders := [][]string{{"a", "b", "c"}, {"b", "a"}, {"c", "b", "a"}, {"a", "c"}, {"b"}, {"c", "a"}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,7 +113,7 @@ func TestOrdersAgreeWithMatch(t *testing.T) {
 				want = append(want, r)
 			}
 		})
-		_, r := d.KeyOrders().Match(entries)
+		_, r := d.MatchUnordered(entries)
 		if len(want) == 0 {
 			if r != nil && len(r.Limits) > 0 {
 				t.Fatalf("%v reaches %s, and no order of it does\n%s", entries, r.Path, &rules)
@@ -136,28 +136,5 @@ func permute(entries []descriptors.Entry, from int, do func([]descriptors.Entry)
 		entries[from], entries[i] = entries[i], entries[from]
 		permute(entries, from+1, do)
 		entries[from], entries[i] = entries[i], entries[from]
-	}
-}
-
-func TestManyOrdersAreBounded(t *testing.T) {
-	var rules strings.Builder
-	rules.WriteString("domain: d\ndescriptors:\n")
-	n := 0
-	permute([]descriptors.Entry{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}}, 0, func(o []descriptors.Entry) {
-		n++
-		fmt.Fprintf(&rules, "  - {key: %s, value: '%d', descriptors: [{key: %s, descriptors: [{key: %s, descriptors: "+
-			"[{key: %s, rate_limit: {unit: second, requests_per_unit: 1}}]}]}]}\n", o[0].Key, n, o[1].Key, o[2].Key, o[3].Key)
-	})
-	orders := ruletest.Compile(t, rules.String()).Domain("d").KeyOrders()
-	found := 0
-	for i := 1; i <= n; i++ {
-		value := strconv.Itoa(i)
-		entries := ruletest.Entries(fmt.Sprintf("a=%[1]s b=%[1]s c=%[1]s d=%[1]s", value))
-		if _, r := orders.Match(entries); r != nil {
-			found++
-		}
-	}
-	if found != descriptors.MaxKeyOrders {
-		t.Errorf("%d of %d orders are tried, want %d", found, n, descriptors.MaxKeyOrders)
 	}
 }
