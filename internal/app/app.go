@@ -21,6 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
@@ -54,7 +55,7 @@ type App struct {
 	top       *topkeys.Top   // nil if off
 	history   *admin.History // counts over the last hour
 	decider   *decide.Decider
-	quotas    atomic.Pointer[quotas] // nil without --quota
+	quotas    atomic.Pointer[rlqs.Keeper] // nil without --quota
 
 	health         *healthServer
 	service        *rls.Service

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -30,9 +29,9 @@ type book struct {
 	counters []*counter    // of hits
 	clients  []*client
 
-	onFailure descriptors.OnStoreFailure // the strictest one of the limits
-	localRate float64                    // requests a second, with descriptors.Local
-	isFailing bool                       // the store did not answer the last charge
+	isFailing bool    // the store did not answer the last charge
+	allows    float64 // requests a second that pass meanwhile
+	isSilent  bool    // nothing is assigned meanwhile
 
 	ahead  float64
 	debt   float64 // requests that passed uncharged
@@ -46,10 +45,9 @@ type book struct {
 
 // account takes from ahead what the clients can have used until now.
 func (b *book) account(now time.Duration) {
-	window := b.window()
 	for _, c := range b.clients {
-		if c.window != window { // what is used in its first moments was charged in the window before
-			c.window, c.inWindow = window, -c.rate*cover.Seconds()
+		if b.isFailing { // nothing of what it uses is to be returned
+			c.window = 0
 		}
 		until := now
 		if c.expires > 0 {
@@ -57,7 +55,7 @@ func (b *book) account(now time.Duration) {
 		}
 		used := c.rate * (until - c.at).Seconds()
 		c.at = now
-		c.use(used)
+		c.could += used
 		b.ahead -= used
 		if c.expires > 0 && now >= c.expires {
 			c.end()
@@ -71,6 +69,15 @@ func (b *book) account(now time.Duration) {
 // plan decides what each client is to have, and returns what is to be charged for it.
 func (b *book) plan(now time.Duration) *ask {
 	b.account(now)
+	if b.isFailing {
+		sum := 0.0
+		for _, c := range b.clients {
+			sum += c.share
+		}
+		for _, c := range b.clients {
+			c.share *= min(1, b.allows/max(sum, 1e-9))
+		}
+	}
 	for _, c := range b.clients {
 		if c.moves = c.mayMove(now); c.moves {
 			c.goalRate, c.goalBurst = c.share, min(c.burst, c.burstGoal())
@@ -94,6 +101,9 @@ func (b *book) plan(now time.Duration) *ask {
 	}
 	if now >= b.retryAt {
 		a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+a.owe-littleHit), b.capacity()))
+	}
+	if b.isFailing { // also if nothing is to be assigned, to see whether the store answers
+		a.n = max(a.n, 1)
 	}
 	return a
 }
@@ -132,20 +142,21 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	b := a.book
 	b.account(now)
 	k.stats.Returned += uint64(a.back) //nolint:gosec // not below 0
-	if a.failure != nil {
-		k.stats.Failures++
-		b.isFailing = true
-		k.assignByPolicy(b, now)
-		return
-	}
-	if a.first != nil {
-		b.isFailing = false
-		b.learn(a, now)
-	}
-	k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
+	k.stats.Charged += uint64(a.got)   //nolint:gosec // not below 0
 	b.ahead += float64(a.got)
 	long := max(cover-(now-planned), 2*delivery)
 	base, rise := b.needs(long)
+	switch {
+	case a.failure != nil: // what passes then is not charged, also later
+		k.stats.Failures++
+		if b.isFailing, b.debt, b.unpaid = true, 0, 0; !b.isSilent {
+			k.assignAll(b, rise, rise, 1, planned, now)
+		}
+		return
+	case a.first != nil:
+		b.isFailing = false
+		b.learn(a, now)
+	}
 	paid := max(min(a.owe, float64(a.got)-a.keep), min(b.debt, b.ahead-base-rise), 0)
 	b.ahead -= paid
 	b.debt -= paid
@@ -193,27 +204,22 @@ func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.
 		}
 	}
 	part := 1.
-	if rise > max(pot, 0) {
+	if rise > pot {
 		part = max(0, pot) / rise
 	}
 	for _, c := range b.clients {
 		rate, burst := c.rate, c.burst
+		toward := func(goal, from float64) float64 { return min(from, goal) + max(0, goal-from)*part }
 		switch isNew := !c.hasBucket(); {
 		case !c.isListening(), !c.moves && isNew:
 			continue
-		case isNew && c.goalBurst < 1:
+		case isNew && c.goalBurst < 1, b.isFailing && b.allows == 0:
 			if k.deny(c, now); c.goalRate > 0 {
 				k.stats.Shortages++
 			}
 			continue
-		case isNew:
-			rate, burst = c.goalRate*part, 1+(c.goalBurst-1)*part
 		case c.moves:
-			rate = min(c.rate, c.goalRate)
-			if up := max(0, c.goalRate-c.rate) * part; up > c.rate/20 || part == 1 {
-				rate += up
-			}
-			burst = min(c.burst, c.goalBurst) + max(0, c.goalBurst-c.burst)*part
+			rate, burst = toward(c.goalRate, c.rate), toward(c.goalBurst, max(1, c.burst))
 		}
 		if c.isLow = scale < 1 || c.isLow && rate < c.goalRate*.99; scale < 1 {
 			k.stats.Shortages++
@@ -222,13 +228,13 @@ func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.
 	}
 }
 
-// deny makes an Envoy deny everything that has no token bucket, and whose first token is not there. If it goes on with
-// what a broken stream was assigned, that is charged, and better.
+// deny makes an Envoy deny all requests of a bucket: its first token is not there, or its limit denies while the store
+// fails. If it goes on with what a broken stream was assigned, that is charged, and better.
 func (k *Keeper) deny(c *client, now time.Duration) {
 	c.isLow = true
 	isCovered := c.isResumed && c.expires == 0 && slices.ContainsFunc(c.book.clients, (*client).isBroken)
-	if c.reply && !isCovered {
-		k.send(c, Assignment{Strategy: DenyAll}, now)
+	if (c.reply || c.hasBucket()) && !isCovered && k.send(c, Assignment{Strategy: DenyAll}, now) {
+		c.rate, c.burst = 0, 0
 	}
 }
 
@@ -236,7 +242,7 @@ func (k *Keeper) deny(c *client, now time.Duration) {
 func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Duration) {
 	next := c.assigned
 	if rate, burst = max(rate, slowest), math.Floor(burst); !c.hasBucket() || rate != c.rate || burst != c.burst {
-		next, _ = roundDown(rate, burst, c.assigned)
+		next = roundDown(rate, burst, c.assigned)
 	}
 	next.ID, next.TTL = c.assigned.ID, c.assigned.TTL
 	if next == c.assigned && !c.reply {
@@ -259,38 +265,8 @@ func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Durati
 		charge += slower * delivery.Seconds()
 	}
 	c.rate, c.burst = next.rate(), float64(next.MaxTokens)
-	c.use(charge)
+	c.could += charge
 	b.ahead -= charge
-}
-
-// assignByPolicy assigns what holds while the store does not answer. What passes then is not charged, also later.
-func (k *Keeper) assignByPolicy(b *book, now time.Duration) {
-	sum := 0.0
-	for _, c := range b.clients {
-		sum += c.share
-	}
-	b.debt, b.unpaid = 0, 0
-	for _, c := range b.clients {
-		if !c.isListening() {
-			continue
-		}
-		rate := c.share
-		switch b.onFailure {
-		case descriptors.Fail: // the Envoy falls back when its assignment ends
-			continue
-		case descriptors.Deny:
-			rate = 0
-		case descriptors.Local:
-			rate *= min(1, b.localRate/max(sum, 1e-9))
-		case descriptors.Allow:
-		}
-		switch {
-		case rate == 0 && (c.reply || c.hasBucket()) && k.send(c, Assignment{Strategy: DenyAll}, now):
-			c.rate, c.burst = 0, 0
-		case rate > 0 && (c.reply || math.Abs(rate-c.rate) > c.rate/100):
-			k.assign(c, rate, c.burstGoal(), now, now)
-		}
-	}
 }
 
 // learn takes what the store answered to a charge.
@@ -303,19 +279,6 @@ func (b *book) learn(a *ask, now time.Duration) {
 		}
 		ct.learn(&a.last[i], a.got, isShort, now)
 	}
-}
-
-// owe adds requests that passed evenly in the time since the last report, and were not charged: those that still count.
-func (b *book) owe(n float64, since, now time.Duration) {
-	longest := 0.0
-	for _, ct := range b.counters {
-		counts := float64(ct.policy.Capacity()) / rateOf(ct.policy)
-		if ct.ends > now {
-			counts -= (ct.ends - now).Seconds()
-		}
-		longest = max(longest, counts)
-	}
-	b.debt = min(b.debt+n*min(1, max(longest, 0)/max(since.Seconds(), 1e-9)), b.capacity())
 }
 
 // capacity returns the most hits that can be charged at once.
@@ -333,14 +296,12 @@ func (b *book) refund(c *client, n float64, since time.Duration) {
 	canReturn := !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool {
 		return !isWindow(h.Policy) || !h.Policy.CountsInWindows() && h.Policy.Window() < 2*since
 	})
-	if n = min(n, c.inWindow); n <= 0 || !canReturn || b.isFailing {
+	if window := b.window(); n <= 0 || !canReturn || b.isFailing || window != c.window {
 		return
-	}
-	if b.backOf != c.window {
-		b.backOf, b.back = c.window, 0
+	} else if b.backOf != window {
+		b.backOf, b.back = window, 0
 	}
 	b.back += n
-	c.inWindow -= n
 }
 
 // takeBack returns how many hits to return to the windows now.
@@ -348,28 +309,14 @@ func (b *book) takeBack(now time.Duration) (n int64) {
 	if b.back < 1 {
 		return 0
 	}
-	if ends := b.windowEnds(); b.backOf != b.window() || ends > 0 && now+windowMargin > ends {
+	isLate := func(ct *counter) bool { return ct.ends > 0 && now+windowMargin > ct.ends }
+	if b.backOf != b.window() || slices.ContainsFunc(b.counters, isLate) {
 		b.back = 0
 		return 0
 	}
 	n = clampHits(b.back)
 	b.back -= float64(n)
 	return n
-}
-
-// slides reports whether hits leave one of the limits one by one.
-func (b *book) slides() bool {
-	return slices.ContainsFunc(b.hits, func(h limiter.Hit) bool { return !h.Policy.CountsInWindows() })
-}
-
-// windowEnds returns the end of the fixed window that ends first, or 0 if there is none.
-func (b *book) windowEnds() (ends time.Duration) {
-	for _, ct := range b.counters {
-		if ct.ends > 0 && (ends == 0 || ct.ends < ends) {
-			ends = ct.ends
-		}
-	}
-	return ends
 }
 
 // window returns the number of the fixed windows that the counters are in. It rises as soon as one of them has ended.

@@ -52,7 +52,8 @@ type Assignment struct {
 
 // Target is what a bucket counts, by the rules of now.
 type Target struct {
-	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket.
+	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket. Those in shadow mode
+	// let all requests pass, and are charged what was reported.
 	Hits []limiter.Hit
 	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer.
 	// Nil: requests are not counted, and pass then.
@@ -61,8 +62,6 @@ type Target struct {
 	Rule *descriptors.Rule
 	// Refused says why the bucket gets no assignment; empty if it gets one.
 	Refused string
-	// Shadow says that no limit of it denies: all pass, and what was reported is counted afterwards.
-	Shadow bool
 }
 
 // Resolver finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.

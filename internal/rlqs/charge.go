@@ -11,133 +11,72 @@ import (
 )
 
 const (
-	maxHits  = 100 // of a call: as many as a Redis decides without others noticing
-	maxCalls = 8   // at a time
+	// maxCalls is the most calls to the store at a time. A store far away sends those of one moment together.
+	maxCalls = 250
 	// lastCharge is for how long rates are charged ahead when a Keeper stops: so long after, at the latest, an Envoy asks
 	// another one.
 	lastCharge = interval
 )
 
-// ask is hits that are charged together, and what the store answers.
+// ask is hits to charge for a book, for a sum, or for reports of a limit in shadow mode, and what the store answered.
 type ask struct {
-	book      *book // nil: of a sum, or of a limit in shadow mode
+	book   *book
+	sum    *sum
+	shadow *Decided
+
 	hits      []limiter.Hit
-	n, back   int64
+	n, back   int64   // hits of each limit to charge and to return
 	keep, owe float64 // parts of n: for what is in force, and for debts
 
-	got     int64
-	first   []limiter.Decision // the answer to n
-	last    []limiter.Decision // the newest answer
-	failure error
-
-	shadow  *counted
-	isFirst bool // of its bucket
-	sum     *sum
+	got         int64
+	first, last []limiter.Decision // the answer to n, and the newest one
+	failure     error
 }
 
-// call is one call to the store, with the hits of some asks.
-type call struct {
-	asks []*ask
-	hits []limiter.Hit
-}
-
-// take charges what is asked for, after it has returned what was not used. What does not fit is asked for again by as
-// much as there is.
-func (k *Keeper) take(ctx context.Context, asks []*ask) {
-	k.round(ctx, asks, func(a *ask) int64 { return -a.back })
-	k.round(ctx, asks, func(a *ask) int64 {
-		a.last = nil
-		return a.n
-	})
-	least := func(a *ask) (n int64) {
-		n = a.n
-		for i := range a.first {
-			n = min(n, a.first[i].Remaining)
-		}
-		return max(n, 0)
-	}
-	k.round(ctx, asks, func(a *ask) int64 {
-		if a.first = a.last; fits(a.first) {
-			a.got = a.n
-		}
-		if a.first == nil || a.got > 0 {
-			return 0
-		}
-		return least(a)
-	})
-	for _, a := range asks {
-		if a.got == 0 && a.failure == nil && fits(a.last) {
-			a.got = least(a)
-		}
-	}
-}
-
-// fits reports whether the store charged all of an answer's hits.
-func fits(answer []limiter.Decision) bool {
-	return answer != nil && !slices.ContainsFunc(answer, func(d limiter.Decision) bool { return !d.Allowed })
-}
-
-// round charges n hits of each limit of each ask. Hits of several limits are charged together or not at all, so they
-// are a call by themselves; others share calls, and each is decided by itself, which shadow mode means.
-func (k *Keeper) round(ctx context.Context, asks []*ask, n func(*ask) int64) {
-	var all []*call
-	open := map[any]*call{} // those that others may share, by server
-	for _, a := range asks {
-		want := n(a)
-		if want == 0 || a.failure != nil {
-			continue
-		}
-		var server any
-		if k.o.Server != nil {
-			server = k.o.Server(&a.hits[0])
-		}
-		c := open[server]
-		if c == nil || len(c.hits) >= maxHits || len(a.hits) > 1 {
-			c = &call{}
-			if all = append(all, c); len(a.hits) == 1 {
-				open[server] = c
-			}
-		}
-		c.asks = append(c.asks, a)
-		for _, h := range a.hits {
-			if h.N = want; len(a.hits) == 1 && want > 0 {
-				h.Mode = limiter.Shadow
-			}
-			c.hits = append(c.hits, h)
-		}
-	}
-	k.callStore(ctx, all)
-}
-
-// callStore does the calls, some at a time.
-func (k *Keeper) callStore(ctx context.Context, all []*call) {
-	if len(all) == 0 {
-		return
-	}
+// chargeAll does all that is asked for, at the same time.
+func (k *Keeper) chargeAll(ctx context.Context, asks []*ask) {
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, maxCalls)
-	for i, c := range all {
-		if i == len(all)-1 {
-			k.do(ctx, c)
-			break
-		}
+	for _, a := range asks {
 		slots <- struct{}{}
 		wait.Go(func() {
-			panics.Catch("charge of quotas", func() { k.do(ctx, c) })
+			panics.Catch("charge of quotas", func() { k.charge(ctx, a) })
 			<-slots
 		})
 	}
 	wait.Wait()
 }
 
-// do does one call, and hands its answers to its asks.
-func (k *Keeper) do(ctx context.Context, c *call) {
-	ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
-	defer cancel()
-	out := make([]limiter.Decision, len(c.hits))
-	err := k.o.Store.Take(ctx, c.hits, out)
-	for _, a := range c.asks {
-		a.failure, a.last, out = err, out[:len(a.hits)], out[len(a.hits):]
+// charge returns hits, then charges others. If these do not fit, it charges as many as remain.
+func (k *Keeper) charge(ctx context.Context, a *ask) {
+	take := func(n int64) bool {
+		hits := slices.Clone(a.hits)
+		for i := range hits {
+			if hits[i].N = n; len(hits) == 1 && n > 0 {
+				hits[i].Mode = limiter.Shadow // of one limit, the decision is the same, and no lease makes it
+			}
+		}
+		ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
+		defer cancel()
+		a.last = make([]limiter.Decision, len(hits))
+		a.failure = k.o.Store.Take(ctx, hits, a.last)
+		return a.failure == nil && !slices.ContainsFunc(a.last, func(d limiter.Decision) bool { return !d.Allowed })
+	}
+	if a.back > 0 {
+		take(-a.back)
+	}
+	if a.failure != nil || a.n <= 0 {
+		return
+	}
+	n, fits := a.n, take(a.n)
+	if a.first = a.last; !fits && a.failure == nil {
+		for i := range a.first {
+			n = min(n, a.first[i].Remaining)
+		}
+		fits = n > 0 && take(n)
+	}
+	if fits {
+		a.got = n
 	}
 }
 
@@ -153,15 +92,16 @@ func (k *Keeper) chargeLast(ctx context.Context) {
 		for _, c := range b.clients {
 			n += c.rate * min(lastCharge, c.expires-now).Seconds()
 		}
-		if n >= 1 {
-			asks = append(asks, &ask{book: b, hits: b.hits, n: int64(min(n, b.capacity()))})
-		}
+		asks = append(asks, &ask{hits: b.hits, n: int64(min(n, b.capacity()))})
 	}
+	asks, k.shadows = append(asks, k.shadows...), nil
 	k.mu.Unlock()
-	k.take(ctx, asks)
+	k.chargeAll(ctx, asks)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range asks {
-		k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
+		if k.noteShadow(a); a.shadow == nil {
+			k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -30,11 +29,9 @@ type client struct {
 	reply     bool // it was reported since the last assignment was sent
 
 	// Its limits. Without a book nothing is charged, and fixed is assigned.
-	book     *book
-	fixed    Strategy
-	rule     *descriptors.Rule // nil: none
-	shadow   []counted         // charged when they are reported
-	enforced []counted
+	target Target
+	book   *book
+	fixed  Strategy
 
 	// Its reports.
 	lastCount     float64 // requests of the last report
@@ -51,11 +48,10 @@ type client struct {
 	wasUntil    time.Duration // until then was may be in force if the stream breaks
 	isLow       bool          // the rate was lowered because a counter had not enough
 
-	// Its use: could is how many requests it may have admitted that were not reported yet, inWindow the part of these that
-	// was charged in the window with the number window. Both are right at the time at.
-	at              time.Duration
-	could, inWindow float64
-	window          int
+	// could is how many requests it may have admitted at the time at that were not reported yet.
+	at     time.Duration
+	could  float64
+	window int // of the book, when it last reported
 
 	share, burstShare   float64  // what division gave it
 	limitedBy           *counter // that gave it the smallest share
@@ -95,24 +91,13 @@ func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	if left < 0 {
 		if !b.isFailing && (!c.isResumed || c.reports != 1) {
 			c.stream.keeper.stats.Over += uint64(-left)
-			b.owe(-left, since, now)
+			b.debt = min(b.debt-left, b.capacity())
 		}
 		left = 0
 	}
 	c.could = min(left, c.burst+c.rate*tick.Seconds())
-	if !b.slides() {
-		c.inWindow = max(0, c.inWindow-allowed)
-	}
 	b.refund(c, left-c.could, since)
-	if b.slides() {
-		c.inWindow = 0
-	}
-}
-
-// use counts n charged hits that the client may use.
-func (c *client) use(n float64) {
-	c.could += n
-	c.inWindow += n
+	c.window = b.window()
 }
 
 // isBroken reports whether nothing can be sent to the client.

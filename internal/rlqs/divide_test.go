@@ -33,7 +33,6 @@ func TestWhatNeedsNoShares(t *testing.T) {
 		"no limit":             {target: Target{}, want: AllowAll},
 		"limit of 0":           {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: zero}}}, want: DenyAll},
 		"one of them 0":        {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: many}, {Key: "l", Policy: zero}}}, want: DenyAll},
-		"shadow rule":          {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: zero}}, Shadow: true}, want: AllowAll},
 		"shadow limit of 0":    {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: zero, Mode: limiter.Shadow}}}, want: AllowAll},
 		"refused":              {target: Target{Refused: "rules.yaml:7: no"}, none: true, refused: "rules.yaml:7: no"},
 		"quota mode, enforced": {target: Target{Hits: []limiter.Hit{{Key: "k", Policy: many, Mode: limiter.Quota}}}, want: TokenBucket},
@@ -78,7 +77,7 @@ func TestSeveralLimits(t *testing.T) {
 		if n := f.passedIn(20 * time.Second); n < 19_500 || n > 20_100 {
 			t.Errorf("%d of 20,000 passed in 20 s", n)
 		}
-		for _, b := range f.keeper.Buckets() {
+		for _, b := range f.listed() {
 			if b.Descriptor == "small" && (b.Rate < 90 || b.Rate > 100) || b.Descriptor == "large" && b.Rate < 890 {
 				t.Errorf("%s has %g/s", b.Descriptor, b.Rate)
 			}

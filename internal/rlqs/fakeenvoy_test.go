@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -427,3 +428,6 @@ func (f *fleet) between(from, to time.Duration) (n int64) {
 	}
 	return n
 }
+
+// listed returns the sums of all Envoys, of each bucket.
+func (f *fleet) listed() []adminapi.Quota { return f.keeper.List("", "", math.MaxInt).Buckets }

@@ -1,6 +1,7 @@
 package rlqs
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -57,75 +58,96 @@ func (k *Keeper) Stats() Stats {
 	return st
 }
 
-// State is what holds of a bucket.
-type State string
+// Status implements admin.Quotas.
+func (k *Keeper) Status() adminapi.QuotaStatus {
+	s := k.Stats()
+	return adminapi.QuotaStatus{Streams: s.Streams, Broken: s.Broken, Buckets: s.Buckets, Uncharged: s.Over, Debt: s.Debt}
+}
 
-// The states, of several Envoys the last one in this order.
+// List implements admin.Quotas: the sums of all Envoys, those first that miss most.
+func (k *Keeper) List(domain, rule string, n int) *adminapi.QuotaList {
+	all := &adminapi.QuotaList{QuotaStatus: k.Status(), Buckets: []adminapi.Quota{}}
+	k.mu.Lock()
+	at := map[string]int{} // in all.Buckets, by domain and ID
+	k.eachClient(func(c *client) {
+		b := adminapi.Quota{Domain: c.stream.domain, Descriptor: string(c.id)}
+		if r := c.target.Rule; r != nil {
+			b.Rule = r.Path
+			for _, l := range r.Limits {
+				b.Limits = append(b.Limits, l.String())
+			}
+		}
+		if domain != "" && b.Domain != domain || rule != "" && b.Rule != rule {
+			return
+		}
+		name := b.Domain + "\x00" + b.Descriptor
+		if _, ok := at[name]; !ok {
+			at[name] = len(all.Buckets)
+			all.Buckets = append(all.Buckets, b)
+		}
+		c.addTo(&all.Buckets[at[name]], k.now())
+	})
+	k.mu.Unlock()
+	missing := func(b *adminapi.Quota) float64 {
+		if b.State != states[stateContended] {
+			return 0
+		}
+		return b.Wanted - b.Rate
+	}
+	slices.SortFunc(all.Buckets, func(a, b adminapi.Quota) int {
+		return cmp.Or(cmp.Compare(missing(&b), missing(&a)), cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Domain, b.Domain),
+			cmp.Compare(a.Descriptor, b.Descriptor))
+	})
+	all.Found = len(all.Buckets)
+	all.Buckets = all.Buckets[:min(n, all.Found)]
+	for i := range all.Buckets {
+		b := &all.Buckets[i]
+		b.Entries, _ = BucketID(b.Descriptor).Entries() // it has been checked
+	}
+	return all
+}
+
+// addTo adds what the client has to the sum of its bucket.
+func (c *client) addTo(b *adminapi.Quota, now time.Duration) {
+	if b.Envoys++; c.isBroken() {
+		b.Broken++
+	}
+	b.Rate, b.Burst, b.Wanted, b.Passed = b.Rate+c.rate, b.Burst+int64(c.burst), b.Wanted+c.want, b.Passed+c.passRate
+	b.ReportAge = max(b.ReportAge, (now - c.reported).Seconds())
+	b.State = states[max(slices.Index(states[:], b.State), c.state())]
+}
+
+// The states of a bucket, of several Envoys the last one in this order.
 const (
-	Unlimited State = "unlimited" // by its rule
-	Denied    State = "denied"    // by its rule
-	Shadow    State = "shadow"    // its limits deny nothing
-	Assigned  State = "assigned"
-	Waiting   State = "waiting"   // until something is assigned
-	Contended State = "contended" // it asks for more than its part of the limit
-	Failing   State = "failing"   // the store does not answer: on_store_failure decides
+	stateUnlimited = iota // by its rule
+	stateDenied           // by its rule
+	stateShadow           // its limits deny nothing
+	stateAssigned
+	stateWaiting   // until something is assigned
+	stateContended // it asks for more than its part of the limit
+	stateFailing   // the store does not answer: on_store_failure decides
 )
+
+var states = [...]string{"unlimited", "denied", "shadow", "assigned", "waiting", "contended", "failing"}
 
 // contendedBelow is the part of what a bucket asks for below which its assignment counts as too little.
 const contendedBelow = 0.95
 
-// Buckets returns what all Envoys together have of each bucket, in no order.
-func (k *Keeper) Buckets() (all []*adminapi.Quota) {
-	type name struct {
-		domain string
-		id     BucketID
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now, of := k.now(), map[name]*adminapi.Quota{}
-	k.eachClient(func(c *client) {
-		at := name{c.stream.domain, c.id}
-		b := of[at]
-		if b == nil {
-			b = &adminapi.Quota{Domain: at.domain, Descriptor: string(at.id), State: string(Unlimited)}
-			if c.rule != nil {
-				b.Rule = c.rule.Path
-				for _, l := range c.rule.Limits {
-					b.Limits = append(b.Limits, l.String())
-				}
-			}
-			of[at] = b
-			all = append(all, b)
-		}
-		if b.Envoys++; c.isBroken() {
-			b.Broken++
-		}
-		b.Rate, b.Burst, b.Wanted, b.Passed = b.Rate+c.rate, b.Burst+int64(c.burst), b.Wanted+c.want, b.Passed+c.passRate
-		b.ReportAge = max(b.ReportAge, (now - c.reported).Seconds())
-		if s := c.state(); slices.Index(states, s) > slices.Index(states, State(b.State)) {
-			b.State = string(s)
-		}
-	})
-	return all
-}
-
-var states = []State{Unlimited, Denied, Shadow, Assigned, Waiting, Contended, Failing}
-
-func (c *client) state() State {
+func (c *client) state() int {
 	switch {
 	case c.expires == 0:
-		return Waiting
+		return stateWaiting
 	case c.book != nil && c.book.isFailing:
-		return Failing
+		return stateFailing
 	case c.book != nil && c.rate < c.want*contendedBelow:
-		return Contended
+		return stateContended
 	case c.book != nil:
-		return Assigned
-	case len(c.shadow) > 0:
-		return Shadow
+		return stateAssigned
 	case c.fixed == DenyAll:
-		return Denied
+		return stateDenied
+	case len(c.target.Hits) > 0:
+		return stateShadow
 	default:
-		return Unlimited
+		return stateUnlimited
 	}
 }

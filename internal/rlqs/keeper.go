@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // Bounds, times and defaults of a Keeper.
@@ -35,12 +36,9 @@ type Options struct {
 	TTL time.Duration
 	// Timeout bounds a call to Store. 0 is DefaultTimeout.
 	Timeout time.Duration
-	// Server returns the server that decides a hit, as a comparable value. Hits of different servers never share a call,
-	// so that a failed server affects no other. Nil: there is only one server.
-	Server func(h *limiter.Hit) any
-	// Decided receives what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
+	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper. Nil:
 	// reports are not counted.
-	Decided func([]Decided)
+	Decided func(Decided)
 	// Logger receives what an operator should know. Nil: no log.
 	Logger *slog.Logger
 }
@@ -58,10 +56,9 @@ type Keeper struct {
 	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
 	books    map[string]*book
 	counters map[string]*counter
-	places   places    // of gRPC streams
-	buckets  places    // of all streams
-	decided  []Decided // reports that are not counted yet
-	shadows  []*ask    // the same for limits in shadow mode
+	places   places // of gRPC streams
+	buckets  places // of all streams
+	shadows  []*ask // reports for limits in shadow mode that are not charged yet
 	tickAt   time.Duration
 
 	changed bool // all buckets are to be resolved again
@@ -103,9 +100,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			k.mu.Lock()
+			defer k.mu.Unlock()
 			k.stopped = true
-			k.mu.Unlock()
-			k.count(ctx)
 			return nil
 		case <-k.wake:
 			timer.Reset(last + betweenSteps - k.now())
@@ -128,7 +124,6 @@ func (k *Keeper) step(ctx context.Context) {
 	k.mu.Lock()
 	if k.stopped {
 		k.mu.Unlock()
-		k.count(ctx)
 		return
 	}
 	if k.changed {
@@ -136,7 +131,8 @@ func (k *Keeper) step(ctx context.Context) {
 	}
 	k.look(now)
 	k.divide(now)
-	var asks, sums []*ask
+	asks := k.shadows
+	k.shadows = nil
 	for _, b := range k.books {
 		if isTick || b.urgent {
 			b.urgent = false
@@ -144,24 +140,22 @@ func (k *Keeper) step(ctx context.Context) {
 		}
 	}
 	if isTick {
-		sums = k.askSums(now)
+		asks = append(asks, k.askSums(now)...)
 	}
 	k.mu.Unlock()
 
-	k.take(ctx, append(asks, sums...))
+	k.chargeAll(ctx, asks)
 
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	after := k.now()
-	for _, a := range sums {
-		a.sum.learn(a, after)
-	}
 	for _, a := range asks {
-		if !k.stopped {
+		if k.noteShadow(a); a.sum != nil {
+			a.sum.learn(a, after)
+		} else if a.book != nil && !k.stopped {
 			k.settle(a, now, after)
 		}
 	}
-	k.mu.Unlock()
-	k.count(ctx)
 }
 
 // look drops what has ended, abandons idle buckets, and answers reports of buckets that need no charge.
@@ -192,15 +186,7 @@ func (k *Keeper) Changed() {
 	k.mu.Lock()
 	k.changed = true
 	k.mu.Unlock()
-	k.wakeUp()
-}
-
-// wakeUp makes Run do a step now.
-func (k *Keeper) wakeUp() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	reload.Hint(k.wake)
 }
 
 // Stop charges what Envoys may admit until they have found another server, as far as it fits. After that nothing is

@@ -51,15 +51,15 @@ func TestLastMessageIsLost(t *testing.T) {
 		e.demand["b"] = steady(300)
 		f.play(12 * time.Second)
 		e.delay = 50 * time.Millisecond
-		before := f.keeper.Buckets()[0].Rate
+		before := f.listed()[0].Rate
 		f.rules.set(one(perSecond(t, limiter.Funnel, 600)))
 		f.keeper.Changed()
 		f.play(20 * time.Millisecond)
-		if rate := f.keeper.Buckets()[0].Rate; rate > 600 || before < 900 {
+		if rate := f.listed()[0].Rate; rate > 600 || before < 900 {
 			t.Fatalf("%g/s are assigned by a limit of 600/s, before %g/s", rate, before)
 		}
 		e.disconnect()
-		if rate := f.keeper.Buckets()[0].Rate; rate != before {
+		if rate := f.listed()[0].Rate; rate != before {
 			t.Errorf("%g/s are charged, the Envoy may have %g/s", rate, before)
 		}
 	})
@@ -205,7 +205,7 @@ func TestStop(t *testing.T) {
 		}
 		f.play(20 * time.Second)
 		rate := 0.0
-		for _, b := range f.keeper.Buckets() {
+		for _, b := range f.listed() {
 			rate += b.Rate
 		}
 		charged := f.store.sum()
@@ -260,7 +260,7 @@ func TestConcurrently(t *testing.T) {
 	}
 	wait.Go(func() {
 		for ctx.Err() == nil {
-			if st, all := k.Stats(), k.Buckets(); st.Buckets > 100_000 || len(all) > 9 {
+			if st, all := k.Stats(), k.List("", "", 100); st.Buckets > 100_000 || len(all.Buckets) > 9 {
 				t.Error(st)
 			}
 			time.Sleep(time.Millisecond)
@@ -277,7 +277,7 @@ func TestSilence(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 100)
 	inVirtualTime(t, one(p), 1, func(t *testing.T, f *fleet) {
 		s := f.keeper.Open("", "shop", "")
-		isAssigned := func() bool { return f.keeper.Buckets()[0].State != string(Waiting) }
+		isAssigned := func() bool { return f.listed()[0].State != "waiting" }
 		s.Report([]Usage{{ID: "b", Allowed: 50, Elapsed: 5 * time.Second}})
 		f.play(5 * time.Second)
 		if !isAssigned() {

@@ -1,8 +1,6 @@
 package rlqs
 
 import (
-	"context"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -21,101 +19,53 @@ type Decided struct {
 	IsFirst bool
 }
 
-// counted is a limit of a client, by which requests are counted.
-type counted struct {
-	hit   limiter.Hit
-	limit *descriptors.Limit // nil: requests are not counted
-}
-
-func countedOf(t *Target, i int, h limiter.Hit) counted {
-	of := counted{hit: h}
-	if i < len(t.Limits) {
-		of.limit = t.Limits[i]
-	}
-	return of
-}
-
-// note keeps what was reported, to be counted after the next step.
+// note counts what was reported, under each limit. Limits in shadow mode are charged with the next step.
 func (c *client) note(u *Usage) {
 	const most = limiter.MaxHits / 2 // an Envoy may report anything
 	k, allowed, denied := c.stream.keeper, min(u.Allowed, most), min(u.Denied, most)
-	if allowed+denied == 0 {
+	for i := range c.target.Hits {
+		h := &c.target.Hits[i]
+		of := Decided{Key: h.Key, IsFirst: i == 0}
+		if i < len(c.target.Limits) {
+			of.Limit = c.target.Limits[i]
+		}
+		if h.Mode == limiter.Shadow {
+			if allowed+denied > 0 {
+				k.shadows = append(k.shadows, &ask{hits: []limiter.Hit{prepaid(*h)}, n: int64(allowed + denied), shadow: &of})
+			}
+			continue
+		}
+		outcomes := [2]decide.Outcome{decide.Allowed, decide.Denied}
+		if c.book != nil && c.book.isFailing {
+			outcomes = [2]decide.Outcome{decide.AllowedOnFailure, decide.DeniedOnFailure}
+			if of.Limit != nil && of.Limit.Local != nil {
+				outcomes = [2]decide.Outcome{decide.AllowedLocally, decide.DeniedLocally}
+			}
+		}
+		if h.Policy.Limit() > 0 && (c.book == nil || c.limitedBy.key != h.Key) {
+			outcomes[1] = decide.Uncharged
+		}
+		k.decide(of, outcomes, allowed, denied)
+	}
+}
+
+// noteShadow counts a report that was charged to a limit in shadow mode, if the ask is of one.
+func (k *Keeper) noteShadow(a *ask) {
+	if a.shadow == nil {
 		return
 	}
-	for i := range c.shadow {
-		k.shadows = append(k.shadows, &ask{
-			hits: []limiter.Hit{c.shadow[i].hit}, n: int64(allowed + denied),
-			shadow: &c.shadow[i], isFirst: i == 0 && len(c.enforced) == 0,
-		})
+	outcomes := [2]decide.Outcome{decide.Allowed, decide.ShadowDenied}
+	if a.failure != nil {
+		outcomes[1] = decide.AllowedOnFailure
 	}
-	k.decided = c.appendDecided(k.decided, allowed, denied)
+	k.decide(*a.shadow, outcomes, uint64(a.got), uint64(a.n-a.got)) //nolint:gosec // not below 0
 }
 
-// count hands on what was reported, and charges it to limits in shadow mode. The keeper's lock is not held.
-func (k *Keeper) count(ctx context.Context) {
-	k.mu.Lock()
-	all, shadows := k.decided, k.shadows
-	k.decided, k.shadows = nil, nil
-	k.mu.Unlock()
-	k.take(ctx, shadows)
-	for _, a := range shadows {
-		add := func(o decide.Outcome, n int64) {
-			if n > 0 && a.shadow.limit != nil {
-				all = append(all, Decided{a.shadow.limit, a.shadow.hit.Key, o, uint64(n), a.isFirst})
-			}
-		}
-		if a.failure != nil {
-			add(decide.AllowedOnFailure, a.n)
-			continue
-		}
-		add(decide.Allowed, a.got)
-		add(decide.ShadowDenied, a.n-a.got)
-	}
-	if len(all) > 0 && k.o.Decided != nil {
-		k.o.Decided(all)
-	}
-}
-
-// appendDecided appends what was reported of the client, by the limits that are enforced.
-func (c *client) appendDecided(all []Decided, allowedN, deniedN uint64) []Decided {
-	by := c.deniedBy()
-	for i, of := range c.enforced {
-		if of.limit == nil {
-			continue
-		}
-		allowed, denied := decide.Allowed, decide.Uncharged
-		if i == by {
-			denied = decide.Denied
-		}
-		if c.book != nil && c.book.isFailing {
-			isLocal := of.limit.Local != nil
-			allowed = decide.AllowedOnFailure
-			if isLocal {
-				allowed = decide.AllowedLocally
-			}
-			if i == by && isLocal {
-				denied = decide.DeniedLocally
-			} else if i == by {
-				denied = decide.DeniedOnFailure
-			}
-		}
-		for _, d := range []Decided{
-			{of.limit, of.hit.Key, allowed, allowedN, i == 0}, {of.limit, of.hit.Key, denied, deniedN, i == 0},
-		} {
-			if d.Requests > 0 {
-				all = append(all, d)
-			}
+// decide hands two outcomes on, with how many requests had them.
+func (k *Keeper) decide(d Decided, outcomes [2]decide.Outcome, requests ...uint64) {
+	for i, n := range requests {
+		if d.Outcome, d.Requests = outcomes[i], n; n > 0 && k.o.Decided != nil {
+			k.o.Decided(d)
 		}
 	}
-	return all
-}
-
-// deniedBy returns the index of the enforced limit that makes the Envoy deny requests.
-func (c *client) deniedBy() int {
-	for i := range c.enforced {
-		if h := &c.enforced[i].hit; h.Policy.Limit() == 0 || c.limitedBy != nil && c.limitedBy.key == h.Key {
-			return i
-		}
-	}
-	return 0
 }

@@ -72,7 +72,6 @@ func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
 	if t.Rule == nil {
 		return t
 	}
-	t.Shadow = t.Rule.Mode == limiter.Shadow
 	if err := t.hit(r.decider, set, domain, entries); err != nil {
 		t.refusef("%s", err)
 	}

@@ -106,7 +106,7 @@ func targetText(target Target) string {
 		return "nothing"
 	}
 	all := strings.Join(hits, ", ")
-	if target.Shadow {
+	if target.Hits[0].Mode == limiter.Shadow {
 		all = "shadow " + all
 	}
 	return all

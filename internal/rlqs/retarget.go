@@ -14,8 +14,7 @@ import (
 func (k *Keeper) resolveAll(now time.Duration) {
 	k.changed = false
 	k.eachClient(func(c *client) {
-		c.could, c.inWindow = min(c.could, c.burst), 0 // a counter that was reset knows nothing of it
-		c.reply = true
+		c.could, c.window, c.reply = min(c.could, c.burst), 0, true // a counter that was reset knows nothing of it
 		switch t := k.o.Resolver.Resolve(c.stream.domain, c.id); {
 		case c.isBroken():
 		case t.Refused != "":
@@ -32,46 +31,29 @@ func (k *Keeper) resolveAll(now time.Duration) {
 
 // retarget makes the client count what its target says.
 func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
-	c.shadow, c.enforced, c.rule = nil, nil, t.Rule
+	c.target, c.fixed = *t, AllowAll
 	var enforced []limiter.Hit
-	deniesAll := false
-	for i, h := range t.Hits {
-		if t.Shadow || h.Mode == limiter.Shadow {
-			if h.Policy.Algorithm() == limiter.FixedWindow {
-				h = prepaid(h) // a report is charged as far as it fits
-			}
-			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
-			c.shadow = append(c.shadow, countedOf(t, i, h))
+	for _, h := range t.Hits {
+		if h.Mode == limiter.Shadow {
 			continue
 		}
-		deniesAll = deniesAll || h.Policy.Limit() == 0
-		h = prepaid(h)
-		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i, h))
+		if enforced = append(enforced, prepaid(h)); h.Policy.Limit() == 0 {
+			c.fixed = DenyAll
+		}
 	}
-	switch {
-	case len(enforced) == 0:
+	if len(enforced) == 0 || c.fixed == DenyAll {
 		k.leave(c)
-		c.fixed = AllowAll
-	case deniesAll:
-		k.leave(c)
-		c.fixed = DenyAll
-	default:
-		k.join(c, enforced, t, now)
+	} else {
+		k.join(c, enforced, now)
 	}
-}
-
-// bookKey returns a key that is equal for hits on the same counters.
-func bookKey(hits []limiter.Hit) string {
-	key := hits[0].Key
-	for i := range hits[1:] {
-		key = fmt.Sprintf("%q %q", key, hits[i+1].Key)
-	}
-	return key
 }
 
 // join makes the client be charged to the counters of hits.
-func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duration) {
-	key := bookKey(hits)
+func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
+	key := ""
+	for i := range hits {
+		key = fmt.Sprintf("%s%q", key, hits[i].Key)
+	}
 	b := k.books[key]
 	if b == nil {
 		b = &book{}
@@ -91,7 +73,7 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 		ct.limit(&hits[i])
 	}
 	b.hits, b.urgent = hits, true
-	b.onFailure, b.localRate = failurePolicy(t)
+	b.allows, b.isSilent = onFailure(c.target.Limits)
 	if c.book == b {
 		return
 	}
@@ -101,8 +83,26 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 			ct.came(c)
 		}
 	}
-	c.book, c.at, c.moves, c.window = b, now, false, b.window()
+	c.book, c.at, c.moves, c.window, c.limitedBy = b, now, false, b.window(), b.counters[0]
 	b.clients = append(b.clients, c)
+}
+
+// onFailure returns how many requests a second pass while the store does not answer. isSilent: the Envoys fall back when
+// their assignments end.
+func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
+	allows = math.Inf(1)
+	for _, l := range limits {
+		switch l.OnStoreFailure {
+		case descriptors.Deny:
+			allows = 0
+		case descriptors.Local:
+			allows = min(allows, rateOf(l.Local))
+		case descriptors.Fail:
+			isSilent = true
+		case descriptors.Allow:
+		}
+	}
+	return allows, isSilent && allows > 0
 }
 
 // leave ends what the client is charged to, if it is to anything. What it was assigned stays in force.
@@ -111,7 +111,7 @@ func (k *Keeper) leave(c *client) {
 	if b == nil {
 		return
 	}
-	c.book, c.burst, c.inWindow = nil, 0, 0
+	c.book, c.burst = nil, 0
 	b.clients = slices.DeleteFunc(b.clients, func(other *client) bool { return other == c })
 }
 
@@ -124,21 +124,4 @@ func (k *Keeper) forget(key string, b *book) {
 			delete(k.counters, ct.key)
 		}
 	}
-}
-
-// failurePolicy returns what holds of a request with these limits while the store does not answer.
-func failurePolicy(t *Target) (f descriptors.OnStoreFailure, localRate float64) {
-	worst := map[descriptors.OnStoreFailure]int{
-		descriptors.Allow: 0, descriptors.Local: 1, descriptors.Fail: 2, descriptors.Deny: 3,
-	}
-	localRate = math.Inf(1)
-	for _, l := range t.Limits {
-		if worst[l.OnStoreFailure] > worst[f] {
-			f = l.OnStoreFailure
-		}
-		if l.Local != nil {
-			localRate = min(localRate, rateOf(l.Local))
-		}
-	}
-	return f, localRate
 }

@@ -24,17 +24,17 @@ const (
 	NodeHeader = "x-weir-node"
 
 	maxStreams = 2000
-	maxNode    = 200              // bytes of a node's name
-	maxDomain  = 200              // bytes of a domain's name
-	firstIn    = 10 * time.Second // for the first message of a stream
+	maxNode    = 200 // bytes of a node's name
+	maxDomain  = 200 // bytes of a domain's name
 
 	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket: a flood of invented ones
-	// must not delay the reports behind them. Beyond so many usages a second, and so many at once, Weir reads the stream
-	// more slowly.
-	usagesPerSecond, usagesAtOnce = 20_000, 100_000
+	// must not delay the reports behind them. After each usagesAtOnce, Weir reads the stream as if they had come at
+	// usagesPerSecond.
+	usagesPerSecond, usagesAtOnce = 20_000, 10_000
 )
 
-// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec.
+// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until a
+// stream's first message.
 func (k *Keeper) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	host := hostOf(stream.Context())
 	k.mu.Lock()
@@ -47,42 +47,67 @@ func (k *Keeper) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRat
 		return status.Errorf(codes.ResourceExhausted, "your host has as many quota streams as are free of %d: "+
 			"run more replicas of the rate limit service", k.places.most)
 	}
-	r := &reader{k: k, stream: stream, to: k.Open(host, "", nodeOf(stream.Context())), first: make(chan struct{})}
 	defer func() {
-		r.to.Close()
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.places.leave(host)
 	}()
-	read, panicked := make(chan error, 1), make(chan any, 1)
+	select {
+	case <-k.ended:
+		return nil
+	default:
+	}
+	m, err := stream.Recv()
+	if err != nil {
+		return notEOF(err)
+	}
+	switch domain := m.GetDomain(); {
+	case domain == "":
+		return k.invalid("domain: must not be empty in the first message; set the domain of Envoy's quota filter")
+	case len(domain) > maxDomain:
+		return k.invalid("domain: must be at most %d bytes, got %d", maxDomain, len(domain))
+	}
+	s := k.Open(host, m.GetDomain(), nodeOf(stream.Context()))
+	defer s.Close()
+	read := make(chan func() error, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				panicked <- fmt.Sprintf("%v\n%s", p, debug.Stack())
+				text := fmt.Sprintf("%v\n%s", p, debug.Stack())
+				read <- func() error { panic(text) } //nolint:forbidigo // the server's interceptor makes it an error
 			}
 		}()
-		read <- r.run()
+		err := s.read(stream, m)
+		read <- func() error { return err }
 	}()
-	first := time.After(firstIn)
-	for seen := r.first; ; {
+	for {
 		select {
-		case <-r.to.full:
-			if err := r.to.write(stream); err != nil {
+		case <-s.full:
+			if err := s.write(stream); err != nil {
 				return err
 			}
-		case err := <-read:
-			return err
-		case p := <-panicked:
-			panic(p) //nolint:forbidigo // raised again: the server's interceptor makes it an error of this stream
-		case <-seen:
-			seen, first = nil, nil
-		case <-first:
-			return status.Errorf(codes.DeadlineExceeded, "no message came in %s; begin the stream with a "+
-				"RateLimitQuotaUsageReports that has a domain", firstIn)
+		case result := <-read:
+			return result()
 		case <-k.ended:
-			return r.to.write(stream)
+			return s.write(stream)
 		}
 	}
+}
+
+// notEOF returns the error of a Recv, nil if the client has ended the stream.
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// invalid counts a wrong message, and returns the error that ends its stream: what is wrong, and what to send.
+func (k *Keeper) invalid(format string, args ...any) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.InvalidEnded++
+	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
 // write sends what is pending.
@@ -106,83 +131,27 @@ func hostOf(ctx context.Context) string {
 	return p.Addr.Network() // clients of a Unix socket have no names
 }
 
-// reader receives the messages of one stream.
-type reader struct {
-	k      *Keeper
-	stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer
-	to     *Stream
-	first  chan struct{} // closed with the first message
-
-	domain string
-	tokens float64 // usages that may come now
-	filled time.Time
-}
-
-// run reads until the stream ends.
-func (r *reader) run() error {
-	r.tokens, r.filled = usagesAtOnce, time.Now()
-	for {
-		m, err := r.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		usages, err := r.check(m)
-		r.k.reported(usages, err)
+// read takes the stream's reports, from its first message on.
+func (s *Stream) read(from pb.RateLimitQuotaService_StreamRateLimitQuotasServer, m *pb.RateLimitQuotaUsageReports) error {
+	for unpaced := 0; ; {
+		usages, err := usagesOf(m)
 		if err != nil {
-			return status.Error(codes.InvalidArgument, err.Error())
+			return s.keeper.invalid("%s", err)
 		}
-		r.to.Report(usages)
-		r.pace(len(usages))
-	}
-}
-
-// check returns the usages of a message. The error says what is wrong with it, and what to send.
-func (r *reader) check(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
-	usages, err := usagesOf(m)
-	switch domain := m.GetDomain(); {
-	case err != nil:
-		return nil, err
-	case r.domain == "" && domain == "":
-		return nil, errors.New("domain: must not be empty in the first message; set the domain of Envoy's quota filter")
-	case len(domain) > maxDomain:
-		return nil, fmt.Errorf("domain: must be at most %d bytes, got %d", maxDomain, len(domain))
-	case r.domain == "":
-		r.domain = domain
-		r.to.Start(domain)
-		close(r.first)
-	case domain != "" && domain != r.domain:
-		return nil, fmt.Errorf("domain: this stream is of %q, got %q; open another stream for that domain", r.domain, domain)
-	}
-	return usages, nil
-}
-
-// reported counts a message.
-func (k *Keeper) reported(usages []Usage, wrong error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	st := &k.stats
-	if st.Reports++; wrong != nil {
-		st.InvalidEnded++
-	}
-	for i := range usages {
-		st.Allowed, st.Denied = st.Allowed+usages[i].Allowed, st.Denied+usages[i].Denied
-	}
-}
-
-// pace waits if usages come faster than an Envoy sends them.
-func (r *reader) pace(usages int) {
-	now := time.Now()
-	r.tokens = min(usagesAtOnce, r.tokens+now.Sub(r.filled).Seconds()*usagesPerSecond) - float64(max(usages, 1))
-	if r.filled = now; r.tokens >= 0 {
-		return
-	}
-	timer := time.NewTimer(time.Duration(-r.tokens / usagesPerSecond * float64(time.Second)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.stream.Context().Done():
+		if domain := m.GetDomain(); domain != "" && domain != s.domain {
+			return s.keeper.invalid("domain: this stream is of %q, got %q; open another stream for that domain", s.domain, domain)
+		}
+		s.Report(usages)
+		if unpaced += len(usages) + 1; unpaced >= usagesAtOnce {
+			select {
+			case <-time.After(time.Duration(unpaced) * time.Second / usagesPerSecond):
+			case <-from.Context().Done():
+			}
+			unpaced = 0
+		}
+		if m, err = from.Recv(); err != nil {
+			return notEOF(err)
+		}
 	}
 }
 

@@ -51,40 +51,30 @@ func waterLevel(wants []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-// fills are the times that tokens_per_fill counts over. An Envoy refills continuously, so only rounding depends on
-// them.
-var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, longestFill}
+// A token bucket has its tokens for a minute, or for longestFill where these would be fewer than minPerFill. An Envoy
+// refills continuously, so only rounding depends on that: it loses less than one part in minPerFill.
+const (
+	longestFill = 100 * 24 * time.Hour
+	minPerFill  = 1000
+	// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
+	slowest = 1.001 * float64(time.Second) / float64(longestFill)
+)
 
-// longestFill is for limits of some requests a day: with one token in it, a bucket hardly refills.
-const longestFill = 100 * 24 * time.Hour
-
-// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
-const slowest = 1.001 * float64(time.Second) / float64(longestFill)
-
-// minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
-// part in so many.
-const minPerFill = 1000
-
-// roundDown returns the token bucket for a rate in requests a second and a burst. Its rate is never higher; of all but
-// very low rates it is less than a thousandth lower. It fails where the rate is too low for any token bucket.
+// roundDown returns the token bucket for a rate in requests a second, at least slowest, and a burst. Its rate is never
+// higher.
 //
 // An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
 // then.
-func roundDown(rate, burst float64, last Assignment) (a Assignment, ok bool) {
-	a = Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst))}
-	for i, fill := range fills {
-		tokens := rate * fill.Seconds()
-		whole := i == 0 && tokens >= 1 && tokens == math.Floor(tokens)
-		if tokens < minPerFill && !whole && i < len(fills)-1 {
-			continue
-		}
-		a.PerFill, a.Fill = clampTokens(tokens), fill
-		if last.Strategy != TokenBucket || fill == last.Fill || a.PerFill != last.PerFill || a.MaxTokens != last.MaxTokens {
-			return a, a.PerFill > 0
-		}
+func roundDown(rate, burst float64, last Assignment) Assignment {
+	a := Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst)), Fill: time.Minute}
+	if rate*a.Fill.Seconds() < minPerFill {
+		a.Fill = longestFill
 	}
-	a.PerFill = max(a.PerFill, 1) - 1
-	return a, a.PerFill > 0
+	a.PerFill = clampTokens(rate * a.Fill.Seconds())
+	if a.Fill != last.Fill && a.PerFill == last.PerFill && a.MaxTokens == last.MaxTokens {
+		a.PerFill--
+	}
+	return a
 }
 
 // clampTokens rounds down to a number of tokens that a message can carry.

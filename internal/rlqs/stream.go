@@ -25,30 +25,17 @@ type Stream struct {
 }
 
 // Open begins a stream from a host. node is the name that the Envoy gives itself, or empty: by it an Envoy whose stream
-// broke goes on in the new one. The domain may be empty until Start.
+// broke goes on in the new one.
 func (k *Keeper) Open(host, domain, node string) *Stream {
 	s := &Stream{
-		keeper: k, host: host, node: node, full: make(chan struct{}, 1), buckets: map[BucketID]*client{}, pushed: -pushEvery,
-		pending: map[BucketID]Assignment{},
+		keeper: k, host: host, domain: domain, node: node, full: make(chan struct{}, 1), buckets: map[BucketID]*client{},
+		pushed: -pushEvery, pending: map[BucketID]Assignment{},
 	}
-	k.mu.Lock()
-	k.streams[s] = struct{}{}
-	k.mu.Unlock()
-	if domain != "" {
-		s.Start(domain)
-	}
-	return s
-}
-
-// Start sets the stream's domain, before its first report.
-func (s *Stream) Start(domain string) {
-	k := s.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.domain = domain
 	found := 0
 	for old := range k.streams {
-		if s.node != "" && old.node == s.node && old.domain == domain && old.closed {
+		if node != "" && old.node == node && old.domain == domain && old.closed {
 			s.former = old
 			found++
 		}
@@ -56,6 +43,8 @@ func (s *Stream) Start(domain string) {
 	if found > 1 { // Envoys that share a name
 		s.former = nil
 	}
+	k.streams[s] = struct{}{}
+	return s
 }
 
 // put has an assignment sent. If the client does not read, further buckets are not abandoned: the Envoy reports them
@@ -86,9 +75,11 @@ func (s *Stream) Report(usages []Usage) {
 	if s.closed || k.stopped {
 		return
 	}
+	k.stats.Reports++
 	now := k.now()
 	var fresh []*Usage
 	for i := range usages {
+		k.stats.Allowed, k.stats.Denied = k.stats.Allowed+usages[i].Allowed, k.stats.Denied+usages[i].Denied
 		if c := s.buckets[usages[i].ID]; c != nil {
 			c.report(&usages[i], now)
 		} else {
@@ -106,7 +97,7 @@ func (s *Stream) Report(usages []Usage) {
 		}
 	}
 	if len(fresh) > 0 {
-		k.wakeUp()
+		reload.Hint(k.wake)
 	}
 }
 

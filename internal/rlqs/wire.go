@@ -17,7 +17,7 @@ import (
 const (
 	maxElapsed = time.Hour // that a report may claim
 	// maxUsages bounds the memory of a report: protobuf takes up to 100 bytes for a usage of 2 bytes on the wire.
-	maxUsages = 2 * usagesAtOnce
+	maxUsages = 200_000
 )
 
 // Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte
