@@ -16,7 +16,7 @@ func (a *App) openQuotas(context.Context) error {
 		return nil
 	}
 	k, err := rlqs.New(rlqs.Options{
-		Store: a.store, Resolver: rlqs.NewResolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
+		Store: a.store, Resolve: rlqs.Resolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
 		Timeout: a.o.MaxWait(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
 	})
 	if err != nil {

@@ -130,10 +130,9 @@ func (m *Metrics) quotaMetrics() []described {
 			counters("weir_quota_assignments_total", "kind",
 				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
 				func(s rlqs.Stats, w writer) {
-					put(w, s.AllowAll, "allow_all")
-					put(w, s.DenyAll, "deny_all")
-					put(w, s.TokenBuckets, "token_bucket")
-					put(w, s.Abandoned, "abandon")
+					for i, kind := range []string{"allow_all", "deny_all", "token_bucket", "abandon"} {
+						put(w, s.Sent[i], kind)
+					}
 				}),
 			counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
 				func(s rlqs.Stats) uint64 { return s.Charged }),

@@ -33,9 +33,8 @@ type book struct {
 	allows    float64 // requests a second that pass meanwhile
 	isSilent  bool    // nothing is assigned meanwhile
 
-	ahead  float64
-	debt   float64 // requests that passed uncharged
-	unpaid float64 // part of debt that the counters had not enough for
+	ahead float64
+	debt  float64 // requests that passed uncharged
 
 	urgent  bool          // it does not wait for the next tick
 	retryAt time.Duration // a window is full until then
@@ -95,12 +94,13 @@ func (b *book) plan(now time.Duration) *ask {
 		}
 	}
 	base, rise := b.needs(cover)
-	a := &ask{book: b, hits: b.hits, keep: max(0, base-b.ahead), owe: b.debt, back: b.takeBack(now)}
-	for _, ct := range b.counters {
-		a.owe = min(a.owe, ct.spare) // in a second
+	a := &ask{book: b, hits: b.hits, back: b.takeBack(now)}
+	owe := b.debt
+	for _, ct := range b.counters { // what a broken stream was assigned is charged, and may be in the debt
+		owe = min(owe, ct.spare)
 	}
 	if now >= b.retryAt {
-		a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+a.owe-littleHit), b.capacity()))
+		a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+owe-littleHit), b.capacity()))
 	}
 	if b.isFailing { // also if nothing is to be assigned, to see whether the store answers
 		a.n = max(a.n, 1)
@@ -149,7 +149,7 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	switch {
 	case a.failure != nil: // what passes then is not charged, also later
 		k.stats.Failures++
-		if b.isFailing, b.debt, b.unpaid = true, 0, 0; !b.isSilent {
+		if b.isFailing, b.debt = true, 0; !b.isSilent {
 			k.assignAll(b, rise, rise, 1, planned, now)
 		}
 		return
@@ -157,10 +157,9 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 		b.isFailing = false
 		b.learn(a, now)
 	}
-	paid := max(min(a.owe, float64(a.got)-a.keep), min(b.debt, b.ahead-base-rise), 0)
+	paid := max(0, min(b.debt, b.ahead-base-rise))
 	b.ahead -= paid
 	b.debt -= paid
-	b.unpaid = min(b.debt, max(0, a.owe-paid))
 	if pot := b.ahead - base; pot >= -littleHit {
 		k.assignAll(b, max(0, pot), rise, 1, planned, now)
 		return
@@ -232,8 +231,8 @@ func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.
 // fails. If it goes on with what a broken stream was assigned, that is charged, and better.
 func (k *Keeper) deny(c *client, now time.Duration) {
 	c.isLow = true
-	isCovered := c.isResumed && c.expires == 0 && slices.ContainsFunc(c.book.clients, (*client).isBroken)
-	if (c.reply || c.hasBucket()) && !isCovered && k.send(c, Assignment{Strategy: DenyAll}, now) {
+	goesOn := c.isResumed && c.expires == 0 && slices.ContainsFunc(c.book.clients, (*client).isBroken)
+	if (c.reply || c.hasBucket()) && !goesOn && k.send(c, Assignment{Strategy: DenyAll}, now) {
 		c.rate, c.burst = 0, 0
 	}
 }

@@ -63,8 +63,3 @@ type Target struct {
 	// Refused says why the bucket gets no assignment; empty if it gets one.
 	Refused string
 }
-
-// Resolver finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
-type Resolver interface {
-	Resolve(domain string, id BucketID) Target
-}

@@ -24,9 +24,8 @@ type ask struct {
 	sum    *sum
 	shadow *Decided
 
-	hits      []limiter.Hit
-	n, back   int64   // hits of each limit to charge and to return
-	keep, owe float64 // parts of n: for what is in force, and for debts
+	hits    []limiter.Hit
+	n, back int64 // hits of each limit to charge and to return
 
 	got         int64
 	first, last []limiter.Decision // the answer to n, and the newest one

@@ -157,15 +157,7 @@ func (k *Keeper) send(c *client, a Assignment, now time.Duration) bool {
 		return false
 	}
 	c.assigned, c.expires, c.reply = a, now+a.TTL+delivery, false
-	switch a.Strategy {
-	case AllowAll:
-		k.stats.AllowAll++
-	case DenyAll:
-		k.stats.DenyAll++
-	case TokenBucket:
-		k.stats.TokenBuckets++
-	case Abandon:
-	}
+	k.stats.Sent[a.Strategy]++
 	c.stream.put(a)
 	return true
 }

@@ -3,6 +3,7 @@ package rlqs
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -199,22 +200,17 @@ func (ct *counter) claim() (wanted, buckets float64) {
 // divide gives each client its share of each of its counters. A client has the least of its shares; what it cannot use
 // of a later counter because of an earlier one goes to others, so those with the fewest clients come first.
 func (k *Keeper) divide(now time.Duration) {
-	all := make([]*counter, 0, len(k.counters))
-	isMixed := false
-	for _, ct := range k.counters {
+	all := slices.Collect(maps.Values(k.counters))
+	for _, ct := range all {
 		ct.open(now)
-		all = append(all, ct)
 		ct.n, ct.bursts = 0, 0
 		for c := range ct.clients() {
-			c.share, c.burstShare, c.limitedBy = math.Inf(1), math.Inf(1), nil
+			c.share, c.burstShare = math.Inf(1), math.Inf(1)
 			ct.bursts += c.burst
 			ct.n++
-			isMixed = isMixed || len(c.book.counters) > 1
 		}
 	}
-	if isMixed {
-		slices.SortFunc(all, func(a, b *counter) int { return cmp.Compare(a.n, b.n) })
-	}
+	slices.SortFunc(all, func(a, b *counter) int { return cmp.Compare(a.n, b.n) })
 	var wants []float64
 	for _, ct := range all {
 		wants = ct.divide(wants[:0], now)
@@ -225,7 +221,9 @@ func (k *Keeper) divide(now time.Duration) {
 func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 	newcomers, wanted, unpaid, broken := ct.newcomersWant(), 0., 0., 0.
 	for _, b := range ct.books {
-		unpaid += b.unpaid
+		if now-ct.deniedAt < contended { // else it is charged with the next tick
+			unpaid += b.debt
+		}
 		for _, c := range b.clients {
 			want := min(c.want, c.share)
 			if c.isNew {
@@ -239,14 +237,14 @@ func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 			wants = append(wants, want)
 		}
 	}
-	ct.spare = max(0, ct.most()-broken)
 	total := max(0, ct.divisible(wanted+unpaid+broken, now)-broken)
+	ct.spare = max(0, ct.most()-broken)
 	total -= min(unpaid, total/2) // is paid in some seconds
 	shares := divide(wants, total)
 	i := 0
 	for c := range ct.clients() {
 		s := shares[i]
-		if i++; c.limitedBy == nil || s < c.share {
+		if i++; s < c.share {
 			c.limitedBy, c.share = ct, s
 		}
 		c.burstShare = min(c.burstShare, s, float64(ct.policy.Capacity())/burstPart*s/max(total, s, 1e-9))

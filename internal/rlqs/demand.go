@@ -33,11 +33,11 @@ type sum struct {
 	others    float64
 }
 
-// add returns what to charge for a part of that size, by a hit on the sum's counter.
-func (s *sum) add(part float64, counter limiter.Hit, now time.Duration) *ask {
+// add returns what to charge for a part of that size.
+func (s *sum) add(part float64, h limiter.Hit, now time.Duration) *ask {
 	long := min(now-s.added, 2*aloneEvery)
 	s.added = now
-	return &ask{hits: []limiter.Hit{counter}, n: clampHits(part*sumUnit*long.Seconds()) + 1, sum: s}
+	return &ask{hits: []limiter.Hit{h}, n: clampHits(part*sumUnit*long.Seconds()) + 1, sum: s}
 }
 
 // learn takes the answer. The counter begins again at the end of its window.

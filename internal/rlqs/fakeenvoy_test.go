@@ -335,7 +335,7 @@ func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target
 		t: t, start: time.Now(), store: store, rules: &fakeRules{resolve: resolve}, stopped: make(chan struct{}),
 	}
 	var err error
-	if f.keeper, err = New(Options{Store: f.store, Resolver: f.rules}); err != nil {
+	if f.keeper, err = New(Options{Store: f.store, Resolve: f.rules.Resolve}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -15,7 +15,7 @@ type Stats struct {
 	Buckets int   // of both
 	Debt    int64 // requests that passed uncharged, and are to be charged
 
-	AllowAll, DenyAll, TokenBuckets, Abandoned uint64 // assignments sent
+	Sent [Abandon + 1]uint64 // assignments, by Strategy
 
 	Charged   uint64 // hits charged in advance
 	Returned  uint64 // hits of those that were not used, and returned to their windows

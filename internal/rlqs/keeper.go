@@ -30,8 +30,8 @@ const (
 type Options struct {
 	// Store has the counters that assignments are charged to.
 	Store limiter.Store
-	// Resolver finds the limits of a bucket.
-	Resolver Resolver
+	// Resolve finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
+	Resolve func(domain string, id BucketID) Target
 	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds. 0 is DefaultTTL.
 	TTL time.Duration
 	// Timeout bounds a call to Store. 0 is DefaultTimeout.

@@ -230,7 +230,7 @@ func TestConcurrently(t *testing.T) {
 	rules := &fakeRules{resolve: func(_ string, id BucketID) Target {
 		return Target{Hits: []limiter.Hit{{Key: "all", Policy: p}, {Key: string(id), Policy: p}}[:1+len(id)%2]}
 	}}
-	k, err := New(Options{Store: store, Resolver: rules})
+	k, err := New(Options{Store: store, Resolve: rules.Resolve})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestIdleBucketsAreAbandoned(t *testing.T) {
 			return 20
 		}
 		f.play(40 * time.Second)
-		if len(e.buckets) != 0 || f.keeper.Stats().Buckets != 0 || f.keeper.Stats().Abandoned != 1 {
+		if len(e.buckets) != 0 || f.keeper.Stats().Buckets != 0 || f.keeper.Stats().Sent[Abandon] != 1 {
 			t.Errorf("an idle bucket is still there: %+v", f.keeper.Stats())
 		}
 		if n := len(f.keeper.books) + len(f.keeper.counters); n > 0 {

@@ -138,9 +138,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	target := withLimits(Target{Hits: []limiter.Hit{{Key: "k", Policy: perSecond(t, limiter.Funnel, 50)}}})
 	store := newLedger(t)
 	defer store.Close()
-	k, err := New(Options{Store: store, Resolver: &fakeRules{
-		resolve: func(string, BucketID) Target { return target },
-	}, Decided: y.decided})
+	k, err := New(Options{Store: store, Resolve: func(string, BucketID) Target { return target }, Decided: y.decided})
 	if err != nil {
 		t.Fatal(err)
 	}

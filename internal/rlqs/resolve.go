@@ -33,49 +33,25 @@ func (id BucketID) Entries() ([]descriptors.Entry, error) {
 	return descriptors.ParseEntries(string(id))
 }
 
-// RulesResolver is a Resolver by the rules in force.
-type RulesResolver struct {
-	rules   func() *descriptors.Set
-	decider *decide.Decider
-}
-
-var _ Resolver = (*RulesResolver)(nil)
-
-// NewResolver returns a resolver by the rules in force, nil while none are loaded. The decider finds limits and their
-// counters, so that a bucket has the same ones as a request with the same entries.
-func NewResolver(rules func() *descriptors.Set, decider *decide.Decider) *RulesResolver {
-	return &RulesResolver{rules: rules, decider: decider}
-}
-
-// refusef makes it a target without an assignment.
-func (t *Target) refusef(format string, args ...any) {
-	t.Hits, t.Limits, t.Refused = nil, nil, fmt.Sprintf(format, args...)
-}
-
-// Resolve implements Resolver.
-func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
-	set := r.rules()
-	if set == nil {
-		t.refusef("%s", decide.ErrNoRules)
+// Resolver returns an Options.Resolve by the rules in force, nil while none are loaded. The decider finds limits and
+// their counters, so that a bucket has the same ones as a request with the same entries.
+func Resolver(rules func() *descriptors.Set, decider *decide.Decider) func(domain string, id BucketID) Target {
+	return func(domain string, id BucketID) (t Target) {
+		set := rules()
+		entries, err := entriesOf(id)
+		switch {
+		case set == nil:
+			err = decide.ErrNoRules
+		case err == nil && set.Domain(domain) != nil:
+			if entries, t.Rule = set.Domain(domain).MatchUnordered(entries); t.Rule != nil {
+				err = t.hit(decider, set, domain, entries)
+			}
+		}
+		if err != nil {
+			return Target{Refused: err.Error()}
+		}
 		return t
 	}
-	entries, err := entriesOf(id)
-	if err != nil {
-		t.refusef("%s", err)
-		return t
-	}
-	d := set.Domain(domain)
-	if d == nil {
-		return t
-	}
-	entries, t.Rule = d.MatchUnordered(entries)
-	if t.Rule == nil {
-		return t
-	}
-	if err := t.hit(r.decider, set, domain, entries); err != nil {
-		t.refusef("%s", err)
-	}
-	return t
 }
 
 // entriesOf checks what an Envoy sent. The error says why the bucket gets no assignment.

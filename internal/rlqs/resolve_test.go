@@ -19,7 +19,9 @@ type noStore struct{}
 func (noStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
 // rulesOf is a resolver by these rules.
-func rulesOf(t *testing.T, rules string) (r *RulesResolver, live *atomic.Pointer[descriptors.Set]) {
+func rulesOf(t *testing.T, rules string) (
+	resolve func(string, BucketID) Target, live *atomic.Pointer[descriptors.Set],
+) {
 	t.Helper()
 	live = new(atomic.Pointer[descriptors.Set])
 	if rules != "" {
@@ -29,7 +31,7 @@ func rulesOf(t *testing.T, rules string) (r *RulesResolver, live *atomic.Pointer
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewResolver(live.Load, d), live
+	return Resolver(live.Load, d), live
 }
 
 const resolveRules = `
@@ -55,7 +57,7 @@ descriptors:
 `
 
 func TestResolve(t *testing.T) {
-	r, _ := rulesOf(t, resolveRules)
+	resolve, _ := rulesOf(t, resolveRules)
 	for _, tt := range []struct{ domain, id, want string }{
 		{
 			"shop", "route=/checkout,tenant=a",
@@ -80,7 +82,7 @@ func TestResolve(t *testing.T) {
 		{"shop", "plan=\xff", "refused: a value is not UTF-8"},
 		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, and may have 2048"},
 	} {
-		if got := targetText(r.Resolve(tt.domain, BucketID(tt.id))); !strings.HasPrefix(got, tt.want) {
+		if got := targetText(resolve(tt.domain, BucketID(tt.id))); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s %.40s: %q, want %q", tt.domain, tt.id, got, tt.want)
 		}
 	}
@@ -114,16 +116,16 @@ func targetText(target Target) string {
 
 // Rules count as they are at the moment.
 func TestResolveFollowsRules(t *testing.T) {
-	r, live := rulesOf(t, "")
+	resolve, live := rulesOf(t, "")
 	want := func(text string) {
 		t.Helper()
-		if got := targetText(r.Resolve("shop", "plan=over")); got != text {
+		if got := targetText(resolve("shop", "plan=over")); got != text {
 			t.Errorf("%q, want %q", got, text)
 		}
 	}
 	want("refused: no rules are loaded yet")
 	live.Store(ruletest.Compile(t, resolveRules))
-	before := r.Resolve("shop", "plan=over")
+	before := resolve("shop", "plan=over")
 	want("fixed_window|shop|plan=over 50")
 	live.Store(ruletest.Compile(t, strings.ReplaceAll(resolveRules, "quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}", "rate_limit: {unit: second, requests_per_unit: 70}")))
 	want("fixed_window|shop|plan=over 70")

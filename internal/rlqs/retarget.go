@@ -15,7 +15,7 @@ func (k *Keeper) resolveAll(now time.Duration) {
 	k.changed = false
 	k.eachClient(func(c *client) {
 		c.could, c.window, c.reply = min(c.could, c.burst), 0, true // a counter that was reset knows nothing of it
-		switch t := k.o.Resolver.Resolve(c.stream.domain, c.id); {
+		switch t := k.o.Resolve(c.stream.domain, c.id); {
 		case c.isBroken():
 		case t.Refused != "":
 			k.refuse(c.stream.domain, t.Refused)
@@ -25,7 +25,7 @@ func (k *Keeper) resolveAll(now time.Duration) {
 		}
 	})
 	for _, b := range k.books {
-		b.ahead, b.debt, b.unpaid, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0, 0
+		b.ahead, b.debt, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0
 	}
 }
 
@@ -87,8 +87,8 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
 	b.clients = append(b.clients, c)
 }
 
-// onFailure returns how many requests a second pass while the store does not answer. isSilent: the Envoys fall back when
-// their assignments end.
+// onFailure returns how many requests a second pass while the store does not answer. isSilent: Envoys get nothing then,
+// and fall back when their assignments end.
 func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
 	allows = math.Inf(1)
 	for _, l := range limits {

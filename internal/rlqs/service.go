@@ -33,9 +33,12 @@ const (
 	usagesPerSecond, usagesAtOnce = 20_000, 10_000
 )
 
+// envoy is the stream of an Envoy.
+type envoy = pb.RateLimitQuotaService_StreamRateLimitQuotasServer
+
 // StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until a
 // stream's first message.
-func (k *Keeper) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	host := hostOf(stream.Context())
 	k.mu.Lock()
 	ok := k.places.take(host)
@@ -111,7 +114,7 @@ func (k *Keeper) invalid(format string, args ...any) error {
 }
 
 // write sends what is pending.
-func (s *Stream) write(to pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+func (s *Stream) write(to envoy) error {
 	all := s.take()
 	if len(all) == 0 {
 		return nil
@@ -132,14 +135,15 @@ func hostOf(ctx context.Context) string {
 }
 
 // read takes the stream's reports, from its first message on.
-func (s *Stream) read(from pb.RateLimitQuotaService_StreamRateLimitQuotasServer, m *pb.RateLimitQuotaUsageReports) error {
+func (s *Stream) read(from envoy, m *pb.RateLimitQuotaUsageReports) error {
 	for unpaced := 0; ; {
 		usages, err := usagesOf(m)
 		if err != nil {
 			return s.keeper.invalid("%s", err)
 		}
 		if domain := m.GetDomain(); domain != "" && domain != s.domain {
-			return s.keeper.invalid("domain: this stream is of %q, got %q; open another stream for that domain", s.domain, domain)
+			return s.keeper.invalid("domain: this stream is of %q, got %q; open another stream for that domain", s.domain,
+				domain)
 		}
 		s.Report(usages)
 		if unpaced += len(usages) + 1; unpaced >= usagesAtOnce {

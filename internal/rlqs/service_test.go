@@ -34,10 +34,8 @@ import (
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
-// answers is a Resolver of fixed answers, by a bucket's ID.
-type answers map[BucketID]Target
-
-func (a answers) Resolve(_ string, id BucketID) Target { return a[id] }
+// unlimited resolves each bucket to no limit.
+func unlimited(string, BucketID) Target { return Target{} }
 
 // served is a Service behind a gRPC connection.
 type served struct {
@@ -47,16 +45,12 @@ type served struct {
 	log    *proctest.Buffer
 }
 
-func serve(t *testing.T, of Resolver, change ...func(*Options)) *served {
+func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	t.Helper()
 	s := &served{log: &proctest.Buffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	o := Options{Store: noStore{}, Resolver: of, Logger: log}
-	for _, f := range change {
-		f(&o)
-	}
 	var err error
-	if s.Keeper, err = New(o); err != nil {
+	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	listener := bufconn.Listen(1 << 20)
@@ -151,7 +145,7 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 func TestAssignmentReachesTheStream(t *testing.T) {
-	s := serve(t, answers{"a=1,b=2": {}})
+	s := serve(t, unlimited)
 	st := s.open(t)
 	send(t, st, report("shop", usage(3, 1, "b", "2", "a", "1")))
 	res, err := st.Recv()
@@ -174,7 +168,7 @@ func TestAssignmentReachesTheStream(t *testing.T) {
 }
 
 func TestWrongMessagesEndTheStream(t *testing.T) {
-	s := serve(t, answers{})
+	s := serve(t, unlimited)
 	ok := report("shop", usage(1, 0, "a", "1"))
 	long := strings.Repeat("x", maxDomain+1)
 	for _, tt := range []struct {
@@ -206,8 +200,8 @@ func TestWrongMessagesEndTheStream(t *testing.T) {
 // Entries that a client of Envoy causes never end the stream, since all its buckets share it: also one that is not
 // UTF-8, which protobuf itself refuses.
 func TestUnusableBucketsAreLeftOut(t *testing.T) {
-	r, _ := rulesOf(t, "domain: shop\ndescriptors: [{key: none}]\n")
-	s := serve(t, r)
+	resolve, _ := rulesOf(t, "domain: shop\ndescriptors: [{key: none}]\n")
+	s := serve(t, resolve)
 	st := s.open(t)
 	wire, err := gproto.Marshal(report("shop", usage(1, 0, "a", "??"), usage(1, 0, "a", ""), usage(1, 0),
 		usage(1, 0, "a", strings.Repeat("x", MaxIDBytes)), usage(1, 0, "a", "1")))
@@ -244,7 +238,7 @@ func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 // A stream that is not read keeps the newest assignment of each bucket, and few buckets to abandon.
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
-	k := serve(t, answers{}).Keeper
+	k := serve(t, unlimited).Keeper
 	s := k.Open("", "shop", "")
 	defer s.Close()
 	for i := range uint32(5 * maxBuckets) {
@@ -265,7 +259,7 @@ func TestSlowStreamsKeepTheNewest(t *testing.T) {
 
 // A host alone gets half of the streams, so that others get some, too.
 func TestStreamsAreBounded(t *testing.T) {
-	s := serve(t, answers{})
+	s := serve(t, unlimited)
 	s.places.most = 4
 	for range 2 {
 		send(t, s.open(t), report("shop"))
@@ -289,7 +283,7 @@ func TestStreamsAreBounded(t *testing.T) {
 }
 
 func TestBucketsAreBoundedByHost(t *testing.T) {
-	s := serve(t, answers{})
+	s := serve(t, unlimited)
 	s.mu.Lock()
 	s.buckets.most = 2
 	s.mu.Unlock()
@@ -302,7 +296,7 @@ func TestBucketsAreBoundedByHost(t *testing.T) {
 
 // A client that sends more usages than an Envoy is read more slowly.
 func TestUsagesArePaced(t *testing.T) {
-	s := serve(t, answers{})
+	s := serve(t, unlimited)
 	st := s.open(t)
 	m := report("shop")
 	for range usagesAtOnce + usagesPerSecond/2 {
@@ -318,13 +312,8 @@ func TestUsagesArePaced(t *testing.T) {
 	}
 }
 
-// faulty is a Resolver that panics.
-type faulty struct{ Resolver }
-
-func (faulty) Resolve(string, BucketID) Target { panic("a fault") }
-
 func TestPanicInAReportEndsOnlyTheStream(t *testing.T) {
-	s := serve(t, answers{}, func(o *Options) { o.Resolver = faulty{} })
+	s := serve(t, func(string, BucketID) Target { panic("a fault") })
 	st := s.open(t)
 	send(t, st, report("shop", usage(1, 0, "a", "1")))
 	if _, err := st.Recv(); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "a fault") {

@@ -92,7 +92,7 @@ func (s *Stream) Report(usages []Usage) {
 		case c != nil:
 			c.report(u, now)
 		case u.Elapsed > 0: // Envoy reports a new one at once, so that it gets a place when there is one
-			k.stats.Abandoned++
+			k.stats.Sent[Abandon]++
 			s.put(Assignment{ID: u.ID, Strategy: Abandon})
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 			return nil
 		}
 	}
-	t := k.o.Resolver.Resolve(s.domain, u.ID)
+	t := k.o.Resolve(s.domain, u.ID)
 	if t.Refused != "" {
 		k.refuse(s.domain, t.Refused)
 		k.leave(c)
@@ -205,7 +205,7 @@ func (k *Keeper) abandon(c *client, now time.Duration) {
 		b.account(now)
 		b.refund(c, c.could, now-c.reported)
 	}
-	k.stats.Abandoned++
+	k.stats.Sent[Abandon]++
 	c.stream.put(Assignment{ID: c.id, Strategy: Abandon})
 	k.drop(c)
 }
