@@ -130,9 +130,9 @@ e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a r
 	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$|TestPage$$' .
 
-soak-module: ## Weir inside a real Envoy under a million requests while everything fails, and its C under AddressSanitizer; 15 minutes
+soak-module: ## Weir inside a real Envoy under a million requests while everything fails, 200 with cancelled requests, and its C under AddressSanitizer; half an hour
 	@scripts/tools.sh cc redis envoy
-	WEIR_LONG=1 $(GO) test -tags e2e -count=1 -timeout 60m -v -run 'TestSoak$$|TestMemory$$|TestHotRestart$$' ./e2e/envoymodule
+	WEIR_LONG=1 $(GO) test -tags e2e -count=1 -timeout 60m -v -run 'TestSoak$$|TestCancelledRequests$$|TestMemory$$|TestHotRestart$$' ./e2e/envoymodule
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form

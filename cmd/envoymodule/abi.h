@@ -21,24 +21,55 @@ enum { WEIR_SOURCE_ADDRESS = 24 };                            // attribute sourc
 enum { WEIR_DYNAMIC_METADATA = 0, WEIR_ROUTE_METADATA = 1 };  // sources of metadata
 enum { WEIR_LOG_ERROR = 4 };
 
+// Envoy's functions, and when Envoy 1.40 allows a call (source/extensions/filters/http/dynamic_modules there):
+// - M: on the main thread, in http_filter_config_new alone.
+// - A: on any thread, at any time.
+// - S: on the worker of the stream, from http_filter_request_headers until http_filter_stream_complete returns: in each
+//   hook of the stream between the two, and in http_filter_scheduled for every stream of the worker that is between
+//   them. After that, Envoy takes the stream from the filter, and a call finds nothing or reads a null pointer.
+//   http_filter_destroy comes later, from the worker's deferred deletions, and http_filter_scheduled may come before
+//   it. A text that Envoy returns is valid until the hook returns, or what the text is part of changes.
+// - E: as S, and the call may end this stream, and others of its connection. Their http_filter_stream_complete runs
+//   within the call.
 #define ENVOY __attribute__((weak)) extern
+// A.
 ENVOY void envoy_dynamic_module_callback_log(int level, weir_text message);
+// M. Envoy only checks its configuration.
 ENVOY bool envoy_dynamic_module_callback_is_validation_mode(void);
-ENVOY uint32_t envoy_dynamic_module_callback_get_concurrency(void); // 0 is no number
+// M. 0 is no number.
+ENVOY uint32_t envoy_dynamic_module_callback_get_concurrency(void);
+// S. Request headers can be read in every hook, response headers from http_filter_response_headers on. The call returns
+// false if there is no such header.
 ENVOY bool envoy_dynamic_module_callback_http_get_header(void *filter, int map, weir_text key, weir_text *value, size_t index, size_t *count);
+// S, before the headers are sent on: those of the response in http_filter_response_headers. Envoy copies the texts, and
+// adds no empty value.
 ENVOY bool envoy_dynamic_module_callback_http_add_header(void *filter, int map, weir_text key, weir_text value);
+// S. It may leave value as it was, and then returns false.
 ENVOY bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void *filter, int attribute, weir_text *value);
+// S. false without a route, or if its cluster is gone.
 ENVOY bool envoy_dynamic_module_callback_http_get_cluster_name(void *filter, weir_text *name);
+// E, once, before the response has begun: in http_filter_request_headers or while that has stopped the request. The
+// response passes http_filter_response_headers of other filters, not of this one. Envoy copies the texts.
 ENVOY void envoy_dynamic_module_callback_http_send_response(void *filter, uint32_t status, weir_header *headers, size_t n, weir_text body, weir_text details);
+// S, both. If there is no such value, or it has the other type, they return false and leave value as it was.
 ENVOY bool envoy_dynamic_module_callback_http_get_metadata_string(void *filter, int source, weir_text ns, weir_text key, weir_text *value);
 ENVOY bool envoy_dynamic_module_callback_http_get_metadata_number(void *filter, int source, weir_text ns, weir_text key, double *value);
+// S. It ends texts of metadata of that namespace.
 ENVOY void envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(void *filter, weir_text ns, weir_text wire);
+// S.
 ENVOY void *envoy_dynamic_module_callback_http_filter_scheduler_new(void *filter);
+// On any thread, until the stream is complete: see weir_worker.lock. Envoy may hold the last reference to the filter
+// during the call, and would destroy it on this thread. The dispatcher goes with the worker.
 ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *scheduler, uint64_t event);
+// A, once.
 ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_delete(void *scheduler);
+// E, once, after http_filter_request_headers has stopped the request.
 ENVOY void envoy_dynamic_module_callback_http_filter_continue_decoding(void *filter);
+// S. The configuration is valid until the hook returns: a route may be gone before its stream.
 ENVOY const void *envoy_dynamic_module_callback_get_most_specific_route_config(void *filter);
+// M.
 ENVOY int envoy_dynamic_module_callback_http_filter_config_define_counter(void *config, weir_text name, weir_text *labels, size_t n, size_t *id);
+// S.
 ENVOY int envoy_dynamic_module_callback_http_filter_increment_counter(void *filter, size_t id, weir_text *labels, size_t n, uint64_t by);
 
 // Outcomes, in the order of Go's embedded.Outcome.

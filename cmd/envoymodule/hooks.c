@@ -330,12 +330,12 @@ static size_t read_headers(void *envoy, const weir_reads *c) {
 }
 
 static bool read_text(void *envoy, const weir_metadata_key *k, weir_metadata_value *v) {
-  v->is_number = false;
+  *v = (weir_metadata_value){.is_number = false};
   return envoy_dynamic_module_callback_http_get_metadata_string(envoy, k->source, k->ns, k->key, &v->text);
 }
 
 static bool read_number(void *envoy, const weir_metadata_key *k, weir_metadata_value *v) {
-  v->is_number = true;
+  *v = (weir_metadata_value){.is_number = true};
   return envoy_dynamic_module_callback_http_get_metadata_number(envoy, k->source, k->ns, k->key, &v->number);
 }
 

@@ -199,9 +199,9 @@ func newCall(
 		}
 	}
 	for _, v := range unsafe.Slice(r.metadata, int(r.metadata_n)) {
-		value := actions.MetadataValue{Kind: actions.MetadataText, Text: view(v.text)}
-		if v.is_number {
-			value = actions.MetadataValue{Kind: actions.MetadataNumber, Number: float64(v.number)}
+		value := actions.MetadataValue{Kind: actions.MetadataNumber, Number: float64(v.number)}
+		if !v.is_number {
+			value = actions.MetadataValue{Kind: actions.MetadataText, Text: view(v.text)}
 		}
 		call.AddMetadata(phase.Metadata()[v.key], value)
 	}

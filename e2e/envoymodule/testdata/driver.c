@@ -1,7 +1,8 @@
 // A host for libweir.so that is not Envoy: it has the functions that the module calls, and calls the module's hooks as
 // Envoy's workers do, with requests of all shapes that end at all moments. Built with -fsanitize=address,undefined it
 // finds memory faults in hooks.c and at the border to Go. Whatever it gives to the module it frees as soon as the hook
-// returns, as Envoy may, so that a late read is found; and each call for a stream that is gone ends it.
+// returns, as Envoy may, so that a late read is found; and each call for a stream that is gone ends it. As in Envoy 1.40,
+// a stream may end within a call of the module's, and its filter is destroyed later than that, with events in between.
 //
 // usage: driver LIBRARY FILTER_CONFIG ROUTE_CONFIG REQUESTS SEED
 #define _GNU_SOURCE
@@ -25,6 +26,7 @@ enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4, REQUEST_HEADERS = 0 }
 enum { MAX_HEADERS = 300, MAX_STREAMS = 64, WORKERS = 2, BIG = 60000 };
 
 typedef struct scheduler scheduler;
+typedef struct stream stream;
 
 // A worker has a queue of events, as Envoy's dispatcher.
 typedef struct {
@@ -34,23 +36,26 @@ typedef struct {
   bool gone;
   unsigned seed;
   int requests;
+  stream *live[MAX_STREAMS], *dying[MAX_STREAMS]; // dying: their filters are not destroyed yet
+  int dying_n;
 } worker;
 
 // A stream is what the module knows as Envoy's filter.
-typedef struct {
+struct stream {
   worker *of;
   const void *module; // the module's
   const void *route;
   header headers[MAX_HEADERS]; // the request's
   int headers_n;
   scheduler *scheduler;
-  bool gone, waits, continued;
+  bool gone, waits, continued, has_metadata;
   uint32_t status;
-} stream;
+};
 
 // A scheduler outlives its stream: an event that comes late is dropped.
 struct scheduler {
   stream *_Atomic s;
+  stream *filter; // NULL once it is destroyed
   worker *of;
   atomic_int refs; // of the module, the stream, and the event
   scheduler *next;
@@ -133,17 +138,19 @@ EXPORT bool envoy_dynamic_module_callback_http_get_cluster_name(void *filter, te
 EXPORT bool envoy_dynamic_module_callback_http_get_metadata_string(void *filter, int source, text ns, text key, text *value) {
   of(filter);
   touch(ns.p, ns.n), touch(key.p, key.n);
-  *value = lend("meta", 4);
-  return true;
-}
-EXPORT bool envoy_dynamic_module_callback_http_get_metadata_number(void *filter, int source, text ns, text key, double *value) {
-  of(filter);
   return false;
 }
-EXPORT void envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(void *filter, text ns, text wire) {
-  of(filter);
-  touch(ns.p, ns.n), touch(wire.p, wire.n);
+EXPORT bool envoy_dynamic_module_callback_http_get_metadata_number(void *filter, int source, text ns, text key, double *value) {
+  touch(ns.p, ns.n), touch(key.p, key.n);
+  if (!of(filter)->has_metadata) return false;
+  *value = 1;
+  return true;
 }
+EXPORT void envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(void *filter, text ns, text wire) {
+  touch(ns.p, ns.n), touch(wire.p, wire.n);
+  of(filter)->has_metadata = true;
+}
+static void maybe_end(stream *s);
 EXPORT void envoy_dynamic_module_callback_http_send_response(void *filter, uint32_t status, header *headers, size_t n, text body, text details) {
   stream *s = of(filter);
   CHECK(!s->status && !s->continued, "a second answer");
@@ -151,12 +158,14 @@ EXPORT void envoy_dynamic_module_callback_http_send_response(void *filter, uint3
   touch(body.p, body.n), touch(details.p, details.n);
   s->status = status;
   note_answer(s);
+  maybe_end(s);
 }
 EXPORT void *envoy_dynamic_module_callback_http_filter_scheduler_new(void *filter) {
   stream *s = of(filter);
   CHECK(!s->scheduler, "a second scheduler");
   scheduler *c = s->scheduler = calloc(1, sizeof *c);
   atomic_init(&c->s, s);
+  c->filter = s;
   atomic_init(&c->refs, 2);
   c->of = s->of;
   return c;
@@ -183,6 +192,7 @@ EXPORT void envoy_dynamic_module_callback_http_filter_continue_decoding(void *fi
   CHECK(!s->status && !s->continued && s->waits, "continued twice, or without need");
   s->continued = true;
   note_answer(s);
+  maybe_end(s);
 }
 EXPORT const void *envoy_dynamic_module_callback_get_most_specific_route_config(void *filter) { return of(filter)->route; }
 EXPORT int envoy_dynamic_module_callback_http_filter_config_define_counter(void *config, text name, text *labels, size_t n, size_t *id) {
@@ -231,9 +241,10 @@ static void shape(stream *s, unsigned *seed) {
 }
 
 static void respond(stream *s) {
+  atomic_fetch_add(s->status ? &denied : &passed, 1);
+  if (s->gone) return;
   CHECK(response_headers(s, s->module, false) == CONTINUE, "the response is stopped");
   take_back();
-  atomic_fetch_add(s->status ? &denied : &passed, 1);
 }
 
 static stream *begin(worker *w) {
@@ -256,17 +267,36 @@ static stream *begin(worker *w) {
   return s;
 }
 
+// end ends the stream, also within a call of the module's.
 static void end(stream *s) {
+  if (s->gone) return;
   if (s->waits && !s->status && !s->continued) atomic_fetch_add(&aborted, 1);
   stream_complete(s, s->module);
-  take_back();
-  filter_destroy(s->module);
   s->gone = true;
+  if (s->scheduler) atomic_store(&s->scheduler->s, NULL);
+}
+
+// maybe_end ends the stream that the module has answered, or another one of its connection.
+static void maybe_end(stream *s) {
+  stream *other = s->of->live[rand_r(&s->of->seed) % MAX_STREAMS];
+  switch (rand_r(&s->of->seed) % 8) {
+  case 0: end(s); break;
+  case 1: if (other) end(other); break;
+  }
+}
+
+static void destroy(stream *s) {
+  filter_destroy(s->module);
   if (s->scheduler) {
-    atomic_store(&s->scheduler->s, NULL);
+    s->scheduler->filter = NULL;
     unref(s->scheduler);
   }
   for (int i = 0; i < s->headers_n; i++) free((void *)s->headers[i].key), free((void *)s->headers[i].value);
+  if (rand_r(&s->of->seed) % 32) free(s); // the others stay, to find late calls
+}
+
+static void destroy_dying(worker *w) {
+  while (w->dying_n) destroy(w->dying[--w->dying_n]);
 }
 
 // run_events runs the worker's events, as its dispatcher.
@@ -278,13 +308,12 @@ static void run_events(worker *w) {
   pthread_mutex_unlock(&w->lock);
   while (c) {
     scheduler *next = c->next;
-    stream *s = atomic_load(&c->s);
+    stream *s = c->filter;
     if (s) {
+      if (s->gone) atomic_fetch_add(&late, 1);
       on_scheduled(s, s->module, 1);
       take_back();
       while (answered_n) respond(answered[--answered_n]);
-    } else {
-      atomic_fetch_add(&late, 1);
     }
     unref(c);
     c = next;
@@ -294,21 +323,24 @@ static void run_events(worker *w) {
 static void *work(void *arg) {
   worker *w = arg;
   w->thread = pthread_self();
-  stream *live[MAX_STREAMS] = {0};
   for (int i = 0; i < w->requests; i++) {
     int at = rand_r(&w->seed) % MAX_STREAMS;
-    if (live[at]) { // whatever has become of it
-      end(live[at]);
-      if (rand_r(&w->seed) % 32) free(live[at]); // the others stay, to find late calls
+    if (w->live[at]) { // whatever has become of it
+      end(w->live[at]);
+      take_back();
+      w->dying[w->dying_n++] = w->live[at];
+      w->live[at] = NULL;
     }
-    live[at] = begin(w);
+    w->live[at] = begin(w);
     if (rand_r(&w->seed) % 3 == 0) run_events(w);
+    if (rand_r(&w->seed) % 3 == 0 || w->dying_n == MAX_STREAMS) destroy_dying(w);
     if (rand_r(&w->seed) % 20 == 0) usleep(300);
   }
   usleep(20000);
   run_events(w);
+  destroy_dying(w);
   for (int i = 0; i < MAX_STREAMS; i++)
-    if (live[i]) end(live[i]);
+    if (w->live[i]) end(w->live[i]), take_back(), destroy(w->live[i]);
   run_events(w);
   w->gone = true; // its dispatcher is, before the module's last answers
   return NULL;
