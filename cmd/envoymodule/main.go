@@ -96,7 +96,8 @@ func guarded(make func() (*C.weir_config, error)) (made *C.weir_config) {
 			made = nil
 		}
 	}()
-	made, err := make()
+	var err error
+	panics.Catch("configuration", func() { made, err = make() }) // which counts it once there is an instance
 	if err != nil {
 		logError("weir: " + err.Error())
 		return nil
@@ -163,7 +164,7 @@ func freeReads(of *C.weir_reads) {
 func weirForget(c *C.weir_config) {
 	if known, ok := configs.LoadAndDelete(uint64(c.id)); ok {
 		if f := known.(*config).filter; f != nil {
-			f.Close()
+			panics.Catch("end of a filter", f.Close)
 		}
 	}
 	freeReads(&c.on_request)
@@ -214,10 +215,22 @@ func newCall(
 	return call
 }
 
-// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer.
+// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer. If it panics,
+// failure_mode_deny decides.
 //
 //export weirDecide
-func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.weir_waiting {
+func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) (w *C.weir_waiting) {
+	if panics.Catch("request", func() { w = decide(filter, route, r, out) }) {
+		var a embedded.Answer
+		known, _ := configs.Load(uint64(filter))
+		known.(*config).filter.Fail(&a)
+		fill(out, &a)
+	}
+	return w
+}
+
+// decide is weirDecide without its guard.
+func decide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.weir_waiting {
 	call := newCall(filter, route, r, (*actions.Plan).OnRequest)
 	if call == nil {
 		return nil
@@ -302,20 +315,22 @@ func weirSend() { panics.Catch("send", module.Send) }
 //
 //export weirStreamDone
 func weirStreamDone(filter, route C.uint64_t, r *C.weir_request) {
-	if call := newCall(filter, route, r, (*actions.Plan).OnStreamDone); call != nil {
-		call.StreamDone()
-	}
+	panics.Catch("end of a stream", func() {
+		if call := newCall(filter, route, r, (*actions.Plan).OnStreamDone); call != nil {
+			call.StreamDone()
+		}
+	})
 }
 
 //export weirCancel
 func weirCancel(id C.uint64_t) {
 	if cancel, ok := cancels.LoadAndDelete(uint64(id)); ok {
-		cancel.(context.CancelFunc)()
+		panics.Catch("cancelled request", cancel.(context.CancelFunc))
 	}
 }
 
 //export weirExit
-func weirExit() { module.Wait(exitTimeout) }
+func weirExit() { panics.Catch("exit", func() { module.Wait(exitTimeout) }) }
 
 // view is Envoy's text, which stays until the hook returns.
 func view(t C.weir_text) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(t.p)), int(t.n)) }

@@ -51,6 +51,7 @@ var _ limiter.Waiter = (*batchWaiter)(nil)
 // Taken implements limiter.Waiter.
 func (x *batchWaiter) Taken(err error) {
 	c := (*Call)(x)
+	defer func() { c.late = !c.waiter.Answered(c) }() // also after a panic: else the request waits for ever
 	c.settle(func() (*decide.Verdict, error) {
 		var gone error
 		if err != nil && x.IsGone() {
@@ -59,7 +60,6 @@ func (x *batchWaiter) Taken(err error) {
 		return c.filter.decider.Finish(context.Background(), c.request, err, gone)
 	})
 	c.observe()
-	c.late = !c.waiter.Answered(c)
 }
 
 // BatchTaken implements limiter.Waiter.

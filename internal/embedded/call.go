@@ -117,14 +117,14 @@ func (c *Call) settle(decided func() (*decide.Verdict, error)) {
 			c.request = c.filter.decider.NewRequest()
 			c.delay.End()
 			c.descriptors, c.verdict, c.delay = nil, nil, decide.Delay{}
-			c.answerError()
+			c.filter.Fail(&c.Answer)
 		}
 	}()
 	v, err := decided()
 	switch {
 	case err != nil: // failure_mode_deny says what becomes of it
 		c.filter.instance.app.Metrics().Rejected(code(err))
-		c.answerError()
+		c.filter.Fail(&c.Answer)
 	case v != nil:
 		c.answer(v)
 	}
@@ -155,9 +155,9 @@ func (c *Call) DecideLater(ctx context.Context, done func()) {
 	f := c.filter
 	f.uses.Add(1)
 	end := func() { //nolint:contextcheck // an instance closes without the request
+		defer f.drop()
+		defer done() // also after a panic: else the request waits for ever
 		c.observe()
-		done()
-		f.drop()
 	}
 	if c.decided {
 		c.wait(ctx, end)
@@ -225,15 +225,6 @@ func (c *Call) wait(ctx context.Context, end func()) {
 		timer.Stop()
 		panics.Catch("answer", finish)
 	})
-}
-
-// answerError has Envoy's filter's failure mode decide.
-func (c *Call) answerError() {
-	c.Answer.reset()
-	c.Answer.Outcome = Failed
-	if c.filter.FailureModeDeny {
-		c.Answer.Status, c.Answer.Details = c.filter.StatusOnError.Code, detailsError
-	}
 }
 
 // HitsAddend implements metadata.Costs: a request of the module has none of its own.

@@ -49,5 +49,14 @@ func (f *Filter) drop() {
 	}
 }
 
+// Fail makes the answer of a request that cannot be decided: failure_mode_deny says which.
+func (f *Filter) Fail(a *Answer) {
+	a.reset()
+	a.Outcome = Failed
+	if f.FailureModeDeny {
+		a.Status, a.Details = f.StatusOnError.Code, detailsError
+	}
+}
+
 // Type says which requests the filter limits. Others pass, and have no end either.
 func (f *Filter) Type() RequestType { return requestTypes[f.RequestType] }

@@ -16,7 +16,7 @@ import (
 var notInside = []string{"internal/cli", "internal/test", "pkg/limiter/limitertest", "internal/panics"}
 
 // Every goroutine that Weir starts where it may be a guest goes through package panics, or recovers itself: a go
-// statement, sync.WaitGroup.Go and AfterFunc.
+// statement, sync.WaitGroup.Go and AfterFunc. So does every function that C calls.
 func TestEveryGoroutine(t *testing.T) {
 	root := filepath.Join("..", "..")
 	started := 0
@@ -51,13 +51,13 @@ func TestEveryGoroutine(t *testing.T) {
 // The test finds what it looks for.
 func TestGoroutinesOf(t *testing.T) {
 	found, bare, err := goroutinesOf("testdata")
-	if err != nil || found != 11 || len(bare) != 4 {
-		t.Errorf("%d goroutines of which these are bare: %q, %v; want 11 and 4", found, bare, err)
+	if err != nil || found != 14 || len(bare) != 5 {
+		t.Errorf("%d goroutines of which these are bare: %q, %v; want 14 and 5", found, bare, err)
 	}
 }
 
-// goroutinesOf returns how many goroutines the package in a folder starts, and where it does so bare. A context's
-// cancel needs no guard.
+// goroutinesOf returns how many goroutines the package in a folder starts, or C by an exported function, and where they
+// are bare. A context's cancel needs no guard.
 func goroutinesOf(folder string) (found int, bare []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -69,7 +69,7 @@ func goroutinesOf(folder string) (found int, bare []string, err error) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -84,6 +84,13 @@ func goroutinesOf(folder string) (found int, bare []string, err error) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			var what ast.Node
 			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if !isCalledByC(n) {
+					return true
+				}
+				if !isGuarded(n.Body) && !calls(n.Body, guarded) {
+					what = n
+				}
 			case *ast.GoStmt:
 				what = n.Call.Fun
 				if isGuarded(n.Call) || guarded[nameOf(n.Call.Fun)] {
@@ -127,6 +134,23 @@ func isGuarded(code ast.Node) (is bool) {
 		return !is
 	})
 	return is
+}
+
+// isCalledByC reports whether cgo exports the function.
+func isCalledByC(f *ast.FuncDecl) bool {
+	return f.Doc != nil && slices.ContainsFunc(f.Doc.List, func(c *ast.Comment) bool {
+		return strings.HasPrefix(c.Text, "//export ")
+	})
+}
+
+// calls reports whether one of the functions is called in the code.
+func calls(code ast.Node, functions map[string]bool) (does bool) {
+	ast.Inspect(code, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		does = does || ok && functions[nameOf(call.Fun)]
+		return !does
+	})
+	return does
 }
 
 // nameOf is the name of a function or method that is called or given.

@@ -33,3 +33,14 @@ func bare() {}
 func good() { panics.Catch("work", bare) }
 
 func (x) good() { panics.Catch("work", bare) }
+
+// calledByC is bare.
+//
+//export calledByC
+func calledByC() { bare() }
+
+//export alsoCalledByC
+func alsoCalledByC() { panics.Catch("work", bare) }
+
+//export calledByCToo
+func calledByCToo() { good() }
