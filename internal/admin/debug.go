@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // debugIndex lists the pages, as envoyproxy/ratelimit does at its debug port.
@@ -80,7 +79,7 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 	for _, d := range set.Domains() {
 		for _, r := range d.Rules() {
 			name := d.Name() + "." + statName(r.Path)
-			mode := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.Mode == limiter.Shadow, r.Mode == limiter.Quota)
+			mode := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
 			if r.Unlimited {
 				fmt.Fprintf(out, "%s: unit=UNKNOWN requests_per_unit=0, %s\n", name, mode)
 			}

@@ -29,8 +29,11 @@ func (v *Verdict) foldStatus(st *Status) {
 	st.Limit, st.Remaining, st.Reset, st.HasReset = v.Limits[tightest], d.Remaining, d.ResetAfter, v.Counted(tightest)
 	if !d.Allowed && v.Hits[tightest].Mode != limiter.Shadow {
 		st.Over = true
-		if d.RetryAfter != limiter.Never {
+		switch p := v.Hits[tightest].Policy; {
+		case d.RetryAfter != limiter.Never:
 			st.Reset = d.RetryAfter
+		case st.HasReset && p.Algorithm() != limiter.FixedWindow:
+			st.Reset = p.Window()
 		}
 	}
 }

@@ -31,13 +31,16 @@ func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) 
 
 // applyCosts makes the answers to looks, which say whether one more hit would pass, answers to the descriptors' costs.
 func (v *Verdict) applyCosts() {
-	for i := range v.Decisions {
-		cost, p, d := v.Request.Descriptors[v.Hits[i].Group].Cost, v.Hits[i].Policy, &v.Decisions[i]
-		switch {
-		case cost > p.Largest():
-			d.Allowed, d.RetryAfter = false, limiter.Never
-		case (cost > 1 || p.LooksAtLimit() && cost > 0) && d.Remaining < cost && !p.PaysLater():
-			d.Allowed, d.RetryAfter = false, d.ResetAfter
+	for descriptor := range v.Statuses {
+		cost := v.Request.Descriptors[descriptor].Cost
+		for i, last := v.Statuses[descriptor].Hits(); i < last; i++ {
+			p, d := v.Hits[i].Policy, &v.Decisions[i]
+			switch {
+			case cost > p.Largest():
+				d.Allowed, d.RetryAfter = false, limiter.Never
+			case (cost > 1 || p.LooksAtLimit() && cost > 0) && d.Remaining < cost && !p.PaysLater():
+				d.Allowed, d.RetryAfter = false, d.ResetAfter
+			}
 		}
 	}
 }

@@ -71,9 +71,21 @@ func (v *Verdict) isReplaced(name string) bool {
 	return v.replacedSet[name]
 }
 
+// isQuotaWithRoom reports whether the descriptor is a quota that is never over, so that no other quota denies the
+// request: one whose rule is in shadow mode, and with --quota-mode each descriptor without a limit that counts, unless
+// its rule is unlimited. It is so in envoyproxy/ratelimit.
+func (v *Verdict) isQuotaWithRoom(st *Status) bool {
+	if st.first == st.last {
+		return v.Domain.QuotaMode() && (st.Rule == nil || !st.Rule.Unlimited)
+	}
+	rule := v.Limits[st.first].Rule
+	return rule.Mode == limiter.Shadow && (rule.QuotaMode || v.Domain.QuotaMode())
+}
+
 // makeHits makes a hit of each limit that is not replaced. The keys of all hits are one allocation.
 func (v *Verdict) makeHits() error {
 	o := v.Request.o
+	hasRoom := false
 	for i := range v.Statuses {
 		d, st := &v.Request.Descriptors[i], &v.Statuses[i]
 		st.first = len(v.Hits)
@@ -94,6 +106,12 @@ func (v *Verdict) makeHits() error {
 			})
 		}
 		st.last = len(v.Hits)
+		hasRoom = hasRoom || v.isQuotaWithRoom(st)
+	}
+	if hasRoom {
+		for i := range v.Hits {
+			v.Hits[i].Group = ^v.Hits[i].Group
+		}
 	}
 	keys, start := string(v.keys), 0
 	for i, end := range v.ends {

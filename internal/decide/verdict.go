@@ -15,8 +15,8 @@ type Verdict struct {
 	Domain *descriptors.Domain
 	// Statuses has one for each of the request's descriptors.
 	Statuses []Status
-	// Hits are the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Hits[i].Group is the
-	// index of the descriptor.
+	// Hits are the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Those of a descriptor
+	// have a Group of their own; Status.Hits says which they are.
 	Limits    []*descriptors.Limit
 	Hits      []limiter.Hit
 	Decisions []limiter.Decision
@@ -48,8 +48,8 @@ type Status struct {
 	Over bool
 	// Remaining is how many hits of cost 1 would pass now.
 	Remaining int64
-	// Reset is the time until the limit is fully available again; if Over, until the same request would be admitted,
-	// unless no wait helps.
+	// Reset is the time until the limit is fully available again; if Over, until the same request would be admitted. Where
+	// no wait helps, it is the limit's window; of a fixed window the time to its end, as in envoyproxy/ratelimit.
 	Reset time.Duration
 	// HasReset is false if no counter decided: Reset is not known then.
 	HasReset bool
@@ -77,12 +77,18 @@ func (v *Verdict) Denies(i int) bool {
 }
 
 // RetryAfter is the time after which a client whose request was denied may come back: the longest among the limits that
-// denied it. It is limiter.Never if no wait helps.
+// denied it. Of a limit that no wait satisfies it is the window, so that the client does not come back at once. It is
+// limiter.Never if a failure policy has denied the request, since nobody knows when the store answers again.
 func (v *Verdict) RetryAfter() (longest time.Duration) {
 	for i := range v.Hits {
-		if v.Denies(i) {
-			longest = max(longest, v.Decisions[i].RetryAfter)
+		if !v.Denies(i) {
+			continue
 		}
+		wait := v.Decisions[i].RetryAfter
+		if wait == limiter.Never && v.Counted(i) {
+			wait = v.Hits[i].Policy.Window()
+		}
+		longest = max(longest, wait)
 	}
 	return longest
 }

@@ -103,8 +103,10 @@ func statusMessage(v *decide.Verdict, status *decide.Status) *pb.RateLimitRespon
 	wait := d.ResetAfter
 	if !d.Allowed && v.Hits[tightest].Mode != limiter.Shadow {
 		st.Code = pb.RateLimitResponse_OVER_LIMIT
-		if d.RetryAfter != limiter.Never {
+		if p := v.Hits[tightest].Policy; d.RetryAfter != limiter.Never {
 			wait = d.RetryAfter
+		} else if p.Algorithm() != limiter.FixedWindow {
+			wait = p.Window()
 		}
 	}
 	st.CurrentLimit = &pb.RateLimitResponse_RateLimit{

@@ -59,6 +59,8 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		Path:           c.path(to.above().Path, d),
 		Source:         c.memory.texts.source(c.here),
 		Metadata:       d.Metadata,
+		ShadowMode:     d.ShadowMode,
+		QuotaMode:      d.QuotaMode,
 		DetailedMetric: d.DetailedMetric,
 		ValueToMetric:  d.ValueToMetric,
 		Response:       d.Response,

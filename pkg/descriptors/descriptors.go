@@ -80,8 +80,8 @@ type Rule struct {
 	Mode limiter.Mode
 	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.
 	Metadata map[string]any
-	// DetailedMetric and ValueToMetric are the flags of that name.
-	DetailedMetric, ValueToMetric bool
+	// ShadowMode, QuotaMode, DetailedMetric and ValueToMetric are the flags of that name.
+	ShadowMode, QuotaMode, DetailedMetric, ValueToMetric bool
 	// Response is what Envoy adds to the response to a request that the rule denies. Nil adds nothing.
 	Response *Response
 	// Description and Owner are for people.
@@ -216,6 +216,9 @@ func (s *Set) UnknownStores(known []string) Errors {
 
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }
+
+// QuotaMode is that of the process: every descriptor of a request is in quota mode, also one that no rule matches.
+func (d *Domain) QuotaMode() bool { return d.own.process.QuotaMode }
 
 // ID is the domain's index in Set.Domains of its set.
 func (d *Domain) ID() int { return d.id }

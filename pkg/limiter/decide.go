@@ -81,7 +81,7 @@ func QuotaDenies(hits []Hit, out []Decision) bool {
 			return scatteredQuotasDeny(hits, out)
 		}
 		quotas++
-		fits = fits && out[i].Allowed
+		fits = fits && (out[i].Allowed || hits[i].Group < 0)
 	}
 	return quotas > 0 && denies && !fits
 }
@@ -91,7 +91,7 @@ func scatteredQuotasDeny(hits []Hit, out []Decision) bool {
 	over := make(map[int]bool)
 	for i := range hits {
 		if hits[i].Mode == Quota {
-			over[hits[i].Group] = over[hits[i].Group] || !out[i].Allowed
+			over[hits[i].Group] = over[hits[i].Group] || !out[i].Allowed && hits[i].Group >= 0
 		}
 	}
 	for _, is := range over {

@@ -107,7 +107,8 @@ type Hit struct {
 	// Mode says what the hit's not fitting means for the request.
 	Mode Mode
 	// Group is equal for the hits of one descriptor. It matters for those of Mode Quota: a descriptor with several limits
-	// is over its quota when it is over one of them, wherever its hits stand.
+	// is over its quota when it is over one of them, wherever its hits stand. A group below 0 is never over: its hits are
+	// decided and charged, and deny nothing.
 	Group int
 	// Route is for the store alone: it says which one has the counter, or who decides. A store reads it by interfaces of
 	// its own, and ignores what it does not know; nil is its default. Hits with equal keys have the same.

@@ -86,8 +86,8 @@ func leased(v *decide.Verdict) int64 {
 //	hitsAddend           the request's, if not 0
 //	metadata             the `metadata` of the rules whose status is OK, merged: maps key by key, the first
 //	                     descriptor wins
-//	quotaModeEnabled     true if a limit in quota mode applies
-//	quotaModeViolations  the indexes of the quota mode descriptors that are over, if any
+//	quotaModeEnabled     true if a limit of a rule with quota_mode applies
+//	quotaModeViolations  the indexes of the quota mode descriptors that are over, if any, but for those in shadow_mode
 //	violations           each limit that does not fit: {descriptor: its index, rule: its path, limit: its name,
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
@@ -103,14 +103,14 @@ func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) map[string]any {
 		}
 		isOver := false
 		first, last := st.Hits()
-		hasQuota = hasQuota || st.Rule.Mode == limiter.Quota && first < last
+		hasQuota = hasQuota || st.Rule.QuotaMode && first < last
 		for ; first < last; first++ {
 			if !v.Decisions[first].Allowed {
 				isOver = true
-				violations = append(violations, violation(v, first))
+				violations = append(violations, violation(v, i, first))
 			}
 		}
-		if isOver && st.Rule.Mode == limiter.Quota {
+		if isOver && !st.Rule.ShadowMode && (st.Rule.QuotaMode || v.Domain.QuotaMode()) {
 			quotaOver = append(quotaOver, i)
 		}
 		if !isOver || st.Rule.Mode == limiter.Shadow {
@@ -153,9 +153,8 @@ func describe(r *decide.Request, costs Costs) []any {
 	return all
 }
 
-// violation names the limit of a hit that does not fit.
-func violation(v *decide.Verdict, hit int) map[string]any {
-	descriptor := v.Hits[hit].Group
+// violation names the limit of a descriptor's hit that does not fit.
+func violation(v *decide.Verdict, descriptor, hit int) map[string]any {
 	rule := v.Statuses[descriptor].Rule
 	fields := map[string]any{
 		"descriptor": descriptor, "rule": rule.Path, "limit": v.Limits[hit].Name, "mode": v.Hits[hit].Mode.String(),

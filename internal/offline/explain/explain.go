@@ -188,15 +188,17 @@ func answer(v *decide.Verdict) Answer {
 	if !v.Denied {
 		return a
 	}
-	a.RetryAfter = newRetryAfter(v.RetryAfter())
 	if response := v.Response(); response != nil {
 		a.Body = response.Body
 	}
+	wait := time.Duration(0)
 	for i, l := range v.Limits {
 		if v.Denies(i) {
 			a.DeniedBy = append(a.DeniedBy, title(l))
+			wait = max(wait, v.Decisions[i].RetryAfter)
 		}
 	}
+	a.RetryAfter = newRetryAfter(wait)
 	return a
 }
 

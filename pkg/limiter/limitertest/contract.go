@@ -32,6 +32,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"quota of several limits", quotaOfSeveralLimits},
 		{"quota beside enforce", quotaBesideEnforce},
 		{"quota groups that do not stand side by side", quotaScattered},
+		{"a quota group that is never over", quotaWithRoom},
 		{"each hit by itself", eachByItself},
 		{"each quota by itself", eachQuotaByItself},
 		{"ban", ban},

@@ -70,3 +70,16 @@ func quotaBesideEnforce(f *fixture) {
 	f.want("-+", over, limiter.Hit{Key: "enforced", Policy: p, N: 1}) // denied by its only quota hit
 	f.remaining("enforced", p, 1)
 }
+
+// quotaWithRoom: a group below 0 is never over, so that its hits deny nothing, and are used up.
+func quotaWithRoom(f *fixture) {
+	p := f.hourly(limiter.FixedWindow, 3)
+	a := limiter.Hit{Key: "a", Policy: p, N: 2, Mode: limiter.Quota, Group: -1}
+	b := limiter.Hit{Key: "b", Policy: p, N: 2, Mode: limiter.Quota, Group: -2}
+	f.want("++", a, b)
+	f.want("--", a, b) // admitted
+	f.remaining("a", p, 0)
+	f.want("--+", a, limiter.Hit{Key: "b", Policy: p, N: 1, Mode: limiter.Quota, Group: 1},
+		limiter.Hit{Key: "enforced", Policy: p, N: 1})
+	f.remaining("enforced", p, 2)
+}

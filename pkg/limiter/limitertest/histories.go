@@ -429,6 +429,8 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 		of[i] = c
 		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
+		} else if h.rng.IntN(8) == 0 {
+			hits[i].Group = ^i
 		}
 		if first := slices.Index(of, c); h.twoSteps && first < i {
 			hits[i].Mode = hits[first].Mode

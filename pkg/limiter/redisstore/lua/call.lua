@@ -12,7 +12,7 @@
 --             mode    0 enforce, 1 shadow, 2 quota; 8 + c for a hit of a request that lies in several stores or slots,
 --                     or whose hits are charged each by itself: it is charged c (limiter.Charge, or TAKE_BACK or
 --                     TAKE_OR_SPEND of steps.lua) whatever becomes of the request's other hits
---             group   of quotas; for 8 + TAKE_BACK the time from which there is nothing to take back (see steps.lua)
+--             group   of quotas, never over if below 0; for 8 + TAKE_BACK the time from which there is nothing to take back (see steps.lua)
 --             n       the cost
 --           A policy has the numbers of limiter.Policy.Args, then step (redisstore/script.go), charge_denied (1 none,
 --           2 remaining, 3 full), and the largest cost that can ever fit.

@@ -93,7 +93,7 @@ local function decider()
     for i = 1, count do
       if mode_of[i] == QUOTA then
         quotas[group_of[i]] = true
-        if not allowed[i] then over[group_of[i]] = true end
+        if not allowed[i] and group_of[i] >= 0 then over[group_of[i]] = true end
       end
     end
     for group in pairs(quotas) do

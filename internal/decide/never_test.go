@@ -1,0 +1,64 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// A client whose request no wait lets pass is told to wait for the window's length, by every algorithm, and not to come
+// back at once. The reset of a fixed window is its end.
+func TestDenialThatNoWaitMends(t *testing.T) {
+	const now = 1_800_000_000 * int64(time.Second/time.Microsecond) // an hour begins
+	for _, name := range limiter.AlgorithmNames() {
+		window := "unit: hour"
+		if name == limiter.Concurrency.String() {
+			window = "lease: 1h"
+		}
+		set := ruletest.Compile(t, fmt.Sprintf(`
+domain: shop
+descriptors:
+  - {key: five, rate_limit: {algorithm: %[1]s, %[2]s, requests_per_unit: 5}}
+  - {key: ban, rate_limit: {algorithm: %[1]s, %[2]s, requests_per_unit: 0}}
+`, name, window))
+		store, err := memstore.New(memstore.Options{Now: func() int64 { return now + 600e6 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		d, err := decide.New(decide.Options{
+			Rules: func() *descriptors.Set { return set }, Store: store,
+			LimitHeaders: decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, cost := range map[string]int64{"five": 1_000_000, "ban": 1} {
+			r := d.NewRequest()
+			r.Domain = "shop"
+			r.Add(decide.Descriptor{Cost: cost, Entries: []descriptors.Entry{{Key: key, Value: "a"}}})
+			v, err := d.Decide(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]int64{}
+			for h := range v.Headers {
+				got[h.Name] = h.Number
+			}
+			wantReset := int64(3600)
+			if name == limiter.FixedWindow.String() {
+				wantReset = 3000
+			}
+			if !v.Denied || got["S"] != wantReset || got["Retry-After"] != 3600 {
+				t.Errorf("%s, %s: denied %t, headers %v; want a reset of %d and to retry after 3600", name, key, v.Denied, got,
+					wantReset)
+			}
+		}
+	}
+}
