@@ -28,13 +28,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Waits, in units of Options.unit, each twice the one before, up to the most.
 const (
-	mostReconnect = 30 // between two streams
-	mostNACK      = 60 // before one more NACK of the same answer
-)
-
-const (
+	// mostReconnect is the longest wait between two streams, in units of Options.unit.
+	mostReconnect = 30
 	// connectTimeout is for the connection, the TLS handshake and the first frames.
 	connectTimeout = 10 * time.Second
 	// messagesPerUnit bounds the answers that are looked at, in one Options.unit.
@@ -47,7 +43,7 @@ const (
 // whose clients ping more often than every five minutes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 5}
 
-// waits are the waits between attempts.
+// waits are the waits between attempts, each twice the one before, up to the most.
 type waits struct {
 	unit, next time.Duration
 	most       int
@@ -64,8 +60,7 @@ func (w *waits) reset() { w.next = 0 }
 // follow keeps a stream open until ctx is done.
 func (s *Source) follow(ctx context.Context) {
 	reconnect := waits{unit: s.o.unit, most: mostReconnect}
-	nack := waits{unit: s.o.unit, most: mostNACK}
-	f := follower{Source: s, nacks: &nack}
+	f := follower{Source: s}
 	for ctx.Err() == nil {
 		err := f.stream(ctx)
 		if ctx.Err() != nil {
@@ -84,8 +79,8 @@ type follower struct {
 	*Source
 
 	certs   *tls.Config       // of the last connection
-	nacks   *waits            // between NACKs of one content, over all streams
 	refused [sha256.Size]byte // the content that was refused last
+	shown   string            // the version that the last reply to it had
 
 	// Of this stream:
 	ads     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -159,64 +154,52 @@ func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryRe
 	return answers, ended
 }
 
-// answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a
-// wait, since many servers send the same again as soon as they hear that it is refused.
+// answerAll takes answers, and acknowledges each or says that it is refused. A server that sends what was refused again
+// and again, whatever version it learns, gets one reply in each Options.unit.
 func (f *follower) answerAll(
 	ctx context.Context, answers <-chan *discoveryv3.DiscoveryResponse, ended <-chan error,
 ) error {
-	var late <-chan time.Time // a NACK that waits
-	var answer *discoveryv3.DiscoveryResponse
-	var why string
-	for {
-		select {
-		case next, ok := <-answers:
-			if !ok {
-				return <-ended
+	for answer := range answers {
+		began := time.Now()
+		f.answers++
+		pause := f.o.unit / messagesPerUnit
+		why, has := f.take(ctx, answer), f.version
+		switch same := contentOf(answer); {
+		case why == "":
+			f.refused = [sha256.Size]byte{}
+		case same != f.refused:
+			f.refused, f.shown = same, has
+		default:
+			if has = answer.GetVersionInfo(); has == f.shown {
+				pause = f.o.unit
 			}
-			began := time.Now()
-			answer, late = next, nil
-			f.answers++
-			wait, reason := f.take(ctx, answer)
-			if why = reason; why != "" && wait > 0 {
-				late = time.After(wait)
-			} else if err := f.reply(answer, why); err != nil {
-				return err
-			}
-			if err := limiter.Sleep(ctx, max(f.o.unit/messagesPerUnit, workShare*time.Since(began))); err != nil {
-				return err
-			}
-		case <-late:
-			late = nil
-			if err := f.reply(answer, why); err != nil {
-				return err
-			}
+			f.shown = has
+		}
+		if err := f.reply(answer, has, why); err != nil {
+			return err
+		}
+		if err := limiter.Sleep(ctx, max(pause, workShare*time.Since(began))); err != nil {
+			return err
 		}
 	}
+	return <-ended
 }
 
-// take uses an answer. why is not empty if it is refused, and wait for how long the NACK is deferred.
-func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (wait time.Duration, why string) {
+// take uses an answer. It returns why the answer is refused; empty if it is not.
+func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (why string) {
 	if answer.GetTypeUrl() != typeURL {
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
 		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
-	} else {
-		v := f.judge(f.accepted, answer.GetResources())
-		if !v.useless {
-			f.nacks.reset()
-			f.refused = [sha256.Size]byte{}
-			f.version = answer.GetVersionInfo()
-			f.accept(ctx, v, answer)
-			return 0, ""
-		}
-		why = strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
-		f.refuse(ctx, v, answer)
+		return why
 	}
-	if same := contentOf(answer); same != f.refused {
-		f.refused = same
-		f.nacks.reset()
-		return 0, why
+	v := f.judge(f.accepted, answer.GetResources())
+	if !v.useless {
+		f.version = answer.GetVersionInfo()
+		f.accept(ctx, v, answer)
+		return ""
 	}
-	return f.nacks.take(), why
+	f.refuse(ctx, v, answer)
+	return strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
 }
 
 // contentOf is the same for answers that have the same resources, whatever their order and version.
@@ -230,13 +213,16 @@ func contentOf(answer *discoveryv3.DiscoveryResponse) (sum [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// reply acknowledges the answer, or refuses it if why is not empty.
-func (f *follower) reply(answer *discoveryv3.DiscoveryResponse, why string) error {
+// reply acknowledges the answer, or refuses it if why is not empty. has is the version that the server learns: the one
+// that was accepted last. But a server such as go-control-plane's sends what it has again at once, unless the client
+// has its version: when a refused content comes again, has is the version of that, so that the server sends nothing
+// before it has something else, and then at once.
+func (f *follower) reply(answer *discoveryv3.DiscoveryResponse, has, why string) error {
 	var detail *statuspb.Status
 	if why != "" {
 		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: why}
 	}
-	return f.send(f.version, answer.GetNonce(), detail)
+	return f.send(has, answer.GetNonce(), detail)
 }
 
 func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
