@@ -31,7 +31,7 @@ func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesX
 // Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one
 // line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
-	var c checker
+	c := checker{listen: map[string]string{}}
 	o.check(&c, &o.StoreOptions)
 	checkXDS(&c, &o.XDS, slices.Contains(o.Rules, rulesXDS))
 	checkStore(&c, &o.StoreOptions)
@@ -150,7 +150,10 @@ func checkStore(c *checker, o *StoreOptions) {
 var metricsPath = regexp.MustCompile("^/[A-Za-z0-9._~/-]*$")
 
 // checker collects what is wrong.
-type checker struct{ errs []error }
+type checker struct {
+	errs   []error
+	listen map[string]string // the flag of each address
+}
 
 func (c *checker) check(ok bool, flag, format string, args ...any) {
 	if !ok {
@@ -175,7 +178,15 @@ func (c *checker) addr(flag, addr string) {
 		c.check(path != "", flag, "has no path after %s", unixPrefix)
 		return
 	}
-	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	c.check(err == nil, flag, "must be host:port, :port or unix:PATH, got %q", addr)
+	if !strings.HasSuffix(addr, ":0") {
+		c.check(c.listen[addr] == "", flag, "is %s, as %s is; take another port", addr, c.listen[addr])
+		c.listen[addr] = flag
+	}
 }
 
 func (c *checker) tls(listener, cert, key, clientCA string) {

@@ -74,10 +74,9 @@ func (a *App) healthcheck(ctx context.Context) error {
 	if err := a.stoppingErr(ctx); err != nil {
 		return err
 	}
-	if a.o.HealthcheckNeedsRules {
-		if set := a.rules.Set(); set == nil || len(set.Domains()) == 0 {
-			return errors.New("there are no rules")
-		}
+	set := a.rules.Set()
+	if set == nil && a.o.HealthcheckNeedsLoad || a.o.HealthcheckNeedsRules && (set == nil || len(set.Domains()) == 0) {
+		return errors.New("there are no rules")
 	}
 	return a.store.Counted(ctx)
 }

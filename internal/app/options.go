@@ -72,7 +72,8 @@ type ListenOptions struct {
 	AdminSocket string `env:"WEIR_ADMIN_SOCKET" default:"auto" placeholder:"PATH|@NAME" help:"Unix socket for commands of weir on this machine, whose requests may change state without a token, from the same user and root: a file, or an abstract socket of Linux. auto is @weir-PORT for the port of --http-addr (elsewhere than on Linux weir-PORT.sock in the folder for temporary files), and PATH.admin beside unix:PATH. Empty for none."`
 	DebugAddr   string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats."`
 
-	HealthcheckNeedsRules bool `env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 until there are rules."`
+	HealthcheckNeedsRules bool `env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 while there are no rules."`
+	HealthcheckNeedsLoad  bool `env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck answers 500 until rules have been loaded for the first time, even if there are none."`
 	HTTPJSON              bool `name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Whoever reaches the address may send them, unless the gRPC address requires client certificates: then those who may change state."`
 }
 
@@ -115,7 +116,7 @@ type DecideOptions struct {
 type HeaderOptions struct {
 	RatelimitHeaders bool                `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
 	LimitHeaders     decide.LimitHeaders `embed:"" prefix:"ratelimit-" envprefix:"WEIR_RATELIMIT_"`
-	RetryAfter       bool                `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
+	RetryAfter       bool                `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial: how long to wait, or the window of a limit that no wait satisfies."`
 }
 
 // MetricsOptions are where metrics are shown besides --http-addr.

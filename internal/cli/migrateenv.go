@@ -42,6 +42,9 @@ func (c *migrateEnvCmd) Run(io streams) error {
 		}
 	}
 	settings, err := ratelimitenv.Read(environ)
+	if err == nil {
+		err = checkStart(settings, environ)
+	}
 	if err != nil {
 		return &environmentError{err}
 	}

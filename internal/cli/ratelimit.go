@@ -36,20 +36,56 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	var grammar cli
-	serve := &grammar.Serve
-	serve.Remarks = settings.Remarks
-	serve.Origins = map[string][]string{}
-	own := []string{"serve"}
+	own := grammar.Serve.replace(settings, os.Getenv)
+	return runCommand(ctx, &grammar, own, stdout, stderr)
+}
+
+// replace prepares serve to run in place of envoyproxy/ratelimit with these settings, and returns its command line. A
+// flag whose own variable is set is not on it.
+func (c *serveCmd) replace(settings *ratelimitenv.Settings, getenv func(name string) string) (own []string) {
+	c.Remarks, c.Origins = settings.Remarks, map[string][]string{}
+	own = []string{"serve"}
 	for _, f := range settings.Flags {
-		serve.Origins[f.Name] = f.From
+		c.Origins[f.Name] = f.From
 		variable := variableOf(f.Name)
-		if os.Getenv(variable) == "" {
+		if getenv(variable) == "" {
 			own = append(own, "--"+f.Name+"="+f.Value)
 			continue
 		}
-		serve.Remarks = append(serve.Remarks, variable+": is set, so --"+f.Name+" is not that of this mode")
+		c.Remarks = append(c.Remarks, variable+": is set, so --"+f.Name+" is not that of this mode")
 	}
-	return runCommand(ctx, &grammar, own, stdout, stderr)
+	return own
+}
+
+// checkStart returns why a process called ratelimit would refuse to start with these settings of an environment. It
+// makes the checks of the start, but for those of files and addresses of this machine.
+func checkStart(settings *ratelimitenv.Settings, environ []string) error {
+	variables := map[string]string{}
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		variables[name] = value
+	}
+	for _, v := range settings.OTel {
+		variables[v.Name] = v.Value
+	}
+	var grammar cli
+	serve := &grammar.Serve
+	parser, err := newParser(&grammar, streams{out: io.Discard, err: io.Discard}, func(int) {})
+	if err != nil {
+		return err
+	}
+	for _, command := range parser.Model.Children {
+		for _, f := range command.Flags {
+			f.Tag.Envs = nil // variables of this process
+		}
+	}
+	if _, err = parser.Parse(serve.replace(settings, func(string) string { return "" })); err != nil {
+		return withOrigins(err, serve.Origins)
+	}
+	o := serve.Options
+	return withOrigins(errors.Join(serve.validate(&o), o.OTel.CheckEnvironment(func(name string) string {
+		return variables[name]
+	})), serve.Origins)
 }
 
 func variableOf(flag string) string {
@@ -65,8 +101,8 @@ func (e *environmentError) Error() string {
 
 func (e *environmentError) Unwrap() error { return e.err }
 
-// flagInError finds a flag at the beginning of a line.
-var flagInError = regexp.MustCompile(`(?m)^--([a-z0-9-]+)`)
+// flagInError finds a flag.
+var flagInError = regexp.MustCompile(`--[a-z0-9-]*[a-z0-9]`)
 
 // withOrigins names the variables from which the flags come that an error is about.
 func withOrigins(err error, origins map[string][]string) error {

@@ -87,6 +87,10 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 	o.Log, o.Build = log.Logger, build()
 	o.LogStats = log.Stats
 	warnVariables(ctx, o.Log, command)
+	if c.Origins != nil {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so the environment of "+
+			"envoyproxy/ratelimit counts, and arguments mean nothing")
+	}
 	for _, remark := range c.Remarks {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
 	}

@@ -19,16 +19,21 @@ func (a *asked) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return a.Store.Take(ctx, hits, out)
 }
 
-// A cached denial swallows no charge that a hit is promised which is charged by itself.
+// A cached denial swallows no charge that a hit is promised which is charged by itself, unless Uncharged is set.
 func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 	now := func() int64 { return 1_800_000_000_000_000 }
 	for _, tt := range []struct {
-		denied limiter.ChargeDenied
-		n      int64
-		want   int // of ten requests reach the store
-	}{{limiter.ChargeFull, 1, 10}, {limiter.ChargeNone, 1, 1}, {limiter.ChargeFull, 0, 1}} {
+		denied    limiter.ChargeDenied
+		n         int64
+		uncharged bool
+		want      int // of ten requests reach the store
+	}{
+		{limiter.ChargeFull, 1, false, 10}, {limiter.ChargeNone, 1, false, 1}, {limiter.ChargeFull, 0, false, 1},
+		{limiter.ChargeFull, 1, true, 1},
+	} {
 		store := &asked{Store: memory(t, now)}
 		d := believing(store, now)
+		d.Uncharged = tt.uncharged
 		p := policy(t, limiter.Params{
 			Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, ChargeDenied: tt.denied,
 		})

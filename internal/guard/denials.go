@@ -30,8 +30,11 @@ const (
 // It answers requests whose hits are all cached as denied, of limits whose denials end at a known time (cacheable).
 // They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
 // anyway is not added. A hit that is charged by itself (limiter.Hit.ByItself) is promised that charge: it goes to the
-// store.
+// store, unless Uncharged is set.
 type Denials struct {
+	// Uncharged also answers hits that are charged by themselves. Set it before the first Take.
+	Uncharged bool
+
 	store limiter.Store
 	now   func() int64 // microseconds
 
@@ -184,7 +187,7 @@ func (d *Denials) known(now int64, hits []limiter.Hit, out []limiter.Decision) b
 	for i := range hits {
 		h := &hits[i]
 		owes := h.ByItself && h.N > 0 && h.Policy.ChargeDenied() != limiter.ChargeNone // and pays when it is denied
-		if h.Mode != limiter.Enforce || h.N < 0 || owes || !isOnlyHitOfKey(hits, i) {
+		if h.Mode != limiter.Enforce || h.N < 0 || owes && !d.Uncharged || !isOnlyHitOfKey(hits, i) {
 			return false
 		}
 		cached := d.find(h, now)

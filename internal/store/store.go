@@ -37,10 +37,12 @@ type Options struct {
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
-	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
-	Replicas       int               `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
-	MemoryMaxKeys  int               `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
-	PerSecondStore string            `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
+	// UnchargedDenials is about hits that are charged by themselves.
+	UnchargedDenials bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, also deny from a cached denial where the limit charges denied requests; it is not charged then, as in envoyproxy/ratelimit with LOCAL_CACHE_SIZE_IN_BYTES."`
+	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
+	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
+	MemoryMaxKeys    int    `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
+	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
 
 	// Redis is the server of Store, which the caller closes; nil counts in memory.
 	Redis *Redis `kong:"-"`
@@ -113,6 +115,7 @@ func Open(o *Options) (*Store, error) {
 	// A proxy does not pass on the refunds of other processes.
 	if o.KnownDenials && !s.isProxied(o) {
 		s.Denials = guard.NewDenials(s.Store, nil)
+		s.Denials.Uncharged = o.UnchargedDenials
 		s.Store = s.Denials
 	}
 	s.Leases = guard.NewLeases(guard.LeasesOptions{

@@ -66,24 +66,20 @@ func (r *reader) log() {
 }
 
 func (r *reader) rules() {
-	needsRules := []string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"}
-	needed := r.is(needsRules[0])
+	r.on("healthcheck-needs-rules", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
 	switch config := r.get("CONFIG_TYPE"); config {
 	case "FILE":
 		r.files()
 	case "GRPC_XDS_SOTW":
 		r.xds()
 		if !r.is("FORCE_START_WITHOUT_INITIAL_CONFIG") {
-			needed, needsRules = true, append(needsRules, "FORCE_START_WITHOUT_INITIAL_CONFIG")
+			r.flag("healthcheck-needs-load", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 		}
 	default:
 		r.fail("CONFIG_TYPE", "must be FILE or GRPC_XDS_SOTW, got %q", config)
 	}
 	r.flag("allow-empty-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	r.flag("lenient-rules", "true")
-	if needed {
-		r.flag("healthcheck-needs-rules", "true", needsRules...)
-	}
 }
 
 // files are those that the loader of envoyproxy/ratelimit reads.
@@ -159,9 +155,12 @@ func (r *reader) keepSecret(from, flag, or string) {
 
 func (r *reader) decisions() {
 	r.copied("near-limit-ratio", "NEAR_LIMIT_RATIO")
-	const stop = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"
+	const stop, cache = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "LOCAL_CACHE_SIZE_IN_BYTES"
 	if !r.is(stop) {
 		r.flag("charge-each", "true", stop)
+	}
+	if size, _ := strconv.ParseInt(r.get(cache), 0, 64); size > 0 {
+		r.flag("uncharged-denials", "true", cache)
 	}
 	r.on("shadow-mode", "SHADOW_MODE")
 	r.on("quota-mode", "QUOTA_MODE")
@@ -221,9 +220,6 @@ func (r *reader) statsd() {
 		protocol = "udp"
 		r.flag("statsd-format", "dogstatsd", "USE_DOG_STATSD")
 	}
-	if protocol != "tcp" && protocol != "udp" {
-		r.fail("STATSD_PROTOCOL", "must be tcp or udp, got %q", protocol)
-	}
 	r.flag("statsd-addr", protocol+"://"+net.JoinHostPort(r.get("STATSD_HOST"), r.get("STATSD_PORT")),
 		"USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
 	interval := max(time.Second, min(r.time("STATS_FLUSH_INTERVAL"), time.Hour))
@@ -252,11 +248,7 @@ func (r *reader) tracing() {
 		return
 	}
 	r.flag("otel-traces", "true", "TRACING_ENABLED")
-	protocol := strings.ToLower(r.get("TRACING_EXPORTER_PROTOCOL"))
-	if protocol != "http" && protocol != "grpc" {
-		r.fail("TRACING_EXPORTER_PROTOCOL", "must be http or grpc, got %q", r.get("TRACING_EXPORTER_PROTOCOL"))
-	}
-	r.flag("otel-protocol", protocol, "TRACING_EXPORTER_PROTOCOL")
+	r.flag("otel-protocol", strings.ToLower(r.get("TRACING_EXPORTER_PROTOCOL")), "TRACING_EXPORTER_PROTOCOL")
 	r.otel("OTEL_SERVICE_NAME", r.get("TRACING_SERVICE_NAME"), "TRACING_SERVICE_NAME")
 	r.attributes()
 	rate, err := strconv.ParseFloat(r.get("TRACING_SAMPLING_RATE"), 64)

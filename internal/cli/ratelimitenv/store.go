@@ -71,6 +71,9 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 	shown, shownOptions := *a, maps.Clone(options)
 	if a.password != "" {
 		shown.password = ""
+		if a.user != "" {
+			shown.user = "USER" // of REDIS_AUTH, it may be the first part of a password
+		}
 		shownOptions.Set("password_file", passwordFile)
 		r.keepSecret(prefix+"AUTH or "+prefix+"URL", flag, ", with the whole URL; or write the password into a file that "+
 			"password_file names")
@@ -81,7 +84,7 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 		shownOptions.Set("sentinel_password", placeholder)
 		if user != "" {
 			options.Set("sentinel_username", user)
-			shownOptions.Set("sentinel_username", user)
+			shownOptions.Set("sentinel_username", placeholder)
 		}
 		from = append(from, prefix+"SENTINEL_AUTH")
 		r.keepSecret(prefix+"SENTINEL_AUTH", flag, ", with the whole URL")

@@ -61,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if !o.Traces {
 		return &Telemetry{}, nil
 	}
-	if err := checkEnvironment(o.Protocol == "http"); err != nil {
+	if err := o.CheckEnvironment(os.Getenv); err != nil {
 		return nil, err
 	}
 	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
@@ -76,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, fmt.Errorf("send traces by OTLP: %w", err)
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
-	if value(samplerVariable) == "" {
+	if variable(os.Getenv).value(samplerVariable) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...)}, nil
@@ -120,15 +120,22 @@ var samplers = []string{
 	"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 }
 
-// value returns an environment variable without white space around it.
-func value(name string) string { return strings.TrimSpace(os.Getenv(name)) }
+// variable returns the value of an environment variable.
+type variable func(name string) string
 
-// checkEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
-// trace all requests.
-func checkEnvironment(isHTTP bool) error {
+// value returns an environment variable without white space around it.
+func (get variable) value(name string) string { return strings.TrimSpace(get(name)) }
+
+// CheckEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
+// trace all requests. Without Options.Traces, nothing reads them.
+func (o *Options) CheckEnvironment(getenv func(name string) string) error {
+	if !o.Traces {
+		return nil
+	}
 	var errs []error
+	value := variable(getenv).value
 	wanted, port := "grpc", "gRPC port, usually 4317"
-	if isHTTP {
+	if o.Protocol == "http" {
 		wanted, port = "http/protobuf", "HTTP port, usually 4318"
 	}
 	for _, signal := range []string{"", "TRACES_"} {
@@ -144,10 +151,10 @@ func checkEnvironment(isHTTP bool) error {
 			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", endpoint))
 		}
 	}
-	return errors.Join(append(errs, checkSampler())...)
+	return errors.Join(append(errs, checkSampler(value))...)
 }
 
-func checkSampler() error {
+func checkSampler(value func(name string) string) error {
 	sampler := strings.ToLower(value(samplerVariable))
 	if sampler == "" {
 		return nil

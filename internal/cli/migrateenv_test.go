@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// refusedEnvironments are those that a process called ratelimit does not start with: of each variable that can be wrong
+// a wrong value, and what only the whole shows. says is a part of the message, but of what every flag's test has.
+func refusedEnvironments(t *testing.T) (all [][]string, says []string) {
+	t.Helper()
+	all = [][]string{
+		{"REDIS_URL=127.0.0.1:27501,127.0.0.1:27521"},
+		{"REDIS_URL=127.0.0.1:99999"},
+		{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis://127.0.0.1:0"},
+		{"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=a:1,b:1"},
+		{"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=a:port"},
+		{"NEAR_LIMIT_RATIO=2"},
+		{"GRPC_MAX_CONNECTION_AGE=1ms"},
+		{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_LIMIT_HEADER=bad header"},
+		{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=a:b"},
+		{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"},
+		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=9090"},
+		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:99999"},
+		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=0.0.0.0:8080"},
+		{"PORT=6070"},
+		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=localhost"},
+		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=grpc-x:1"},
+		{"USE_DOG_STATSD=true", "EXTRA_TAGS=a b:c"},
+		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
+		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=sometimes"},
+	}
+	says = make([]string, len(all))
+	text, err := os.ReadFile("ratelimitenv/testdata/variables.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Split(strings.TrimSpace(line), " | "); len(f) > 5 {
+			all, says = append(all, append(strings.Fields(f[1]), f[0]+"="+f[4])), append(says, f[5])
+		}
+	}
+	return all, says
+}
+
+// What the start refuses, migrate-env refuses, with the same message: that of each variable names it.
+func TestMigrateEnvRefusesWhatTheStartRefuses(t *testing.T) {
+	all, says := refusedEnvironments(t)
+	for i, env := range all {
+		t.Run(strings.Join(env, " "), func(t *testing.T) {
+			text := strings.Join(env, "\n") + "\n"
+			if !strings.Contains(text, "REDIS_URL=redis") {
+				text = "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=127.0.0.1:6379\n" + text
+			}
+			file := filepath.Join(t.TempDir(), "env")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, errs strings.Builder
+			code := run(t.Context(), []string{"migrate-env", file}, &out, &errs)
+			last, _, _ := strings.Cut(env[len(env)-1], "=")
+			if code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), last) ||
+				!strings.Contains(errs.String(), says[i]) {
+				t.Errorf("migrate-env exits with %d:\n%s%s\nwant %d, and %s: %s in the message", code, &out, &errs, exitUsage,
+					last, says[i])
+			}
+			for v := range strings.Lines(text) {
+				name, value, _ := strings.Cut(strings.TrimSpace(v), "=")
+				t.Setenv(name, value)
+			}
+			var startErrs strings.Builder
+			if code := start(t.Context(), []string{"ratelimit"}, &out, &startErrs); code == exitOK ||
+				!strings.Contains(startErrs.String(), last) {
+				t.Errorf("the process exits with %d:\n%s", code, &startErrs)
+			}
+		})
+	}
+}
+
+// No part of REDIS_AUTH is written: what stands before a colon may be a password's.
+func TestMigrateEnvWritesNoUser(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	text := "REDIS_SOCKET_TYPE=tcp\nREDIS_TYPE=SENTINEL\nREDIS_URL=m,redis:1\nREDIS_AUTH=first:second\nREDIS_SENTINEL_AUTH=third:fourth\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_STORE_TIMEOUT", "nonsense, but of this process")
+	var out, errs strings.Builder
+	if code := run(t.Context(), []string{"migrate-env", file}, &out, &errs); code != exitOK {
+		t.Fatalf("exit code %d:\n%s", code, &errs)
+	}
+	for _, part := range []string{"first", "second", "third", "fourth"} {
+		if strings.Contains(out.String(), part) {
+			t.Errorf("it writes %s:\n%s", part, &out)
+		}
+	}
+	if !strings.Contains(out.String(), "redis+sentinel://USER@redis:1") {
+		t.Errorf("it does not say where the user belongs:\n%s", &out)
+	}
+}
