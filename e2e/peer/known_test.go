@@ -93,12 +93,6 @@ var knownDifferences = []known{
 		},
 	},
 	{
-		name:     "`shadow_mode` and `quota_mode` on one rule",
-		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
-		rules:    "[{key: a, shadow_mode: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}]",
-		steps:    []knownStep{{"a=1", "OK - OK 0/0 DAY", "OK - OK 0/0 DAY"}},
-	},
-	{
 		name:     "the statuses of SHADOW_MODE",
 		settings: env{"SHADOW_MODE": "true"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",

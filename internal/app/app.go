@@ -210,8 +210,11 @@ func (a *App) openTelemetry(ctx context.Context) (err error) {
 	return nil
 }
 
-func (a *App) openDecider(context.Context) (err error) {
+func (a *App) openDecider(ctx context.Context) (err error) {
 	watchers := a.telemetry.Watchers()
+	if a.o.Log.Enabled(ctx, slog.LevelDebug) {
+		watchers = append(watchers, newDecisionLog(a.o.Log))
+	}
 	if a.top != nil {
 		watchers = append(watchers, a.top)
 	}

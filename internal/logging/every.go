@@ -11,9 +11,12 @@ import (
 // Every allows one line in an interval, for lines that clients can cause. It is safe for concurrent use.
 type Every struct {
 	Interval time.Duration
+	// Lines is how many lines an interval may have; 0 is 1.
+	Lines int
 
 	mu      sync.Mutex
-	last    time.Time
+	began   time.Time // the interval
+	lines   int       // in it
 	skipped uint64
 }
 
@@ -21,11 +24,15 @@ type Every struct {
 func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.last.IsZero() && now.Sub(e.last) < e.Interval {
+	if e.began.IsZero() || now.Sub(e.began) >= e.Interval {
+		e.began, e.lines = now, 0
+	}
+	if e.lines >= max(e.Lines, 1) {
 		e.skipped++
 		return 0, false
 	}
-	skipped, e.skipped, e.last = e.skipped, 0, now
+	e.lines++
+	skipped, e.skipped = e.skipped, 0
 	return skipped, true
 }
 

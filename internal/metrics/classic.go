@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
@@ -100,9 +101,12 @@ func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 // classicKey returns domain, key1 and key2: `api_key > path=/checkout*` is api_key and path_/checkout*.
 func (c *limitCounters) classicKey() [3]string {
 	key := [3]string{classicText(c.Domain)}
-	levels := strings.Split(c.Rule, " > ")
+	levels := descriptors.SplitPath(c.Rule)
 	for i, level := range levels[:min(2, len(levels))] {
-		key[i+1] = classicText(strings.Replace(level, "=", "_", 1))
+		key[i+1] = classicText(level[0] + level[1])
+		if strings.HasPrefix(level[1], "=") {
+			key[i+1] = classicText(level[0] + "_" + level[1][1:])
+		}
 	}
 	if c.Rule == "" { // a limit that a request brought along, and no rule matched
 		key[1] = c.Limit

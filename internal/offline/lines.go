@@ -142,8 +142,21 @@ func valueText(v any) string {
 	}
 }
 
-// moment reads RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970, which it tells by its size.
+// maxMoment is when the time is over in which limits count exactly: in 2112, in microseconds since the Unix epoch.
+const maxMoment = 1 << 52
+
+// moment reads a time from 1970 to 2112.
 func moment(field string, v any) (int64, error) {
+	at, err := readMoment(field, v)
+	if err == nil && (at < 0 || at >= maxMoment) {
+		return 0, fmt.Errorf("%s: %q is not between the years 1970 and 2112", field, valueText(v))
+	}
+	return at, err
+}
+
+// readMoment reads RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970, which it tells by its
+// size.
+func readMoment(field string, v any) (int64, error) {
 	text := valueText(v)
 	if text == "" {
 		return 0, fmt.Errorf("no field %s with the time; --time-field says another", field)

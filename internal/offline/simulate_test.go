@@ -415,3 +415,31 @@ func TestTrafficErrors(t *testing.T) {
 		}
 	}
 }
+
+// Every line of a log that cannot be used is counted and named, whatever it has: none ends the program.
+func TestLinesOfNoUse(t *testing.T) {
+	set, err := rulefile.Compile([]rulefile.File{{
+		Name: "rule", Data: []byte("{domain: d, descriptors: [{key: k, rate_limits: [" +
+			"{name: a, algorithm: funnel, requests_per_unit: 1, unit: second}, " +
+			"{name: b, requests_per_unit: 1, unit: month, align: calendar}]}]}"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{
+		`"9999-12-31T23:59:59Z"`, `"2112-10-01T00:00:00Z"`, `"1969-12-31T23:59:59Z"`, `"0000-01-01T00:00:00Z"`,
+		`9.9e18`, `1e300`, `-1`, `"NaN"`, `"Inf"`, `{}`, `[]`, `null`, `"\u0000"`, `true`,
+	} {
+		log := `{"at": 1800000000, "k": "a"}` + "\n" + `{"at": ` + at + `, "k": "a"}` + "\n" + `{"at": 1800000001, "k": "a"}`
+		o := LogOptions{Domain: "d", TimeField: "at", Mappings: [][]Mapping{{{Key: "k", Field: "k"}}}}
+		r, read, err := SimulateLog(t.Context(), set, strings.NewReader(log), o)
+		if err != nil {
+			t.Errorf("at %s: %v", at, err)
+			continue
+		}
+		if read.Requests != 2 || read.BadLines != 1 || read.Bad[0].Line != 2 || !strings.Contains(read.Bad[0].Error, "at") ||
+			r.Runs[0].Offered != 2 {
+			t.Errorf("at %s: %+v", at, read)
+		}
+	}
+}

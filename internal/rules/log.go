@@ -39,6 +39,10 @@ func (r *Rules) logLoad(e reload.Event) {
 			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules: every request is admitted",
 				slog.Any("paths", lines(r.o.Paths)))
 		}
+		if warnings := set.Warnings(); len(warnings) > 0 {
+			log.LogAttrs(ctx, slog.LevelWarn, "rules have warnings", slog.Int("warning_count", warnings.Count()),
+				slog.Any("warnings", errorLines(warnings).first(maxLoggedErrors)))
+		}
 		r.logNotRead()
 	case reload.Restored:
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")

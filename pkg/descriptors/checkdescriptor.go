@@ -4,7 +4,10 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 )
@@ -40,6 +43,29 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	}
 	if !d.Lenient {
 		c.warnLiteral(d)
+	}
+	c.warnInvisible("key", d.Key, d.At)
+	c.warnInvisible("value", d.Value, d.ValueAt)
+	for i := 0; i < len(d.Match.Items) && d.Match.Form == FormValues; i++ {
+		c.warnInvisible("an item of values", d.Match.Items[i].Text, d.Match.Items[i].At)
+	}
+	if d.DetailedMetric || d.ValueToMetric {
+		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after what "+
+			"clients send; weir top shows the values that are sent most")
+	}
+}
+
+// warnInvisible warns of the first character of a text that nobody sees: blanks other than spaces, what has no width,
+// and blanks at an end. Only requests that have it, too, match.
+func (c *Builder) warnInvisible(what, text string, at Position) {
+	for i, char := range text {
+		atEnd := char == ' ' && (i == 0 || i == len(text)-1)
+		if atEnd || !unicode.IsPrint(char) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, char) {
+			c.Warnf(WarnInvisible, at, "%s %s has %U as its character %d, which nobody sees, and only entries that have it, "+
+				"too, match; remove it, unless Envoy sends it", what, strconv.QuoteToASCII(words.Shorten(text)), char,
+				utf8.RuneCountInString(text[:i])+1)
+			return
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ const (
 	WarnNotRead     = "not_read"       // a file that looks like rules, but has another ending
 	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
+	WarnInvisible   = "invisible"      // a key or value with a character that nobody sees
+	WarnNoEffect    = "no_effect"      // a field that envoyproxy/ratelimit knows and that does nothing here
 )
 
 // Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a

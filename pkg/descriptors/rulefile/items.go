@@ -107,7 +107,7 @@ func (r *reader) head(data []byte) (root *yaml.Node, domain string) {
 		case "descriptors":
 			lists++
 		case "domain":
-			if domain != "" || value.Kind != yaml.ScalarNode || isNull(value) {
+			if domain != "" || value.Kind != yaml.ScalarNode || isNull(value) || value.Tag == tagBinary {
 				return nil, ""
 			}
 			domain = value.Value

@@ -3,6 +3,7 @@ package rulefile
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -135,11 +136,21 @@ func (r *reader) scalar(n *yaml.Node, want string, read func(n *yaml.Node)) {
 	})
 }
 
-// text reads a scalar as it is written: 8080, true and 1.0 are texts too.
+// text reads a scalar as it is written: 8080, true and 1.0 are texts too. Of !!binary it is what that encodes.
 func (r *reader) text(n *yaml.Node) (text string) {
-	r.scalar(n, "a text", func(n *yaml.Node) { text = n.Value })
+	r.scalar(n, "a text", func(n *yaml.Node) {
+		if text = n.Value; n.Tag != tagBinary {
+			return
+		}
+		if err := n.Decode(&text); err != nil || !utf8.ValidString(text) {
+			r.Errorf(r.at(n), "%s is !!binary, but not base64 of UTF-8 text; write the text itself", r.field)
+		}
+	})
 	return text
 }
+
+// tagBinary is the tag of a text in base64.
+const tagBinary = "!!binary"
 
 // boolean reads true or false, and the yes, no, on and off of YAML 1.1, which envoyproxy/ratelimit reads.
 func (r *reader) boolean(n *yaml.Node) (yes bool) {

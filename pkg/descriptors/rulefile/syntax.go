@@ -21,6 +21,7 @@ const quoteStar = "a value that starts with * must be quoted, as in value: '*.ht
 var syntaxHints = []struct{ part, hint string }{
 	{"unknown anchor", quoteStar},
 	{"did not find expected alphabetic or numeric character", quoteStar},
+	{"incompatible YAML document", "remove the line that begins with %YAML"},
 	{"tab character", "indent with spaces, not tabs"},
 	{"cannot start any token", "indent with spaces, not tabs, and quote a value that starts with @, ` or %"},
 	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},

@@ -1,0 +1,51 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/logging"
+)
+
+// decisionLog writes a line for each decision, at most decisionLines a second. It does not write values of descriptors,
+// which may be secrets.
+type decisionLog struct {
+	log  *slog.Logger
+	line logging.Every
+}
+
+const decisionLines = 100
+
+func newDecisionLog(log *slog.Logger) *decisionLog {
+	return &decisionLog{log: log, line: logging.Every{Interval: time.Second, Lines: decisionLines}}
+}
+
+// Watch implements decide.Watcher.
+func (l *decisionLog) Watch(ctx context.Context, v *decide.Verdict) {
+	skipped, ok := l.line.Allow(time.Now())
+	if !ok {
+		return
+	}
+	var found []string
+	for i := range v.Statuses {
+		st, text := &v.Statuses[i], "no rule"
+		if st.Rule != nil {
+			text = st.Rule.Path
+		}
+		text += fmt.Sprintf(" cost %d", v.Request.Descriptors[i].Cost)
+		for hit, last := st.Hits(); hit < last; hit++ {
+			text += fmt.Sprintf(", %s %s, %d left", v.Limits[hit], v.Outcome(hit), v.Decisions[hit].Remaining)
+		}
+		found = append(found, text)
+	}
+	result := "OK"
+	if v.Denied {
+		result = "OVER_LIMIT"
+	}
+	l.log.LogAttrs(ctx, slog.LevelDebug, "request decided", slog.String("domain", v.Request.Domain),
+		slog.String("result", result), slog.String("descriptors", strings.Join(found, "; ")), slog.Uint64("lines_skipped", skipped))
+}

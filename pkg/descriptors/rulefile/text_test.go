@@ -1,0 +1,74 @@
+package rulefile_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+// A text in base64 is what it encodes, in keys, values and domains, as in envoyproxy/ratelimit.
+func TestBinaryText(t *testing.T) {
+	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(`
+domain: !!binary c2hvcA==
+descriptors:
+  - key: !!binary a2V5
+    value: !!binary aGVsbG8=
+    rate_limit: {unit: minute, requests_per_unit: 2}
+`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shop := set.Domain("shop"); shop == nil || shop.Rule("key=hello") == nil {
+		t.Errorf("there is no rule key=hello of domain shop: %v", set.Domains())
+	}
+	for _, text := range []string{"aGVsbG8", "/w=="} { // no base64, no UTF-8
+		const want = `f:2:31: value is !!binary, but not base64 of UTF-8 text`
+		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte("domain: a\ndescriptors: [{key: k, value: !!binary " +
+			text + ", rate_limit: {unit: minute, requests_per_unit: 2}}]\n")}})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("!!binary %s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// What nobody sees in keys and values has a warning with its place, and what has no effect, too.
+func TestWarningsOfTexts(t *testing.T) {
+	for _, tt := range []struct{ descriptor, want string }{
+		{`{key: k, value: "a b"}`, ""},
+		{`{key: k, value: "日本語 é ❤"}`, ""},
+		{`{key: k, value: "a\u00a0b"}`, `f:3:21: value "a\u00a0b" has U+00A0 as its character 2, which nobody sees`},
+		{`{key: "\ufeffk"}`, `f:3:5: key "\ufeffk" has U+FEFF as its character 1`},
+		{`{key: k, value: "ab\u200b"}`, `f:3:21: value "ab\u200b" has U+200B as its character 3`},
+		{`{key: k, value: "a\u00adb"}`, `f:3:21: value "a\u00adb" has U+00AD`},
+		{`{key: k, value: "a\u3164b"}`, `f:3:21: value "a\u3164b" has U+3164`},
+		{`{key: k, value: "a "}`, `f:3:21: value "a " has U+0020 as its character 2`},
+		{`{key: " k"}`, `f:3:5: key " k" has U+0020 as its character 1`},
+		{"{key: k, value: \"a\\n\"}", `f:3:21: value "a\n" has U+000A as its character 2`},
+		{`{key: k, values: [a, "b\t"]}`, `f:3:26: an item of values "b\t" has U+0009 as its character 2`},
+		{`{key: k, detailed_metric: true}`, "f:3:5: detailed_metric and value_to_metric have no effect"},
+		{`{key: k, value_to_metric: true}`, "f:3:5: detailed_metric and value_to_metric have no effect"},
+	} {
+		set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte("domain: a\ndescriptors:\n  - " +
+			tt.descriptor + "\n")}})
+		if err != nil {
+			t.Errorf("%s: %v", tt.descriptor, err)
+			continue
+		}
+		got := set.Warnings()
+		isCode := len(got) == 1 && (got[0].Code == descriptors.WarnInvisible || got[0].Code == descriptors.WarnNoEffect)
+		if len(got) > 1 || (tt.want != "") != isCode || !strings.HasPrefix(got.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", tt.descriptor, got, tt.want)
+		}
+	}
+}
+
+// A directive of YAML is not taken for a mistake of indentation.
+func TestDirective(t *testing.T) {
+	_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte("%YAML 1.2\n---\ndomain: a\ndescriptors: []\n")}})
+	if err == nil || !strings.Contains(err.Error(), "f:1:1: ") ||
+		!strings.Contains(err.Error(), "; remove the line that begins with %YAML") {
+		t.Errorf("%v", err)
+	}
+}
