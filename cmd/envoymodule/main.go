@@ -215,8 +215,8 @@ func newCall(
 	return call
 }
 
-// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer. If it panics,
-// failure_mode_deny decides.
+// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer. If that
+// panics, failure_mode_deny decides.
 //
 //export weirDecide
 func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) (w *C.weir_waiting) {

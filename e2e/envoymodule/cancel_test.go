@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,8 +31,8 @@ descriptors:
 
 // TestCancelledRequests has a client cancel requests for a second, again and again with a new Envoy: requests with and
 // without a body, with trailers, and such that are denied or answered by another filter. Meanwhile nothing happens, or
-// the listener and its routes change and are removed, or another Envoy takes over by hot restart. Envoy lives, Weir does
-// not panic, and each request in flight is released.
+// the listener and its routes change and are removed, or another Envoy takes over by hot restart. Envoy lives, Weir
+// does not panic, and each request in flight is released.
 //
 // The long form (WEIR_LONG=1) starts 200 Envoys.
 func TestCancelledRequests(t *testing.T) {
@@ -47,7 +48,7 @@ func TestCancelledRequests(t *testing.T) {
 			var sum canceller
 			var starts int64
 			for i := range longtest.Pick(len(meanwhile), 100) {
-				t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Run(strconv.Itoa(i), func(t *testing.T) {
 					starts++
 					x := newCancelled(t, append(flags(t), rules(t, twenty), "--dynamic-metadata", "--log-level=error"), i%3 == 2)
 					x.run(meanwhile[i%3])
@@ -174,7 +175,7 @@ func (x *cancelled) updates() {
 		case 1:
 			x.writeRoutes()
 		case 2: // another Weir
-			x.writeListener(append(x.flags[:len(x.flags):len(x.flags)], "--top-keys=7"))
+			x.writeListener(append(slices.Clip(x.flags), "--top-keys=7"))
 		case 3:
 			x.writeListener(nil)
 		}

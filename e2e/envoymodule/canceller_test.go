@@ -181,8 +181,8 @@ func (x *cancelConn) open() error {
 	id, shape := x.next, rand.IntN(4)
 	x.next += 2
 	x.opened.Add(1)
-	headers := []string{":method", "POST", ":scheme", "http", ":authority", "front", ":path", []string{"/", "/own"}[rand.IntN(2)],
-		"x-key", "ann"}
+	path := []string{"/", "/own"}[rand.IntN(2)]
+	headers := []string{":method", "POST", ":scheme", "http", ":authority", "front", ":path", path, "x-key", "ann"}
 	if rand.IntN(8) == 0 {
 		headers = append(headers, "x-envoy-fault-abort-request", "418")
 	}
