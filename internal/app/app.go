@@ -26,6 +26,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds of a stop, besides Options.DrainDelay and Options.StopTimeout: it ends whatever hangs.
@@ -250,5 +251,7 @@ type observer struct {
 
 func (o observer) StoreFailed(err error) {
 	o.Metrics.StoreFailed(err)
-	o.store.Failed(err)
+	if !errors.Is(err, limiter.ErrLate) {
+		o.store.Failed(err)
+	}
 }

@@ -141,7 +141,7 @@ func checkStore(c *checker, o *StoreOptions) {
 		between(c, "--store-timeout", o.StoreTimeout, time.Millisecond, store.MaxTimeout)
 	}
 	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
-	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
+	c.check(err == nil, "--on-store-failure", "must be local, allow, deny or error, got %q", o.OnStoreFailure)
 	between(c, "--replicas", o.Replicas, 1, 100_000)
 	between(c, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }

@@ -56,8 +56,8 @@ type Options struct {
 	Rules func() *descriptors.Set
 	// Store has the counters. It bounds the time of a call itself.
 	Store limiter.Store
-	// Local counts this process's share of limits with on_store_failure: local while Store fails. Nil, for a Store that
-	// never fails, lets their requests pass.
+	// Local counts this process's share of limits with on_store_failure: local while Store fails, and of all limits of
+	// requests that this process is too late for. Nil, for a Store that never fails, lets their requests pass.
 	Local limiter.Store
 	// Observer counts decisions. Nil is none.
 	Observer Observer
@@ -149,7 +149,7 @@ func New(o Options) (*Decider, error) {
 //
 // While the store fails, each limit's on_store_failure decides in its place.
 //
-// Errors are an InvalidError, ErrNoRules, ErrUndecided, and ctx's own error once ctx is done.
+// Errors are an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, and ctx's own error once ctx is done.
 func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	rules := d.o.Rules()
 	if rules == nil {
@@ -185,6 +185,9 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 func (d *Decider) fallBack(ctx context.Context, v *Verdict, err, gone error) error {
 	if gone != nil {
 		return gone
+	}
+	if errors.Is(err, limiter.ErrShed) {
+		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
 	d.applyFailurePolicy(ctx, v, err)

@@ -2,19 +2,21 @@ package decide
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// applyFailurePolicy decides by each limit's on_store_failure, because the store failed.
+// applyFailurePolicy decides by each limit's on_store_failure, because the store failed. If this process was late, each
+// limit is counted locally.
 func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error) {
-	v.StoreErr = err
+	v.StoreErr, v.late = err, errors.Is(err, limiter.ErrLate)
 	hasLocal := false
 	for i, l := range v.Limits {
 		v.Decisions[i] = openOrClosed(l, v.Hits[i].N)
-		hasLocal = hasLocal || l.Local != nil
+		hasLocal = hasLocal || v.isLocal(i)
 	}
 	if hasLocal && d.o.Local != nil {
 		d.decideLocally(ctx, v)
@@ -33,7 +35,7 @@ func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 // caller. A limit in shadow mode, and what is given back, never do.
 func (v *Verdict) isUndecided() bool {
 	for i, l := range v.Limits {
-		if l.OnStoreFailure == descriptors.Fail && v.Hits[i].Mode != limiter.Shadow && v.Hits[i].N >= 0 {
+		if l.OnStoreFailure == descriptors.Fail && !v.isLocal(i) && v.Hits[i].Mode != limiter.Shadow && v.Hits[i].N >= 0 {
 			return limiter.Admitted(v.Hits, v.Decisions)
 		}
 	}
@@ -47,10 +49,10 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 	var of []int // hits[j] is v.Hits[of[j]]
 	for i, l := range v.Limits {
 		h := v.Hits[i]
-		switch l.OnStoreFailure {
-		case descriptors.Local:
+		switch {
+		case v.isLocal(i):
 			h.Policy = l.Local
-		case descriptors.Deny:
+		case l.OnStoreFailure == descriptors.Deny:
 			h.Policy = d.denier
 		default:
 			continue
@@ -62,7 +64,7 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 		return
 	}
 	for j, i := range of {
-		if v.Limits[i].OnStoreFailure == descriptors.Local {
+		if v.isLocal(i) {
 			v.Decisions[i] = out[j]
 		}
 	}

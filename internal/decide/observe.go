@@ -92,7 +92,7 @@ func (v *Verdict) Outcome(i int) Outcome {
 	h, fits := &v.Hits[i], v.Decisions[i].Allowed
 	switch {
 	case v.Failed():
-		return failureOutcome(v.Limits[i].Local != nil, fits)
+		return failureOutcome(v.isLocal(i), fits)
 	case fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow && !h.ByItself:
 		return Uncharged
 	case fits:

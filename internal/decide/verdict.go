@@ -27,6 +27,7 @@ type Verdict struct {
 	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
 	StoreErr error
 
+	late        bool            // of StoreErr: the store did not fail, this process was too late
 	quotaDenies bool            // every descriptor in quota mode is over
 	slot        *delaySlots     // of a request that waits
 	replaced    []string        // names of limits that do not count in this request
@@ -65,7 +66,13 @@ func (st *Status) Hits() (first, last int) { return st.first, st.last }
 func (v *Verdict) Failed() bool { return v.StoreErr != nil }
 
 // Counted reports whether hit i was decided by a counter, and not by a failure policy alone.
-func (v *Verdict) Counted(i int) bool { return v.StoreErr == nil || v.Limits[i].Local != nil }
+func (v *Verdict) Counted(i int) bool { return v.StoreErr == nil || v.isLocal(i) }
+
+// isLocal reports whether limit i is counted in this process while the store does not decide.
+func (v *Verdict) isLocal(i int) bool {
+	l := v.Limits[i]
+	return l.IsLocal() || v.late && l.Local != nil
+}
 
 // Denies reports whether hit i denied the request.
 func (v *Verdict) Denies(i int) bool {
@@ -118,5 +125,5 @@ func (v *Verdict) reset() {
 	v.Statuses, v.Limits, v.Hits, v.Decisions = v.Statuses[:0], v.Limits[:0], v.Hits[:0], v.Decisions[:0]
 	v.replaced, v.keys, v.ends = v.replaced[:0], v.keys[:0], v.ends[:0]
 	v.Domain, v.StoreErr, v.slot, v.replacedSet = nil, nil, nil, nil
-	v.Denied, v.quotaDenies, v.Wait = false, false, 0
+	v.Denied, v.late, v.quotaDenies, v.Wait = false, false, false, 0
 }

@@ -135,7 +135,8 @@ func (b *Breaker) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limite
 // Send implements limiter.Later.
 func (b *Breaker) Send() { send(b.o.Store) }
 
-// learn notes what became of a call. canceled reports that the caller did not wait for its end.
+// learn notes what became of a call. canceled reports that the caller did not wait for its end. That this process was
+// late says nothing about a server.
 func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {
 	if err == nil {
 		b.answered(hits)
@@ -152,7 +153,7 @@ func (b *Breaker) failed(hits []limiter.Hit, err error, canceled bool) {
 		case w == nil:
 		case b.o.Answered(why):
 			w.isWell()
-		case !canceled:
+		case !canceled && !errors.Is(why, limiter.ErrLate):
 			b.unanswered(w, now, why)
 		}
 	}

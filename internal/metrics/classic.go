@@ -50,7 +50,7 @@ var classicRows = []row[*Metrics]{
 			for code := range m.rejected {
 				rejected += m.rejected[code].Load()
 			}
-			put(w, m.storeErrors.timeout.Load()+m.storeErrors.breakerOpen.Load()+m.storeErrors.other.Load(), "redis_error")
+			put(w, m.storeErrors.timeout.Load()+m.storeErrors.breakerOpen.Load()+m.storeErrors.unreachable.Load(), "redis_error")
 			put(w, rejected, "service_error")
 		}),
 	counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type Metrics struct {
 	// sampledQuotas is what Sample alone has counted of the requests that Envoys decided by themselves.
 	sampledQuotas struct{ Allowed, Denied uint64 }
 	rejected      [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
-	storeErrors   struct{ timeout, breakerOpen, other atomic.Uint64 }
+	storeErrors   struct{ timeout, breakerOpen, unreachable, answered, late atomic.Uint64 }
+	abandoned     atomic.Uint64 // requests whose callers' time was over
 	loads         struct {
 		ok, refused atomic.Uint64
 		isRefused   atomic.Bool            // the rule files now
@@ -82,7 +84,10 @@ func New(o Options) *Metrics {
 			m.registry.MustRegister(c)
 		}
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(schedLatencies)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	return m
 }
 
@@ -94,8 +99,14 @@ func (m *Metrics) Handler() http.Handler {
 // Classic returns the metrics of envoyproxy/ratelimit, under its names.
 func (m *Metrics) Classic() prometheus.Gatherer { return m.classic }
 
+// schedLatencies are how long goroutines wait for a CPU: how late this process is.
+var schedLatencies = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)}
+
 // Requested counts a request and how long it took.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
+
+// Abandoned counts a request whose caller waited no more, since its time was over.
+func (m *Metrics) Abandoned() { m.abandoned.Add(1) }
 
 // Requests returns how many requests were answered.
 func (m *Metrics) Requests() uint64 { return m.requestHistogram().GetSampleCount() }
@@ -123,12 +134,16 @@ func (m *Metrics) Rejected(code codes.Code) {
 // StoreFailed implements decide.Observer.
 func (m *Metrics) StoreFailed(err error) {
 	switch {
+	case errors.Is(err, limiter.ErrLate):
+		m.storeErrors.late.Add(1)
 	case errors.Is(err, guard.ErrNotAsked):
 		m.storeErrors.breakerOpen.Add(1)
+	case redisstore.Answered(err):
+		m.storeErrors.answered.Add(1)
 	case redisstore.TimedOut(err):
 		m.storeErrors.timeout.Add(1)
 	default:
-		m.storeErrors.other.Add(1)
+		m.storeErrors.unreachable.Add(1)
 	}
 }
 

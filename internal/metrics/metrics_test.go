@@ -203,8 +203,12 @@ func TestStoreFailed(t *testing.T) {
 	m.StoreFailed(fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, context.DeadlineExceeded))
 	m.StoreFailed(errors.New("connection refused"))
 	m.StoreFailed(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate))
+	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, answered("OOM")))
 	s := scrape(t, m)
-	for reason, want := range map[string]string{"timeout": "3", "not_asked": "1", "other": "2"} {
+	for reason, want := range map[string]string{
+		"timeout": "3", "not_asked": "1", "unreachable": "2", "late": "1", "error": "1",
+	} {
 		if got := s[`weir_store_errors_total{reason="`+reason+`"}`]; got != want {
 			t.Errorf("%s errors by %s, want %s", got, reason, want)
 		}
@@ -269,3 +273,9 @@ func BenchmarkDecided(b *testing.B) {
 		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 }
+
+// answered is an error that Redis answers.
+type answered string
+
+func (e answered) Error() string { return string(e) }
+func (answered) RedisError()     {}

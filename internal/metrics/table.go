@@ -95,14 +95,21 @@ func (m *Metrics) requestMetrics() []described {
 			counter("weir_panics_total", "Panics that did not end the process: of requests, which are answered Internal, of "+
 				"HTTP requests, and, inside Envoy, of what runs in the background. Report them with the stack in the log.",
 				func(m *Metrics) uint64 { return m.panics.Load() }),
+			counter("weir_requests_abandoned_total",
+				"Requests whose caller stopped waiting, since its timeout was over: Envoy's, which lets them pass unless "+
+					"failure_mode_deny is set. Alert on it.",
+				func(m *Metrics) uint64 { return m.abandoned.Load() }),
 			counters("weir_store_errors_total", "reason",
-				"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no "+
-					"answer, or no connection, in time), not_asked (the breaker is open), other (an error, such as a refused "+
-					"connection).",
+				"Requests that Redis did not decide. Each rule's on_store_failure decided them; those of reason late were counted "+
+					"in this process. reason: timeout (no answer, or no connection, in time), unreachable (such as a refused "+
+					"connection), error (Redis answered with an error), not_asked (the breaker is open), late (this process had "+
+					"too little CPU, or too many requests, to send them or to read the answers in time).",
 				func(m *Metrics, w writer) {
 					put(w, m.storeErrors.timeout.Load(), "timeout")
+					put(w, m.storeErrors.unreachable.Load(), "unreachable")
+					put(w, m.storeErrors.answered.Load(), "error")
 					put(w, m.storeErrors.breakerOpen.Load(), "not_asked")
-					put(w, m.storeErrors.other.Load(), "other")
+					put(w, m.storeErrors.late.Load(), "late")
 				}),
 		),
 		newGroup(m.Delayed.now,

@@ -84,7 +84,7 @@ func TestChanges(t *testing.T) {
 			"- {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
 			"added shop user limit(#1); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1s; " +
-				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+				"charge_denied:  -> full; on_store_failure:  -> local\n",
 		},
 		{
 			"limit with a longer window than another one",
@@ -92,7 +92,7 @@ func TestChanges(t *testing.T) {
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
 			"changed shop user limit(#1); counter: as it was -> another: what was used is forgotten\n" +
 				"added shop user limit(#2); algorithm:  -> fixed_window; requests_per_unit:  -> 1000; window:  -> 1d; " +
-				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+				"charge_denied:  -> full; on_store_failure:  -> local\n",
 		},
 		{
 			"without the limit with the longest window",
@@ -100,7 +100,7 @@ func TestChanges(t *testing.T) {
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
 			"changed shop user limit(); counter: as it was -> another: what was used is forgotten\n" +
 				"removed shop user limit(#2); algorithm: fixed_window -> ; requests_per_unit: 1000 -> ; window: 1d -> ; " +
-				"charge_denied: full -> ; on_store_failure: allow -> \n",
+				"charge_denied: full -> ; on_store_failure: local -> \n",
 		},
 		{
 			"key of the counters",
@@ -119,17 +119,17 @@ func TestChanges(t *testing.T) {
 				"charge_denied:  -> full; on_store_failure:  -> deny\n" +
 				"removed shop user\n" +
 				"removed shop user limit(); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1m -> ; " +
-				"charge_denied: full -> ; on_store_failure: allow -> \n",
+				"charge_denied: full -> ; on_store_failure: local -> \n",
 		},
 		{
 			"limits come, go and change by name",
 			"- {key: user, rate_limits: [{name: a, unit: day, requests_per_unit: 5}, {name: b, unit: day, requests_per_unit: 6}]}",
 			"- {key: user, rate_limits: [{name: b, unit: day, requests_per_unit: 7}, {name: c, unit: day, requests_per_unit: 5}]}",
 			"removed shop user limit(a); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1d -> ; " +
-				"charge_denied: full -> ; name: a -> ; on_store_failure: allow -> \n" +
+				"charge_denied: full -> ; name: a -> ; on_store_failure: local -> \n" +
 				"changed shop user limit(b); requests_per_unit: 6 -> 7\n" +
 				"added shop user limit(c); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1d; " +
-				"charge_denied:  -> full; name:  -> c; on_store_failure:  -> allow\n",
+				"charge_denied:  -> full; name:  -> c; on_store_failure:  -> local\n",
 		},
 		{
 			"values of a list beyond those that the path shows",

@@ -38,7 +38,7 @@ func (c *client) note(u *Usage) {
 		outcomes := [2]decide.Outcome{decide.Allowed, decide.Denied}
 		if c.book != nil && c.book.isFailing {
 			outcomes = [2]decide.Outcome{decide.AllowedOnFailure, decide.DeniedOnFailure}
-			if of.Limit != nil && of.Limit.Local != nil {
+			if of.Limit != nil && of.Limit.IsLocal() {
 				outcomes = [2]decide.Outcome{decide.AllowedLocally, decide.DeniedLocally}
 			}
 		}

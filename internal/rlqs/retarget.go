@@ -96,7 +96,9 @@ func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
 		case descriptors.Deny:
 			allows = 0
 		case descriptors.Local:
-			allows = min(allows, rateOf(l.Local))
+			if l.IsLocal() {
+				allows = min(allows, rateOf(l.Local))
+			}
 		case descriptors.Fail:
 			isSilent = true
 		case descriptors.Allow:

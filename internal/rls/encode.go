@@ -19,6 +19,8 @@ func appendStatus(dst []byte, st *decide.Status) []byte {
 	dst = appendNumber(dst, 1, code(st.Over))
 	remaining := decide.Saturate(st.Remaining)
 	switch {
+	case st.Limit != nil && !st.HasReset: // no counter decided: Envoy makes no headers of it
+		remaining = 0
 	case st.Limit != nil:
 		dst = appendLimit(dst, st.Limit)
 	case st.Unlimited:

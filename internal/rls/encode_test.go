@@ -109,6 +109,9 @@ func statusMessage(v *decide.Verdict, status *decide.Status) *pb.RateLimitRespon
 			wait = p.Window()
 		}
 	}
+	if !v.Counted(tightest) { // Envoy makes no headers of it
+		return st
+	}
 	st.CurrentLimit = &pb.RateLimitResponse_RateLimit{
 		Name: l.Name, RequestsPerUnit: decide.Saturate(l.Policy.Limit()), Unit: wireUnits[l.Unit],
 	}
@@ -116,9 +119,7 @@ func statusMessage(v *decide.Verdict, status *decide.Status) *pb.RateLimitRespon
 		st.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(l.UnitMultiplier)
 	}
 	st.LimitRemaining = decide.Saturate(d.Remaining)
-	if !v.Failed() || l.Local != nil {
-		st.DurationUntilReset = &durationpb.Duration{Seconds: decide.CeilSeconds(wait)}
-	}
+	st.DurationUntilReset = &durationpb.Duration{Seconds: decide.CeilSeconds(wait)}
 	return st
 }
 

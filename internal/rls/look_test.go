@@ -127,7 +127,7 @@ func TestLookIsSilent(t *testing.T) {
 		o.Store, o.Observer, o.Watchers = failing{}, loud{t}, []decide.Watcher{loud{t}}
 	})
 	v := look(t, s, compile(t, previewRules), request(descriptor("fixed=v")))
-	if v.StoreErr == nil || v.Denied || v.Outcome(0) != decide.AllowedOnFailure {
+	if v.StoreErr == nil || v.Denied || v.Outcome(0) != decide.AllowedLocally {
 		t.Errorf("a look while the store fails: %+v", v)
 	}
 	r := s.o.Decider.NewRequest()

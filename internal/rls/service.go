@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Options are a Service's parts.
@@ -124,15 +125,15 @@ func repanic(
 // duration_until_reset is the time until the limit is fully available again, and for a status of OVER_LIMIT the time
 // after which the same request would be admitted: it becomes X-RateLimit-Reset, which should name the same moment as
 // the Retry-After of a denied response. In a fixed window the two are one. Where no wait helps, there is no
-// Retry-After. Both are rounded up to whole seconds. While the store fails, there is none unless the limit is counted
-// locally.
+// Retry-After. Both are rounded up to whole seconds. While the store fails, a limit that is not counted locally has
+// neither current_limit, limit_remaining nor duration_until_reset: Envoy makes no headers of it.
 //
 // current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
 // it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.
 //
 // Errors are InvalidArgument for a request that cannot be decided, naming the field, Unavailable while no rules
-// are loaded or while the store fails a limit with on_store_failure: error, and Canceled or DeadlineExceeded if the
-// caller has gone.
+// are loaded or while the store fails a limit with on_store_failure: error, ResourceExhausted if too many requests wait
+// for the store, and Canceled or DeadlineExceeded if the caller has gone.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	if err := c.translate(); err != nil {
 		s.release(c)
@@ -174,6 +175,8 @@ func toStatus(err error) error {
 		return status.Error(codes.InvalidArgument, invalid.Msg)
 	case errors.Is(err, decide.ErrNoRules), errors.Is(err, decide.ErrUndecided):
 		return status.Error(codes.Unavailable, err.Error())
+	case errors.Is(err, limiter.ErrShed):
+		return status.Error(codes.ResourceExhausted, err.Error())
 	default:
 		return status.FromContextError(err).Err()
 	}

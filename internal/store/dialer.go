@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,6 +24,9 @@ type dialer struct {
 	net.Dialer
 	tls   *tlsFiles // nil: without TLS
 	proxy bool      // it is a proxy
+	// answer is within which time the server has to answer a command, from when that was written; 0 leaves it to go-redis's
+	// deadlines.
+	answer time.Duration
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
 }
@@ -52,19 +56,56 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 	if err != nil {
 		return nil, err
 	}
-	if d.proxy {
-		hello := &helloConn{Conn: conn}
-		if socket, ok := conn.(syscall.Conn); ok {
-			return socketConn{hello, socket}, nil
-		}
-		return hello, nil
-	}
-	if d.setName > 0 {
+	socket, hasSocket := conn.(syscall.Conn)
+	conn = &fairConn{conn, d.answer}
+	switch {
+	case d.proxy:
+		conn = &helloConn{Conn: conn}
+	case d.setName > 0:
 		if err := setName(conn, d.setName); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
+	if hasSocket {
+		conn = socketConn{conn, socket}
+	}
 	return conn, nil
+}
+
+// lastLook is how long an answer is looked for that may have come while this process did not run.
+const lastLook = time.Millisecond
+
+// fairConn does not blame Redis for what this process is late for. go-redis's deadlines count from when a call began;
+// here they are no earlier than answer after the command was written, and before a read gives up it looks once more.
+type fairConn struct {
+	net.Conn
+
+	answer time.Duration
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *fairConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.fair(t)) }
+
+// SetReadDeadline implements net.Conn. go-redis calls it when it has written a command.
+func (c *fairConn) SetReadDeadline(t time.Time) error { return c.Conn.SetReadDeadline(c.fair(t)) }
+
+func (c *fairConn) fair(t time.Time) time.Time {
+	if c.answer == 0 || t.IsZero() {
+		return t
+	}
+	if fair := time.Now().Add(c.answer); fair.After(t) {
+		return fair
+	}
+	return t
+}
+
+// Read implements net.Conn.
+func (c *fairConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || c.Conn.SetReadDeadline(time.Now().Add(lastLook)) != nil {
+		return n, err
+	}
+	return c.Conn.Read(p)
 }
 
 // socketConn is a connection whose socket can be looked at, by which go-redis finds that it was closed.
@@ -76,12 +117,16 @@ type socketConn struct {
 // SyscallConn implements syscall.Conn.
 func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
 
-// setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same.
+// setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same. The time
+// to answer counts from when the command was written.
 func setName(conn net.Conn, timeout time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("CLIENT SETNAME weir\r\n")); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	for answer := make([]byte, 1); answer[0] != '\n'; {

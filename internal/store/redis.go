@@ -148,6 +148,9 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		}
 	}
 	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
+	if !o.UntilDeadline { // else a call ends when its request does
+		d.answer = o.Timeout
+	}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err

@@ -39,8 +39,8 @@ type Options struct {
 	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
 	// UnchargedDenials is about hits that are charged by themselves.
 	UnchargedDenials bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, also deny from a cached denial where the limit charges denied requests; it is not charged then, as in envoyproxy/ratelimit with LOCAL_CACHE_SIZE_IN_BYTES."`
-	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
-	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
+	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not answer: local, which counts in memory, allow, deny, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
+	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits. While Redis does not answer, each one counts its part of a limit in memory; with 1, the whole limit."`
 	MemoryMaxKeys    int    `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
 	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
 

@@ -167,10 +167,12 @@ func (l *Limit) Position() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
 }
 
-// share sets the process's share of the limit if its failure policy is Local. The limit must have its policy.
+// IsLocal reports whether the limit is counted in this process while the store fails.
+func (l *Limit) IsLocal() bool { return l.Local != nil && l.OnStoreFailure == Local }
+
+// share sets the process's share of the limit. The limit must have its policy.
 func (l *Limit) share() (err error) {
-	l.Local = nil
-	if l.OnStoreFailure == Local {
+	if l.Local = l.Policy; l.Rule.process.Replicas > 1 {
 		placement := l.Placement()
 		l.Local, err = placement.completed(*l.params).Share(int64(l.Rule.process.Replicas))
 	}

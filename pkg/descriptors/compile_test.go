@@ -193,10 +193,10 @@ descriptors:
 		want           descriptors.OnStoreFailure
 		share, another int64
 	}{
-		{"silent", descriptors.Deny, 0, 0},
-		{"allow", descriptors.Allow, 0, 0},
+		{"silent", descriptors.Deny, 2, 5},
+		{"allow", descriptors.Allow, 2, 5},
 		{"local", descriptors.Local, 2, 5},
-		{"nobody", descriptors.Deny, 0, 0},
+		{"nobody", descriptors.Deny, 0, 5},
 	} {
 		entries := []descriptors.Entry{{Key: tt.key, Value: "a"}}
 		if r := d.Match(entries); r != nil {

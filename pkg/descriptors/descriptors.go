@@ -111,7 +111,7 @@ type Limit struct {
 	Replaces []string
 	// OnStoreFailure decides about requests while the store cannot answer.
 	OnStoreFailure OnStoreFailure
-	// Local is the process's share of the limit if OnStoreFailure is Local, else nil.
+	// Local is the process's share of the limit, which it counts while the store does not decide. Nil: it does not count.
 	Local *limiter.Policy
 	// Rule is where the limit is written.
 	Rule *Rule
@@ -126,27 +126,27 @@ type OnStoreFailure uint8
 
 // The values of OnStoreFailure.
 const (
-	Allow OnStoreFailure = iota // let requests pass
+	Local OnStoreFailure = iota // count this process's share of the limit in its memory: the default
+	Allow                       // let requests pass
 	Deny                        // let none pass
-	Local                       // count this process's share of the limit in its memory
 	Fail                        // answer with an error, so that the caller decides
 )
 
-var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local", Fail: "error"}
+var onStoreFailureNames = [...]string{Local: "local", Allow: "allow", Deny: "deny", Fail: "error"}
 
 // ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
 	if i := slices.Index(onStoreFailureNames[:], name); i >= 0 {
 		return OnStoreFailure(i), nil //nolint:gosec // there are four
 	}
-	return Allow, fmt.Errorf("%q is not known: use allow, deny, local or error", name)
+	return Local, fmt.Errorf("%q is not known: use local, allow, deny or error", name)
 }
 
 // Process is what a rule file leaves to the process that reads it.
 type Process struct {
 	// OnStoreFailure is that of limits that do not say.
 	OnStoreFailure OnStoreFailure
-	// Replicas is how many processes share the limits, for Local. 0 is 1.
+	// Replicas is how many processes share the limits, for Limit.Local. 0 is 1: each process counts the whole limit.
 	Replicas int
 	// ShadowMode and QuotaMode put every rule into that mode.
 	ShadowMode, QuotaMode bool

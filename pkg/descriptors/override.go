@@ -43,14 +43,13 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
 	policy, err := placement.newPolicy(params)
-	if err == nil {
+	if l.Policy = policy; err == nil {
 		err = l.share()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
 	}
-	l.Policy = policy
 	l.Unit, l.UnitMultiplier = unit, multiplier
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
 		return l, nil // and its key

@@ -60,20 +60,20 @@ func TestOverride(t *testing.T) {
 		}},
 		{"free=c", 90 * time.Second, shown{
 			-1, "", "fixed_window@90000000us|shop|free=c", limiter.FixedWindow, 7, 90 * time.Second, 7,
-			descriptors.Second, 90, limiter.Enforce, descriptors.Allow,
+			descriptors.Second, 90, limiter.Enforce, descriptors.Local,
 			[]string{"first"},
 		}},
 		{"module=c", time.Minute, shown{
 			2, "", "funnel.redis_cell@60000000us|shop|module=c", limiter.Funnel, 7, time.Minute, 7,
-			descriptors.Minute, 1, limiter.Enforce, descriptors.Allow, nil,
+			descriptors.Minute, 1, limiter.Enforce, descriptors.Local, nil,
 		}},
 		{"known=c", 1500 * time.Millisecond, shown{
 			-1, "", "fixed_window@1500000us|shop|known=c", limiter.FixedWindow, 7, 1500 * time.Millisecond, 7,
-			descriptors.UnitUnknown, 0, limiter.Enforce, descriptors.Allow, nil,
+			descriptors.UnitUnknown, 0, limiter.Enforce, descriptors.Local, nil,
 		}},
 		{"unheard=of", 365 * 24 * time.Hour, shown{
 			-1, "", "fixed_window@31536000000000us|shop|unheard=of", limiter.FixedWindow, 7, 365 * 24 * time.Hour, 7,
-			descriptors.Year, 1, limiter.Enforce, descriptors.Allow, nil,
+			descriptors.Year, 1, limiter.Enforce, descriptors.Local, nil,
 		}},
 	} {
 		es := ruletest.Entries(tt.entries)

@@ -74,6 +74,15 @@ const MaxHits = 1 << 48
 // pass. A denial is a value (Decision.Allowed), never an error.
 var ErrUnavailable = errors.New("limit store unavailable")
 
+// Errors of a Store that has not failed. They are wrapped beside ErrUnavailable.
+var (
+	// ErrLate says that this process was too late for the store's answer: it has too little CPU, or more requests than
+	// the store can take. Count such a request by other means, such as a memstore of this process.
+	ErrLate = errors.New("this process was too late to get the store's answer")
+	// ErrShed says that too many requests wait for the store. Answer it by an error.
+	ErrShed = errors.New("too many requests wait for the store")
+)
+
 // Mode says how a hit that does not fit counts in the decision of the request as a whole.
 type Mode uint8
 

@@ -41,6 +41,8 @@ type batch struct {
 	waiters []limiter.Waiter // that have been answered
 	isSent  bool             // the flight that it begins was started by Send
 
+	sentAt time.Time // when its flight began to send it
+
 	takesPlaces bool // of limits on requests in flight
 	isPatient   bool // a late answer to it is read
 	isLeft      bool // its flight is left behind: nobody waits for the answer. The queue's lock guards it

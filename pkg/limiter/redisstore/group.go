@@ -98,12 +98,11 @@ func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit,
 	if err != nil {
 		return s.named("", err)
 	}
+	own := ctx
 	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.o.Timeout-asked)
-		defer cancel()
+		own = &timed{ctx, start.Add(s.o.Timeout)}
 	}
-	err = queue.take(ctx, at, hits, out)
+	err = queue.take(own, at, hits, out)
 	if isMoving(err) && len(hits) > 1 {
 		return g.takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, true)
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,6 +27,18 @@ const (
 	// maxLeft is the most flights that may be left behind (see LateAnswer) when a further one begins that may be. While
 	// so many begin, one after the other, the circuit breaker of internal/guard opens.
 	maxLeft = 4 * maxFlights
+	// maxWaiting is the most calls that wait to be sent. Redis needs about 64 ms for so many. Beyond it, the oldest call
+	// is shed.
+	maxWaiting = 64 * maxBatch
+)
+
+// A call whose time is over counts against Redis only if Redis had the time to answer and this process the time to read
+// the answer. See queue.judge and docs/adr/0084.
+const (
+	// lateBy is how late the alarm may be while this process counts as punctual. Go's timers are up to 1 ms late.
+	lateBy = 2 * time.Millisecond
+	// mostLate is the longest that a call waits, in multiples of its timeout, while this process is late.
+	mostLate = 2
 )
 
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
@@ -47,7 +60,9 @@ type call struct {
 	err  error
 	phase
 	ctx      context.Context //nolint:containedctx // of its request: see queue.expire
-	deadline time.Time       // when its request waits no more
+	within   time.Duration   // how long its request waits for Redis
+	deadline time.Time       // when that is over
+	late     time.Time       // when its request waits no more, though this process was late
 	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives
 	// nil owns the call again, and frees it. Else the call belongs to its flight, and nobody uses it again.
 	done chan error
@@ -121,6 +136,7 @@ type queue struct {
 	batches sync.Pool // of *batch
 
 	mu       sync.Mutex
+	silent   time.Time // since when Redis has not answered: see queue.judges; zero: it has
 	waiting  []*call
 	flights  int
 	flying   []*batch    // those under way, of which expire reads the calls, and those that are left behind
@@ -170,8 +186,9 @@ func (q *queue) takeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.
 	c, _ := q.newCall(context.Background(), hits)
 	c.waiter, c.dst, c.byItself = w, out, sendsByItself(hits)
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.await(c)
+	shed := q.await(c)
+	q.mu.Unlock()
+	q.end(shed, limiter.ErrShed)
 }
 
 // sendWaiting starts a flight for the calls that wait, unless those under way have to take them.
@@ -204,11 +221,23 @@ func (q *queue) newCall(ctx context.Context, hits []limiter.Hit) (c *call, withi
 	c.hits = append(c.hits, hits...)
 	now := time.Now()
 	within = q.timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		within = min(within, q.store.share(deadline.Sub(now)))
+	late := mostLate * within
+	if own, ok := ctx.(*timed); ok {
+		within = min(within, own.until.Sub(now))
 	}
-	c.ctx, c.deadline = ctx, now.Add(within)
+	if deadline, ok := ctx.Deadline(); ok {
+		left := deadline.Sub(now)
+		within = min(within, q.store.share(left))
+		late = max(within, min(late, left*9/10))
+	}
+	c.ctx, c.within, c.deadline, c.late = ctx, within, now.Add(within), now.Add(late)
 	return c, within
+}
+
+// timed is the context of a request of several calls, which has until then for all of them.
+type timed struct {
+	context.Context //nolint:containedctx // of its request
+	until           time.Time
 }
 
 // finish wakes the request that waits for the call. It returns the call's waiter, if that has to hear of the end of the
@@ -254,27 +283,39 @@ func (q *queue) free(c *call) {
 }
 
 // expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
-// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069.
+// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069. It lets other
+// goroutines run first: flights read what Redis has answered, and their queue is part of how late this process is.
 func (q *queue) expire() {
-	waiters, isLeft := q.expired()
+	runtime.Gosched()
+	ends, isLeft := q.expired()
 	if isLeft {
 		q.sendWaiting()
 	}
-	for _, e := range waiters {
-		taken(e.waiter, q.store.unavailable(e.why))
-		batchTaken([]limiter.Waiter{e.waiter})
+	for _, e := range ends {
+		q.end(e.call, e.why)
 	}
 }
 
-// expiry is a waiter that is given up.
+// expiry is a call that is given up.
 type expiry struct {
-	waiter limiter.Waiter
-	why    error
+	call *call
+	why  error
 }
 
-// expired wakes the requests of calls that are given up, and returns the waiters of the others, and whether a flight is
-// left behind.
-func (q *queue) expired() (waiters []expiry, isLeft bool) {
+// end wakes the request of a call that is given up; nil is none. The caller has set call.ended.
+func (q *queue) end(c *call, why error) {
+	switch {
+	case c == nil:
+	case c.waiter != nil:
+		taken(c.waiter, q.store.unavailable(why))
+		batchTaken([]limiter.Waiter{c.waiter})
+	default:
+		c.done <- why
+	}
+}
+
+// expired returns the calls that are given up, and whether a flight is left behind.
+func (q *queue) expired() (ends []expiry, isLeft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarmSet = false
@@ -282,48 +323,71 @@ func (q *queue) expired() (waiters []expiry, isLeft bool) {
 		return nil, false
 	}
 	now := time.Now()
-	next, _ := expire(q.waiting, now, now.Add(noticeCancel), &waiters)
+	x := expiring{now: now, next: now.Add(noticeCancel), isLate: now.Sub(q.alarmAt) > lateBy}
+	x.expire(q.waiting, q.silent)
 	for _, b := range q.flying {
 		if b.isLeft {
 			continue
 		}
-		var isAwaited bool
-		if next, isAwaited = expire(b.calls, now, next, &waiters); b.isPatient && !isAwaited {
+		if isAwaited := x.expire(b.calls, q.silent); b.isPatient && !isAwaited {
 			b.isLeft, isLeft = true, true
 			q.flights--
 		}
 	}
-	q.setAlarm(next)
-	return waiters, isLeft
+	q.setAlarm(x.next)
+	return x.ends, isLeft
 }
 
-// expire gives up calls. It returns the earliest deadline of the others, at the latest next, and whether there are any.
-func expire(calls []*call, now, next time.Time, waiters *[]expiry) (_ time.Time, isAwaited bool) {
+// judges reports whether the batch's flight says itself that Redis has not answered in time: it reads the answer, so it
+// knows. A flight that waits longer than its calls cannot: Redis counts as silent from when the batch was sent.
+func (q *queue) judges(b *batch) bool {
+	return q.store.canLend && !q.store.o.UntilDeadline && !b.isPatient
+}
+
+// expiring is one run of expire.
+type expiring struct {
+	now    time.Time
+	next   time.Time // when it has to run again
+	isLate bool      // this process runs later than it should
+	ends   []expiry
+}
+
+// expire gives up calls, and reports whether others are awaited. Redis has not answered since then; zero: it has.
+func (x *expiring) expire(calls []*call, since time.Time) (isAwaited bool) {
 	for _, c := range calls {
 		if c.ended.Load() {
 			continue
 		}
 		why := c.givenUp()
-		if why == nil && now.Before(c.deadline) {
-			isAwaited = true
-			if c.deadline.Before(next) {
-				next = c.deadline
-			}
-			continue
+		if why == nil {
+			why = x.judge(c, since)
 		}
 		if why == nil {
-			why = context.DeadlineExceeded
-		}
-		w := c.waiter
-		switch {
-		case !c.ended.CompareAndSwap(false, true):
-		case w != nil:
-			*waiters = append(*waiters, expiry{w, why})
-		default:
-			c.done <- why
+			isAwaited = true
+		} else if c.ended.CompareAndSwap(false, true) {
+			x.ends = append(x.ends, expiry{c, why})
 		}
 	}
-	return next, isAwaited
+	return isAwaited
+}
+
+// judge returns why the call's request waits no more, nil if it waits. Redis has failed if it had the call's time to
+// answer, and this process is punctual.
+func (x *expiring) judge(c *call, since time.Time) error {
+	look := c.deadline
+	if !x.now.Before(c.deadline) {
+		switch {
+		case !x.isLate && !since.IsZero() && x.now.Sub(since) >= c.within-lateBy:
+			return context.DeadlineExceeded
+		case !x.now.Before(c.late):
+			return limiter.ErrLate
+		}
+		look = x.now.Add(lateBy)
+	}
+	if look.Before(x.next) {
+		x.next = look
+	}
+	return nil
 }
 
 // setAlarm has expire run at a time, or earlier.
@@ -338,13 +402,25 @@ func (q *queue) setAlarm(at time.Time) {
 // add puts the call into the next batch. It returns true if the caller has to begin a flight for it.
 func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.await(c)
-	return q.takeOff()
+	shed := q.await(c)
+	begin = q.takeOff()
+	q.mu.Unlock()
+	q.end(shed, limiter.ErrShed)
+	return begin
 }
 
-// await puts the call among those that wait. The queue is locked.
-func (q *queue) await(c *call) {
+// await puts the call among those that wait. It returns the oldest of them if they are too many: the caller ends it,
+// without the lock. The queue is locked.
+func (q *queue) await(c *call) (shed *call) {
+	if len(q.waiting) >= maxWaiting {
+		if oldest := q.waiting[0]; !oldest.mustSend {
+			if oldest.ended.CompareAndSwap(false, true) {
+				shed = oldest
+			}
+			q.waiting[0] = nil
+			q.waiting = q.waiting[1:]
+		}
+	}
 	q.waiting = append(q.waiting, c)
 	if !q.alarmSet || c.deadline.Before(q.alarmAt) { // else it was set at most noticeCancel ahead
 		at := time.Now().Add(noticeCancel)
@@ -353,6 +429,7 @@ func (q *queue) await(c *call) {
 		}
 		q.setAlarm(at)
 	}
+	return shed
 }
 
 // takeOff counts one more flight, and returns true, if there may be one. The queue is locked.
@@ -415,7 +492,7 @@ func (q *queue) fly(b *batch) {
 // break the connection for the others. It ends when nobody waits for it any more, so that a server that hangs occupies
 // no flight for longer; a patient one is left behind instead, which send reports.
 func (q *queue) send(b *batch) (isLeft bool) {
-	start := time.Now()
+	start := b.sentAt
 	deadline := start.Add(q.timeout)
 	switch {
 	case b.isPatient:
@@ -432,6 +509,7 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	if err != nil {
 		b.fail(err)
 	}
+	b.blame(time.Since(deadline) > lateBy)
 	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency
 	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
@@ -447,10 +525,33 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	return isLeft
 }
 
+// blame makes errors ErrLate that are not Redis's: there was no connection in time, and this process is late.
+func (b *batch) blame(isLate bool) {
+	for _, c := range b.calls {
+		if isLate && errors.Is(c.err, context.DeadlineExceeded) {
+			c.err = limiter.ErrLate
+		}
+	}
+}
+
+// isLate reports whether this process was too late for the batch.
+func (b *batch) isLate() bool { return errors.Is(b.calls[0].err, limiter.ErrLate) }
+
+// isAnswered reports whether Redis has answered one of the calls.
+func (b *batch) isAnswered() bool {
+	return slices.ContainsFunc(b.calls, func(c *call) bool { return c.err == nil || Answered(c.err) })
+}
+
 // arrive takes the batch from expire: a call may be another request's once it is finished.
 func (q *queue) arrive(b *batch) (isLeft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	switch {
+	case b.isAnswered():
+		q.silent = time.Time{}
+	case q.silent.IsZero() && !b.isLate():
+		q.silent = b.sentAt
+	}
 	i := slices.Index(q.flying, b)
 	q.flying = slices.Delete(q.flying, i, i+1)
 	return b.isLeft
@@ -503,6 +604,9 @@ func (q *queue) next(b *batch) bool {
 		return false
 	}
 	b.isPatient = b.takesPlaces && q.left() < maxLeft
+	if b.sentAt = time.Now(); q.silent.IsZero() && !q.judges(b) {
+		q.silent = b.sentAt
+	}
 	q.flying = append(q.flying, b)
 	return true
 }

@@ -83,11 +83,10 @@ func (g *Group) split(hits []limiter.Hit, byKey bool) []participant {
 func (g *Group) takeSplit(
 	ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision, byKey bool,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	err := takeSeveral(ctx, hits, out, g.split(hits, byKey))
-	if isMoving(err) && !byKey && ctx.Err() == nil {
-		err = takeSeveral(ctx, hits, out, g.split(hits, true))
+	own := &timed{ctx, time.Now().Add(within)}
+	err := takeSeveral(own, hits, out, g.split(hits, byKey))
+	if isMoving(err) && !byKey && time.Now().Before(own.until) {
+		err = takeSeveral(own, hits, out, g.split(hits, true))
 	}
 	return err
 }

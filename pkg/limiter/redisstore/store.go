@@ -23,7 +23,8 @@
 //
 // # When Redis fails
 //
-// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default). The
+// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default); within
+// twice that, with an error that wraps [limiter.ErrLate], if this process is too late to read what Redis answers. The
 // store has no failure policy and no circuit breaker of its own: what a request then gets is the caller's choice.
 // [Answered], [TimedOut] and [Failures] say what kind of error it is, and which server it is about. [Store.Ping] says
 // why a server cannot decide.
@@ -73,7 +74,7 @@ type Options struct {
 	// KeyPrefix starts each key; the version of the state's format and the counter's key follow. Empty is
 	// DefaultKeyPrefix.
 	KeyPrefix string
-	// Timeout bounds every Take that has no earlier deadline. 0 is DefaultTimeout.
+	// Timeout is how long Redis may take to answer, in a Take that has no earlier deadline. 0 is DefaultTimeout.
 	Timeout time.Duration
 	// UntilDeadline has a Take whose context has an earlier deadline than Timeout end in nine tenths of the time until
 	// then, and its call with it: a failure policy can still answer in the last tenth.
@@ -159,7 +160,7 @@ func (s *Store) batcher() *batcher {
 	return r
 }
 
-// Timeout is the longest that a Take waits.
+// Timeout is the longest that a Take waits for Redis.
 func (s *Store) Timeout() time.Duration { return s.o.Timeout }
 
 // within is how long a Take may wait whose context is ctx.

@@ -85,11 +85,11 @@ spec:
         {{- if ne $v.logging.level "info" }}
         - --log-level={{ $v.logging.level }}
         {{- end }}
-        {{- if ne $v.onStoreFailure "allow" }}
+        {{- if ne $v.onStoreFailure "local" }}
         - --on-store-failure={{ $v.onStoreFailure }}
         {{- end }}
         {{- if and (include "weir.redis" .) (gt (int (include "weir.fallbackReplicas" .)) 1) }}
-        # How many replicas share a limit with on_store_failure: local.
+        # How many replicas share a limit while Redis does not answer and each counts its part.
         - --replicas={{ include "weir.fallbackReplicas" . }}
         {{- end }}
         {{- with include "weir.memoryMaxKeys" . }}

@@ -1,0 +1,82 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// storeErr is a store that returns an error.
+type storeErr struct{ error }
+
+func (s storeErr) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return s.error }
+
+// onePerHour has one rule.
+func onePerHour(t *testing.T, policy descriptors.OnStoreFailure) *descriptors.Set {
+	t.Helper()
+	const rule = "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"
+	set, err := rulefile.CompileFor(descriptors.Process{OnStoreFailure: policy},
+		[]rulefile.File{{Name: "rules.yaml", Data: []byte(rule)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// A request that this process was too late for is counted in this process, whatever on_store_failure says: with allow
+// it would pass unlimited because the CPU is short.
+func TestLateRequestsAreCountedLocally(t *testing.T) {
+	for _, policy := range []descriptors.OnStoreFailure{
+		descriptors.Local, descriptors.Allow, descriptors.Deny, descriptors.Fail,
+	} {
+		t.Run(policy.String(), func(t *testing.T) {
+			local, err := memstore.New(memstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = local.Close() })
+			set := onePerHour(t, policy)
+			d, err := decide.New(decide.Options{
+				Rules: func() *descriptors.Set { return set }, Local: local,
+				Store: storeErr{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []decide.Outcome{decide.AllowedLocally, decide.DeniedLocally} {
+				r := d.NewRequest()
+				r.Domain = "shop"
+				r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
+				v, err := d.Decide(t.Context(), r)
+				if err != nil || v.Outcome(0) != want {
+					t.Errorf("request %d: %v, %v; want %s", i, v, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A request that is shed is an error: no policy decides it.
+func TestShedRequestIsAnError(t *testing.T) {
+	set := onePerHour(t, descriptors.Local)
+	d, err := decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return set },
+		Store: storeErr{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrShed)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.NewRequest()
+	r.Domain = "shop"
+	r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
+	if _, err := d.Decide(t.Context(), r); !errors.Is(err, limiter.ErrShed) {
+		t.Errorf("%v, want %v", err, limiter.ErrShed)
+	}
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// A deadline that is over says nothing about Redis if the answer lies in the socket: this process was late. An answer
+// that is not there is a timeout.
+func TestAnswerInTheSocketIsRead(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	d := &dialer{answer: 50 * time.Millisecond}
+	conn, err := d.connect(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	there, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if _, err := there.Write([]byte("+OK\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	over := time.Now().Add(-time.Second)
+	read := func(what string) {
+		t.Helper()
+		if n, err := conn.Read(make([]byte, 5)); n != 5 || err != nil {
+			t.Errorf("%s: read %d bytes, %v; want the answer", what, n, err)
+		}
+	}
+	if err := conn.SetReadDeadline(over); err != nil { // that of a call that began long ago
+		t.Fatal(err)
+	}
+	read("an early deadline")
+	if _, err := there.Write([]byte("+OK\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	d.answer = 0
+	if err := conn.SetDeadline(over); err != nil { // as if this process had not run since the deadline was set
+		t.Fatal(err)
+	}
+	read("a deadline that is over")
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("without an answer: %v, want a timeout", err)
+	}
+	if err := conn.SetWriteDeadline(over); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Errorf("a write whose deadline is over before it begins: %v", err)
+	}
+}

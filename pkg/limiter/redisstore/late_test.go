@@ -1,0 +1,95 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// A call whose time is over counts against Redis only if Redis has been silent for that time and this process is
+// punctual. If not, the request waits, and is late in the end.
+func TestLateIsNotFailed(t *testing.T) {
+	const timeout = 15 * time.Millisecond
+	for name, tt := range map[string]struct {
+		waited, silent, alarm time.Duration // until now: since the call began, since Redis is silent, since the alarm was due
+		why                   error         // nil: it waits on
+	}{
+		"Redis is silent":                     {15 * time.Millisecond, 15 * time.Millisecond, 0, context.DeadlineExceeded},
+		"it was silent before the call began": {15 * time.Millisecond, time.Second, 0, context.DeadlineExceeded},
+		"it had no time to answer":            {20 * time.Millisecond, 5 * time.Millisecond, 0, nil},
+		"it has answered others":              {20 * time.Millisecond, 0, 0, nil},
+		"this process did not run":            {20 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond, nil},
+		"too late, and Redis answers":         {30 * time.Millisecond, 0, 0, limiter.ErrLate},
+		"too late, and did not run":           {30 * time.Millisecond, 30 * time.Millisecond, 20 * time.Millisecond, limiter.ErrLate},
+		"too late, and Redis is silent":       {30 * time.Millisecond, 30 * time.Millisecond, 0, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := silentStore(t, timeout, false).queue
+				c, _ := q.newCall(t.Context(), nil)
+				q.waiting = append(q.waiting, c) // no alarm is set
+				time.Sleep(tt.waited)
+				q.alarmAt = time.Now().Add(-tt.alarm)
+				if tt.silent > 0 {
+					q.silent = time.Now().Add(-tt.silent)
+				}
+				ends, _ := q.expired()
+				switch {
+				case tt.why == nil && len(ends) != 0:
+					t.Errorf("the call ends with %v, want it to wait", ends[0].why)
+				case tt.why != nil && (len(ends) != 1 || !errors.Is(ends[0].why, tt.why)):
+					t.Errorf("the call ends with %v, want %v", ends, tt.why)
+				}
+				q.waiting = nil
+			})
+		})
+	}
+}
+
+// A caller with a deadline gets its answer before that, however late this process is.
+func TestLateBeforeTheCallersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := silentStore(t, 15*time.Millisecond, false).queue
+		for deadline, want := range map[time.Duration]time.Duration{
+			20 * time.Millisecond: 18 * time.Millisecond, // Envoy's
+			time.Second:           30 * time.Millisecond,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			c, _ := q.newCall(ctx, nil)
+			if got := time.Until(c.late); got != want {
+				t.Errorf("with a deadline in %s a request waits %s at most, want %s", deadline, got, want)
+			}
+			cancel()
+		}
+	})
+}
+
+// Of more calls than may wait, the oldest are shed.
+func TestOldestIsShed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silentStore(t, time.Second, false)
+		p := differentPolicies(t, 1)[0]
+		all := make([]*notedWaiter, maxWaiting+2)
+		for i := range all {
+			all[i] = &notedWaiter{ended: make(chan error, 1)}
+			s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), all[i])
+		}
+		for i, w := range all {
+			select {
+			case err := <-w.ended:
+				if i >= 2 || !errors.Is(err, limiter.ErrShed) || !errors.Is(err, limiter.ErrUnavailable) {
+					t.Fatalf("call %d of %d ends with %v", i, len(all), err)
+				}
+			default:
+				if i < 2 {
+					t.Errorf("call %d of %d is not shed", i, len(all))
+				}
+			}
+		}
+		time.Sleep(mostLate * time.Second)
+	})
+}
