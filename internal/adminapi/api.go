@@ -20,6 +20,8 @@ type RulesStatus struct {
 	Errors []string `json:"errors,omitempty"`
 	// ErrorsAt is when they were found.
 	ErrorsAt time.Time `json:"errors_at,omitzero"`
+	// LoadingSince is since when newer files are loaded, zero if none are.
+	LoadingSince time.Time `json:"loading_since,omitzero"`
 	// Warnings are what the live rules have that may not do what was meant: the first 100 of WarningCount.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`

@@ -287,10 +287,10 @@ func TestOptions(t *testing.T) {
 			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},
 			"--server-cert, --server-key: open /nowhere",
 		},
-		"no token file":  {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
-		"a short token":  {adminapi.Options{TokenFile: file(t, "s3cret\n")}, "must hold one line with the token: at least 16"},
-		"two lines":      {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-1\ns3cret-s3cret-2\n")}, "must hold one line"},
-		"a NUL":          {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-s3cret\x00")}, "must hold one line"},
+		"no token file": {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
+		"a short token": {adminapi.Options{TokenFile: file(t, "s3cret\n")}, "must hold one line with the token: at least 16"},
+		"two lines":     {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-1\ns3cret-s3cret-2\n")}, "must hold one line"},
+		"a NUL":         {adminapi.Options{TokenFile: file(t, "s3cret-s3cret-s3cret\x00")}, "must hold one line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adminapi.New(tc.o)

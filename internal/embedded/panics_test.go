@@ -221,7 +221,7 @@ func watchedRules(t *testing.T, b *bomb) {
 	quiet.count.Store(2) // panics no longer
 	both, err := reload.New(reload.Options[string]{
 		Sources: []reload.Source{&ruleSource{bomb: b}, &ruleSource{bomb: quiet}},
-		Compile: func([]reload.File) (string, error) { return "", nil },
+		Compile: func(context.Context, []reload.File) (string, error) { return "", nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestIncludesAreRemembered(t *testing.T) {
 		}
 	}
 	pieces := 0 // of work in the last read
-	source := rules.SourceFor(descriptors.Process{Rest: func() { pieces++ }}, reload.Files{Paths: []string{dir}})
+	source := rules.SourceFor(descriptors.Process{Rest: func() error { pieces++; return nil }}, reload.Files{Paths: []string{dir}})
 	read := func() (names []string) {
 		t.Helper()
 		pieces = 0

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ type Rules struct {
 	pacer     pacer
 	releaseGC func()      // ends the hold of the load in progress
 	notReadOn atomic.Bool // the search for files that are not read is in progress
+	stopping  atomic.Bool // loads in progress end
 }
 
 // compiled is the result of one load.
@@ -98,6 +100,7 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	if o.XDS != nil {
 		o.XDS.Start(ctx, r.o.Process, o.AllowEmpty)
 	}
+	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
 		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
@@ -129,16 +132,23 @@ func (r *Rules) files() reload.Files {
 	return files
 }
 
-// rest pauses a load in progress. The first load has no requests to make room for.
-func (r *Rules) rest() {
-	if r.Set() != nil {
+// rest pauses a load in progress, or ends it when the process stops. The first load has no requests to make room for.
+func (r *Rules) rest() error {
+	switch {
+	case r.stopping.Load():
+		return errors.New("stopping")
+	case r.Set() != nil:
 		r.pacer.rest()
 	}
+	return nil
 }
 
-func (r *Rules) compile(files []reload.File) (compiled, error) {
+func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, error) {
 	r.releaseGC = r.o.HoldGC()
-	set, err := r.build(files)
+	set, err := r.build(ctx, files)
+	if err != nil && ctx.Err() != nil {
+		r.releaseGC() // there will be no event
+	}
 	if err != nil {
 		return compiled{}, err
 	}
@@ -159,8 +169,9 @@ func (r *Rules) compile(files []reload.File) (compiled, error) {
 
 // build compiles rule files, and then what came by xDS. That is lenient, as nobody can mend it here; the files are so
 // only if the process is.
-func (r *Rules) build(files []reload.File) (*descriptors.Set, error) {
+func (r *Rules) build(ctx context.Context, files []reload.File) (*descriptors.Set, error) {
 	process := r.o.Process
+	process.Rest = func() error { return cmp.Or(context.Cause(ctx), r.rest()) }
 	process.Lenient = process.Lenient || r.o.XDS != nil
 	own := Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile))
 	b := descriptors.NewBuilder(process)
@@ -186,6 +197,10 @@ func isToleratedInFile(e *descriptors.Error) bool {
 
 // loaded reports the end of a load. The rules that it replaced are garbage then.
 func (r *Rules) loaded(e reload.Event) {
+	if e.Outcome == reload.Slow {
+		r.logLoad(e)
+		return
+	}
 	defer func() { r.releaseGC() }()
 	switch e.Outcome {
 	case reload.Loaded:
@@ -195,13 +210,16 @@ func (r *Rules) loaded(e reload.Event) {
 		r.o.Observer.RulesRestored()
 	case reload.Refused:
 		r.o.Observer.RulesRefused()
-	case reload.Unwatched:
+	case reload.Unwatched, reload.Slow:
 	}
 	r.logLoad(e)
 }
 
 // Run follows the sources until ctx is done.
-func (r *Rules) Run(ctx context.Context) error { return r.reloader.Run(ctx) }
+func (r *Rules) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
+	return r.reloader.Run(ctx)
+}
 
 // Reload reads the sources now. Its error is why what they hold is not in force.
 func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) }
@@ -236,7 +254,13 @@ func (r *Rules) Ready(context.Context) error {
 // they are.
 func (r *Rules) Note() string {
 	s := r.reloader.Status()
-	if s.Err == nil || r.Set() == nil {
+	switch {
+	case r.Set() == nil:
+		return ""
+	case !s.Loading.IsZero() && time.Since(s.Loading) > time.Second:
+		return fmt.Sprintf("loading newer files since %s; version %s stays in force meanwhile",
+			s.Loading.UTC().Format(time.RFC3339), reload.ShortHash(s.Hash))
+	case s.Err == nil:
 		return ""
 	}
 	if hung := hungFile(s.Err); hung != nil {
@@ -265,7 +289,7 @@ func (r *Rules) Status() adminapi.RulesStatus {
 	s, live := r.reloader.Status(), r.reloader.Get()
 	status := adminapi.RulesStatus{
 		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: live.files,
-		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(), XDS: r.XDS(),
+		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, LoadingSince: s.Loading, Published: r.Published(), XDS: r.XDS(),
 	}
 	if live.set != nil {
 		warnings := live.set.Warnings()

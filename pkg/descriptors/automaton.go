@@ -7,6 +7,7 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // Bounds of an automaton.
@@ -100,9 +101,9 @@ func (a *automaton) class(char rune) uint8 {
 	return a.classes[i]
 }
 
-// newAutomaton makes the automaton of a program that must match the whole text.
-func newAutomaton(program *syntax.Prog) (*automaton, error) {
-	b := builder{program: program, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
+// newAutomaton makes the automaton of a program that must match the whole text. It adds the steps that it took to work.
+func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
+	b := builder{program: program, work: work, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
 	if err := b.classify(); err != nil {
 		return nil, err
 	}
@@ -110,6 +111,9 @@ func newAutomaton(program *syntax.Prog) (*automaton, error) {
 	start := b.add([]uint32{uint32(program.Start)}, -1) //nolint:gosec // instructions are few
 	for at := 1; at < len(b.states); at++ {
 		b.expand(at)
+		if *b.work > maxRegexWork {
+			return nil, errWork
+		}
 		if len(b.states) > maxStates {
 			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat "+
 				"less after .* "+
@@ -125,6 +129,8 @@ type builder struct {
 	automaton
 
 	program *syntax.Prog
+	work    *int
+	sets    []*syntax.Inst // those that read a character: one of each that read the same
 	looks   bool           // the program has ^, $, \b or the like
 	chars   []rune         // one of each class
 	states  []subset       // by state
@@ -146,8 +152,23 @@ type subset struct {
 func (b *builder) classify() error {
 	starts := []rune{0, utf8.RuneSelf}
 	add := func(from, to rune) { starts = append(starts, from, to+1) }
+	type set struct {
+		op    syntax.InstOp
+		arg   uint32
+		n     int
+		runes *rune // repetitions share them
+	}
+	known := map[set]bool{}
 	for i := range b.program.Inst {
-		switch inst := &b.program.Inst[i]; inst.Op {
+		inst := &b.program.Inst[i]
+		if which := (set{inst.Op, inst.Arg, len(inst.Rune), unsafe.SliceData(inst.Rune)}); len(inst.Rune) > 0 {
+			if known[which] {
+				continue
+			}
+			known[which] = true
+			b.sets = append(b.sets, inst)
+		}
+		switch inst.Op {
 		case syntax.InstRune1, syntax.InstRune:
 			if len(inst.Rune) == 1 {
 				add(inst.Rune[0], inst.Rune[0])
@@ -160,6 +181,7 @@ func (b *builder) classify() error {
 			}
 		case syntax.InstRuneAnyNotNL:
 			add('\n', '\n')
+			b.sets = append(b.sets, inst)
 		case syntax.InstEmptyWidth:
 			b.looks = true
 		default:
@@ -172,6 +194,9 @@ func (b *builder) classify() error {
 	}
 	slices.Sort(starts)
 	starts = slices.Compact(starts)
+	if *b.work += len(starts) * (1 + len(b.sets)); *b.work > maxRegexWork {
+		return errWork
+	}
 	classes := map[string]uint8{}
 	for i, from := range starts {
 		if from > unicode.MaxRune {
@@ -205,19 +230,9 @@ func (b *builder) classify() error {
 
 // signature says what the program knows of a character.
 func (b *builder) signature(char rune) string {
-	key := make([]byte, 0, len(b.program.Inst)/4)
-	for i := range b.program.Inst {
-		inst := &b.program.Inst[i]
-		var matches bool
-		switch inst.Op {
-		case syntax.InstRune, syntax.InstRune1:
-			matches = inst.MatchRune(char)
-		case syntax.InstRuneAnyNotNL:
-			matches = char != '\n'
-		default:
-			continue
-		}
-		if matches {
+	key := make([]byte, 0, len(b.sets)/4)
+	for i, inst := range b.sets {
+		if matchRune(inst, char) {
 			key = append(key, byte(i), byte(i>>8))
 		}
 	}
@@ -289,6 +304,7 @@ func (b *builder) expand(state int) {
 				to = append(to, inst.Out)
 			}
 		}
+		*b.work += 1 + len(from)
 		b.to[state][class] = b.add(to, kindOf(char))
 	}
 }
@@ -306,6 +322,7 @@ func matchRune(inst *syntax.Inst, char rune) bool {
 
 // follow returns the instructions that read a character, after those that read none, and whether one is the end.
 func (b *builder) follow(at []uint32, looked syntax.EmptyOp) (reads []uint32, end bool) {
+	*b.work += len(at) + len(b.seen)/8
 	clear(b.seen)
 	todo := slices.Clone(at)
 	for len(todo) > 0 {
@@ -375,9 +392,6 @@ func (b *builder) finish(start int) {
 	}
 	b.start = of(start)
 }
-
-// bytes is how much memory the automaton takes.
-func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bounds) + utf8.RuneSelf }
 
 // cost is how many steps a character takes, when run together with others.
 func (a *automaton) cost() int {

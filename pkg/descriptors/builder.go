@@ -15,6 +15,7 @@ type Builder struct {
 	found      findings // what is wrong
 	warnings   findings // what is not wrong, but may not do what was meant
 	incomplete bool
+	ended      error // of Process.Rest
 
 	domains  map[string]*domain
 	limits   []*Limit
@@ -22,7 +23,7 @@ type Builder struct {
 	policies map[form]*sharedPolicy
 	memory   memory
 	branches []*Branch // that have patterns
-	automata int       // bytes
+	regexes  int       // steps that it took to compile them
 	checked  []checked // of one rule, for use by the next
 	here     Position  // of the descriptor that is added
 }
@@ -58,8 +59,11 @@ func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 	}
 }
 
-// Build returns the Set of what was added. Its error is Errors: everything that is wrong.
+// Build returns the Set of what was added. Its error is that of Process.Rest, or Errors: everything that is wrong.
 func (c *Builder) Build() (*Set, error) {
+	if c.ended != nil {
+		return nil, c.ended
+	}
 	for _, branch := range c.branches {
 		c.finishBranch(branch)
 	}
@@ -115,11 +119,12 @@ func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	c.Warnf(WarnTolerated, at, format+"; until then "+holds, args...)
 }
 
-// Rest calls Process.Rest, unless that is nil.
-func (c *Builder) Rest() {
-	if c.process.Rest != nil {
-		c.process.Rest()
+// Rest calls Process.Rest, unless that is nil, until its first error, which it returns from then on.
+func (c *Builder) Rest() error {
+	if c.process.Rest != nil && c.ended == nil {
+		c.ended = c.process.Rest()
 	}
+	return c.ended
 }
 
 // Lenient is Process.Lenient.

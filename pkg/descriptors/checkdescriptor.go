@@ -2,7 +2,7 @@ package descriptors
 
 import (
 	"net/netip"
-	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +120,10 @@ func looksLikeRegex(text string) bool {
 	if !begins && !ends && !slices.ContainsFunc(regexSigns, has) {
 		return false
 	}
-	_, err := regexp.Compile(text)
+	if parseWork(text) > 0 {
+		return false // more than a warning is worth
+	}
+	_, err := syntax.Parse(text, syntax.Perl)
 	return err == nil
 }
 

@@ -20,7 +20,9 @@ var noRule Rule
 
 // descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
 func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
-	c.Rest()
+	if c.Rest() != nil {
+		return 0
+	}
 	c.enter(d, to.domain.name, to.above().Path)
 	c.checkDescriptor(d)
 	if d.Key == "" {

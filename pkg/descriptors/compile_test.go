@@ -215,7 +215,7 @@ func TestRest(t *testing.T) {
 	const rules = 2000
 	for name, end := range map[string]string{"item by item": "", "as a whole": "owner: me\n"} {
 		pauses := 0
-		process := descriptors.Process{Rest: func() { pauses++ }}
+		process := descriptors.Process{Rest: func() error { pauses++; return nil }}
 		data := append(manyRules(rules), end...)
 		if _, err := rulefile.CompileFor(process, []rulefile.File{{Name: "rules.yaml", Data: data}}); err != nil {
 			t.Fatal(err)

@@ -157,8 +157,9 @@ type Process struct {
 	Lenient bool
 	// PerSecondStore is the Placement.Store of limits per one second that name none.
 	PerSecondStore string
-	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load.
-	Rest func()
+	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. An error from it
+	// ends the load with that error.
+	Rest func() error
 }
 
 // store is the Placement.Store of a limit that counts per this unit.

@@ -6,14 +6,9 @@ import (
 	"strings"
 )
 
-// Bounds of what a set may cost, checked when it is compiled.
-const (
-	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes
-	// that begin and end alike.
-	maxMatchSteps = 130_000
-	// maxAutomata bounds the memory that the automata of a set's regexes take, in bytes.
-	maxAutomata = 16 << 20
-)
+// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes that
+// begin and end alike. It is checked when a set is compiled.
+const maxMatchSteps = 130_000
 
 // finishBranch makes the index of a branch's patterns, once all are there, and checks what needs it.
 func (c *Builder) finishBranch(b *Branch) {

@@ -1,7 +1,7 @@
 package descriptors
 
 import (
-	"math"
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -142,15 +142,16 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 
 func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	text := d.Match.Items[0]
-	p, err := newRegex(text.Text, n)
+	if c.regexes > maxRegexesWork {
+		return nil // reported where that was exceeded
+	}
+	var work int
+	p, err := newRegex(text.Text, n, &work)
+	if c.regexes += work; c.regexes > maxRegexesWork {
+		err = errors.New("regex: all of them up to here take too long to compile; repeat less in them, or write fewer")
+	}
 	if err != nil {
 		c.Errorf(text.At, "%s", err)
-		return nil
-	}
-	if c.automata += p.re.bytes(); c.automata > maxAutomata {
-		c.automata = math.MinInt // report it only here
-		c.Errorf(text.At,
-			"the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
 		return nil
 	}
 	c.addPattern(b, p, d.At, text.At)

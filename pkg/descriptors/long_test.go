@@ -317,8 +317,13 @@ func TestBoundsOfRegexes(t *testing.T) {
 				"or write several descriptors",
 		},
 		{
-			lines(600, "{key: k, regex: '/r%d/.*a.{9}'}"),
-			"f:523:21: the regexes up to here need more than 16 MiB as automata; repeat less in them, or write fewer",
+			"domain: d\ndescriptors:\n  - {key: k, regex: '(?i)" + strings.Repeat(`[a-é]`, 21) + "'}\n",
+			"f:3:21: regex: takes too long to compile; use fewer or smaller sets of characters such as \\pL or (?i), repeat less, " +
+				"or write several descriptors",
+		},
+		{
+			lines(3000, `{key: k, regex: '%d(?i)(?:\pL\pM){200}N'}`), // 27 ms each once, and nothing ended it
+			"f:312:21: regex: all of them up to here take too long to compile; repeat less in them, or write fewer",
 		},
 	} {
 		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(tt.rules)}})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 )
@@ -15,11 +16,38 @@ const (
 	maxRegexSize  = 500 // instructions
 )
 
-// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with.
-func newRegex(text string, to *Node) (*Pattern, error) {
+// Bounds of the work of compiling regexes, in steps of 20 to 200 ns: of one, and of all of a set. They do not depend on
+// how fast the machine is.
+const (
+	maxRegexWork   = 1_000_000
+	maxRegexesWork = 20_000_000 // a cell of an automaton, 4 bytes, takes more than one
+)
+
+var errWork = errors.New("takes too long to compile; use fewer or smaller sets of characters such as \\pL or (?i), " +
+	"repeat less, or write several descriptors")
+
+// parseWork is the work of parsing a regex beyond that of its text: to ignore case, the parser looks up each character
+// of a set, of which a range beyond ASCII may have 100,000.
+func parseWork(text string) int {
+	if !strings.Contains(text, "(?") || !strings.Contains(text, "i") {
+		return 0
+	}
+	work := 1000 * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
+	if strings.Contains(text, `\x`) || strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		work += 50_000 * strings.Count(text, "-")
+	}
+	return work
+}
+
+// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with. It
+// sets work to the steps that this took.
+func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors",
 			len(text), maxRegexBytes)
+	}
+	if *work = parseWork(text); *work > maxRegexWork {
+		return nil, fmt.Errorf("regex: %w", errWork)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -33,11 +61,12 @@ func newRegex(text string, to *Node) (*Pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
+	*work += 10 * len(program.Inst)
 	if n := len(program.Inst); n > maxRegexSize {
 		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several "+
 			"descriptors", n, maxRegexSize)
 	}
-	re, err := newAutomaton(program)
+	re, err := newAutomaton(program, work)
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}

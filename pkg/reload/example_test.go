@@ -29,7 +29,7 @@ func Example() {
 	write("hello")
 	greeting, err := reload.New(reload.Options[string]{
 		Sources: []reload.Source{reload.Paths(dir)},
-		Compile: func(files []reload.File) (string, error) {
+		Compile: func(_ context.Context, files []reload.File) (string, error) {
 			text := strings.TrimSpace(string(files[0].Data))
 			if text == "" {
 				return "", errors.New("the greeting is empty")

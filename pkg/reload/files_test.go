@@ -434,7 +434,7 @@ func TestAThousandReloadsAndNoMixture(t *testing.T) {
 				refused = append(refused, e.Err.Error())
 			}
 		},
-		Compile: func(files []reload.File) (*pair, error) {
+		Compile: func(_ context.Context, files []reload.File) (*pair, error) {
 			return &pair{strings.TrimSpace(string(files[0].Data)), string(files[1].Data)}, nil
 		},
 	})

@@ -79,6 +79,8 @@ const (
 	Refused Outcome = "refused"
 	// Restored: after a refusal, the content is that of the live value again. The live value stays.
 	Restored Outcome = "restored"
+	// Slow: the load goes on, and has taken longer than 5 s. It is reported once.
+	Slow Outcome = "slow"
 	// Unwatched: the source cannot be watched. Event.Err says why. The poll goes on.
 	Unwatched Outcome = "unwatched"
 )
@@ -99,8 +101,9 @@ type Options[T any] struct {
 	// nothing is; one that cannot be watched does not end the watches of the others.
 	Sources []Source
 	// Compile makes a value of all files, or returns what is wrong with them. Required. A panic counts as an error. It
-	// must not keep the slice.
-	Compile func(files []File) (T, error)
+	// must not keep the slice. It should return soon after ctx ends: when the Reloader stops, or when the files may have
+	// changed again, which ends one load of two in succession at most.
+	Compile func(ctx context.Context, files []File) (T, error)
 	// Poll is how often Run reads the source without a hint; 0 means DefaultPoll.
 	Poll time.Duration
 	// Settle is how long content must stay the same before it is compiled; 0 means DefaultSettle.
@@ -118,6 +121,7 @@ type Status struct {
 	ErrAt    time.Time // when Err happened; zero if there is none
 	Loads    uint64    // how many values went live
 	Refused  uint64    // how many loads were refused
+	Loading  time.Time // since when new content is compiled; zero if none is
 }
 
 // Reloader holds the last good value. Its methods are safe for concurrent use.
@@ -131,6 +135,7 @@ type Reloader[T any] struct {
 	// Only with the turn:
 	seen     string // the last reading that was judged, see reading.id; empty before the first
 	watchErr string // the error of the last Unwatched
+	outrun   bool   // the last load ended because of newer content
 
 	mu     sync.Mutex
 	status Status
@@ -268,6 +273,10 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 		return false, ctx.Err()
 	}
 	defer r.endTurn()
+	select {
+	case <-r.changed: // what it is about will be read now
+	default:
+	}
 	start := time.Now()
 	got := r.read(ctx)
 	switch {
@@ -283,16 +292,20 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 	if got.id() == r.seen {
 		return false, r.Status().Err
 	}
+	e := r.judge(ctx, got, reason)
+	if e.Outcome == "" { // it was given up
+		Hint(r.changed)
+		return false, e.Err
+	}
 	r.seen = got.id()
-	e := r.judge(got)
-	e.Reason, e.Took = reason, time.Since(start)
+	e.Took = time.Since(start)
 	r.record(e)
 	return true, e.Err
 }
 
-// judge does everything that can fail, and then swaps the live value.
-func (r *Reloader[T]) judge(got reading) Event {
-	e := Event{Outcome: Refused, Hash: got.Hash, Files: len(got.Files), Err: got.err}
+// judge does everything that can fail, and then swaps the live value. There is no outcome if the load was given up.
+func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Event {
+	e := Event{Outcome: Refused, Reason: reason, Hash: got.Hash, Files: len(got.Files), Err: got.err}
 	if e.Err != nil {
 		return e
 	}
@@ -300,22 +313,69 @@ func (r *Reloader[T]) judge(got reading) Event {
 		e.Outcome = Restored
 		return e
 	}
+	r.setLoading(time.Now())
+	defer r.setLoading(time.Time{})
+	ctx, cancel := context.WithCancelCause(ctx)
+	changed := r.changed
+	if r.outrun { // not twice: else files that always change would never be loaded
+		changed = nil
+	}
+	var follower sync.WaitGroup
+	slow := e
+	follower.Go(func() { r.followLoad(ctx, changed, cancel, slow) })
 	var value T
-	if value, e.Err = r.compile(got.Files); e.Err == nil {
+	value, e.Err = r.compile(ctx, got.Files)
+	r.outrun = errors.Is(context.Cause(ctx), errOutrun)
+	switch {
+	case e.Err == nil:
 		r.current.Store(&value)
 		e.Outcome = Loaded
+	case ctx.Err() != nil:
+		e.Outcome, e.Err = "", context.Cause(ctx)
 	}
+	cancel(nil)
+	follower.Wait()
 	return e
 }
 
+// slowLoad is how long a load takes before it is reported.
+const slowLoad = 5 * time.Second
+
+var errOutrun = errors.New("the files may have changed while they were loaded; they are read again")
+
+// followLoad ends a load when something has changed, and reports a slow one.
+func (r *Reloader[T]) followLoad(
+	ctx context.Context, changed <-chan struct{}, end context.CancelCauseFunc, e Event,
+) {
+	slow := time.NewTimer(slowLoad)
+	defer slow.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			end(errOutrun)
+		case <-slow.C:
+			e.Outcome, e.Took = Slow, slowLoad
+			r.o.OnLoad(e)
+		}
+	}
+}
+
+func (r *Reloader[T]) setLoading(since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Loading = since
+}
+
 // compile turns a panic into an error: bad files must not end a process that serves good ones.
-func (r *Reloader[T]) compile(files []File) (value T, err error) {
+func (r *Reloader[T]) compile(ctx context.Context, files []File) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("compiling panicked: %v", p)
 		}
 	}()
-	return r.o.Compile(files)
+	return r.o.Compile(ctx, files)
 }
 
 // record updates the status, and calls OnLoad.

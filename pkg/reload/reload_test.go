@@ -80,8 +80,8 @@ func (m *memory) count() (reads, watches int) {
 	return m.reads, m.watches
 }
 
-// compile makes one string of the files, and refuses those that hold "bad".
-func compile(files []reload.File) (string, error) {
+// compile makes one string of the files, and refuses those that hold "bad". It takes 20 s for "slow".
+func compile(ctx context.Context, files []reload.File) (string, error) {
 	var all []string
 	for _, f := range files {
 		switch s := string(f.Data); {
@@ -89,6 +89,13 @@ func compile(files []reload.File) (string, error) {
 			return "", fmt.Errorf("%s: %q is bad", f.Name, s)
 		case strings.Contains(s, "panic"):
 			panic(s)
+		case strings.Contains(s, "slow"):
+			select {
+			case <-ctx.Done():
+				return "", errors.New("given up")
+			case <-time.After(20 * time.Second):
+			}
+			fallthrough
 		default:
 			all = append(all, s)
 		}

@@ -39,7 +39,7 @@ func TestSeveralSources(t *testing.T) {
 	other := &given{files: []reload.File{{Name: "other", Data: []byte("B")}}}
 	r, err := reload.New(reload.Options[[]reload.File]{
 		Sources: []reload.Source{reload.Paths(dir), other}, Settle: time.Millisecond,
-		Compile: func(files []reload.File) ([]reload.File, error) { return slices.Clone(files), nil },
+		Compile: func(_ context.Context, files []reload.File) ([]reload.File, error) { return slices.Clone(files), nil },
 	})
 	must(t, err)
 	must(t, r.Load(t.Context()))

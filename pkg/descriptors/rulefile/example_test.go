@@ -107,7 +107,7 @@ func ExampleCompile_reloaded() {
 			}
 			return all
 		}}},
-		Compile: func(read []reload.File) (*descriptors.Set, error) {
+		Compile: func(_ context.Context, read []reload.File) (*descriptors.Set, error) {
 			files := make([]rulefile.File, len(read))
 			for i, f := range read {
 				files[i] = rulefile.File(f)

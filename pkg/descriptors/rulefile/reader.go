@@ -171,11 +171,13 @@ func (r *reader) parse(data []byte) (roots []*yaml.Node, err error) {
 type restingReader struct {
 	io.Reader
 
-	rest func()
+	rest func() error
 }
 
 func (r restingReader) Read(p []byte) (int, error) {
-	r.rest()
+	if err := r.rest(); err != nil {
+		return 0, err
+	}
 	return r.Reader.Read(p)
 }
 

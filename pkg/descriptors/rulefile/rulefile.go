@@ -31,7 +31,7 @@ func Compile(files []File) (*descriptors.Set, error) {
 	return CompileFor(descriptors.Process{}, files)
 }
 
-// CompileFor is Compile for a process that fills in what the files leave to it.
+// CompileFor is Compile for a process that fills in what the files leave to it. Its error may be that of process.Rest.
 func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, error) {
 	b := descriptors.NewBuilder(process)
 	Add(b, files)
