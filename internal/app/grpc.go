@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,7 +65,9 @@ func (a *App) openGRPC(ctx context.Context) (err error) {
 		return err
 	}
 	a.grpc = a.newGRPC(config)
-	a.registerQuotas(a.grpc)
+	if k := a.quotas.Load(); k != nil {
+		quotapb.RegisterRateLimitQuotaServiceServer(a.grpc, k)
+	}
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves
 		return nil

@@ -3,9 +3,6 @@ package app
 import (
 	"context"
 
-	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/grpc"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 )
@@ -49,13 +46,6 @@ func (a *App) stopQuotas(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, a.o.MaxWait()+lastSend)
 		defer cancel()
 		k.Stop(ctx)
-	}
-}
-
-// registerQuotas makes a server answer quota streams.
-func (a *App) registerQuotas(on *grpc.Server) {
-	if k := a.quotas.Load(); k != nil {
-		quotapb.RegisterRateLimitQuotaServiceServer(on, k)
 	}
 }
 

@@ -36,10 +36,8 @@ type book struct {
 	ahead float64
 	debt  float64 // requests that passed uncharged
 
-	urgent  bool          // it does not wait for the next tick
-	retryAt time.Duration // a window is full until then
-	back    float64       // hits to return to the windows
-	backOf  int           // number of these windows
+	urgent bool    // it does not wait for the next tick
+	back   float64 // hits to return to the windows
 }
 
 // account takes from ahead what the clients can have used until now.
@@ -99,9 +97,7 @@ func (b *book) plan(now time.Duration) *ask {
 	for _, ct := range b.counters { // what a broken stream was assigned is charged, and may be in the debt
 		owe = min(owe, ct.spare)
 	}
-	if now >= b.retryAt {
-		a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+owe-littleHit), b.capacity()))
-	}
+	a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+owe-littleHit), b.capacity()))
 	if b.isFailing { // also if nothing is to be assigned, to see whether the store answers
 		a.n = max(a.n, 1)
 	}
@@ -155,7 +151,9 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 		return
 	case a.first != nil:
 		b.isFailing = false
-		b.learn(a, now)
+		for i, ct := range b.counters {
+			ct.learn(&a.last[i], a.got, !a.first[i].Allowed && a.got < max(1, a.n-1), now)
+		}
 	}
 	paid := max(0, min(b.debt, b.ahead-base-rise))
 	b.ahead -= paid
@@ -268,18 +266,6 @@ func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Durati
 	b.ahead -= charge
 }
 
-// learn takes what the store answered to a charge.
-func (b *book) learn(a *ask, now time.Duration) {
-	for i, ct := range b.counters {
-		d := &a.first[i]
-		isShort := !d.Allowed && (a.got < a.n-1 || a.got == 0)
-		if isShort && d.Remaining == 0 && isWindow(ct.policy) {
-			b.retryAt = max(b.retryAt, now+min(d.RetryAfter, contended))
-		}
-		ct.learn(&a.last[i], a.got, isShort, now)
-	}
-}
-
 // capacity returns the most hits that can be charged at once.
 func (b *book) capacity() float64 {
 	least := int64(limiter.MaxHits)
@@ -295,25 +281,19 @@ func (b *book) refund(c *client, n float64, since time.Duration) {
 	canReturn := !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool {
 		return !isWindow(h.Policy) || !h.Policy.CountsInWindows() && h.Policy.Window() < 2*since
 	})
-	if window := b.window(); n <= 0 || !canReturn || b.isFailing || window != c.window {
-		return
-	} else if b.backOf != window {
-		b.backOf, b.back = window, 0
+	if n > 0 && canReturn && !b.isFailing && c.window == b.window() {
+		b.back += n
 	}
-	b.back += n
 }
 
 // takeBack returns how many hits to return to the windows now.
 func (b *book) takeBack(now time.Duration) (n int64) {
-	if b.back < 1 {
-		return 0
+	for _, ct := range b.counters {
+		if ct.ends > 0 && now+windowMargin > ct.ends {
+			b.back = 0
+		}
 	}
-	isLate := func(ct *counter) bool { return ct.ends > 0 && now+windowMargin > ct.ends }
-	if b.backOf != b.window() || slices.ContainsFunc(b.counters, isLate) {
-		b.back = 0
-		return 0
-	}
-	n = clampHits(b.back)
+	n = wholeHits(b.back)
 	b.back -= float64(n)
 	return n
 }

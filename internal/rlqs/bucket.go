@@ -28,14 +28,10 @@ type Strategy uint8
 
 // The strategies.
 const (
-	// AllowAll lets all requests pass.
 	AllowAll Strategy = iota
-	// DenyAll lets none pass.
 	DenyAll
-	// TokenBucket lets requests pass that find a token.
-	TokenBucket
-	// Abandon has Envoy forget the bucket until its next request.
-	Abandon
+	TokenBucket // lets requests pass that find a token
+	Abandon     // has Envoy forget the bucket until its next request
 )
 
 // Assignment is one bucket's part of a response.

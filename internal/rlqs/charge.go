@@ -18,10 +18,10 @@ const (
 	lastCharge = interval
 )
 
-// ask is hits to charge for a book, for a sum, or for reports of a limit in shadow mode, and what the store answered.
+// ask is hits to charge for a book, for a demand, or for reports of a limit in shadow mode, and what the store answered.
 type ask struct {
 	book   *book
-	sum    *sum
+	demand *demand
 	shadow *Decided
 
 	hits    []limiter.Hit
@@ -99,8 +99,6 @@ func (k *Keeper) chargeLast(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range asks {
-		if k.noteShadow(a); a.shadow == nil {
-			k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
-		}
+		k.noteShadow(a)
 	}
 }

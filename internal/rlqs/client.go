@@ -131,23 +131,17 @@ func (c *client) mayMove(now time.Duration) bool {
 	s := c.stream
 	mayPush := now-s.pushed >= every || s.pushed == now
 	distance, burst := math.Abs(c.share-c.rate), c.burstGoal()
-	switch {
-	case c.reply:
+	if c.reply {
 		return !c.hasBucket() || distance > c.rate/100 || math.Abs(burst-c.burst) > c.burst/10
-	default:
-		return mayPush && (!c.hasBucket() || distance > c.rate/10 || burst < c.burst/2 || burst > c.burst*2)
 	}
+	return mayPush && (!c.hasBucket() || distance > c.rate/10 || burst < c.burst/2 || burst > c.burst*2)
 }
 
 // burstGoal returns the burst that the client is to have.
 func (c *client) burstGoal() float64 { return max(1, math.Floor(c.burstShare)) }
 
-func clampHits(v float64) int64 {
-	if v >= limiter.MaxHits/2 {
-		return limiter.MaxHits / 2
-	}
-	return int64(v)
-}
+// wholeHits rounds down to a number of hits that a store takes.
+func wholeHits(v float64) int64 { return int64(min(v, limiter.MaxHits/2)) }
 
 // send puts an assignment into the next response to the client's stream. Its lifetime counts from the last report, so
 // that an Envoy that no longer reports is not charged for ever. It returns false if that has passed.

@@ -49,8 +49,7 @@ type counter struct {
 	bursts float64 // of all clients, in the step in progress
 	spare  float64 // hits a second that broken streams do not have
 
-	demand  sum // of all keepers' claims, in parts of the limit's rate
-	buckets sum // of all keepers
+	demand demand // of all keepers
 }
 
 // newCounter returns the counter of a limit that is first charged now.
@@ -64,7 +63,7 @@ func newCounter(h *limiter.Hit, now time.Duration) *counter {
 func (ct *counter) limit(h *limiter.Hit) {
 	if ct.policy == nil || ct.policy.Identity() != h.Policy.Identity() {
 		ct.room, ct.remaining, ct.ends = math.Inf(1), h.Policy.Limit(), 0
-		ct.window++
+		ct.nextWindow()
 	}
 	ct.policy, ct.sustained, ct.route = h.Policy, sustained(h.Policy), h.Route
 }
@@ -109,10 +108,15 @@ func (ct *counter) open(now time.Duration) {
 		return
 	}
 	ct.ends, ct.remaining = 0, ct.policy.Limit()
-	ct.window++
+	ct.nextWindow()
 	ct.room, ct.deniedAt = math.Inf(1), now-contended
+}
+
+// nextWindow begins another window: no hits are returned that were charged before.
+func (ct *counter) nextWindow() {
+	ct.window++
 	for _, b := range ct.books {
-		b.retryAt = 0
+		b.back = 0
 	}
 }
 
@@ -144,7 +148,7 @@ func (ct *counter) sees(ends time.Duration) {
 		ct.ends = ends
 	case ends > ct.ends+half || ends < ct.ends-half:
 		ct.ends = ends
-		ct.window++
+		ct.nextWindow()
 	default:
 		ct.ends = min(ct.ends, ends)
 	}
@@ -184,17 +188,17 @@ func (ct *counter) newcomersWant() float64 {
 	return ct.most() / max(newcomers, 1) / others
 }
 
-// claim returns what the counter's clients want, none more than the limit gives at most, and how many they are.
-func (ct *counter) claim() (wanted, buckets float64) {
-	most, newcomers := ct.most(), ct.newcomersWant()
+// claim returns what the counter's clients want, none more than the limit gives at most, as a part of its rate.
+func (ct *counter) claim() float64 {
+	most, newcomers, wanted := ct.most(), ct.newcomersWant(), 0.
 	for c := range ct.clients() {
-		if buckets++; c.isNew {
+		if c.isNew {
 			wanted += newcomers
 		} else {
 			wanted += min(c.want, most)
 		}
 	}
-	return wanted, buckets
+	return leastClaim + wanted/rateOf(ct.policy)
 }
 
 // divide gives each client its share of each of its counters. A client has the least of its shares; what it cannot use

@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
+
+// ttl is the lifetime of assignments.
+const ttl = 15 * time.Second
 
 // fakeEnvoy does what the quota filter of Envoy 1.40 does (docs/adr/0076): all buckets are reported every five seconds,
 // a new one at once, and a token bucket refills continuously.
@@ -335,7 +339,9 @@ func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target
 		t: t, start: time.Now(), store: store, rules: &fakeRules{resolve: resolve}, stopped: make(chan struct{}),
 	}
 	var err error
-	if f.keeper, err = New(Options{Store: f.store, Resolve: f.rules.Resolve}); err != nil {
+	if f.keeper, err = New(Options{
+		Store: f.store, Resolve: f.rules.Resolve, TTL: ttl, Timeout: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -54,7 +54,7 @@ func (k *Keeper) Stats() Stats {
 	for _, b := range k.books {
 		debt += b.debt
 	}
-	st.Debt = clampHits(debt)
+	st.Debt = wholeHits(debt)
 	return st
 }
 
@@ -89,7 +89,7 @@ func (k *Keeper) List(domain, rule string, n int) *adminapi.QuotaList {
 	})
 	k.mu.Unlock()
 	missing := func(b *adminapi.Quota) float64 {
-		if b.State != states[stateContended] {
+		if b.State != "contended" {
 			return 0
 		}
 		return b.Wanted - b.Rate
@@ -114,40 +114,28 @@ func (c *client) addTo(b *adminapi.Quota, now time.Duration) {
 	}
 	b.Rate, b.Burst, b.Wanted, b.Passed = b.Rate+c.rate, b.Burst+int64(c.burst), b.Wanted+c.want, b.Passed+c.passRate
 	b.ReportAge = max(b.ReportAge, (now - c.reported).Seconds())
-	b.State = states[max(slices.Index(states[:], b.State), c.state())]
+	b.State = states[max(slices.Index(states, b.State), slices.Index(states, c.state()))]
 }
 
-// The states of a bucket, of several Envoys the last one in this order.
-const (
-	stateUnlimited = iota // by its rule
-	stateDenied           // by its rule
-	stateShadow           // its limits deny nothing
-	stateAssigned
-	stateWaiting   // until something is assigned
-	stateContended // it asks for more than its part of the limit
-	stateFailing   // the store does not answer: on_store_failure decides
-)
+// states are those of a bucket, of several Envoys the last one in this order. Denied and unlimited buckets are so by
+// their rule; of those in shadow, the limits deny nothing; a contended one asks for more than it has.
+var states = []string{"unlimited", "denied", "shadow", "assigned", "waiting", "contended", "failing"}
 
-var states = [...]string{"unlimited", "denied", "shadow", "assigned", "waiting", "contended", "failing"}
-
-// contendedBelow is the part of what a bucket asks for below which its assignment counts as too little.
-const contendedBelow = 0.95
-
-func (c *client) state() int {
+func (c *client) state() string {
 	switch {
 	case c.expires == 0:
-		return stateWaiting
+		return "waiting"
 	case c.book != nil && c.book.isFailing:
-		return stateFailing
-	case c.book != nil && c.rate < c.want*contendedBelow:
-		return stateContended
+		return "failing"
+	case c.book != nil && c.rate < c.want*.95:
+		return "contended"
 	case c.book != nil:
-		return stateAssigned
+		return "assigned"
 	case c.fixed == DenyAll:
-		return stateDenied
+		return "denied"
 	case len(c.target.Hits) > 0:
-		return stateShadow
+		return "shadow"
 	default:
-		return stateUnlimited
+		return "unlimited"
 	}
 }

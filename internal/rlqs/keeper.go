@@ -1,7 +1,6 @@
 package rlqs
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -12,11 +11,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Bounds, times and defaults of a Keeper.
+// Bounds and times of a Keeper.
 const (
-	DefaultTTL     = 15 * time.Second // three reports of an Envoy
-	MinTTL         = 10 * time.Second // below, one lost report makes an Envoy fall back
-	DefaultTimeout = 50 * time.Millisecond
+	MinTTL = 10 * time.Second // below, one lost report makes an Envoy fall back
 
 	maxBuckets    = 1000    // of one stream
 	maxAllBuckets = 100_000 // of all streams: about 100 MB
@@ -32,14 +29,14 @@ type Options struct {
 	Store limiter.Store
 	// Resolve finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
 	Resolve func(domain string, id BucketID) Target
-	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds. 0 is DefaultTTL.
+	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds.
 	TTL time.Duration
-	// Timeout bounds a call to Store. 0 is DefaultTimeout.
+	// Timeout bounds a call to Store.
 	Timeout time.Duration
 	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper. Nil:
 	// reports are not counted.
 	Decided func(Decided)
-	// Logger receives what an operator should know. Nil: no log.
+	// Logger receives what an operator should know.
 	Logger *slog.Logger
 }
 
@@ -47,10 +44,11 @@ type Options struct {
 // (docs/adr/0077). It is safe for concurrent use.
 type Keeper struct {
 	o     Options
-	sums  *limiter.Policy // of sumParams
 	start time.Time
 	wake  chan struct{} // has an element if something does not wait for the next tick
 	ended chan struct{} // closed by Stop
+
+	demandPolicy *limiter.Policy // of demandParams
 
 	mu       sync.Mutex
 	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
@@ -70,16 +68,12 @@ type Keeper struct {
 
 // New returns a Keeper. Its Run does the work.
 func New(o Options) (*Keeper, error) {
-	o.TTL, o.Timeout = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.Timeout, DefaultTimeout)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	sums, err := limiter.NewPolicy(sumParams)
+	demandPolicy, err := limiter.NewPolicy(demandParams)
 	if err != nil {
 		return nil, err
 	}
 	return &Keeper{
-		o: o, sums: sums, start: time.Now(),
+		o: o, demandPolicy: demandPolicy, start: time.Now(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
 		places:  places{most: maxStreams, hosts: map[string]int{}},
@@ -140,7 +134,7 @@ func (k *Keeper) step(ctx context.Context) {
 		}
 	}
 	if isTick {
-		asks = append(asks, k.askSums(now)...)
+		asks = append(asks, k.askDemand(now)...)
 	}
 	k.mu.Unlock()
 
@@ -150,8 +144,8 @@ func (k *Keeper) step(ctx context.Context) {
 	defer k.mu.Unlock()
 	after := k.now()
 	for _, a := range asks {
-		if k.noteShadow(a); a.sum != nil {
-			a.sum.learn(a, after)
+		if k.noteShadow(a); a.demand != nil {
+			a.demand.learn(a, after)
 		} else if a.book != nil && !k.stopped {
 			k.settle(a, now, after)
 		}

@@ -3,6 +3,7 @@ package rlqs
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"sync"
 	"testing"
@@ -230,7 +231,9 @@ func TestConcurrently(t *testing.T) {
 	rules := &fakeRules{resolve: func(_ string, id BucketID) Target {
 		return Target{Hits: []limiter.Hit{{Key: "all", Policy: p}, {Key: string(id), Policy: p}}[:1+len(id)%2]}
 	}}
-	k, err := New(Options{Store: store, Resolve: rules.Resolve})
+	k, err := New(Options{
+		Store: store, Resolve: rules.Resolve, TTL: ttl, Timeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

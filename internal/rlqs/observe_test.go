@@ -3,6 +3,7 @@ package rlqs
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"sync"
 	"testing"
@@ -138,7 +139,10 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	target := withLimits(Target{Hits: []limiter.Hit{{Key: "k", Policy: perSecond(t, limiter.Funnel, 50)}}})
 	store := newLedger(t)
 	defer store.Close()
-	k, err := New(Options{Store: store, Resolve: func(string, BucketID) Target { return target }, Decided: y.decided})
+	k, err := New(Options{
+		Store: store, Resolve: func(string, BucketID) Target { return target }, TTL: ttl, Timeout: time.Second,
+		Logger: slog.New(slog.DiscardHandler), Decided: y.decided,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

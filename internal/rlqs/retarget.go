@@ -25,7 +25,7 @@ func (k *Keeper) resolveAll(now time.Duration) {
 		}
 	})
 	for _, b := range k.books {
-		b.ahead, b.debt, b.back, b.retryAt = min(b.ahead, 0), 0, 0, 0
+		b.ahead, b.debt, b.back = min(b.ahead, 0), 0, 0
 	}
 }
 

@@ -50,7 +50,7 @@ func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	s := &served{log: &proctest.Buffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	var err error
-	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, Logger: log}); err != nil {
+	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, TTL: ttl, Timeout: time.Second, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	listener := bufconn.Listen(1 << 20)
@@ -156,7 +156,7 @@ func TestAssignmentReachesTheStream(t *testing.T) {
 	bucket, assigned := a.GetBucketId().GetBucket(), a.GetQuotaAssignmentAction()
 	if len(bucket) != 2 || bucket["a"] != "1" || bucket["b"] != "2" ||
 		assigned.GetRateLimitStrategy().GetBlanketRule() != typepb.RateLimitStrategy_ALLOW_ALL ||
-		assigned.GetAssignmentTimeToLive().AsDuration() != DefaultTTL {
+		assigned.GetAssignmentTimeToLive().AsDuration() != ttl {
 		t.Errorf("%v", res)
 	}
 	got := s.Stats()

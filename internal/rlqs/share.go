@@ -66,26 +66,16 @@ const (
 // An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
 // then.
 func roundDown(rate, burst float64, last Assignment) Assignment {
-	a := Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst)), Fill: time.Minute}
+	whole := func(tokens float64) uint32 { return uint32(min(max(tokens, 1), math.MaxUint32)) } // that a message can carry
+	a := Assignment{Strategy: TokenBucket, MaxTokens: whole(burst), Fill: time.Minute}
 	if rate*a.Fill.Seconds() < minPerFill {
 		a.Fill = longestFill
 	}
-	a.PerFill = clampTokens(rate * a.Fill.Seconds())
+	a.PerFill = whole(rate * a.Fill.Seconds())
 	if a.Fill != last.Fill && a.PerFill == last.PerFill && a.MaxTokens == last.MaxTokens {
 		a.PerFill--
 	}
 	return a
-}
-
-// clampTokens rounds down to a number of tokens that a message can carry.
-func clampTokens(v float64) uint32 {
-	switch {
-	case !(v > 0): // or is no number
-		return 0
-	case v >= math.MaxUint32:
-		return math.MaxUint32
-	}
-	return uint32(v)
 }
 
 // rate is how many tokens a token bucket gets in a second.
