@@ -201,8 +201,8 @@ func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.
 		}
 	}
 	part := 1.
-	if rise > pot {
-		part = max(0, pot) / rise
+	if pot = max(0, pot); rise > pot {
+		part = pot / rise
 	}
 	for _, c := range b.clients {
 		rate, burst := c.rate, c.burst
