@@ -14,7 +14,7 @@ func (a *App) openQuotas(context.Context) error {
 	}
 	k, err := rlqs.New(rlqs.Options{
 		Store: a.store, Resolve: rlqs.Resolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL,
-		Timeout: a.o.MaxWait(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
+		Logger: a.o.Log, Decided: a.decidedByEnvoys,
 	})
 	if err != nil {
 		return err

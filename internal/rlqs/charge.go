@@ -34,13 +34,17 @@ type ask struct {
 
 // chargeAll does all that is asked for, at the same time.
 func (k *Keeper) chargeAll(ctx context.Context, asks []*ask) {
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, maxCalls)
+	todo := make(chan *ask, len(asks))
 	for _, a := range asks {
-		slots <- struct{}{}
+		todo <- a
+	}
+	close(todo)
+	var wait sync.WaitGroup
+	for range min(len(asks), maxCalls) {
 		wait.Go(func() {
-			panics.Catch("charge of quotas", func() { k.charge(ctx, a) })
-			<-slots
+			for a := range todo {
+				panics.Catch("charge of quotas", func() { k.charge(ctx, a) })
+			}
 		})
 	}
 	wait.Wait()
@@ -55,10 +59,8 @@ func (k *Keeper) charge(ctx context.Context, a *ask) {
 				hits[i].Mode = limiter.Shadow // of one limit, the decision is the same, and no lease makes it
 			}
 		}
-		ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
-		defer cancel()
 		a.last = make([]limiter.Decision, len(hits))
-		a.failure = k.o.Store.Take(ctx, hits, a.last)
+		a.failure = k.o.Store.Take(guard.Background(ctx), hits, a.last)
 		return a.failure == nil && !slices.ContainsFunc(a.last, func(d limiter.Decision) bool { return !d.Allowed })
 	}
 	if a.back > 0 {

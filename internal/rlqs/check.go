@@ -46,13 +46,9 @@ func divides(p *limiter.Policy) bool {
 
 // problemOf is about a rule.
 func problemOf(r *descriptors.Rule, code, format string, args ...any) *descriptors.Error {
-	file, line := r.Source, 1
-	if i := strings.LastIndexByte(file, ':'); i >= 0 {
-		if n, err := strconv.Atoi(file[i+1:]); err == nil {
-			file, line = file[:i], n
-		}
-	}
-	return &descriptors.Error{File: file, Line: line, Column: 1, Msg: fmt.Sprintf(format, args...), Code: code}
+	i := strings.LastIndexByte(r.Source, ':')
+	line, _ := strconv.Atoi(r.Source[i+1:])
+	return &descriptors.Error{File: r.Source[:max(i, 0)], Line: line, Column: 1, Msg: fmt.Sprintf(format, args...), Code: code}
 }
 
 // Unfit says why a Keeper cannot assign parts of the limit that the hit asks; it is empty if it can. A limit of 0 fits:

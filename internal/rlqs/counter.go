@@ -257,10 +257,6 @@ func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 }
 
 func isWindow(p *limiter.Policy) bool {
-	switch p.Algorithm() {
-	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
-		return true
-	default:
-		return false
-	}
+	a := p.Algorithm()
+	return a == limiter.FixedWindow || a == limiter.SlidingWindow || a == limiter.SlidingLog
 }

@@ -273,20 +273,8 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last := ""
-	for i := range hits {
-		isRest := i > 0 && hits[i].Mode == limiter.Enforce && hits[i].N > 0 && last != ""
-		// Several limits of one request are one charge.
-		if !out[i].Allowed || isRest || strings.HasPrefix(hits[i].Key, "quota_") {
-			continue
-		}
-		if hits[i].Mode == limiter.Enforce && hits[i].N > 0 {
-			last = hits[i].Key
-			if !limiter.Admitted(hits, out) {
-				continue
-			}
-		}
-		l.charged += hits[i].N
+	if limiter.Admitted(hits, out) && out[0].Allowed && !strings.HasPrefix(hits[0].Key, "quota_") {
+		l.charged += hits[0].N // several limits of one request are one charge
 	}
 	return nil
 }
@@ -340,7 +328,7 @@ func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target
 	}
 	var err error
 	if f.keeper, err = New(Options{
-		Store: f.store, Resolve: f.rules.Resolve, TTL: ttl, Timeout: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Store: f.store, Resolve: f.rules.Resolve, TTL: ttl, Logger: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -25,14 +25,12 @@ const (
 
 // Options are the parts of a Keeper.
 type Options struct {
-	// Store has the counters that assignments are charged to.
+	// Store has the counters that assignments are charged to. It must bound the time of each call.
 	Store limiter.Store
 	// Resolve finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
 	Resolve func(domain string, id BucketID) Target
 	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds.
 	TTL time.Duration
-	// Timeout bounds a call to Store.
-	Timeout time.Duration
 	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper. Nil:
 	// reports are not counted.
 	Decided func(Decided)

@@ -50,7 +50,7 @@ func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	s := &served{log: &proctest.Buffer{}}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	var err error
-	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, TTL: ttl, Timeout: time.Second, Logger: log}); err != nil {
+	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, TTL: ttl, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	listener := bufconn.Listen(1 << 20)
