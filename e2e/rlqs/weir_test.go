@@ -5,21 +5,14 @@ package rlqs
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
@@ -37,10 +30,6 @@ const weirRules = `
 domain: shop
 descriptors:
   - {key: bucket, value: token_bucket, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
-  - {key: bucket, value: shared, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
-  - {key: bucket, value: none, rate_limit: {requests_per_unit: 0, unit: second}}
-  - {key: bucket, value: unlimited, rate_limit: {unlimited: true}}
-  - {key: bucket, value: shadow, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: year}}
   - {key: bucket, value: large, rate_limit: {algorithm: funnel, requests_per_unit: 1000, unit: second}}
   - {key: bucket, rate_limit: {requests_per_unit: 50, unit: second}}
 `
@@ -48,14 +37,8 @@ descriptors:
 // decided is a request that Envoy decided, at some time between these.
 type decided struct{ began, ended time.Time }
 
-// load sends requests until it is to stop: each client one every pause at most. It returns those that were admitted.
-func load(t *testing.T, stop <-chan struct{}, pause time.Duration, clients []*client, bucket string) []decided {
-	t.Helper()
-	admitted, _ := offer(t, stop, pause, clients, bucket)
-	return admitted
-}
-
-// offer is load that also returns the requests that were denied.
+// offer sends requests until it is to stop: each client one every pause at most. It returns those that were admitted and
+// those that were denied.
 func offer(
 	t *testing.T, stop <-chan struct{}, pause time.Duration, clients []*client, bucket string,
 ) (admitted, denied []decided) {
@@ -132,17 +115,6 @@ func connections(t *testing.T, e *envoytest.Envoy, listener string, n int) (all 
 	return all
 }
 
-// rlsListener is a listener whose requests are limited by Weir one at a time, by the header x-bucket, and go to the
-// cluster upstream: Envoy limits none that it answers itself.
-func rlsListener() string {
-	return listener("rls", `{name: envoy.filters.http.ratelimit, typed_config: {
-        "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit,
-        domain: shop, failure_mode_deny: true, timeout: 5s,
-        rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: weir}}}}}`,
-		`rate_limits: [{actions: [{request_headers: {header_name: x-bucket, descriptor_key: bucket}}]}],
-      routes: [{match: {prefix: /}, route: {cluster: upstream}}]`)
-}
-
 // ruleFile writes a rule file and returns its path.
 func ruleFile(t *testing.T, text string) string {
 	t.Helper()
@@ -162,11 +134,8 @@ func startWeir(t *testing.T, rules string, args ...string) *weirtest.Process {
 // frontOf is an Envoy whose listener "front" has quotas of the Weir at an address.
 func frontOf(t *testing.T, node, weir string) *envoytest.Envoy {
 	t.Helper()
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(upstream.Close)
-	return envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "weir", node), rlsListener()},
-		[]string{cluster("weir", grpcOptions, weir), cluster("upstream", "", upstream.Listener.Addr().String())}),
-		envoytest.Options{Workers: 2})
+	return envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "weir", node)},
+		[]string{cluster("weir", grpcOptions, weir)}), envoytest.Options{Workers: 2})
 }
 
 // settled is when an Envoy's first report of how much it has to do has come, and its share has followed. Until then it
@@ -190,64 +159,12 @@ func wantWithin(t *testing.T, admitted []decided, rate, mayExceed float64, began
 	}
 }
 
-// TestOneEnvoy has one Envoy get quotas of one Weir.
-func TestOneEnvoy(t *testing.T) {
-	t.Parallel()
-	weir := startWeir(t, ruleFile(t, weirRules))
-	envoy := frontOf(t, "a", weir.GRPC)
-	long := longtest.Pick(10*time.Second, 20*time.Second) // longer than settled
-
-	var wg sync.WaitGroup
-	run := func(name string, f func(t *testing.T)) { wg.Go(func() { t.Run(name, f) }) } // whatever -parallel says
-	run("shared", func(t *testing.T) { quotasAndCallsShare(t, envoy, long) })
-	run("blanket rules", func(t *testing.T) { blanketRules(t, envoy) })
-	wg.Wait()
-	if code := weir.Terminate(patience); code != 0 {
-		t.Errorf("weir ended with %d while Envoy's stream was open", code)
-	}
-}
-
 // after is closed after a while, or when the test ends.
 func after(t *testing.T, while time.Duration) <-chan struct{} {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), while)
 	t.Cleanup(cancel)
 	return ctx.Done()
-}
-
-// quotasAndCallsShare: one limit bounds what Envoy admits by its quota and what Weir admits by calls.
-func quotasAndCallsShare(t *testing.T, envoy *envoytest.Envoy, long time.Duration) {
-	began := time.Now()
-	stop := after(t, long)
-	var byQuota, byCall []decided
-	var both sync.WaitGroup
-	both.Go(func() {
-		byQuota = load(t, stop, 20*time.Millisecond, connections(t, envoy, "front", 2), "shared")
-	})
-	both.Go(func() {
-		// Half the limit: a call takes what there is at once, so more of them would leave nothing to assign.
-		byCall = load(t, stop, 40*time.Millisecond, connections(t, envoy, "rls", 1), "shared")
-	})
-	both.Wait()
-	t.Logf("%d admitted by quota, %d by calls", len(byQuota), len(byCall))
-	wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.4)
-	if len(byQuota) < 50 || len(byCall) < 50 {
-		t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
-	}
-}
-
-// blanketRules: Envoy lets everything or nothing pass where a rule says so, whatever its filter does by default.
-func blanketRules(t *testing.T, envoy *envoytest.Envoy) {
-	c := newClient(t, envoy, "front")
-	for bucket, want := range map[string]bool{"unlimited": true, "shadow": true, "none": false} {
-		settings := map[bool]string{true: "deny", false: "allow"}[want]
-		await(t, bucket+" is assigned", func() bool { return c.get(t, settings, bucket) == want })
-		for range 50 {
-			if c.get(t, settings, bucket) != want {
-				t.Fatalf("%s: admitted is %t", bucket, !want)
-			}
-		}
-	}
 }
 
 // perSecond returns how many of the requests were admitted in each second since a moment.
@@ -336,44 +253,6 @@ func TestFloodOfBuckets(t *testing.T) {
 	await(t, "invented buckets are forgotten", func() bool { return weir.Metric(`weir_quota_buckets{state="assigned"}`) < 500 })
 }
 
-// TestClientWithAllStreams has a client of another host take all streams that it gets. An Envoy that comes then gets
-// its assignment.
-func TestClientWithAllStreams(t *testing.T) {
-	weir := startWeir(t, ruleFile(t, weirRules))
-	var all sync.WaitGroup
-	defer all.Wait()
-	var conns [2]*grpc.ClientConn // a connection has at most 1,000 streams
-	for i := range conns {
-		var err error
-		conns[i], err = grpc.NewClient(weir.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-				from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-				return from.DialContext(ctx, "tcp", addr)
-			}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conns[i].Close() //nolint:errcheck // ends the streams
-	}
-	for i := range 1100 {
-		all.Go(func() {
-			s, err := rlqsv3.NewRateLimitQuotaServiceClient(conns[i%2]).StreamRateLimitQuotas(t.Context())
-			if err != nil {
-				return // the connection is closed
-			}
-			_ = s.Send(&rlqsv3.RateLimitQuotaUsageReports{Domain: "hostile"}) // Recv has its error
-			for err == nil {
-				_, err = s.Recv()
-			}
-		})
-	}
-	await(t, "the client gets no more streams", func() bool {
-		return weir.Metric(`weir_quota_refused_total{reason="streams"}`) >= 100
-	})
-	c := newClient(t, frontOf(t, "a", weir.GRPC), "front")
-	await(t, "the Envoy has an assignment", func() bool { return c.get(t, "deny", "token_bucket") })
-}
-
 // TestFleet has two Envoys get quotas of two replicas that share a Redis.
 func TestFleet(t *testing.T) {
 	t.Parallel()
@@ -384,7 +263,7 @@ func TestFleet(t *testing.T) {
 		clients = append(clients, connections(t, frontOf(t, name, weir.GRPC), "front", 3)...)
 	}
 	began := time.Now()
-	admitted := load(t, after(t, 2*settled), 20*time.Millisecond, clients, "token_bucket")
+	admitted, _ := offer(t, after(t, 2*settled), 20*time.Millisecond, clients, "token_bucket")
 	own := burst + 2*burst/10 + rate*late.Seconds() // each replica may assign a tenth of the capacity
 	wantWithin(t, admitted, rate, own, began, time.Now(), 0.4)
 }

@@ -71,8 +71,10 @@ func TestListOfQuotas(t *testing.T) {
 		now.Quotas.Streams != 1 || now.Quotas.Buckets != 5 {
 		t.Errorf("GET /status: %s", body)
 	}
-	if !strings.Contains(p.log.String(), "leaky_queue") {
-		t.Error("the log does not say which limit cannot be assigned")
+	for _, want := range []string{"leaky_queue", "quota=true"} { // which limit cannot be assigned, and that quotas are
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not say %s", want)
+		}
 	}
 }
 

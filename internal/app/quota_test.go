@@ -82,25 +82,6 @@ descriptors:
 - {key: plan, value: free, rate_limit: {unlimited: true}}
 `
 
-func TestQuotasAreAssigned(t *testing.T) {
-	p := start(t, quotaOptions(t, blanketRules))
-	s := p.quotaStream(t)
-	if line := "limits=1 quota=true"; p.logged(line) != 1 {
-		t.Errorf("the log does not say that quotas are assigned (%s):\n%s", line, p.log)
-	}
-	s.report("shop", "plan", "banned", 1)
-	if got := s.next(); got.GetBlanketRule() != typepb.RateLimitStrategy_DENY_ALL {
-		t.Errorf("a rule of 0 requests assigns %v", got)
-	}
-	s.report("", "plan", "free", 1)
-	for range 10 { // perhaps with the other bucket again
-		if got := s.next(); got.GetBlanketRule() == typepb.RateLimitStrategy_ALLOW_ALL {
-			return
-		}
-	}
-	t.Error("an unlimited rule assigns nothing")
-}
-
 // A stop ends quota streams, for which it would wait otherwise.
 func TestStopEndsQuotaStreams(t *testing.T) {
 	p := start(t, quotaOptions(t, blanketRules))

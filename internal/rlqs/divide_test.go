@@ -98,7 +98,7 @@ func TestUnusedHitsAreReturned(t *testing.T) {
 				f.play(120 * time.Second)
 				charged := 10_000 - f.left(limiter.Hit{Key: "k", Policy: p})
 				st := f.keeper.Stats()
-				if unused := charged - f.passed; unused < 0 || unused > 900 || st.Returned == 0 {
+				if unused := charged - f.passed; unused < 0 || unused > 450 || st.Returned == 0 {
 					t.Errorf("%d charged, %d passed, %+v", charged, f.passed, st)
 				}
 			})
@@ -175,7 +175,7 @@ func TestDebtsArePaid(t *testing.T) {
 		f.play(5 * time.Second)
 		s.Report([]Usage{{ID: "b"}})
 		f.play(200 * time.Millisecond)
-		if used := 10_000 - f.left(limiter.Hit{Key: "k", Policy: p}); used < 4000 || used > 5500 {
+		if used := 10_000 - f.left(limiter.Hit{Key: "k", Policy: p}); used < 4000 || used > 4500 {
 			t.Errorf("%d were charged, 4000 passed", used)
 		}
 		if st := f.keeper.Stats(); st.Over != 4000 {
@@ -204,9 +204,9 @@ func TestDebtsArePaidFromTheRate(t *testing.T) {
 		if debts() < 90 {
 			t.Fatalf("the debt is %g", debts())
 		}
-		f.play(8 * time.Second)
+		f.play(2900 * time.Millisecond) // until the next report
 		if debts() > 2 {
-			t.Errorf("the debt is still %g after 8 s", debts())
+			t.Errorf("the debt is still %g after 2.9 s", debts())
 		}
 	})
 }
@@ -233,13 +233,13 @@ func TestCallsComeFirst(t *testing.T) {
 		leastQ, mostQ float64 // passed by quotas
 		leastCall     float64
 	}{
-		{limiter.Funnel, 1000, 400, 540, 640, 370},
-		{limiter.Funnel, 1000, 1000, 0, 100, 850},
-		{limiter.TokenBucket, 1000, 3000, 0, 100, 850},
-		{limiter.SlidingWindow, 1000, 1000, 0, 200, 750},
+		{limiter.Funnel, 1000, 400, 600, 630, 370},
+		{limiter.Funnel, 1000, 1000, 30, 60, 930},
+		{limiter.TokenBucket, 1000, 3000, 30, 60, 930},
+		{limiter.SlidingWindow, 1000, 1000, 0, 200, 750}, // hits that leave a window may be charged by either: 116 to 185
 		{limiter.SlidingLog, 1000, 1000, 0, 200, 750},
-		{limiter.FixedWindow, 1000, 1000, 400, 600, 350}, // the first tick of a window takes as much as calls do
-		{limiter.FixedWindow, 1000, 3000, 200, 450, 500},
+		{limiter.FixedWindow, 1000, 1000, 440, 500, 480}, // the first tick of a window takes as much as calls do
+		{limiter.FixedWindow, 1000, 3000, 200, 240, 730},
 	} {
 		inVirtualTime(t, one(perSecond(t, c.algorithm, 1000)), 4, func(t *testing.T, f *fleet) {
 			for _, e := range f.envoys {

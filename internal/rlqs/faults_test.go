@@ -75,28 +75,3 @@ func TestComesBesideABusyOne(t *testing.T) {
 		})
 	}
 }
-
-// After a flood of invented buckets a real one is limited again.
-func TestFloodOfBuckets(t *testing.T) {
-	p := perSecond(t, limiter.TokenBucket, 100)
-	inVirtualTime(t, func(_ string, id BucketID) Target {
-		return Target{Hits: []limiter.Hit{{Key: string(id), Policy: p}}}
-	}, 1, func(t *testing.T, f *fleet) {
-		e := f.envoys[0]
-		for i := range 4 * maxBuckets {
-			e.demand[BucketID(fmt.Sprintf("k=%d", i))] = func(time.Duration) float64 { return 0 }
-			e.request(BucketID(fmt.Sprintf("k=%d", i)), 1+i%3, f.now())
-		}
-		f.play(time.Second)
-		e.demand = map[BucketID]func(time.Duration) float64{"k=honest": steady(1000)}
-		f.play(10 * time.Second)
-		n := f.passedIn(5 * time.Second)
-		if n > 600 {
-			t.Errorf("%d passed in 5 s", n)
-		}
-		f.play(10 * time.Second)
-		if got := f.keeper.Stats(); got.Buckets > 1 || got.Dropped == 0 || len(e.buckets) > 1 {
-			t.Errorf("%+v, Envoy has %d", got, len(e.buckets))
-		}
-	})
-}
