@@ -87,6 +87,24 @@ var oddFiles = []struct{ name, text, ask string }{
 			"requests_per_unit: 3}}]\n---\nnonsense: 1\n", "a=1",
 	},
 	{
+		"two documents with rules",
+		"domain: DOMAIN\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 3}}]\n---\n" +
+			"domain: DOMAIN\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 0}}]\n", "a=1 b=1",
+	},
+	{
+		"two documents of which one is no YAML",
+		"domain: DOMAIN\ndescriptors:\n  - {key: a, rate_limit: {unit: day, requests_per_unit: 3}}\n---\n{a: [\n", "a=1",
+	},
+	{
+		"an empty document behind the rules",
+		"---\ndomain: DOMAIN\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 3}}]\n---\n", "a=1",
+	},
+	{
+		"a text in base64",
+		"domain: DOMAIN\ndescriptors: [{key: a, value: !!binary aGVsbG8=, rate_limit: {unit: day, requests_per_unit: 3}}]",
+		"a=hello a=aGVsbG8=",
+	},
+	{
 		"a number as a value",
 		"domain: DOMAIN\ndescriptors: [{key: a, value: 010, rate_limit: {unit: day, requests_per_unit: 3}}]", "a=010",
 	},

@@ -26,7 +26,7 @@ type known struct {
 	steps    []knownStep
 
 	// hides reports whether it is the reason of a difference in a random case; nil: no random case has it.
-	hides func(diff string, peer, weir *pb.RateLimitResponse) bool
+	hides func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool
 }
 
 // knownStep is a request, in short, and what each answers, in short. Where they differ for one step at least, the
@@ -70,7 +70,7 @@ var knownDifferences = []known{
 		rules: `[{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}},
   {key: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]`,
 		steps: []knownStep{{"a=1 b=1", "OK - OK 0/0 DAY - OK 0/1 DAY", "OK - OVER_LIMIT 0/0 DAY - OK 0/1 DAY"}},
-		hides: func(diff string, peer, _ *pb.RateLimitResponse) bool {
+		hides: func(diff string, peer, _ *pb.RateLimitResponse, _ env) bool {
 			for i := range peer.GetStatuses() {
 				rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
 				inStatus := ok && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset"))
@@ -94,11 +94,16 @@ var knownDifferences = []known{
 	},
 	{
 		name:     "the statuses of SHADOW_MODE",
-		settings: env{"SHADOW_MODE": "true"},
-		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
-		steps:    []knownStep{{"a=1", "OK - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 DAY"}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
-			return peer.GetOverallCode() == weir.GetOverallCode() && strings.HasSuffix(diff, ".code: OVER_LIMIT, OK")
+		settings: env{"SHADOW_MODE": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"},
+		rules: `[{key: a, rate_limit: {unit: day, requests_per_unit: 0}},
+  {key: b, rate_limit: {unit: day, requests_per_unit: 1}}]`,
+		steps: []knownStep{{
+			"a=1 b=1+2", "OK - OVER_LIMIT 0/0 DAY - OVER_LIMIT 0/1 DAY RateLimit-Limit=1 RateLimit-Remaining=0",
+			"OK - OK 0/0 DAY - OK 0/1 DAY RateLimit-Limit=0 RateLimit-Remaining=0",
+		}},
+		hides: func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool {
+			inHeader := settings["SHADOW_MODE"] == "true" && strings.Contains(diff, "RateLimit-") // of the last that is over
+			return peer.GetOverallCode() == weir.GetOverallCode() && (strings.HasSuffix(diff, ".code: OVER_LIMIT, OK") || inHeader)
 		},
 	},
 	{
@@ -122,11 +127,23 @@ var knownDifferences = []known{
 		},
 	},
 	{
+		name: "what a denied request charges, with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+		settings: env{
+			"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true", "LOCAL_CACHE_SIZE_IN_BYTES": "100000",
+		},
+		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
+  {key: a, rate_limit: {unit: day, requests_per_unit: 1}}]`,
+		steps: []knownStep{
+			{"none=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+			{"none=1 a=1+2", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 1/1 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OVER_LIMIT 0/1 DAY"},
+		},
+	},
+	{
 		name:     "the text of a request's own limit in dynamic metadata",
 		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 5}}]",
 		steps:    []knownStep{{"a=1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
+		hides: func(diff string, peer, weir *pb.RateLimitResponse, _ env) bool {
 			const field = "descriptors"
 			p := proto.CloneOf(peer.GetDynamicMetadata()).GetFields()[field]
 			for _, d := range p.GetListValue().GetValues() {
@@ -143,7 +160,7 @@ var knownDifferences = []known{
 			"a=1+0", "OK - OK 4294967295/4294967295 DAY",
 			"OK - OK 4294967295/4294967295 DAY RateLimit-Limit=4294967295 RateLimit-Remaining=4294967295",
 		}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
+		hides: func(diff string, peer, weir *pb.RateLimitResponse, _ env) bool {
 			return diff == "response_headers_to_add: number: 0, 3" && peer.GetOverallCode() == weir.GetOverallCode()
 		},
 	},
@@ -152,7 +169,7 @@ var knownDifferences = []known{
 		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
 		steps:    []knownStep{{"a=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}},
-		hides: func(diff string, _, _ *pb.RateLimitResponse) bool {
+		hides: func(diff string, _, _ *pb.RateLimitResponse, _ env) bool {
 			return strings.HasPrefix(diff, "dynamic_metadata.violations: {nothing}")
 		},
 	},
@@ -165,24 +182,32 @@ func isExceededQuota(peer *pb.RateLimitResponse, i int) bool {
 	return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
 }
 
-// onlyQuotasDeny reports whether the peer lets a request pass that exceeds nothing but quotas, and Weir does not.
-func onlyQuotasDeny(diff string, peer, weir *pb.RateLimitResponse) bool {
+// onlyQuotasDeny reports whether the peer lets a request pass because it exceeds nothing but quotas, and Weir denies it
+// because it exceeds all of its quotas.
+func onlyQuotasDeny(diff string, peer, weir *pb.RateLimitResponse, settings env) bool {
 	if peer.GetOverallCode() != pb.RateLimitResponse_OK || weir.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 		return false
 	}
 	for i, s := range weir.GetStatuses() {
-		if s.GetCode() == pb.RateLimitResponse_OVER_LIMIT && !isExceededQuota(peer, i) {
+		if isOver := s.GetCode() == pb.RateLimitResponse_OVER_LIMIT; isOver != isQuota(s, settings) ||
+			isOver && !isExceededQuota(peer, i) {
 			return false
 		}
 	}
 	return kind(diff) == "overall_code"
 }
 
+// isQuota reports whether the status is of a descriptor in quota mode: with QUOTA_MODE of all but unlimited ones.
+func isQuota(s *pb.RateLimitResponse_DescriptorStatus, settings env) bool {
+	isUnlimited := s.GetCurrentLimit() == nil && s.GetLimitRemaining() > 0
+	return s.GetCurrentLimit().GetName() == quotaName || settings["QUOTA_MODE"] == "true" && !isUnlimited
+}
+
 // unexplained returns the differences that no known one explains.
-func unexplained(diffs []string, peer, weir *answer) []string {
+func unexplained(diffs []string, peer, weir *answer, settings env) []string {
 	return slices.DeleteFunc(diffs, func(diff string) bool {
 		return slices.ContainsFunc(knownDifferences, func(k known) bool {
-			return k.hides != nil && k.hides(diff, peer.resp, weir.resp)
+			return k.hides != nil && k.hides(diff, peer.resp, weir.resp, settings)
 		})
 	})
 }

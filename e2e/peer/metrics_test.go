@@ -249,3 +249,29 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	}
 	return s, "", false
 }
+
+// TestLocalCache compares how many hits both deny by their caches, without Redis, where each limit is charged by itself.
+func TestLocalCache(t *testing.T) {
+	t.Parallel()
+	denied := map[string]float64{}
+	for name, binary := range map[string]string{"peer": proctest.Program(t, "service_cmd"), "weir": weirAsRatelimit(t)} {
+		c := collect(t)
+		host, port := split(t, c.l.Addr().String())
+		s := startService(t, name, binary, writeRules(t, map[string]string{"shop.yaml": metricRules}), env{
+			"DISABLE_STATS": "false", "USE_STATSD": "true", "STATSD_HOST": host, "STATSD_PORT": port,
+			"STATS_FLUSH_INTERVAL": "1s", "LOCAL_CACHE_SIZE_IN_BYTES": "1000000",
+		})
+		const hits = 20 // of which 3 pass, and the 4th is denied by Redis
+		for range hits {
+			if a := s.ask(t.Context(), request(t, "shop", "plain=x")); a.err != nil {
+				t.Fatal(a.err)
+			}
+		}
+		const cached = "ratelimit.service.rate_limit.shop.plain.over_limit_with_local_cache"
+		s.Await(patience, func() error { return c.have(cached, hits-4) })
+		denied[name] = c.counters()[cached]
+	}
+	if denied["peer"] != 16 || denied["weir"] != 16 {
+		t.Errorf("denied by the cache: %v, want 16 by each", denied)
+	}
+}

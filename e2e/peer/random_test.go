@@ -48,13 +48,15 @@ func newCase(seed uint64, number int, s style) *randomCase {
 	return c
 }
 
-// settingsOf are the environments in which the random cases run.
-var settingsOf = []struct {
+// profile is an environment in which random cases run.
+type profile struct {
 	name  string
 	env   env
 	style style
-}{
-	{"plain", env{}, style{}},
+}
+
+// modes are what an environment can switch on, each alone and with each other.
+var modes = []profile{
 	{"headers and metadata", env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true", "RESPONSE_DYNAMIC_METADATA": "true"}, style{}},
 	{"stop", env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}, style{noModes: true, noTwice: true, noLimits: true}},
 	{"local cache", env{"LOCAL_CACHE_SIZE_IN_BYTES": "1000000"}, style{noLimits: true}},
@@ -63,14 +65,38 @@ var settingsOf = []struct {
 	{"Redis for seconds", env{"REDIS_PERSECOND": "true", "CACHE_KEY_PREFIX": "p_"}, style{}},
 }
 
-// TestRandomRequests compares the answers to random requests of random rules.
+// profiles are no mode, each mode, and each pair of modes, but for those of which a known difference is what a denied
+// request charges.
+func profiles() []profile {
+	all := append([]profile{{"plain", env{}, style{}}}, modes...)
+	for i, a := range modes {
+		for _, b := range modes[i+1:] {
+			if a.name == "stop" && slices.Contains([]string{"local cache", "shadow", "quota"}, b.name) {
+				continue
+			}
+			s, t := a.style, b.style
+			all = append(all, profile{
+				a.name + " and " + b.name, a.env.with(b.env),
+				style{s.noModes || t.noModes, s.noNames || t.noNames, s.noTwice || t.noTwice, s.noLimits || t.noLimits},
+			})
+		}
+	}
+	return all
+}
+
+// TestRandomRequests compares the answers to random requests of random rules. A short run takes some of the pairs of
+// modes, others each time.
 func TestRandomRequests(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("to repeat: -peer.seed=%d", seed)
-	for _, s := range settingsOf {
+	all := profiles()
+	pairs := all[1+len(modes):]
+	random := rand.New(rand.NewPCG(seed, 0))
+	random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+	for _, s := range all[:1+len(modes)+longtest.Pick(4, len(pairs))] {
 		t.Run(s.name, func(t *testing.T) {
 			if !longtest.IsLong() {
 				t.Parallel()
@@ -151,7 +177,10 @@ func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []str
 		if time.Now().Unix()/shortest != began {
 			return i, nil, ""
 		}
-		diff = unexplained(differences(peer, weir), peer, weir)
+		diff = unexplained(differences(peer, weir), peer, weir, p.settings)
+		if peer.err != nil { // for instance because it has refused the rules
+			diff = append(diff, fmt.Sprintf("error: the peer fails, too: %v", peer.err))
+		}
 		if len(diff) == 0 {
 			continue
 		}

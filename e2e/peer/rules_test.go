@@ -3,6 +3,7 @@ package peer
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -39,6 +40,9 @@ var (
 	units      = []string{"second", "minute", "hour", "day", "week", "month", "year", "HOUR", "Day"}
 )
 
+// quotaName is the name of each limit in quota mode, by which statuses show that they are of a quota.
+const quotaName = "quota"
+
 // chance is true once in n times.
 func chance(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
 
@@ -55,10 +59,10 @@ func randomRules(rng *rand.Rand, depth int, s style) []*rule {
 			continue
 		}
 		seen[id] = true
-		if !chance(rng, 5) {
-			r.limit = randomLimit(rng, s)
-		}
 		r.flags = randomFlags(rng, r, s)
+		if !chance(rng, 5) {
+			r.limit = randomLimit(rng, s, slices.Contains(r.flags, "quota_mode"))
+		}
 		if depth > 1 && (r.limit == nil || chance(rng, 3)) {
 			r.children = randomRules(rng, depth-1, s)
 		}
@@ -74,12 +78,10 @@ func randomFlags(rng *rand.Rand, r *rule, s style) []string {
 			set = append(set, f)
 		}
 	}
-	switch n := rng.IntN(8); { // both together are a known difference
-	case s.noModes:
-	case n == 0:
-		set = append(set, "shadow_mode")
-	case n == 1:
-		set = append(set, "quota_mode")
+	for _, f := range []string{"shadow_mode", "quota_mode"} {
+		if !s.noModes && chance(rng, 5) {
+			set = append(set, f)
+		}
 	}
 	if !s.noNames && strings.HasSuffix(r.value, "*") && chance(rng, 3) {
 		set = append(set, "share_threshold")
@@ -87,7 +89,7 @@ func randomFlags(rng *rand.Rand, r *rule, s style) []string {
 	return set
 }
 
-func randomLimit(rng *rand.Rand, s style) *limit {
+func randomLimit(rng *rand.Rand, s style, isQuota bool) *limit {
 	l := &limit{requests: pick(rng, rates), unit: pick(rng, units)}
 	if chance(rng, 12) {
 		l.unlimited, l.unit = true, ""
@@ -95,11 +97,13 @@ func randomLimit(rng *rand.Rand, s style) *limit {
 	if s.noNames {
 		return l
 	}
-	if chance(rng, 3) {
+	if isQuota {
+		l.name = quotaName
+	} else if chance(rng, 3) {
 		l.name = pick(rng, limitNames)
 	}
 	if chance(rng, 6) {
-		for _, name := range limitNames {
+		for _, name := range append([]string{quotaName}, limitNames...) {
 			if name != l.name && chance(rng, 2) {
 				l.replaces = append(l.replaces, name)
 			}

@@ -45,14 +45,18 @@ type service struct {
 }
 
 // pair is the peer and Weir with the same environment and rules.
-type pair struct{ peer, weir *service }
+type pair struct {
+	peer, weir *service
+	settings   env
+}
 
 // startPair starts both with a Redis of their own.
 func startPair(t *testing.T, root string, settings env) *pair {
 	t.Helper()
 	return &pair{
-		peer: startService(t, "peer", proctest.Program(t, "service_cmd"), root, settings),
-		weir: startService(t, "weir", weirAsRatelimit(t), root, settings),
+		settings: settings,
+		peer:     startService(t, "peer", proctest.Program(t, "service_cmd"), root, settings),
+		weir:     startService(t, "weir", weirAsRatelimit(t), root, settings),
 	}
 }
 

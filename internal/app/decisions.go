@@ -11,17 +11,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// decisionLog writes a line for each decision, at most decisionLines a second. It does not write values of descriptors,
-// which may be secrets.
+// decisionLog writes a line for each decision, as many as line allows. It does not write values of descriptors, which
+// may be secrets.
 type decisionLog struct {
 	log  *slog.Logger
 	line logging.Every
 }
 
-const decisionLines = 100
-
 func newDecisionLog(log *slog.Logger) *decisionLog {
-	return &decisionLog{log: log, line: logging.Every{Interval: time.Second, Lines: decisionLines}}
+	return &decisionLog{log: log, line: logging.Every{Interval: time.Second, Lines: 100}}
 }
 
 // Watch implements decide.Watcher.
@@ -42,10 +40,7 @@ func (l *decisionLog) Watch(ctx context.Context, v *decide.Verdict) {
 		}
 		found = append(found, text)
 	}
-	result := "OK"
-	if v.Denied {
-		result = "OVER_LIMIT"
-	}
 	l.log.LogAttrs(ctx, slog.LevelDebug, "request decided", slog.String("domain", v.Request.Domain),
-		slog.String("result", result), slog.String("descriptors", strings.Join(found, "; ")), slog.Uint64("lines_skipped", skipped))
+		slog.Bool("denied", v.Denied), slog.String("descriptors", strings.Join(found, "; ")),
+		slog.Uint64("lines_skipped", skipped))
 }

@@ -76,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, fmt.Errorf("send traces by OTLP: %w", err)
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
-	if variable(os.Getenv).value(samplerVariable) == "" {
+	if strings.TrimSpace(os.Getenv(samplerVariable)) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...)}, nil
@@ -120,12 +120,6 @@ var samplers = []string{
 	"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 }
 
-// variable returns the value of an environment variable.
-type variable func(name string) string
-
-// value returns an environment variable without white space around it.
-func (get variable) value(name string) string { return strings.TrimSpace(get(name)) }
-
 // CheckEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
 // trace all requests. Without Options.Traces, nothing reads them.
 func (o *Options) CheckEnvironment(getenv func(name string) string) error {
@@ -133,7 +127,7 @@ func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 		return nil
 	}
 	var errs []error
-	value := variable(getenv).value
+	value := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	wanted, port := "grpc", "gRPC port, usually 4317"
 	if o.Protocol == "http" {
 		wanted, port = "http/protobuf", "HTTP port, usually 4318"

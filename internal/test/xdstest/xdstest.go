@@ -143,6 +143,20 @@ func (s *Server) Next() Request {
 	}
 }
 
+// NACKs counts the refusals among the requests that wait, and takes these away.
+func (s *Server) NACKs() (n int) {
+	for {
+		select {
+		case r := <-s.requests:
+			if r.GetErrorDetail() != nil {
+				n++
+			}
+		default:
+			return n
+		}
+	}
+}
+
 // Quiet fails the test if a client sends anything for a while.
 func (s *Server) Quiet(while time.Duration) {
 	s.tb.Helper()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -69,6 +70,12 @@ func (r *reader) read() {
 	}
 	r.depth, r.after = 0, 0
 	roots, err := r.parse(r.file.Data)
+	roots = slices.DeleteFunc(roots, isNull)
+	if r.Lenient() && len(roots) > 0 && (len(roots) > 1 || err != nil) { // the first document is well
+		r.Tolerate(r.at(roots[len(roots)-1]), "only the first one is read", "this is not the only document of the file; "+
+			"write a file for each, so that envoyproxy/ratelimit reads all of them")
+		roots, err = roots[:1], nil
+	}
 	if err != nil {
 		r.SkipsRules()
 	}
@@ -79,9 +86,7 @@ func (r *reader) read() {
 		r.reportSyntax(err)
 	}
 	for _, root := range roots {
-		if !isNull(root) {
-			r.document(root)
-		}
+		r.document(root)
 	}
 	if r.documents == 0 && err == nil {
 		r.reportEmpty()
@@ -96,12 +101,6 @@ func (r *reader) reportEmpty() {
 
 // document reads a document, without the items that were read before.
 func (r *reader) document(root *yaml.Node) {
-	if r.documents > 0 && r.Lenient() && !hasField(root, "domain") {
-		r.Tolerate(r.at(root), "it is not read", "this document has no domain; write domain: the domain that Envoy's rate "+
-			"limit filter sends, or remove the document")
-		r.documents++
-		return
-	}
 	before := r.Problems()
 	var d document
 	if is := otherDocument(root); is != "" {
