@@ -72,6 +72,8 @@ type Options struct {
 	Quotas Quotas
 	// History answers GET /history. Nil: counts over time are not kept.
 	History *History
+	// Degraded says what limits do while only a Remote check fails.
+	Degraded func(ctx context.Context) string
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
 	StartedAt time.Time
@@ -284,12 +286,25 @@ func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, che
 	return ready, checks
 }
 
+// decides reports whether the process decides requests although checks fail: only those that ask a server do.
+func (h *handler) decides(checks []adminapi.Check) bool {
+	for i, c := range checks {
+		if c.Error != "" && !h.Checks[i].Remote {
+			return false
+		}
+	}
+	return true
+}
+
 // status is the answer of GET /status.
 func (h *handler) status(ctx context.Context) adminapi.Status {
 	s := adminapi.Status{
 		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
 	}
 	s.Ready, s.Checks = h.check(ctx)
+	if !s.Ready && h.Degraded != nil && h.decides(s.Checks) {
+		s.Degraded = h.Degraded(ctx)
+	}
 	if h.Quotas != nil {
 		quotas := h.Quotas.Status()
 		s.Quotas = &quotas

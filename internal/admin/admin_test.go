@@ -261,6 +261,31 @@ func TestReadyLeavesChecksOut(t *testing.T) {
 	}
 }
 
+// Only a process that decides requests by failure policies is degraded.
+func TestDegraded(t *testing.T) {
+	check := func(name string, fails, remote bool) admin.Check {
+		return admin.Check{Name: name, Remote: remote, Err: func(context.Context) error {
+			if fails {
+				return errors.New("down")
+			}
+			return nil
+		}}
+	}
+	for name, tt := range map[string]struct {
+		rules, store bool // fail
+		want         bool
+	}{"all is well": {}, "the store fails": {store: true, want: true}, "both fail": {rules: true, store: true}} {
+		h := admin.NewServer(admin.Options{
+			Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(), Rules: &fakeRules{},
+			Checks:   []admin.Check{check("rules", tt.rules, false), check("store", tt.store, true)},
+			Degraded: func(context.Context) string { return "2 deny" },
+		}).Handler
+		if _, body := ask(t, h, "GET", "/status"); strings.Contains(body, `"degraded": "2 deny"`) != tt.want {
+			t.Errorf("%s: degraded is to be shown: %t; the answer is\n%s", name, tt.want, body)
+		}
+	}
+}
+
 func TestReadyHasADeadline(t *testing.T) {
 	hangs := admin.Check{Name: "store", Err: func(ctx context.Context) error {
 		<-ctx.Done()

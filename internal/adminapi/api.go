@@ -81,7 +81,9 @@ type Build struct {
 
 // Status is the answer of GET /status: what GET /readyz, /version and /rules show, without the rules.
 type Status struct {
-	Ready     bool         `json:"ready"`
+	Ready bool `json:"ready"`
+	// Degraded says what limits do while Redis does not decide; empty if it does, or if this process decides nothing.
+	Degraded  string       `json:"degraded,omitempty"`
 	Checks    []Check      `json:"checks"`
 	Build     Build        `json:"build"`
 	StartedAt time.Time    `json:"started_at"`

@@ -357,7 +357,7 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 	_, rules := p.http("GET", "/rules")
 	p.wait()
-	if n := p.logged("store fails"); n != 1 {
+	if n := p.logged("Redis unreachable at"); n != 1 {
 		t.Errorf("the outage is logged %d times, want once:\n%s", n, p.log)
 	}
 	if n := p.logged(" store=redis://127.0.0.1:1/0 rules="); n != 1 {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +29,15 @@ func TestRedisAwayAtStart(t *testing.T) {
 	p := start(t, o)
 	want(t, "readiness without Redis", "503", p.ready)
 	<-time.After(3 * time.Second) // refunds have been tried several times
-	away := "Redis unreachable at " + server.URL() + ": requests follow on_store_failure=allow"
-	if lines := p.warnings(); len(lines) != 1 || !strings.Contains(lines[0], `level=WARN msg="`+away+`"`) {
+	away, effects := "Redis unreachable at "+server.URL()+" since ", ": 1 of its limits are not enforced, 0 are counted"
+	p.ask("me") // which is no second line
+	if lines := p.warnings(); len(lines) != 1 || !strings.Contains(lines[0], `level=WARN msg="`+away) ||
+		!strings.Contains(lines[0], effects) {
 		t.Errorf("the warnings are %q, want one: %s", lines, away)
+	}
+	if _, status := p.http("GET", "/status"); !strings.Contains(status, `"degraded": "`+away) ||
+		!strings.Contains(status, effects) {
+		t.Errorf("the status is\n%s\nwant the sentence of the log", status)
 	}
 	server.Restart()
 	again := `level=INFO msg="Redis reachable again at ` + server.URL() + `"`
@@ -42,7 +49,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 	})
 	named.Kill()
 	want(t, "the line on another store", "1 line", func() string {
-		if p.logged("Redis unreachable at daily="+named.URL()+": requests follow on_store_failure=allow") == 1 {
+		if p.logged("Redis unreachable at daily="+named.URL()+" since ") == 1 {
 			return "1 line"
 		}
 		return p.log.String()
@@ -95,12 +102,36 @@ func TestHangingNamedStoreIsBlamed(t *testing.T) {
 		open, _, _ = strings.Cut(open, "\n")
 		return open
 	})
-	if n := p.logged("store fails"); n != 1 || p.logged(`store="daily=`+daily.URL()+`"`) == 0 {
+	if n := p.logged("since "); n != 1 || p.logged(`Redis does not answer in time at daily=`+daily.URL()) == 0 {
 		t.Errorf("log:\n%s\nwant one outage, of %s", p.log, daily.URL())
 	}
 	_, metrics := p.http("GET", "/metrics")
 	if !strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"(default)\"} 0\n") ||
 		strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"daily\"} 0\n") {
 		t.Errorf("the metric for how long the policy decides blames the wrong store:\n%s", metrics)
+	}
+}
+
+// A call that the caller gives up at the end of its timeout is counted by itself: Envoy lets such a request pass. One
+// that is given up before, since its client has gone, passes nowhere.
+func TestAbandonedRequests(t *testing.T) {
+	server := redistest.Start(t)
+	o := options(t, rulesOf("1"))
+	o.Store = server.URL()
+	p := start(t, o)
+	want(t, "readiness", "200", p.ready)
+	p.ask("me")
+	server.Pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	p.askIn(ctx, "gone")
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	p.askIn(ctx, "me")
+	server.Resume()
+	want(t, "abandoned requests", "1", func() string { return p.metricOf("weir_requests_abandoned_total") })
+	want(t, "requests that ended", "3", func() string { return p.metricOf("weir_request_seconds_count") })
+	if got := p.metricOf("weir_requests_abandoned_total"); got != "1" {
+		t.Errorf("%s abandoned requests, want 1", got)
 	}
 }

@@ -30,6 +30,7 @@ func (a *App) openHTTP(ctx context.Context) (err error) {
 		Decisions: a.metrics.Decisions,
 		History:   a.history,
 		Store:     a.store.String(),
+		Degraded:  a.store.Outage,
 		StartedAt: time.Now(),
 		Explain:   a.explain,
 		Counters: &admin.Counters{

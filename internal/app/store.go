@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -27,7 +28,7 @@ func (a *App) openRedis(context.Context) (err error) {
 // openStore opens the store that the options name, and shows it in the metrics.
 func (a *App) openStore(context.Context) error {
 	o, m := &a.o, a.metrics
-	o.Redis, o.Requests, o.StoreOptions.Log = a.redis, m.Requests, o.Log
+	o.Redis, o.Requests, o.Effects, o.StoreOptions.Log = a.redis, m.Requests, a.effects, o.Log
 	o.Instrument = func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) }
 	s, err := store.Open(&o.StoreOptions) //nolint:contextcheck // the store outlives ctx
 	if err != nil {
@@ -37,6 +38,20 @@ func (a *App) openStore(context.Context) error {
 	a.store = s
 	a.add("store", always(s.Run), s.Close)
 	return nil
+}
+
+// effects says what the limits of a store do while it fails.
+func (a *App) effects(store string) string {
+	var limits [descriptors.Fail + 1]int
+	if set := a.rules.Set(); set != nil {
+		for _, l := range set.Limits() {
+			if at := l.Placement(); at.Store == store {
+				limits[l.OnStoreFailure]++
+			}
+		}
+	}
+	return fmt.Sprintf("%d of its limits are not enforced, %d are counted in this process, %d deny, %d answer with an error",
+		limits[descriptors.Allow], limits[descriptors.Local], limits[descriptors.Deny], limits[descriptors.Fail])
 }
 
 // watchStore shows the store in the metrics.

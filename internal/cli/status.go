@@ -34,11 +34,15 @@ func (c *statusCmd) Run(ctx context.Context, io streams) error {
 
 func printStatus(w io.Writer, s *adminapi.Status) {
 	line := aligned(w, "")
-	ready := "ready"
-	if !s.Ready {
-		ready = "not ready"
+	switch {
+	case s.Degraded != "":
+		line("state", "degraded")
+		line("", "%s", s.Degraded)
+	case s.Ready:
+		line("state", "ready")
+	default:
+		line("state", "not ready")
 	}
-	line("state", "%s", ready)
 	for _, check := range s.Checks {
 		if check.Error != "" {
 			line("", "%s: %s", check.Name, check.Error)

@@ -33,6 +33,23 @@ func TestStatusOfXDS(t *testing.T) {
 	}
 }
 
+// While only Redis fails, weir status says what the limits do, and not that the process is not ready.
+func TestStatusDegraded(t *testing.T) {
+	for want, s := range map[string]*adminapi.Status{
+		"state      ready\n": {Ready: true},
+		"state      degraded\n           Redis unreachable: 2 deny\n           store: refused\n": {
+			Degraded: "Redis unreachable: 2 deny", Checks: []adminapi.Check{{Name: "store", Error: "refused"}},
+		},
+		"state      not ready\n           rules: none\n": {Checks: []adminapi.Check{{Name: "rules", Error: "none"}}},
+	} {
+		var text strings.Builder
+		printStatus(&text, s)
+		if !strings.HasPrefix(text.String(), want) {
+			t.Errorf("the status is\n%s\nwant it to begin with\n%s", &text, want)
+		}
+	}
+}
+
 // weir status says whether quotas are assigned, and to how many Envoys.
 func TestStatusOfQuotas(t *testing.T) {
 	for want, quotas := range map[string]*adminapi.QuotaStatus{

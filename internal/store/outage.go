@@ -46,8 +46,8 @@ type remote struct {
 	store   *redisstore.Store
 	name    string // as limits call it; empty for --store
 	label   string // for logs: without a password
-	policy  string // --on-store-failure
 	timeout time.Duration
+	effects func(name string) string
 	log     *slog.Logger
 	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
 	ping, pingInTime func(ctx context.Context) error
@@ -62,10 +62,12 @@ type remote struct {
 	last         error
 	loud         time.Time // of the latest line that says for how long
 
+	said  atomic.Pointer[outage] // what the log has said of this outage; nil: there is none
+	vague atomic.Bool            // the log has only said that it does not answer in time
+
 	mu     sync.Mutex
 	looked time.Time // when reach asked
-	away   string    // how the log said that it is away; empty: it is reachable, as far as is known
-	vague  bool      // the log has only said that it does not answer in time
+	away   string    // how it is away; empty: it is reachable, as far as is known
 	why    error     // the last answer to reach
 
 	counted atomic.Bool // it has counted since the process started
@@ -75,7 +77,7 @@ type remote struct {
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 	return &remote{
-		store: s, name: name, label: s.Label(), policy: o.OnStoreFailure, timeout: s.Timeout(), log: o.Log,
+		store: s, name: name, label: s.Label(), effects: o.Effects, timeout: s.Timeout(), log: o.Log,
 		ping: s.Ping, pingInTime: s.PingInTime,
 	}
 }
@@ -89,10 +91,64 @@ func (r *remote) failed(err error) {
 	}
 	if r.failing.CompareAndSwap(false, true) {
 		r.since.Store(time.Now().UnixNano())
-		r.log.LogAttrs(context.Background(), slog.LevelError,
-			"store fails, requests are answered by each rule's on_store_failure",
-			slog.String("store", r.label), slog.String("error", err.Error()))
+		r.announce(context.Background(), slog.LevelError, err, false)
 	}
+}
+
+// outage is a time in which a store does not decide.
+type outage struct {
+	what  string // what the store does
+	since time.Time
+}
+
+// What the sentence about an outage says of the store.
+const (
+	unreachable   = "Redis unreachable at "
+	doesNotCount  = "Redis does not count at "
+	doesNotAnswer = "Redis does not answer in time at "
+)
+
+// announce has one line in the log for each outage: the sentence that GET /status has, too. With again, the line has a
+// better reason than the one before.
+func (r *remote) announce(ctx context.Context, level slog.Level, err error, again bool) {
+	now := &outage{unreachable, time.Now()}
+	switch {
+	case redisstore.Answered(err):
+		now.what = doesNotCount
+	case redisstore.TimedOut(err):
+		now.what = doesNotAnswer
+	}
+	if before := r.said.Load(); again && before != nil {
+		now.since = before.since
+		r.said.Store(now)
+	} else if !r.said.CompareAndSwap(nil, now) {
+		return
+	}
+	r.vague.Store(now.what == doesNotAnswer)
+	_, check := r.cause(err)
+	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", check))
+}
+
+// sentence says that the store does not decide, since when, and what its limits do. It is empty while there is no
+// outage.
+func (r *remote) sentence() string {
+	o := r.said.Load()
+	if o == nil {
+		return ""
+	}
+	return o.what + r.label + " since " + o.since.UTC().Format(time.RFC3339) + ": " + r.effects(r.name)
+}
+
+// Outage returns the sentence about each store that does not decide now; it is empty if all do.
+func (s *Store) Outage(ctx context.Context) string {
+	var all []string
+	for _, r := range s.remotes {
+		r.reach(ctx)
+		if sentence := r.sentence(); sentence != "" {
+			all = append(all, sentence)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // policyFor is how long on_store_failure has been deciding; 0 while the store does.
@@ -123,6 +179,9 @@ func (r *remote) look(ctx context.Context, requests uint64, loudAfter time.Durat
 		r.logged = now
 		r.loud = time.Time{}
 		r.failing.Store(false)
+		if !r.isAway() {
+			r.said.Store(nil)
+		}
 		return true
 	case answers && fresh*mostlyDecides < requests:
 		r.since.Store(time.Now().UnixNano())
@@ -188,26 +247,24 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	switch {
 	case err == nil:
 	case redisstore.Answered(err):
-		away, level = "Redis does not count at ", slog.LevelError
+		away, level = doesNotCount, slog.LevelError
 	default:
-		away = "Redis unreachable at "
+		away = unreachable
 	}
-	was, vague := r.away, away != "" && redisstore.TimedOut(err)
+	was := r.away
 	r.away = away
-	better := r.vague && !vague // this error may say what to do, as a proxy's does
-	if away == was && !better {
-		return away == ""
-	}
-	r.vague = vague
-	if away == "" {
+	better := away != "" && r.vague.Load() && !redisstore.TimedOut(err) // it may say what to do, as a proxy's does
+	switch {
+	case away == was && !better:
+	case away != "":
+		r.announce(ctx, level, err, better || was != "")
+	default:
 		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
-		return true
+		if !r.failing.Load() {
+			r.said.Store(nil)
+		}
 	}
-	_, check := r.cause(err)
-	//nolint:sloglint // as above
-	r.log.LogAttrs(ctx, level, away+r.label+": requests follow on_store_failure="+r.policy,
-		slog.String("error", err.Error()), slog.String("check", check))
-	return false
+	return away == ""
 }
 
 // hasCounted returns why the store has not counted since the process started, nil if it has.

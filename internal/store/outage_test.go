@@ -49,14 +49,14 @@ func TestOutage(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := strings.Split(strings.TrimSpace(log.String()), "\n")
-			got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "Redis ") }) // of reach
+			got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "Redis reachable again") })
 			for i, line := range got {
 				if len(got) != len(want) || !strings.HasSuffix(line, want[i]) {
 					t.Fatalf("the log is\n%swant lines that end with %q", log, want)
 				}
 			}
 		}
-		const begins = `level=ERROR msg="store fails, requests are answered by each rule's on_store_failure" store=redis://there error="connection refused"`
+		const begins = `: as written" error="connection refused" check="is Redis up, and are its address, the network and TLS right?"`
 		for range 100 {
 			s.Failed(down)
 			time.Sleep(100 * time.Millisecond)
@@ -88,7 +88,8 @@ func watchedStore(log *proctest.Buffer, ping func() error) *Store {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	answer := func(context.Context) error { return ping() }
 	r := &remote{
-		label: "redis://there", policy: "allow", timeout: 15 * time.Millisecond, log: logger,
+		label: "redis://there", timeout: 15 * time.Millisecond, log: logger,
+		effects: func(string) string { return "as written" },
 		ping: answer, pingInTime: answer,
 	}
 	return &Store{
@@ -190,7 +191,7 @@ func TestBetterReasonIsLogged(t *testing.T) {
 			reachable   bool
 			line, check string
 		}{
-			{late, false, "Redis unreachable at redis://there", "does Redis hang"},
+			{late, false, "Redis does not answer in time at redis://there", "does Redis hang"},
 			{late, false, "", ""},
 			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},

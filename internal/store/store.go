@@ -48,6 +48,9 @@ type Options struct {
 	Redis *Redis `kong:"-"`
 	// Instrument measures the calls to Redis: names are those of all servers, "" for the first one. Nil: none is measured.
 	Instrument func(s limiter.Store, names []string) limiter.Store `kong:"-"`
+	// Effects returns in a sentence what the limits of a store do while it fails, by its name; "" is the first one. It is
+	// needed with Redis.
+	Effects func(name string) string `kong:"-"`
 	// Requests returns how many requests the process has answered. An outage in which nearly all of them are decided by
 	// Redis is none. It is needed with Redis.
 	Requests func() uint64 `kong:"-"`

@@ -156,14 +156,15 @@ const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and 
 let started = null;
 const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
-  say("state", s.ready ? "Ready" : "Not ready");
-  $("state").className = "badge " + (s.ready ? "good" : "bad");
+  say("state", s.degraded ? "Degraded" : s.ready ? "Ready" : "Not ready");
+  $("state").className = "badge " + (s.degraded ? "none" : s.ready ? "good" : "bad");
   started = {version: s.build?.version ?? "", at: Date.now() - (new Date(s.now) - new Date(s.started_at))}; // by this clock
   showAge();
   title();
   const r = s.rules, facts = [];
   const fact = (name, text, bad) => facts.push(el("dt", null, name), el("dd", {className: bad ? "bad" : ""}, visible(text)));
   const failing = s.checks.filter((c) => c.error).map((c) => visible(`${c.name}: ${c.error}`));
+  if (s.degraded) failing.unshift(visible(s.degraded));
   $("failing").hidden = !failing.length;
   if ($("failing").textContent !== failing.join("")) $("failing").replaceChildren(...failing.map((text) => el("li", null, text)));
   fact("Counters in", s.store);
