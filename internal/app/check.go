@@ -90,6 +90,7 @@ func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 	c.check(!slices.Contains(o.Rules, rulesStore) || !store.Proxied(s.Store), "--rules",
 		"%s is the rules in Redis, whose changes are not heard through a proxy (proxy=true): take the rules from files or "+
 			"by xDS", rulesStore)
+	between(c, "--max-rules-size", o.MaxRulesSize, 1<<10, 1<<30)
 	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		o.RulesPrefix)
 }
@@ -114,7 +115,6 @@ func checkXDS(c *checker, o *xds.Options, isUsed bool) {
 	c.check(o.UseTLS || o.TLS.Cert == "" && o.TLS.CA == "" && o.TLS.ServerName == "", "--xds-tls",
 		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
 			"add --xds-tls, or remove them")
-	between(c, "--xds-max-message-size", o.MaxMessageSize, 1<<20, 1<<30)
 }
 
 // storeName is what a limit can call a store.

@@ -24,6 +24,9 @@ const (
 	gogcLoading = 300 // at least, during a hold: loading rules allocates about twice what it keeps
 )
 
+// holdRoom is how many bytes a hold may let be allocated between two collections.
+const holdRoom = 256 << 20
+
 // minHeap is the heap in bytes that Go does not collect at GOGC 100. It grows with GOGC.
 const minHeap = 4 << 20
 
@@ -141,7 +144,7 @@ func (p *GCPace) adjust() {
 	}
 	want := max(p.Headroom*100/max(scanned, minHeap), gogcDefault)
 	if p.holds > 0 {
-		want = max(want, gogcLoading)
+		want = max(want, min(gogcLoading, holdRoom*100/max(scanned, minHeap)))
 	}
 	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
 		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most

@@ -51,7 +51,7 @@ func options(t *testing.T, rules string) Options {
 		writeFile(t, file, rules)
 	}
 	return Options{
-		RulesOptions: RulesOptions{Rules: []string{file}},
+		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20},
 		StoreOptions: StoreOptions{
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,

@@ -20,7 +20,7 @@ func (a *App) openRules(ctx context.Context) error {
 	}
 	o := rules.Options{
 		Process: process, Stores: slices.Sorted(maps.Keys(a.o.NamedStores)), AllowEmpty: a.o.AllowEmptyRules,
-		EveryFile: a.o.RulesEveryFile, Prefix: a.o.RulesPrefix,
+		EveryFile: a.o.RulesEveryFile, Prefix: a.o.RulesPrefix, MaxSize: a.o.MaxRulesSize,
 		Poll: a.o.Bounds.RulesPoll, Settle: a.o.Bounds.RulesSettle, HoldGC: a.o.HoldGC,
 		Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
 	}
@@ -53,6 +53,7 @@ func (a *App) openXDS() *xds.Source {
 		return a.xds // --rules xds twice
 	}
 	a.o.XDS.Log = a.o.Log
+	a.o.XDS.MaxSize = a.o.MaxRulesSize
 	a.xds = xds.New(a.o.XDS)
 	a.add("xDS", nil, a.xds.Close)
 	a.metrics.XDS.From(a.xds.Status)

@@ -16,7 +16,7 @@ func TestRulesByXDS(t *testing.T) {
 	s.Set("1", xdstest.Domain("shop", xdstest.Limit("client", "", 1)))
 	o := options(t, "")
 	o.Rules = []string{"xds"}
-	o.XDS = xds.Options{Server: s.Addr, NodeID: "weir", MaxMessageSize: 1 << 20}
+	o.XDS = xds.Options{Server: s.Addr, NodeID: "weir"}
 	p := start(t, o)
 	if got := p.ask("a") + " " + p.ask("a"); got != "OK OVER_LIMIT" {
 		t.Errorf("with a limit of 1: %s", got)
@@ -74,7 +74,7 @@ func TestHealthcheckWithXDS(t *testing.T) {
 	} {
 		o := options(t, "")
 		o.Rules, o.AllowEmptyRules = []string{"xds"}, true
-		o.XDS = xds.Options{Server: s.Addr, NodeID: "weir", MaxMessageSize: 1 << 20}
+		o.XDS = xds.Options{Server: s.Addr, NodeID: "weir"}
 		set(&o)
 		processes[name] = start(t, o)
 	}

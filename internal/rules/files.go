@@ -21,6 +21,7 @@ func Source(paths ...string) reload.Source {
 
 // SourceFor is Source of some files. Parsing them pauses as process.Rest does.
 func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
+	files.MaxSizeName = maxSizeFlag
 	known := includes{process: process, byHash: map[string][]reload.Include{}}
 	files.Includes = known.of
 	return files
@@ -34,6 +35,9 @@ func Descriptors(files []reload.File) []rulefile.File {
 	}
 	return out
 }
+
+// maxSizeFlag is the flag of serve that bounds the bytes of all rules of a source.
+const maxSizeFlag = "--max-rules-size"
 
 // maxKnown bounds the files that includes remembers, some of which may no longer exist.
 const maxKnown = 10_000
@@ -100,12 +104,12 @@ func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []r
 
 // readStdin reads one rule file, and the values files that it names.
 func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
-	text, err := io.ReadAll(io.LimitReader(in, reload.MaxFileSize+1))
+	text, err := io.ReadAll(io.LimitReader(in, reload.DefaultMaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", stdinName, err)
 	}
-	if len(text) > reload.MaxFileSize {
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", stdinName, reload.MaxFileSize>>20)
+	if len(text) > reload.DefaultMaxSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read", stdinName, reload.DefaultMaxSize>>20)
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}

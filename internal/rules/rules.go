@@ -42,6 +42,8 @@ type Options struct {
 	// not empty, is which of their files are read: see reload.Files.
 	EveryFile bool
 	Prefix    string
+	// MaxSize is how many bytes the files may have together; 0 means reload.DefaultMaxSize.
+	MaxSize int64
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
 	Published *Published
 	// XDS, if not nil, is the rules of a control plane. Load starts it, the caller closes it.
@@ -125,7 +127,7 @@ func (r *Rules) sources() (sources []reload.Source) {
 // files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they
 // stay.
 func (r *Rules) files() reload.Files {
-	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix}
+	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix, MaxSize: r.o.MaxSize}
 	if r.o.EveryFile {
 		files.Absent = func() bool { return len(r.reloader.Get().files) == 0 }
 	}

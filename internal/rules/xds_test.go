@@ -29,7 +29,7 @@ func TestXDSBesideAFolder(t *testing.T) {
 	}
 	write("1")
 	log := slog.New(slog.DiscardHandler)
-	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: log})
+	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxSize: 1 << 20, Log: log})
 	t.Cleanup(func() { _ = source.Close() })
 	r, err := rules.Load(t.Context(), rules.Options{
 		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log,

@@ -14,17 +14,17 @@ import (
 	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
-// MaxFileSize is the size of the largest file that Paths reads, in bytes. It is enough for about half a million rules,
-// and a path given by mistake does not fill the memory.
-const MaxFileSize = 64 << 20
+// DefaultMaxSize is how many bytes Paths reads at most, of all files together: enough for 200,000 rules. A path given by
+// mistake does not fill the memory.
+const DefaultMaxSize = 16 << 20
 
 // Paths returns a Source of files and directories, in the given order. From a directory and its subdirectories it reads
 // all files *.yaml and *.yml, in the order of their names. It skips names that begin with ".": editors' copies, and the
 // "..data" of a Kubernetes ConfigMap, to which visible links lead. It reads a given file whatever its name. It follows
 // symbolic links. It reads a file only once, under the first name that leads to it, so links may form a loop.
 //
-// It is an error if a path does not exist, a file cannot be read or is larger than MaxFileSize, or a given directory
-// has no file to read.
+// It is an error if a path does not exist, a file cannot be read, the files are larger than DefaultMaxSize together, or a
+// given directory has no file to read.
 func Paths(paths ...string) Source { return Files{Paths: paths} }
 
 // Files is the Source that Paths returns, with options.
@@ -41,6 +41,10 @@ type Files struct {
 	// Prefix, if not empty, leaves out the files of a directory whose path below it, with "." in place of "/", does not
 	// begin with Prefix and ".".
 	Prefix string
+	// MaxSize is how many bytes are read at most, of all files together; 0 means DefaultMaxSize. Larger ones are an error
+	// before they are read. MaxSizeName is what that says to raise; empty means MaxSize.
+	MaxSize     int64
+	MaxSizeName string
 	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
 	Absent func() bool
 
@@ -64,6 +68,13 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
 	found, err := p.walk(ctx)
+	left := p.maxSize()
+	for _, f := range found.files {
+		left -= f.info.Size()
+	}
+	if left < 0 {
+		return Snapshot{}, errors.Join(err, p.tooLarge())
+	}
 	if err = errors.Join(err, p.load(ctx, found.files)); err != nil {
 		return Snapshot{}, err
 	}
@@ -74,7 +85,7 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	var errs []error
 	included := p.included(found.files)
 	for _, name := range slices.Sorted(maps.Keys(included)) {
-		data, err := p.readIncluded(ctx, name, included[name])
+		data, err := p.readIncluded(ctx, name, included[name], &left)
 		switch {
 		case err == nil:
 			files = append(files, File{Name: name, Data: data, Included: true})
@@ -88,16 +99,23 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	return NewSnapshot(files), nil
 }
 
+func (p Files) maxSize() int64 { return cmp.Or(p.MaxSize, DefaultMaxSize) }
+
+func (p Files) tooLarge() error {
+	return fmt.Errorf("%s: the files are larger than %d MiB together; remove what is no rule, or raise %s",
+		p.Paths[0], p.maxSize()>>20, cmp.Or(p.MaxSizeName, "MaxSize"))
+}
+
 // load reads the content of the files, also after errors.
 func (p Files) load(ctx context.Context, files []foundFile) error {
 	var errs []error
 	for i := range files {
 		f := &files[i]
 		var err error
-		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize)
+		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, p.maxSize())
 		if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
 			if f.realPath, f.info, err = p.reader().Resolve(ctx, f.Name, nil); err == nil {
-				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize)
+				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, p.maxSize())
 			}
 		}
 		errs = append(errs, err)
@@ -126,8 +144,8 @@ func (p Files) included(files []foundFile) map[string][]referrer {
 	return by
 }
 
-// readIncluded reads a file if all files that refer to it may include it.
-func (p Files) readIncluded(ctx context.Context, name string, by []referrer) ([]byte, error) {
+// readIncluded reads a file if all files that refer to it may include it, and takes its size from left.
+func (p Files) readIncluded(ctx context.Context, name string, by []referrer, left *int64) ([]byte, error) {
 	realPath, info, err := p.reader().Resolve(ctx, name, nil)
 	if err != nil {
 		return nil, err
@@ -138,7 +156,10 @@ func (p Files) readIncluded(ctx context.Context, name string, by []referrer) ([]
 				"put the file itself into that directory, or a link that stays in it", f.at, name, realPath, f.root)
 		}
 	}
-	return p.reader().ReadRegular(ctx, realPath, name, info, MaxFileSize)
+	if *left -= info.Size(); *left < 0 {
+		return nil, p.tooLarge()
+	}
+	return p.reader().ReadRegular(ctx, realPath, name, info, p.maxSize())
 }
 
 // below reports whether a path is in a directory or deeper. Both are absolute and without links.

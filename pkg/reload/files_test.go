@@ -361,7 +361,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	must(t,
 		os.MkdirAll("empty/sub", 0o755), os.Symlink(".", "empty/sub/loop"), syscall.Mkfifo("pipe.yaml", 0o644),
 		os.Symlink("nowhere", "links/dangling.yaml"), os.Symlink("round.yaml", "links/round.yaml"),
-		os.WriteFile("large.yaml", nil, 0o644), os.Truncate("large.yaml", reload.MaxFileSize+1),
+		os.WriteFile("large.yaml", nil, 0o644), os.Truncate("large.yaml", reload.DefaultMaxSize+1),
 	)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -375,7 +375,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{t.Context(), []string{"empty"}, []string{"empty: no *.yaml or *.yml file in this directory"}},
 		{t.Context(), []string{"links"}, []string{"links/dangling.yaml: no such file", "links/round.yaml: too many"}},
 		{t.Context(), []string{"pipe.yaml"}, []string{"pipe.yaml: not a regular file"}},
-		{t.Context(), []string{"large.yaml"}, []string{"large.yaml: larger than 64 MiB, the most that is read of one file"}},
+		{t.Context(), []string{"large.yaml"}, []string{"large.yaml: the files are larger than 16 MiB together; remove what is no rule, or raise MaxSize"}},
 		{ended, []string{"good.yaml"}, []string{"context canceled"}},
 	} {
 		_, err := reload.Paths(test.paths...).Read(test.ctx)

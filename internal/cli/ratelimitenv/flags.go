@@ -120,7 +120,7 @@ func (r *reader) xds() {
 		r.copied("xds-tls-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN")
 	}
 	if n, _ := strconv.ParseInt(r.get("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"), 0, 64); n > 0 {
-		r.flag("xds-max-message-size", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+		r.flag("max-rules-size", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
 }
 

@@ -35,6 +35,9 @@ const (
 	connectTimeout = 10 * time.Second
 	// messagesPerUnit bounds the answers that are looked at, in one Options.unit.
 	messagesPerUnit = 10
+	// maxReceived is how many times as large as Options.MaxSize an answer may be to be received, and refused with a reason.
+	// A still larger one ends the stream.
+	maxReceived = 4
 	// workShare is how many times as long as it looked at an answer a Source waits before the next one.
 	workShare = 4
 )
@@ -101,7 +104,7 @@ func (f *follower) stream(ctx context.Context) error {
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", addr)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(f.o.MaxMessageSize)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(maxReceived * f.o.MaxSize))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("weir"),
 	)
@@ -187,8 +190,18 @@ func (f *follower) answerAll(
 
 // take uses an answer. It returns why the answer is refused; empty if it is not.
 func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (why string) {
-	if answer.GetTypeUrl() != typeURL {
+	size := int64(0)
+	for _, r := range answer.GetResources() {
+		size += int64(len(r.GetValue()))
+	}
+	switch {
+	case answer.GetTypeUrl() != typeURL:
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
+	case size > f.o.MaxSize:
+		why = fmt.Sprintf("the answer has %d bytes of rules, at most %d are used: send fewer, or raise --max-rules-size",
+			size, f.o.MaxSize)
+	}
+	if why != "" {
 		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
 		return why
 	}

@@ -38,8 +38,8 @@ type Options struct {
 	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
 	UseTLS       bool              `name:"tls" env:"TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
 	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
-	// MaxMessageSize is the largest answer, in bytes.
-	MaxMessageSize int          `env:"MAX_MESSAGE_SIZE" default:"67108864" help:"Largest answer of the server, in bytes. Each has the rules of all domains."`
+	// MaxSize is the largest answer that is used, in bytes: a larger one is refused before it is decoded.
+	MaxSize int64 `kong:"-"`
 	Log            *slog.Logger `kong:"-"`
 
 	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
@@ -75,7 +75,7 @@ type Source struct {
 
 // New makes a Source, which Start connects.
 func New(o Options) *Source {
-	o.unit = cmp.Or(o.unit, time.Second)
+	o.unit, o.MaxSize = cmp.Or(o.unit, time.Second), cmp.Or(o.MaxSize, reload.DefaultMaxSize)
 	return &Source{
 		o: o, first: make(chan struct{}), changed: make(chan struct{}, 1),
 		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},

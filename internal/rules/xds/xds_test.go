@@ -47,8 +47,8 @@ func follow(t *testing.T, o Options) *client {
 	if o.NodeID == "" {
 		o.NodeID = "envoy-ratelimit"
 	}
-	if o.MaxMessageSize == 0 {
-		o.MaxMessageSize = 64 << 20
+	if o.MaxSize == 0 {
+		o.MaxSize = 64 << 20
 	}
 	if o.unit == 0 {
 		o.unit = unit
@@ -394,13 +394,14 @@ func TestBrokenAnswers(t *testing.T) {
 	c.want("good k=1/hour", "other k=2/hour")
 }
 
-// An answer of 10 MiB is taken; one that is larger than the bound ends the stream with an error that says so.
+// An answer of 10 MiB is taken; one that is larger than the bound is refused with the reason, and one that is much larger
+// ends the stream with an error that says so.
 func TestLargeAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a large answer")
 	}
 	s := xdstest.Start(t, xdstest.Options{})
-	c := follow(t, Options{Server: s.Addr, MaxMessageSize: 20 << 20})
+	c := follow(t, Options{Server: s.Addr, MaxSize: 11 << 20})
 	wantAck(t, s, "")
 	var domains []*ratelimitv3.RateLimitConfig
 	for i := range 20 {
@@ -424,7 +425,9 @@ func TestLargeAnswers(t *testing.T) {
 		t.Fatalf("only %d bytes", size)
 	}
 	s.Set("2", append(domains, domains...)...)
-	c.await("too large", func() bool { return strings.Contains(c.Status().Error, "ResourceExhausted") })
+	c.await("too large", func() bool { return strings.Contains(strings.Join(c.Status().Findings, ""), "raise --max-rules-size") })
+	s.Set("3", slices.Repeat(domains, 5)...)
+	c.await("much too large", func() bool { return strings.Contains(c.Status().Error, "ResourceExhausted") })
 	if after, err := c.Read(t.Context()); err != nil || after.Hash != snapshot.Hash {
 		t.Errorf("the rules have not stayed: %v", err)
 	}
@@ -452,7 +455,7 @@ func TestServerIsAwayAtTheStart(t *testing.T) {
 func TestStartWaits(t *testing.T) {
 	s := xdstest.Start(t, xdstest.Options{})
 	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
-	source := New(Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: slog.New(slog.DiscardHandler)})
+	source := New(Options{Server: s.Addr, NodeID: "n", MaxSize: 1 << 20, Log: slog.New(slog.DiscardHandler)})
 	defer source.Close() //nolint:errcheck // it returns nil
 	source.Start(t.Context(), descriptors.Process{}, false)
 	if got, err := source.Read(t.Context()); err != nil || len(got.Files) != 1 {
