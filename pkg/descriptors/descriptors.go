@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -60,6 +61,9 @@ type Domain struct {
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
 	long  *Rule   // of values that are too long to decide which pattern they match
+
+	findPaths sync.Once
+	paths     map[string]*Rule
 }
 
 // Rule is one node of a domain's tree: what a descriptor that ends there means.
@@ -227,14 +231,15 @@ func (d *Domain) ID() int { return d.id }
 // String is the value's name in a rule file.
 func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
 
-// Rule is the domain's rule of that Path, nil if there is none.
+// Rule is the domain's rule of that Path, nil if there is none. The first call takes as long as there are rules.
 func (d *Domain) Rule(path string) *Rule {
-	for _, r := range d.rules {
-		if r.Path == path {
-			return r
+	d.findPaths.Do(func() {
+		d.paths = make(map[string]*Rule, len(d.rules))
+		for _, r := range slices.Backward(d.rules) {
+			d.paths[r.Path] = r
 		}
-	}
-	return nil
+	})
+	return d.paths[path]
 }
 
 // Rules are the domain's, in file order.
