@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
@@ -112,16 +113,17 @@ func (p *GCPace) hold(n int) {
 	p.adjust()
 }
 
-// gcCycle is garbage from its beginning: its cleanup runs when a collection has ended.
-type gcCycle struct{ _ *gcCycle }
+// gcCheck is how often GOGC is adjusted. A cleanup of a garbage object would tell when a collection has ended, but in a
+// busy process a second later: meanwhile the heap grew to 236 MB with a headroom of 64.
+const gcCheck = 50 * time.Millisecond
 
-// pace sets GOGC now and after each collection, until Stop.
+// pace sets GOGC now and again, until Stop.
 func (p *GCPace) pace() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.stopped {
 		p.adjust()
-		runtime.AddCleanup(&gcCycle{}, (*GCPace).pace, p)
+		time.AfterFunc(gcCheck, p.pace)
 	}
 }
 
