@@ -5,6 +5,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -79,9 +80,9 @@ type Options struct {
 	StartedAt time.Time
 	// Healthcheck is why GET /healthcheck answers 500; nil if it does not. The function may be nil, too.
 	Healthcheck func(ctx context.Context) error
-	// DecideJSON decides a request in protobuf's JSON form, and calls decoded when the request is decoded; nil: /json is
-	// not there. DecideGuarded says that it needs what changing state needs.
-	DecideJSON    func(ctx context.Context, body []byte, decoded func()) (answer []byte, isOver bool, err error)
+	// DecideJSON decides a request in protobuf's JSON form; nil: /json is not there. DecideGuarded says that it needs what
+	// changing state needs.
+	DecideJSON    func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error)
 	DecideGuarded bool
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
@@ -129,8 +130,7 @@ const api = "/api/v1"
 
 func newHandler(o Options) *handler {
 	h := &handler{
-		Options: o, decoding: make(chan struct{}, maxDecoding),
-		tokenLine: logging.Every{Interval: tokenLines}, wrongLine: logging.Every{Interval: time.Second},
+		Options: o, tokenLine: logging.Every{Interval: tokenLines}, wrongLine: logging.Every{Interval: time.Second},
 		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
 	h.WrongTokens = cmp.Or(o.WrongTokens, new(atomic.Uint64))
@@ -211,8 +211,7 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
-	decoding chan struct{}
-	reloads  *shared
+	reloads *shared
 
 	tokenLine logging.Every // about a token that cannot be read
 	wrongLine logging.Every // about a wrong token

@@ -95,8 +95,14 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
 }
 
+// maxIndented is the largest answer in bytes that is indented for people: it may become ten times as large.
+const maxIndented = 32 << 10
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	text, err := json.MarshalIndent(v, "", "  ")
+	text, err := json.Marshal(v)
+	if len(text) < maxIndented {
+		text, err = json.MarshalIndent(v, "", "  ")
+	}
 	if err != nil {
 		writeError(w, err)
 		return

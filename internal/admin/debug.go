@@ -2,12 +2,17 @@ package admin
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/pprof" // its handlers are only there on request: see profiles
+	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/words"
@@ -43,19 +48,52 @@ func NewMetricsServer(path string, metrics http.Handler) *http.Server {
 	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
-// Bounds of scrapes: an answer may take 30 MB until it is read.
-const (
-	maxScrapes = 4
-	scrapeTime = 10 * time.Second // Prometheus does not wait longer, unless it is configured to
-)
+// scrapeTime is how long a client may take for an answer of GET /metrics. Prometheus does not wait longer, unless it is
+// configured to.
+const scrapeTime = 10 * time.Second
 
-// scraped bounds the scrapes at once, and the time of each.
+// scrape is an answer of GET /metrics.
+type scrape struct {
+	header http.Header
+	status int
+	bytes.Buffer
+}
+
+func (s *scrape) Header() http.Header    { return s.header }
+func (s *scrape) WriteHeader(status int) { s.status = status }
+
+// scraped makes one answer at a time, plain and compressed, for all who wait for it. The text may have 30 MB.
 func scraped(metrics http.Handler) http.HandlerFunc {
-	return atMost(maxScrapes, func(w http.ResponseWriter, r *http.Request) {
-		// Where it fails, the server's own deadline holds.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
-		metrics.ServeHTTP(w, r)
-	})
+	answers := map[string]http.HandlerFunc{}
+	for _, encoding := range []string{"gzip", "identity"} {
+		var newest atomic.Pointer[scrape]
+		run := newShared("scrape", 0, func(ctx context.Context) error {
+			made := &scrape{header: http.Header{}, status: http.StatusOK}
+			r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {encoding}}}
+			metrics.ServeHTTP(made, r.WithContext(ctx))
+			newest.Store(made)
+			return nil
+		})
+		answers[encoding] = func(w http.ResponseWriter, r *http.Request) {
+			if err := run.do(r.Context()); err != nil {
+				writeError(w, err)
+				return
+			}
+			made := newest.Load()
+			// Where it fails, the server's own deadline holds.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+			maps.Copy(w.Header(), made.header)
+			w.WriteHeader(made.status)
+			_, _ = w.Write(made.Bytes()) // the client has gone: nobody is left to tell
+		}
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		encoding := "identity"
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			encoding = "gzip"
+		}
+		answers[encoding](w, r)
+	}
 }
 
 // newServer leaves ErrorLog to the caller.

@@ -2,18 +2,14 @@ package admin
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"sync"
 )
 
 const (
 	// jsonPath is where requests for a decision come, as with envoyproxy/ratelimit.
 	jsonPath = "/json"
-	// maxJSON is the largest of them, in bytes, and maxDecoding how many are decoded at once: as messages they take
-	// several times as much.
-	maxJSON     = 256 << 10
-	maxDecoding = 16
+	// maxJSON is the largest of them, in bytes.
+	maxJSON = 256 << 10
 )
 
 // healthcheck is the health check of envoyproxy/ratelimit: 200 and OK, or 500 and nothing.
@@ -29,19 +25,7 @@ func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 
 // decideJSON answers a request for a decision: 200, 429 for OVER_LIMIT, 400 for one that cannot be decided.
 func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		writeError(w, invalid("%s", err))
-		return
-	}
-	select {
-	case h.decoding <- struct{}{}:
-	case <-r.Context().Done():
-		return
-	}
-	decoded := sync.OnceFunc(func() { <-h.decoding }) // a decided request may be held for seconds
-	defer decoded()
-	answer, isOver, err := h.DecideJSON(r.Context(), body, decoded)
+	answer, isOver, err := h.DecideJSON(r.Context(), r.Body)
 	if err != nil {
 		writeError(w, invalid("%s", err))
 		return

@@ -22,10 +22,10 @@ var errBusy = &statusError{
 	http.Header{"Retry-After": {"5"}},
 }
 
-// oneAtATime lets one request in at a time, since its answer takes a CPU or a connection for a while.
+// oneAtATime makes one answer at a time, since it takes a CPU for a while.
 func oneAtATime(next http.HandlerFunc) http.HandlerFunc { return atMost(1, next) }
 
-// atMost lets n requests in at a time.
+// atMost makes the answers of n requests at a time. While a client takes what was made, the turn is another's.
 func atMost(n int, next http.HandlerFunc) http.HandlerFunc {
 	g := gate{turn: make(chan struct{}, n), waiting: make(chan struct{}, maxWaiting)}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -34,11 +34,26 @@ func atMost(n int, next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		defer func() { <-g.turn }()
-		next(w, r)
+		next(&inTurns{w, g.turn}, r)
 	}
 }
 
 type gate struct{ turn, waiting chan struct{} }
+
+// inTurns ends the turn for the time of a Write.
+type inTurns struct {
+	http.ResponseWriter
+	turn chan struct{}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *inTurns) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *inTurns) Write(p []byte) (int, error) {
+	<-w.turn
+	defer func() { w.turn <- struct{}{} }()
+	return w.ResponseWriter.Write(p)
+}
 
 func (g *gate) enter(ctx context.Context) bool {
 	select {

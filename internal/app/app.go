@@ -62,6 +62,7 @@ type App struct {
 	service        *rls.Service
 	grpc           *grpc.Server
 	clients        *clients
+	reflecting     chan struct{} // has an element while an answer of gRPC's reflection is made
 	grpcHandshakes *handshakes
 	httpHandshakes *handshakes
 	grpcListener   net.Listener
@@ -103,7 +104,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	o.Bounds.fill(debug.SetMemoryLimit(-1))
 	o.Metrics.Version, o.Metrics.Commit, o.Metrics.Go = o.Build.Version, o.Build.Commit, o.Build.Go
 	a := &App{
-		o: o, health: newHealth(), clients: newClients(&o),
+		o: o, health: newHealth(), clients: newClients(&o), reflecting: make(chan struct{}, 1),
 		metrics:        metrics.New(o.Metrics),
 		grpcHandshakes: newHandshakes("grpc", o.Log), httpHandshakes: newHandshakes("http", o.Log),
 	}
@@ -128,6 +129,7 @@ func (a *App) showProcess() {
 	a.metrics.Handshakes.From(func() map[string]uint64 {
 		return map[string]uint64{"grpc": a.grpcHandshakes.failures.Load(), "http": a.httpHandshakes.failures.Load()}
 	})
+	a.metrics.ClientMemory.From(a.clients.memory.Used)
 	a.metrics.HungReads.From(fileread.Default.Hung)
 	a.metrics.Clients.From(func() []metrics.ClientStats {
 		return []metrics.ClientStats{

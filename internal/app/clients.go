@@ -21,19 +21,24 @@ const (
 )
 
 // clients guards the listeners.
-type clients struct{ grpc, http *conns.Guard }
+type clients struct {
+	grpc, http *conns.Guard
+	memory     *conns.Budget
+}
 
 func newClients(o *Options) *clients {
 	grpcMax, httpMax := o.connections(maxFiles(), debug.SetMemoryLimit(-1))
+	memory := conns.NewBudget(int64(o.Bounds.Waiting))
 	return &clients{
 		grpc: conns.New(conns.Options{
-			Name: "grpc", Max: grpcMax, Log: o.Log,
+			Name: "grpc", Max: grpcMax, Budget: memory, Log: o.Log,
 			HTTP2: &conns.HTTP2{
-				ReceiveTimeout: o.Bounds.ReceiveTimeout, MaxReceiving: int64(o.Bounds.Receiving), MaxResets: o.Bounds.Resets,
+				ReceiveTimeout: o.Bounds.ReceiveTimeout, MaxResets: o.Bounds.Resets,
 				Streams: o.Quota, WriteTimeout: unreadFor, UserTimeout: keepaliveTimeout,
 			},
 		}),
-		http: conns.New(conns.Options{Name: "http", Max: httpMax, Log: o.Log}),
+		http:   conns.New(conns.Options{Name: "http", Max: httpMax, Budget: memory, Log: o.Log}),
+		memory: memory,
 	}
 }
 
@@ -68,7 +73,7 @@ type Bounds struct {
 	GRPCConnections, HTTPConnections int           // 0: see Options.connections
 	IdleConnection                   time.Duration // a gRPC connection without requests is closed, gracefully
 	ReceiveTimeout                   time.Duration // for a request to arrive completely
-	Receiving                        int           // bytes of requests that are arriving and of answers that are not taken
+	Waiting                          int           // bytes that wait for clients: see conns.Budget
 	Resets                           int           // of a client's requests in a second, on one connection
 	Streams                          uint32        // requests at once on one connection
 	Message                          int           // bytes of a request
@@ -76,14 +81,14 @@ type Bounds struct {
 	RulesPoll, RulesSettle time.Duration // of rule files: see package reload
 }
 
-// receivingPart is the part of the memory limit that Bounds.Receiving takes at most.
-const receivingPart = 8
+// waitingPart is the part of the memory limit that Bounds.Waiting takes at most.
+const waitingPart = 8
 
 // fill sets the defaults, for Go's memory limit in bytes.
 func (b *Bounds) fill(memory int64) {
 	b.IdleConnection = cmp.Or(b.IdleConnection, 10*time.Minute)
 	b.ReceiveTimeout = cmp.Or(b.ReceiveTimeout, 10*time.Second)
-	b.Receiving = cmp.Or(b.Receiving, int(min(64<<20, max(1<<20, memory/receivingPart))))
+	b.Waiting = cmp.Or(b.Waiting, int(min(24<<20, max(1<<20, memory/waitingPart))))
 	// A process that stood still reads at once what Envoy has given up meanwhile.
 	b.Resets = cmp.Or(b.Resets, 10_000)
 	b.Streams = cmp.Or(b.Streams, 1000)

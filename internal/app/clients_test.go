@@ -159,7 +159,7 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 		t.Error("the connection was closed for its half-sent requests")
 	}
 	want(t, "slow requests", "20", func() string { return p.refused("grpc", "slow") })
-	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
+	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_client_memory_bytes") })
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a polite client: %s", got)
 	}
@@ -171,7 +171,7 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 // What is half sent on all connections together takes no more than it may.
 func TestMemoryOfHalfSentRequests(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.Bounds.Receiving, o.Bounds.Message = 16<<20, 4<<20
+	o.Bounds.Waiting, o.Bounds.Message = 16<<20, 4<<20
 	p := start(t, o)
 	polite := p.connect()
 	mine, err := polite.half(100, 50)
@@ -194,7 +194,7 @@ func TestMemoryOfHalfSentRequests(t *testing.T) {
 	want(t, "the bound on memory", "true", func() string { return strconv.FormatBool(p.refused("grpc", "memory") != "0") })
 	var took uint64
 	want(t, "the memory of half-sent requests", "bounded", func() string {
-		if took = heap() - min(before, heap()); took < uint64(o.Bounds.Receiving)*3/2 {
+		if took = heap() - min(before, heap()); took < uint64(o.Bounds.Waiting)*3/2 {
 			return "bounded"
 		}
 		return fmt.Sprintf("%d MiB of %d MiB that were sent", took>>20, sent>>20)
@@ -409,7 +409,7 @@ func TestCompressedMessagesAreRefused(t *testing.T) {
 // answered.
 func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 	o := options(t, rulesOf("1000000"))
-	o.Bounds.Receiving = 1 << 20 // 128 streams
+	o.Bounds.Waiting = 1 << 20 // 128 streams
 	p := start(t, o)
 	c := p.connect()
 	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
@@ -430,14 +430,14 @@ func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
 		t.Error("no stream was reset")
 	}
 	want(t, "answers within the bound", "true", func() string {
-		taken, err := strconv.ParseFloat(p.metric("weir_receiving_bytes"), 64)
-		return strconv.FormatBool(err == nil && taken <= float64(o.Bounds.Receiving))
+		taken, err := strconv.ParseFloat(p.metric("weir_client_memory_bytes"), 64)
+		return strconv.FormatBool(err == nil && taken <= float64(o.Bounds.Waiting))
 	})
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a polite client: %s", got)
 	}
 	_ = c.conn.Close()
-	want(t, "bytes after the end", "0", func() string { return p.metric("weir_receiving_bytes") })
+	want(t, "bytes after the end", "0", func() string { return p.metric("weir_client_memory_bytes") })
 }
 
 // whole sends a complete request.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
@@ -134,7 +136,10 @@ func (a *App) unary(
 			res, err = nil, a.panicked(ctx, info.FullMethod, p)
 		}
 	}()
-	return handler(ctx, req)
+	if res, err = handler(ctx, req); err == nil && !rls.IsSmall(res) {
+		res = conns.Answer(ctx, res)
+	}
+	return res, err
 }
 
 // abandonedAfter is the least time of a request that Envoy can have given up: below it, ctx is not looked at.
@@ -161,7 +166,11 @@ func (a *App) stream(
 			err = a.panicked(stream.Context(), info.FullMethod, p)
 		}
 	}()
-	return handler(srv, stream)
+	var turn chan struct{}
+	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") { // a short question has an answer of 100 KB
+		turn = a.reflecting
+	}
+	return conns.Stream(stream, turn, func(s grpc.ServerStream) error { return handler(srv, s) })
 }
 
 // panicked counts and logs a panic, and returns the error of its request.
@@ -175,7 +184,7 @@ func (a *App) panicked(ctx context.Context, method string, p any) error {
 // codec reads and writes the messages of all services.
 func (o *Options) codec() encoding.CodecV2 {
 	if o.Quota {
-		return rlqs.Codec(rls.Codec())
+		return conns.Codec(rlqs.Codec(rls.Codec()))
 	}
-	return rls.Codec()
+	return conns.Codec(rls.Codec())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -46,8 +47,8 @@ func (a *App) openHTTP(ctx context.Context) (err error) {
 	}
 	if a.o.HTTPJSON {
 		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
-		o.DecideJSON = func(ctx context.Context, body []byte, decoded func()) (answer []byte, isOver bool, err error) {
-			return a.service.DecideJSON(ctx, body, decoded, a.unary)
+		o.DecideJSON = func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error) {
+			return a.service.DecideJSON(ctx, body, a.unary)
 		}
 	}
 	if a.top != nil {
@@ -96,7 +97,7 @@ type httpServer struct {
 // addHTTP adds a server, which serves if it has an address. Without a guard it gets its own.
 func (a *App) addHTTP(name, flag, addr string, server *http.Server, guard *conns.Guard) *httpServer {
 	if guard == nil {
-		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log})
+		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Budget: a.clients.memory, Log: a.o.Log})
 	}
 	h := &httpServer{name: name, flag: flag, addr: addr, server: server, guard: guard}
 	if addr == "" {
@@ -104,7 +105,7 @@ func (a *App) addHTTP(name, flag, addr string, server *http.Server, guard *conns
 	}
 	log := boundedHTTP{a.o.Log.Handler(), a.httpHandshakes, &logging.Every{Interval: clientLines}}
 	server.ErrorLog = slog.NewLogLogger(log, slog.LevelWarn)
-	server.ConnState = guard.ConnState
+	guard.Serve(server)
 	a.httpServers = append(a.httpServers, h)
 	a.add(name+" server", func(ctx context.Context) error {
 		l := h.listener

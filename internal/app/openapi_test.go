@@ -266,7 +266,7 @@ func checkRoutes(t *testing.T, doc *openAPI) {
 	var there []string
 	for _, r := range admin.Routes(admin.Options{
 		Metrics: http.NotFoundHandler(), Pprof: true,
-		DecideJSON: func(context.Context, []byte, func()) ([]byte, bool, error) { return nil, false, nil },
+		DecideJSON: func(context.Context, io.Reader) ([]byte, bool, error) { return nil, false, nil },
 	}) {
 		if r.Method == "" {
 			r.Method = "POST" // every method, of which one is documented

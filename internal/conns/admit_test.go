@@ -12,7 +12,7 @@ import (
 // close the new ones of others.
 func TestBusyHostMakesRoom(t *testing.T) {
 	const most = 20
-	g := New(Options{Name: "http", Max: most, Log: slog.New(slog.DiscardHandler)})
+	g := New(Options{Name: "http", Max: most, Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)})
 	connect := func(host string, busy bool) (*Conn, bool) {
 		c := &Conn{Conn: nothing{}, g: g, host: host}
 		c.busy.Store(busy)
@@ -48,7 +48,7 @@ func TestBusyHostMakesRoom(t *testing.T) {
 
 // A new connection looks at a part of a full table, so it does not always find the one connection that may be closed.
 func TestLooksAreBounded(t *testing.T) {
-	g := New(Options{Name: "http", Max: 16 * maxLooked, Log: slog.New(slog.DiscardHandler)})
+	g := New(Options{Name: "http", Max: 16 * maxLooked, Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)})
 	for i := range g.o.Max {
 		c := &Conn{Conn: nothing{}, g: g, host: strconv.Itoa(i)}
 		c.busy.Store(i > 0)

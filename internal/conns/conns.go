@@ -14,7 +14,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,7 @@ const (
 	Idle
 	// Slow: a request was reset, or its connection closed, since the request did not arrive completely in time.
 	Slow
-	// Memory: streams were reset, since all incomplete requests and answers together took too much memory.
+	// Memory: a connection was closed, since the Budget was exceeded.
 	Memory
 	// Resets: a connection was closed, since its client reset too many requests a second.
 	Resets
@@ -57,6 +56,8 @@ type Options struct {
 	Name string
 	// Max is the most connections at once; at least 1.
 	Max int
+	// Budget bounds the memory of what waits for clients; required.
+	Budget *Budget
 	// HTTP2 bounds what happens within the connections of a gRPC server; nil for any other server.
 	HTTP2 *HTTP2
 	// Log receives a line about a refusal, at most one in ten seconds.
@@ -67,15 +68,12 @@ type Options struct {
 type HTTP2 struct {
 	// ReceiveTimeout is how long a request may take from its headers to its last byte.
 	ReceiveTimeout time.Duration
-	// MaxReceiving is the most memory of all incomplete requests, and of answers that wait for the client's flow-control
-	// window, in bytes.
-	MaxReceiving int64
 	// MaxResets is the most requests that one connection may reset in a second.
 	MaxResets int
 	// WriteTimeout is how long a client may leave data unread, and how long a message of an answer may take.
 	WriteTimeout time.Duration
 	// Streams is for a server with requests of several messages: a request is complete, for ReceiveTimeout and
-	// MaxReceiving, while it is between two gRPC messages, of which it has sent at least one.
+	// the Budget, while it is between two gRPC messages, of which it has sent at least one.
 	Streams bool
 	// UserTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, on Linux).
 	UserTimeout time.Duration
@@ -98,7 +96,6 @@ type Guard struct {
 	start time.Time
 	clock atomic.Int64 // see now
 
-	memory  atomic.Int64 // of the streams of all connections, in bytes
 	refused [reasons]atomic.Uint64
 	line    logging.Every // about refused clients
 
@@ -110,10 +107,12 @@ type Guard struct {
 
 // New makes a Guard.
 func New(o Options) *Guard {
-	return &Guard{
+	g := &Guard{
 		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{}, punished: map[string]int64{},
 		line: logging.Every{Interval: logQuiet},
 	}
+	o.Budget.add(g)
+	return g
 }
 
 // now returns the milliseconds since start. With HTTP2 it returns the time of the last sweep, so that a request need
@@ -129,8 +128,6 @@ func (g *Guard) now() int64 {
 type Stats struct {
 	// Open is the number of connections now, Max the bound.
 	Open, Max int
-	// Receiving is the memory of incomplete requests and answers, in bytes.
-	Receiving int64
 	// Refused counts closed connections and reset requests, by Reason.
 	Refused [reasons]uint64
 }
@@ -138,7 +135,7 @@ type Stats struct {
 // Stats returns the numbers as they are now.
 func (g *Guard) Stats() Stats {
 	g.mu.Lock()
-	s := Stats{Open: len(g.conns), Max: g.o.Max, Receiving: g.memory.Load()}
+	s := Stats{Open: len(g.conns), Max: g.o.Max}
 	g.mu.Unlock()
 	for i := range s.Refused {
 		s.Refused[i] = g.refused[i].Load()
@@ -271,14 +268,13 @@ func (g *Guard) compareIdle(a, b *Conn) int {
 	)
 }
 
-// ConnState is for http.Server.ConnState: it tells the guard which connections have a request.
-func (g *Guard) ConnState(conn net.Conn, state http.ConnState) {
+// accepted returns the Conn of a connection of an HTTP server, or nil.
+func accepted(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	if c, ok := conn.(*Conn); ok {
-		c.busy.Store(state == http.StateActive)
-	}
+	c, _ := conn.(*Conn)
+	return c
 }
 
 // remove drops a connection. g is locked.
@@ -345,6 +341,11 @@ type Conn struct {
 	used  atomic.Int64 // when it was last used, by Guard.now
 	busy  atomic.Bool  // HTTP/1: it has a request; HTTP/2: it had one
 	http2 atomic.Pointer[http2Conn]
+
+	mu       sync.Mutex
+	memory   int64 // counted in the Budget, in bytes
+	since    int64 // when memory was 0 last, by Guard.now
+	isClosed bool  // nothing is counted any more
 }
 
 // Read implements net.Conn.
@@ -370,9 +371,7 @@ func (c *Conn) Close() error {
 	c.g.mu.Lock()
 	c.g.remove(c)
 	c.g.mu.Unlock()
-	if f := c.http2.Load(); f != nil {
-		f.freeAll()
-	}
+	c.free()
 	return c.Conn.Close()
 }
 

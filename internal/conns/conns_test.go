@@ -19,7 +19,7 @@ const patience = time.Minute
 // pair is a client, and the server's side of its connection.
 func pair(t *testing.T, h *HTTP2) (client, server net.Conn, g *Guard) {
 	t.Helper()
-	g = New(Options{Name: "grpc", Max: 10, HTTP2: h, Log: slog.New(slog.DiscardHandler)})
+	g = New(Options{Name: "grpc", Max: 10, Budget: NewBudget(1 << 20), HTTP2: h, Log: slog.New(slog.DiscardHandler)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func pair(t *testing.T, h *HTTP2) (client, server net.Conn, g *Guard) {
 // A client that does not read is cut off.
 func TestUnread(t *testing.T) {
 	_, server, g := pair(t, &HTTP2{
-		ReceiveTimeout: patience, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: 100 * time.Millisecond,
+		ReceiveTimeout: patience, MaxResets: 100, WriteTimeout: 100 * time.Millisecond,
 	})
 	ended := make(chan error, 1)
 	go func() {
@@ -74,8 +74,8 @@ func frameOf(kind, flags byte, stream uint32, length int) []byte {
 
 // newConn is a connection whose frames are fed by the test.
 func newConn() *http2Conn {
-	bounds := &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}
-	g := New(Options{Name: "grpc", Max: 1, HTTP2: bounds, Log: slog.New(slog.DiscardHandler)})
+	bounds := &HTTP2{MaxResets: 10}
+	g := New(Options{Name: "grpc", Max: 1, Budget: NewBudget(1 << 30), HTTP2: bounds, Log: slog.New(slog.DiscardHandler)})
 	return newHTTP2Conn(&Conn{g: g}, nil)
 }
 
@@ -103,11 +103,11 @@ func TestFramesInPieces(t *testing.T) {
 		if f.requests.inFrame() || len(f.streams.list) != 1 || f.streams.list[0].id != 2*requests-1 {
 			t.Errorf("in pieces of %d: %+v", piece, f.streams.list)
 		}
-		if got, want := g.memory.Load(), int64(streamCost+200+300+bufferCost); got != want {
+		if got, want := g.o.Budget.Used(), int64(streamCost+200+300+bufferCost); got != want {
 			t.Errorf("in pieces of %d: %d bytes are received, want %d", piece, got, want)
 		}
-		f.freeAll()
-		if got := g.memory.Load(); got != 0 {
+		f.c.free()
+		if got := g.o.Budget.Used(); got != 0 {
 			t.Errorf("in pieces of %d: %d bytes are received after the end", piece, got)
 		}
 	}
@@ -137,7 +137,7 @@ func TestPingForEachRequest(t *testing.T) {
 
 // A stream is reset between two frames, never within one.
 func TestResetBetweenFrames(t *testing.T) {
-	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience}
+	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxResets: 100, WriteTimeout: patience}
 	client, server, g := pair(t, h)
 	text := append(make([]byte, prefaceLen), frameOf(frameHeaders, 4, 1, 10)...)
 	if _, err := client.Write(text); err != nil {
@@ -151,7 +151,7 @@ func TestResetBetweenFrames(t *testing.T) {
 	if string(got) != string(want) {
 		t.Errorf("the server reads %x, want %x", got, want)
 	}
-	if s := g.Stats(); s.Refused[Slow] != 1 || s.Receiving != 0 {
+	if s := g.Stats(); s.Refused[Slow] != 1 || g.o.Budget.Used() != 0 {
 		t.Errorf("%+v", s)
 	}
 	// A deadline of the server's own still ends a Read.
@@ -202,14 +202,14 @@ func TestMessagesOfAStream(t *testing.T) {
 				}
 			}
 			r := f.streams.list[0]
-			if !r.message.whole || r.since != 5 || f.c.g.memory.Load() != streamCost || !f.c.busy.Load() {
-				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.memory.Load())
+			if !r.message.whole || r.since != 5 || f.c.g.o.Budget.Used() != streamCost || !f.c.busy.Load() {
+				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.o.Budget.Used())
 			}
 			f.c.g.clock.Store(9)
 			if err := f.feed(grpcFrame(1, grpcMessage(10)[:7])); err != nil {
 				t.Fatal(err)
 			}
-			if r := f.streams.list[0]; r.message.whole || r.since != 9 || f.c.g.memory.Load() <= streamCost {
+			if r := f.streams.list[0]; r.message.whole || r.since != 9 || f.c.g.o.Budget.Used() <= streamCost {
 				t.Errorf("a message that has begun: %+v", r)
 			}
 		}
@@ -219,7 +219,7 @@ func TestMessagesOfAStream(t *testing.T) {
 // A stream is reset that sends no message, or stops within one, but not between two.
 func TestResetWithinAMessage(t *testing.T) {
 	h := &HTTP2{
-		ReceiveTimeout: 100 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience, Streams: true,
+		ReceiveTimeout: 100 * time.Millisecond, MaxResets: 100, WriteTimeout: patience, Streams: true,
 	}
 	client, server, g := pair(t, h)
 	text := make([]byte, prefaceLen)
@@ -240,7 +240,7 @@ func TestResetWithinAMessage(t *testing.T) {
 	if string(got) != string(want) {
 		t.Errorf("the server reads %x, want %x", got, want)
 	}
-	if s := g.Stats(); s.Refused[Slow] != 2 || s.Receiving != streamCost {
+	if s := g.Stats(); s.Refused[Slow] != 2 || g.o.Budget.Used() != streamCost {
 		t.Errorf("%+v", s)
 	}
 	// Frees the stream that is still open, and counts no further one.
@@ -254,7 +254,7 @@ func TestResetWithinAMessage(t *testing.T) {
 	if err := conn.feed(frameOf(frameHeaders, flagEndHeaders, 7, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.Stats(); s.Receiving != 0 {
-		t.Errorf("a closed connection takes %d bytes", s.Receiving)
+	if used := g.o.Budget.Used(); used != 0 {
+		t.Errorf("a closed connection takes %d bytes", used)
 	}
 }

@@ -20,15 +20,15 @@ type http2Conn struct {
 	raw *readyReader // nil if the connection has only Read
 
 	writing   atomic.Int64 // when the Write under way began, by Guard.now, plus one; 0: there is none
-	memory    atomic.Int64 // of its streams, in bytes
 	resetting atomic.Int32 // streams that wait for their reset
 	injected  []byte       // frames that the server reads next; only the reader uses it
 
-	mu       sync.Mutex // of the reader, the writer, the sweep, and freeMemory
+	mu       sync.Mutex // of the reader, the writer, and the sweep
 	streams  openStreams
 	requests requests
 	answers  answers
-	isClosed bool // nothing is accounted any more
+	// unwritten is the memory of the answers, in bytes, to requests that came during a slow Write: the next Write ends it.
+	unwritten int64
 
 	waking   sync.Mutex
 	isWoken  bool      // wake has set the read deadline into the past
@@ -75,16 +75,17 @@ func (f *http2Conn) feed(p []byte) error {
 	now := f.c.g.now()
 	f.mu.Lock()
 	ok := f.requests.cut(p, now, &f.requests)
-	completed := f.requests.completed
-	f.requests.completed = false
-	tooMuch := f.account()
+	completed := f.requests.completed > 0
+	if since := f.writing.Load(); since != 0 && now-since > slowWrite {
+		f.unwritten += streamCost * f.requests.completed
+		f.streams.change += streamCost * f.requests.completed
+	}
+	f.requests.completed = 0
+	f.account()
 	f.mu.Unlock()
 	if completed {
 		f.c.used.Store(now)
 		f.c.busy.Store(true)
-	}
-	if tooMuch {
-		f.c.g.freeMemory()
 	}
 	if !ok {
 		f.c.g.refuse(Resets, f.c.host)
@@ -112,11 +113,10 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 	now := f.c.g.now()
 	f.mu.Lock()
 	f.answers.cut(p, now, &f.answers)
-	tooMuch := f.account()
+	f.streams.change -= f.unwritten
+	f.unwritten = 0
+	f.account()
 	f.mu.Unlock()
-	if tooMuch {
-		f.c.g.freeMemory()
-	}
 	f.writing.Store(now + 1)
 	n, err := f.Conn.Write(p)
 	f.writing.Store(0)

@@ -10,8 +10,8 @@ import (
 const (
 	streamCost = 8 << 10 // a goroutine, and gRPC's state of a stream
 	bufferCost = 128     // the header of a buffer
-	// largeRequest is from when on a request counts until it is answered, in bytes: its answer may be as large.
-	largeRequest = 64 << 10
+	// largeRequest is from when on a request counts until it is answered, in bytes: that of a message above 16 KiB.
+	largeRequest = 28 << 10
 )
 
 // phase is what a stream waits for.
@@ -103,7 +103,7 @@ type requests struct {
 	f         *http2Conn
 	ending    uint32 // the stream whose request ends with this frame; 0: none
 	data      uint32 // the stream whose messages this frame has, of HTTP2.Streams; 0: none
-	completed bool   // a request has arrived completely
+	completed int64  // requests that have arrived completely since feed has looked
 	freePing  bool   // a request has begun since the last PING
 	resets    tokenBucket
 }
@@ -135,7 +135,7 @@ func (r *requests) begin(f frame, now int64) bool {
 	case frameHeaders:
 		r.freePing = true
 		if ends && f.has(flagEndHeaders) {
-			r.completed = true
+			r.completed++
 			return true
 		}
 		o := streams.open(f.stream, receiving, now)
@@ -184,7 +184,7 @@ func (r *requests) payload(p []byte, now int64) {
 	}
 	if o.feed(p, now) { // gRPC frees a message that the server has read
 		streams.grow(o, streamCost-o.memory)
-		r.completed = true
+		r.completed++
 	}
 }
 
@@ -194,7 +194,7 @@ func (r *requests) end() {
 		return
 	}
 	if o := r.f.streams.get(r.ending); o != nil {
-		r.completed = true
+		r.completed++
 		switch {
 		case o.isReset, !o.answered && o.memory < largeRequest:
 			r.f.drop(r.ending)

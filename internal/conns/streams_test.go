@@ -3,15 +3,13 @@ package conns
 import (
 	"bytes"
 	"io"
-	"log/slog"
-	"net"
 	"testing"
 	"time"
 )
 
 // An answer whose message is not sent in time is reset, and one that waits for the server is not.
 func TestUnreadAnswer(t *testing.T) {
-	h := &HTTP2{ReceiveTimeout: patience, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: 100 * time.Millisecond}
+	h := &HTTP2{ReceiveTimeout: patience, MaxResets: 100, WriteTimeout: 100 * time.Millisecond}
 	client, server, g := pair(t, h)
 	request := make([]byte, prefaceLen)
 	for stream := uint32(1); stream <= 9; stream += 2 {
@@ -36,7 +34,7 @@ func TestUnreadAnswer(t *testing.T) {
 	if _, err := server.Write(answer); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := g.Stats().Receiving, int64(3*streamCost); got != want {
+	if got, want := g.o.Budget.Used(), int64(3*streamCost); got != want {
 		t.Errorf("answers take %d bytes, want %d", got, want)
 	}
 	want := []byte{0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 3, 0, 0, 0, 0}
@@ -48,7 +46,7 @@ func TestUnreadAnswer(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("the server reads %x, want %x", got, want)
 	}
-	if s := g.Stats(); s.Refused[Unread] != 2 || s.Receiving != streamCost || s.Open != 1 {
+	if s := g.Stats(); s.Refused[Unread] != 2 || g.o.Budget.Used() != streamCost || s.Open != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -87,7 +85,7 @@ func TestLargeRequestCountsUntilItsAnswer(t *testing.T) {
 	if err := f.feed(append(text, frameOf(frameData, flagEndStream, 1, 1)...)); err != nil {
 		t.Fatal(err)
 	}
-	took := f.c.g.memory.Load()
+	took := f.c.g.o.Budget.Used()
 	if took < 64<<10 {
 		t.Errorf("a request of 64 KiB takes %d bytes before its answer", took)
 	}
@@ -100,7 +98,7 @@ func TestLargeRequestCountsUntilItsAnswer(t *testing.T) {
 	} {
 		f.answers.cut(tc.frame, 1, &f.answers)
 		f.account()
-		if got := f.c.g.memory.Load(); got != tc.want {
+		if got := f.c.g.o.Budget.Used(); got != tc.want {
 			t.Errorf("it takes %d bytes after %x, want %d", got, tc.frame[:headerLen], tc.want)
 		}
 	}
@@ -133,50 +131,6 @@ func TestHeadersThatEndARequest(t *testing.T) {
 	if err := f.feed(frameOf(frameContinuation, 0, 3, 0)); err == nil {
 		t.Error("empty CONTINUATION frames cost the client nothing")
 	}
-}
-
-// If streams take too much memory, those of the connection with the most are reset, once; within a frame, where the
-// server could not read the reset, the connection is closed.
-func TestMostMemoryIsFreed(t *testing.T) {
-	g := New(Options{Name: "grpc", Max: 10, Log: slog.New(slog.DiscardHandler), HTTP2: &HTTP2{
-		ReceiveTimeout: patience, MaxReceiving: 6 * streamCost, MaxResets: 100, WriteTimeout: patience,
-	}})
-	connect := func() *http2Conn {
-		client, server := net.Pipe()
-		c := &Conn{Conn: server, g: g}
-		g.admit(c)
-		t.Cleanup(func() { _, _ = client.Close(), c.Close() })
-		f := newHTTP2Conn(c, c)
-		f.requests.preface = 0
-		return f
-	}
-	begin := func(f *http2Conn, stream uint32, missing int) {
-		t.Helper()
-		if err := f.feed(frameOf(frameHeaders, flagEndHeaders, stream, 10)[:headerLen+10-missing]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	small, large, cut := connect(), connect(), connect()
-	want := func(when string, smallResets, largeResets int32, refused uint64, open int) {
-		t.Helper()
-		s := g.Stats()
-		if small.resetting.Load() != smallResets || large.resetting.Load() != largeResets || s.Refused[Memory] != refused ||
-			s.Open != open {
-			t.Errorf("%s: %d and %d streams are reset, %+v", when, small.resetting.Load(), large.resetting.Load(), s)
-		}
-	}
-	for stream := uint32(1); stream <= 5; stream += 2 {
-		begin(large, stream, 0)
-	}
-	begin(small, 1, 0)
-	begin(small, 3, 0)
-	want("less than allowed", 0, 0, 0, 3)
-	begin(cut, 1, 0)
-	want("more than allowed", 0, 3, 3, 3)
-	begin(small, 5, 0)
-	want("more again, before the server has read the resets", 3, 3, 6, 3)
-	begin(cut, 3, 1)
-	want("within a frame", 3, 3, 7, 2)
 }
 
 // A connection is closed whose client stops within a frame, or whose server does not read the reset of a stream.

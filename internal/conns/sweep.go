@@ -9,6 +9,8 @@ import (
 const (
 	// maxSweepPause bounds the time between two sweeps, which is the resolution of the guard's clock.
 	maxSweepPause = 250 * time.Millisecond
+	// slowWrite is when a Write is slow, in milliseconds: the client does not read.
+	slowWrite = 1000
 	// resetTimeout is how long the server may take to read the reset of a request, in milliseconds.
 	resetTimeout = 1000
 )
@@ -121,46 +123,4 @@ func (f *http2Conn) injectResets(to []byte) []byte {
 	}
 	f.account()
 	return to
-}
-
-// account accounts for the change of the streams' memory. It reports whether they take too much. f.mu is locked.
-func (f *http2Conn) account() bool {
-	change := f.streams.change
-	if f.streams.change = 0; change == 0 || f.isClosed {
-		return false
-	}
-	f.memory.Add(change)
-	g := f.c.g
-	return g.memory.Add(change) > g.o.HTTP2.MaxReceiving && change > 0
-}
-
-// freeMemory resets the open streams of the connection whose streams take the most memory.
-func (g *Guard) freeMemory() {
-	var most *http2Conn
-	for _, f := range g.http2Conns() {
-		if f.resetting.Load() == 0 && (most == nil || f.memory.Load() > most.memory.Load()) {
-			most = f
-		}
-	}
-	if most == nil {
-		return // all are about to be reset
-	}
-	most.mu.Lock()
-	inFrame := most.requests.inFrame()
-	most.mu.Unlock()
-	if inFrame { // the server could not read the resets soon
-		g.refuse(Memory, most.c.host)
-		most.c.cutOff()
-		return
-	}
-	most.resetStreams(Memory, g.now(), func(*openStream) bool { return true })
-	most.wake()
-}
-
-// freeAll is called when the connection is closed, which frees its streams.
-func (f *http2Conn) freeAll() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.streams, f.isClosed = openStreams{}, true
-	f.c.g.memory.Add(-f.memory.Swap(0))
 }

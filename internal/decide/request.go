@@ -38,6 +38,9 @@ type OwnLimit struct {
 // NewRequest returns an empty request, to be filled and decided by this Decider.
 func (d *Decider) NewRequest() *Request { return &Request{o: &d.o} }
 
+// MaxDescriptors is the most descriptors of a request.
+func (d *Decider) MaxDescriptors() int { return d.o.MaxDescriptors }
+
 // AddDescriptor begins a descriptor, to which AddEntry adds. It returns nil if the request has too many.
 func (r *Request) AddDescriptor() *Descriptor {
 	if r.added++; r.added > r.o.MaxDescriptors {

@@ -174,8 +174,9 @@ func only[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) }
 
 // Sources are the parts of the process that the table reads.
 type Sources struct {
-	Clients     Source[[]ClientStats]
-	WrongTokens atomic.Uint64 // of HTTP requests
+	Clients      Source[[]ClientStats]
+	ClientMemory Source[int64] // of what waits for clients, in bytes
+	WrongTokens  atomic.Uint64 // of HTTP requests
 
 	Handshakes Source[map[string]uint64] // TLS handshakes that failed, by listener
 	Delayed    Source[decide.DelayedStats]

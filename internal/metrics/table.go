@@ -345,18 +345,10 @@ func (m *Metrics) processMetrics() []described {
 				func(s ClientStats, w writer) { put(w, s.Open, s.Listener) }),
 			gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
 				func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
-			gauges("weir_receiving_bytes", "",
-				"Memory of gRPC requests that have not arrived completely, and of answers that clients do not take. "+
-					"It is bounded: see docs/operate/security.md.",
-				func(s ClientStats, w writer) {
-					if s.Listener == "grpc" {
-						put(w, s.Receiving)
-					}
-				}),
 			counters("weir_clients_refused_total", "listener reason",
 				"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
 					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), "+
-					"memory (weir_receiving_bytes), resets (too many requests reset), unread (the client did not read).",
+					"memory (weir_client_memory_bytes), resets (too many requests reset), unread (the client did not read).",
 				func(s ClientStats, w writer) {
 					for i, n := range s.Refused {
 						if why := conns.Reason(i); s.Listener == "grpc" || why == conns.Full || why == conns.Idle {
@@ -364,6 +356,12 @@ func (m *Metrics) processMetrics() []described {
 						}
 					}
 				}),
+		),
+		newGroup(m.ClientMemory.now,
+			gauge("weir_client_memory_bytes",
+				"Memory of requests that have not arrived completely, and of answers that clients do not read. "+
+					"It is bounded: see docs/operate/security.md.",
+				func(bytes int64) int64 { return bytes }),
 		),
 		newGroup(m.Handshakes.now,
 			counters("weir_tls_handshakes_failed_total", "listener",

@@ -27,10 +27,11 @@ func TestSources(t *testing.T) {
 	m := newMetrics()
 	m.Breaker.From(func() int { return 3 })
 	m.Clients.From(func() []metrics.ClientStats {
-		stats := conns.Stats{Open: 4, Max: 5, Receiving: 6}
+		stats := conns.Stats{Open: 4, Max: 5}
 		stats.Refused[conns.Idle], stats.Refused[conns.Slow] = 7, 8
 		return []metrics.ClientStats{{"grpc", stats}, {"http", stats}}
 	})
+	m.ClientMemory.From(func() int64 { return 6 })
 	m.Denials.From(func() uint64 { return 11 })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 12, "http": 0} })
 	m.Delayed.From(func() decide.DelayedStats { return decide.DelayedStats{Now: 13, Refused: 14} })
@@ -68,7 +69,7 @@ func TestSources(t *testing.T) {
 	})
 	want := map[string]string{
 		"weir_store_breaker_open":           "3",
-		`weir_connections{listener="grpc"}`: "4", `weir_connections_max{listener="grpc"}`: "5", "weir_receiving_bytes": "6",
+		`weir_connections{listener="grpc"}`: "4", `weir_connections_max{listener="grpc"}`: "5", "weir_client_memory_bytes": "6",
 		`weir_connections{listener="http"}`: "4", `weir_connections_max{listener="http"}`: "5",
 		`weir_clients_refused_total{listener="grpc",reason="full"}`:   "0",
 		`weir_clients_refused_total{listener="grpc",reason="idle"}`:   "7",
@@ -126,6 +127,7 @@ func TestDescribe(t *testing.T) {
 	m.Timed(nil, "")
 	m.Breaker.From(func() (n int) { return n })
 	m.Clients.From(func() []metrics.ClientStats { return []metrics.ClientStats{{Listener: "grpc"}} })
+	m.ClientMemory.From(func() (n int64) { return n })
 	m.Denials.From(func() (n uint64) { return n })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 0} })
 	m.Delayed.From(func() (s decide.DelayedStats) { return s })

@@ -1,6 +1,9 @@
 package rls
 
 import (
+	"context"
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -18,6 +21,17 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	to, ok := v.(*call)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
+	}
+	if data.Len() > maxSmall { // the copies below take several times as much
+		if err := to.enterLarge(); err != nil {
+			return err
+		}
+		defer func() {
+			if !to.isLarge() {
+				to.leave()
+				to.leave = nil
+			}
+		}()
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
@@ -40,6 +54,12 @@ type reply struct {
 	short   [72]byte // most answers to one descriptor
 }
 
+// IsSmall reports whether a server's answer is one of ShouldRateLimit that needs no conns.Answer.
+func IsSmall(answer any) bool {
+	r, ok := answer.(*reply)
+	return ok && len(r.buffer) < 4<<10
+}
+
 // newReply copies the response.
 func newReply(response []byte) *reply {
 	r := new(reply)
@@ -57,6 +77,36 @@ type call struct {
 	wire     []wireDescriptor // one for each of the request's Descriptors
 	addend   uint32           // the request's hits_addend
 	response []byte
+	entries  int             // of all descriptors, also those beyond what is admitted
+	ctx      context.Context //nolint:containedctx // of the request, for enterLarge
+	large    chan struct{}   // of the Service
+	leave    func()          // ends the call's turn among large requests; nil without one
+}
+
+const (
+	// maxSmall is the largest message in bytes that is decoded without a turn.
+	maxSmall = 4 << 10
+	// A request with more descriptors or entries is large.
+	maxSmallDescriptors, maxSmallEntries = 32, 512
+)
+
+func (c *call) isLarge() bool {
+	return len(c.wire) > maxSmallDescriptors || c.entries > maxSmallEntries
+}
+
+// enterLarge waits for the call's turn among large requests, unless it has it. The error is that of a client who has
+// gone.
+func (c *call) enterLarge() error {
+	if c.leave != nil {
+		return nil
+	}
+	select {
+	case c.large <- struct{}{}:
+		c.leave = sync.OnceFunc(func() { <-c.large })
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
 }
 
 // wireDescriptor is what a descriptor has on the wire only: translate makes a decide.Descriptor of it.
@@ -71,16 +121,20 @@ func (s *Service) get() *call {
 	if c, ok := s.calls.Get().(*call); ok {
 		return c
 	}
-	return &call{Request: s.o.Decider.NewRequest(), o: &s.o}
+	return &call{Request: s.o.Decider.NewRequest(), o: &s.o, large: s.large}
 }
 
-// release empties the call for another one. It keeps nothing of this one alive.
+// release empties the call for another one. It keeps nothing of this one alive. A large call is not kept: the pool would
+// hold the memory of all that were waiting at the same time.
 func (s *Service) release(c *call) {
+	if c.leave != nil {
+		return
+	}
 	c.reset()
 	s.calls.Put(c)
 }
 
 func (c *call) reset() {
 	c.Reset()
-	c.wire, c.addend, c.response = c.wire[:0], 0, c.response[:0]
+	c.wire, c.addend, c.response, c.entries, c.ctx = c.wire[:0], 0, c.response[:0], 0, nil
 }

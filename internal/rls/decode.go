@@ -93,6 +93,11 @@ func (c *call) decode(wire []byte) error {
 			c.Domain = f.body.string()
 		case 2<<3 | isBytes:
 			f.malformed = !c.decodeDescriptor(f.body)
+			if c.isLarge() {
+				if err := c.enterLarge(); err != nil {
+					return err
+				}
+			}
 		case 3<<3 | isVarint:
 			c.addend = uint32(f.value) //nolint:gosec // protobuf cuts too
 		}
@@ -105,7 +110,9 @@ func (c *call) decode(wire []byte) error {
 
 func (c *call) decodeDescriptor(p part) bool {
 	var d wireDescriptor
-	isKept := c.AddDescriptor() != nil
+	if c.AddDescriptor() == nil {
+		return true // only counted
+	}
 	f := fields{rest: p}
 	for f.next() {
 		switch f.tag {
@@ -113,6 +120,7 @@ func (c *call) decodeDescriptor(p part) bool {
 			var e descriptors.Entry
 			f.malformed = !decodeEntry(f.body, &e)
 			c.AddEntry(e.Key, e.Value)
+			c.entries++
 		case 2<<3 | isBytes:
 			f.malformed = !d.limit.decode(f.body)
 		case 3<<3 | isBytes:
@@ -121,9 +129,7 @@ func (c *call) decodeDescriptor(p part) bool {
 			d.isNegative = f.value != 0
 		}
 	}
-	if isKept {
-		c.wire = append(c.wire, d)
-	}
+	c.wire = append(c.wire, d)
 	return !f.malformed
 }
 

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ func newCall(tb testing.TB, most int) *call {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &call{Request: d.NewRequest(), o: &Options{}}
+	return &call{Request: d.NewRequest(), o: &Options{}, large: make(chan struct{}, 1), ctx: context.Background()}
 }
 
 // boundless is a call whose bounds no test reaches.

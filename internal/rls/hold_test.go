@@ -2,11 +2,13 @@ package rls
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -110,6 +112,85 @@ func TestCancelledWhileHeld(t *testing.T) {
 		}
 		if n := s.o.Decider.Delayed().Now; n != 0 {
 			t.Errorf("%d places are still taken", n)
+		}
+	})
+}
+
+// Requests in JSON whose answers are delayed do not keep others from being decoded.
+func TestHeldDecisionsDoNotBlockOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := queueing(t)
+		const body = `{"domain":"shop","descriptors":[{"entries":[{"key":"print","value":"\u0070{[\"{["}]}]}`
+		decided := 0
+		for range 4 { // more than can be decoded at once
+			go func() {
+				if _, isOver, err := s.DecideJSON(t.Context(), strings.NewReader(body), nil); isOver || err != nil {
+					t.Errorf("%t, %v", isOver, err)
+				}
+				decided++
+			}()
+			synctest.Wait()
+		}
+		if n := s.o.Decider.Delayed().Now; decided != 1 || n != 3 {
+			t.Errorf("%d are decided and %d delayed, want 1 and 3", decided, n)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if decided != 4 {
+			t.Errorf("%d are decided", decided)
+		}
+	})
+}
+
+// Descriptors and objects in JSON are counted while they are read: what follows is not.
+func TestJSONIsCountedWhileItIsRead(t *testing.T) {
+	s, _ := service(t, queueRules)
+	for want, body := range map[string]string{
+		"descriptors: must be at most 128, got more":         `{"descriptors":[` + strings.Repeat("{},", 200<<10),
+		"the body must have at most 16384 objects, got more": `{"descriptors":[{"entries":[` + strings.Repeat("{},", 200<<10),
+	} {
+		r := strings.NewReader(body)
+		_, _, err := s.DecideJSON(t.Context(), r, nil)
+		if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if read := len(body) - r.Len(); read > len(body)/2 {
+			t.Errorf("%d of %d bytes were read before: %s", read, len(body), want)
+		}
+	}
+}
+
+// Large requests are decided a bounded number at a time, and one that fails or panics ends its turn.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := queueing(t)
+		var many []*commonpb.RateLimitDescriptor
+		for range maxSmallDescriptors + 1 {
+			many = append(many, descriptor("nothing=p"))
+		}
+		for range maxLarge {
+			s.large <- struct{}{}
+		}
+		done := false
+		go func() {
+			ask(t, s, request(many...))
+			done = true
+		}()
+		ask(t, s, request(many[1:]...)) // waits for nobody
+		synctest.Wait()
+		if done {
+			t.Error("more large requests are decided at once than may be")
+		}
+		<-s.large
+		synctest.Wait()
+		if !done || len(s.large) != maxLarge-1 {
+			t.Errorf("after a turn is free: %t, %d turns are taken", done, len(s.large))
+		}
+		if _, err := send(t.Context(), s, request(append(many, descriptor())...)); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a request without entries: %v", err)
+		}
+		if len(s.large) != maxLarge-1 {
+			t.Errorf("after an error %d turns are taken", len(s.large))
 		}
 	})
 }

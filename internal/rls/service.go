@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -15,8 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -36,8 +35,14 @@ type Options struct {
 // Service answers Envoy. It is safe for concurrent use.
 type Service struct {
 	o     Options
-	calls sync.Pool // of *call
+	calls sync.Pool     // of *call
+	large chan struct{} // has an element for each large request that is being decided
+	json  chan struct{} // has an element for each request in JSON that is being decoded
 }
+
+// maxLarge bounds how many large requests are decided at once: a descriptor of 10 bytes takes 500 until it is decided.
+// The others wait.
+const maxLarge = 16
 
 // New checks the options.
 func New(o Options) (*Service, error) {
@@ -47,7 +52,9 @@ func New(o Options) (*Service, error) {
 	if o.Rejected == nil {
 		o.Rejected = func(codes.Code) {}
 	}
-	return &Service{o: o}, nil
+	return &Service{
+		o: o, large: make(chan struct{}, maxLarge), json: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+	}, nil
 }
 
 // Register makes the service answer ShouldRateLimit on a server that has Codec, which decodes requests into the
@@ -76,7 +83,11 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 	type interceptors = grpc.UnaryServerInterceptor
 	return func(_ any, ctx context.Context, receive func(any) error, interceptor interceptors) (any, error) {
 		c := s.get()
+		c.ctx = ctx
 		panicked, err := receiveInto(c, receive)
+		if c.leave != nil {
+			defer c.leave()
+		}
 		if panicked != "" { // c is not used again
 			return repanic(ctx, info, interceptor, panicked)
 		}
@@ -146,6 +157,9 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	}
 	delay, takesPlaces := v.Delay(), c.TakesPlaces()
 	res := c.report(v)
+	if c.leave != nil {
+		c.leave()
+	}
 	if !takesPlaces {
 		s.release(c) // before it waits
 	}
@@ -180,43 +194,4 @@ func toStatus(err error) error {
 	default:
 		return status.FromContextError(err).Err()
 	}
-}
-
-// DecideJSON decides a RateLimitRequest in protobuf's JSON form, through an interceptor as a server has it, and returns
-// the response in the same form and whether it is OVER_LIMIT. Errors are those of ShouldRateLimit, and InvalidArgument
-// for a body that is no request. It calls decoded when it needs no more memory than ShouldRateLimit does.
-func (s *Service) DecideJSON(
-	ctx context.Context, body []byte, decoded func(), interceptor grpc.UnaryServerInterceptor,
-) (answer []byte, isOver bool, err error) {
-	var req pb.RateLimitRequest
-	if err := protojson.Unmarshal(body, &req); err != nil {
-		return nil, false, s.reject(status.Error(codes.InvalidArgument, "the body is no RateLimitRequest: "+err.Error()))
-	}
-	wire, err := proto.Marshal(&req)
-	if err != nil {
-		return nil, false, s.reject(status.Error(codes.InvalidArgument, err.Error()))
-	}
-	decoded()
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
-	receive := func(to any) error {
-		c, ok := to.(*call)
-		if !ok {
-			return status.Errorf(codes.Internal, "the request is a %T", to)
-		}
-		return c.decode(wire)
-	}
-	out, err := s.handler(info)(s, ctx, receive, interceptor)
-	if err != nil {
-		return nil, false, err
-	}
-	r, ok := out.(*reply)
-	if !ok {
-		return nil, false, status.Errorf(codes.Internal, "the response is a %T", out)
-	}
-	var res pb.RateLimitResponse
-	if err := proto.Unmarshal(r.buffer, &res); err != nil {
-		return nil, false, status.Error(codes.Internal, err.Error())
-	}
-	answer, err = protojson.Marshal(&res)
-	return answer, res.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT, err
 }

@@ -1,0 +1,191 @@
+package conns
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// connections returns a guard of a listener, and what makes its connections.
+func connections(t *testing.T, b *Budget, h *HTTP2) (connect func() *Conn) {
+	t.Helper()
+	g := New(Options{Name: "test", Max: 10, Budget: b, HTTP2: h, Log: slog.New(slog.DiscardHandler)})
+	return func() *Conn {
+		client, server := net.Pipe()
+		c := &Conn{Conn: server, g: g}
+		g.admit(c)
+		t.Cleanup(func() { _, _ = client.Close(), c.Close() })
+		return c
+	}
+}
+
+func (c *Conn) open() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.isClosed
+}
+
+// Beyond the budget, of all listeners together, the connection is closed that has the most memory for the longest time.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(100)
+		web, calls := connections(t, b, nil), connections(t, b, &HTTP2{})
+		want := func(when string, used int64, open ...*Conn) {
+			t.Helper()
+			if b.Used() != used {
+				t.Errorf("%s: %d bytes are used, want %d", when, b.Used(), used)
+			}
+			for i, c := range open {
+				if !c.open() {
+					t.Errorf("%s: connection %d is closed", when, i)
+				}
+			}
+		}
+		slow, honest, call := web(), web(), calls()
+		slow.take(40)
+		time.Sleep(time.Second)
+		honest.take(50)
+		call.take(10)
+		want("at the bound", 100, slow, honest, call)
+		call.take(1)
+		want("beyond it", 61, honest, call)
+		if slow.open() || slow.g.Stats().Refused[Memory] != 1 {
+			t.Errorf("the connection that waits the longest is open: %+v", slow.g.Stats())
+		}
+		slow.take(-40)
+		want("after an answer of a closed connection", 61, honest, call)
+		honest.take(-50)
+		want("after an answer was read", 11, honest, call)
+		time.Sleep(time.Hour)
+		large := web()
+		large.take(50) // a thousand times as much as the busy connection, for a moment
+		time.Sleep(time.Second)
+		large.take(50)
+		want("a busy connection has a little all the time", 11, call)
+	})
+}
+
+// An HTTP answer counts while the client does not read it, and one that is larger than the budget can be sent.
+func TestHTTPAnswerCounts(t *testing.T) {
+	b := NewBudget(1 << 20)
+	g := New(Options{Name: "http", Max: 10, Budget: b, Log: slog.New(slog.DiscardHandler)})
+	const size = 8 << 20
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(strings.Repeat("x", size)))
+	})}
+	g.Serve(s)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = g.Listen(l, false)
+	ended := make(chan error)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(func() { _, _ = s.Close(), <-ended })
+	resp, err := http.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := b.Used(); used != 1<<18 {
+		t.Errorf("an answer that waits takes %d bytes", used)
+	}
+	n, err := resp.Body.Read(make([]byte, 10))
+	for err == nil {
+		var more int
+		more, err = resp.Body.Read(make([]byte, 1<<20))
+		n += more
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if n != size {
+		t.Errorf("%d bytes arrived: %v", n, err)
+	}
+	for b.Used() != 0 { // the handler returns a moment later
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A gRPC answer counts, small or large, until gRPC is through with its buffers or the connection is closed.
+func TestGRPCAnswerCounts(t *testing.T) {
+	b := NewBudget(1 << 20)
+	c := connections(t, b, &HTTP2{MaxResets: 1})()
+	codec := Codec(encoding.GetCodecV2(proto.Name))
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: newHTTP2Conn(c, c).RemoteAddr()})
+	for _, size := range []int{0, 100, 100_000} {
+		message := wrapperspb.String(strings.Repeat("x", size))
+		data, err := codec.Marshal(Answer(ctx, message))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := b.Used(); used < int64(max(size, 1000)) || used > int64(size+2000) {
+			t.Errorf("an answer of %d bytes takes %d", size, used)
+		}
+		plain, err := codec.Marshal(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(plain.Materialize()) != string(data.Materialize()) {
+			t.Error("the bytes are others")
+		}
+		data.Ref()
+		data.Free()
+		if b.Used() == 0 {
+			t.Error("it no longer counts although it waits")
+		}
+		data.Free()
+		if used := b.Used(); used != 0 {
+			t.Errorf("%d bytes are used after it was sent", used)
+		}
+	}
+	data, err := codec.Marshal(Answer(ctx, wrapperspb.String("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	data.Free()
+	if used := b.Used(); used != 0 {
+		t.Errorf("%d bytes are used after the connection was closed", used)
+	}
+}
+
+// Requests that come while the client does not read what the server writes count until the server writes again.
+func TestRequestsDuringASlowWriteCount(t *testing.T) {
+	b := NewBudget(1 << 20)
+	c := connections(t, b, &HTTP2{MaxResets: 100})()
+	f := newHTTP2Conn(c, discarded{c})
+	f.requests.preface = 0
+	ask := func(stream uint32) int64 {
+		t.Helper()
+		request := append(frameOf(frameHeaders, flagEndHeaders, stream, 10), frameOf(frameData, flagEndStream, stream, 10)...)
+		if err := f.feed(request); err != nil {
+			t.Fatal(err)
+		}
+		return b.Used()
+	}
+	f.writing.Store(1)
+	if used := ask(1); used != 0 {
+		t.Errorf("a request during a Write that has just begun takes %d bytes", used)
+	}
+	c.g.clock.Store(slowWrite + 2)
+	ask(3)
+	if used := ask(5); used != 2*streamCost {
+		t.Errorf("two requests during a slow Write take %d bytes", used)
+	}
+	if _, err := f.Write(nil); err != nil || b.Used() != 0 {
+		t.Errorf("after the next Write: %d bytes, %v", b.Used(), err)
+	}
+}
+
+// discarded is a connection whose client reads at once.
+type discarded struct{ *Conn }
+
+func (discarded) Write(p []byte) (int, error) { return len(p), nil }
