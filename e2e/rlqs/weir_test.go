@@ -37,8 +37,8 @@ descriptors:
 // decided is a request that Envoy decided, at some time between these.
 type decided struct{ began, ended time.Time }
 
-// offer sends requests until it is to stop: each client one every pause at most. It returns those that were admitted and
-// those that were denied.
+// offer sends requests until it is to stop: each client one every pause at most. It returns those that were admitted,
+// and those that were denied.
 func offer(
 	t *testing.T, stop <-chan struct{}, pause time.Duration, clients []*client, bucket string,
 ) (admitted, denied []decided) {

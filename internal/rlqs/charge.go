@@ -18,7 +18,7 @@ const (
 	lastCharge = interval
 )
 
-// ask is hits to charge for a book, for a demand, or for reports of a limit in shadow mode, and what the store answered.
+// ask is hits to charge for a book, a demand, or a report of a limit in shadow mode, and what the store answered.
 type ask struct {
 	book   *book
 	demand *demand

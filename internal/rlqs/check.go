@@ -48,7 +48,8 @@ func divides(p *limiter.Policy) bool {
 func problemOf(r *descriptors.Rule, code, format string, args ...any) *descriptors.Error {
 	i := strings.LastIndexByte(r.Source, ':')
 	line, _ := strconv.Atoi(r.Source[i+1:])
-	return &descriptors.Error{File: r.Source[:max(i, 0)], Line: line, Column: 1, Msg: fmt.Sprintf(format, args...), Code: code}
+	text := fmt.Sprintf(format, args...)
+	return &descriptors.Error{File: r.Source[:max(i, 0)], Line: line, Column: 1, Msg: text, Code: code}
 }
 
 // Unfit says why a Keeper cannot assign parts of the limit that the hit asks; it is empty if it can. A limit of 0 fits:

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// addEvery is how often a Keeper adds its claim, aloneEvery the same while it sees no others, and averagedOver the time
-	// over which it averages what the others add.
+	// addEvery is how often a Keeper adds its claim, aloneEvery the same while it sees no others, and averagedOver the
+	// time over which it averages what the others add.
 	addEvery, aloneEvery, averagedOver = 2 * tick, time.Second, time.Second
 	// wholeClaim is how many hits a second stand for a claim to the whole limit. A claim is rounded to whole hits.
 	wholeClaim = 1000

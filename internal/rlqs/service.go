@@ -36,8 +36,8 @@ const (
 // envoy is the stream of an Envoy.
 type envoy = pb.RateLimitQuotaService_StreamRateLimitQuotasServer
 
-// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until a
-// stream's first message.
+// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until
+// a stream's first message.
 func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	host := hostOf(stream.Context())
 	k.mu.Lock()

@@ -44,7 +44,7 @@ func drawWants(rt *rapid.T) (wants []float64, total float64) {
 }
 
 // Shares are never more than the total together. A share that is less than its client wants is as large as any other:
-// none can rise without a smaller one sinking. If there is one, or the total is more than all want, nothing is left over.
+// none can rise without a smaller one sinking. If there is one, or the total is more than all want, nothing is left.
 func TestSharesAreMaxMinFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		wants, total := drawWants(rt)
