@@ -129,7 +129,14 @@ func (a *App) unary(
 ) (res any, err error) {
 	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {
 		start := time.Now()
-		defer func() { a.answered(ctx, time.Since(start)) }()
+		defer func() {
+			took := time.Since(start)
+			a.metrics.Requested(took)
+			// Envoy also gives up a request whose client has gone, and nothing passes: mostly before the end of its timeout.
+			if end, ok := ctx.Deadline(); ok && end.Sub(start)-took < took/10 && ctx.Err() != nil {
+				a.metrics.Abandoned()
+			}
+		}()
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -140,21 +147,6 @@ func (a *App) unary(
 		res = conns.Answer(ctx, res)
 	}
 	return res, err
-}
-
-// abandonedAfter is the least time of a request that Envoy can have given up: below it, ctx is not looked at.
-const abandonedAfter = time.Millisecond
-
-// answered measures a request, and counts it if its caller gave it up at the end of the caller's timeout. Envoy also
-// gives up a request whose client has gone: that is earlier, and nothing passes.
-func (a *App) answered(ctx context.Context, took time.Duration) {
-	a.metrics.Requested(took)
-	if took < abandonedAfter || ctx.Err() == nil {
-		return
-	}
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < took/10 {
-		a.metrics.Abandoned()
-	}
 }
 
 // stream makes a panic an Internal error of that stream alone.

@@ -85,7 +85,8 @@ func New(o Options) *Metrics {
 		}
 	}
 	m.registry.MustRegister(
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(schedLatencies)),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics( // how late goroutines get a CPU
+			collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
@@ -98,9 +99,6 @@ func (m *Metrics) Handler() http.Handler {
 
 // Classic returns the metrics of envoyproxy/ratelimit, under its names.
 func (m *Metrics) Classic() prometheus.Gatherer { return m.classic }
-
-// schedLatencies are how long goroutines wait for a CPU: how late this process is.
-var schedLatencies = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)}
 
 // Requested counts a request and how long it took.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }

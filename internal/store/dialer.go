@@ -24,8 +24,7 @@ type dialer struct {
 	net.Dialer
 	tls   *tlsFiles // nil: without TLS
 	proxy bool      // it is a proxy
-	// answer is within which time the server has to answer a command, from when that was written; 0 leaves it to go-redis's
-	// deadlines.
+	// answer is how long the server may take to answer a command, from when that was written; 0 leaves it to go-redis.
 	answer time.Duration
 	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
 	setName time.Duration
@@ -90,10 +89,7 @@ func (c *fairConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteD
 func (c *fairConn) SetReadDeadline(t time.Time) error { return c.Conn.SetReadDeadline(c.fair(t)) }
 
 func (c *fairConn) fair(t time.Time) time.Time {
-	if c.answer == 0 || t.IsZero() {
-		return t
-	}
-	if fair := time.Now().Add(c.answer); fair.After(t) {
+	if fair := time.Now().Add(c.answer); c.answer > 0 && !t.IsZero() && fair.After(t) {
 		return fair
 	}
 	return t
@@ -117,16 +113,12 @@ type socketConn struct {
 // SyscallConn implements syscall.Conn.
 func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
 
-// setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same. The time
-// to answer counts from when the command was written.
+// setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same.
 func setName(conn net.Conn, timeout time.Duration) error {
-	if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("CLIENT SETNAME weir\r\n")); err != nil {
-		return err
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	for answer := make([]byte, 1); answer[0] != '\n'; {

@@ -125,8 +125,7 @@ func (r *remote) announce(ctx context.Context, level slog.Level, err error, agai
 		return
 	}
 	r.vague.Store(now.what == doesNotAnswer)
-	_, check := r.cause(err)
-	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", check))
+	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", r.check(err)))
 }
 
 // sentence says that the store does not decide, since when, and what its limits do. It is empty while there is no
@@ -188,40 +187,26 @@ func (r *remote) look(ctx context.Context, requests uint64, loudAfter time.Durat
 	}
 	if r.policyFor() >= loudAfter && (r.loud.IsZero() || time.Since(r.loud) >= loudAgain) {
 		r.loud = time.Now()
-		r.logPolicy(ctx, now-r.logged)
+		r.announce(ctx, slog.LevelError, r.last, true)
 	}
 	return false
 }
 
-// logPolicy says loudly that limits are not enforced as written.
-func (r *remote) logPolicy(ctx context.Context, requests uint64) {
-	cause, check := r.cause(r.last)
-	r.log.LogAttrs(ctx, slog.LevelError,
-		"on_store_failure has been deciding in place of Redis: limits are not enforced as written",
-		slog.String("store", r.label),
-		slog.Duration("for", r.policyFor().Round(time.Second)),
-		slog.String("cause", cause),
-		slog.Uint64("requests", requests),
-		slog.String("check", check),
-		slog.String("error", fmt.Sprint(r.last)),
-	)
-}
-
-// cause names why the store did not decide, and says what to check.
-func (r *remote) cause(err error) (cause, check string) {
+// check says what to check.
+func (r *remote) check(err error) string {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
-		return "error", "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all"
+		return "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all"
 	case redisstore.Answered(err):
-		return "error", "what Redis answered: its memory, its role, the rights of its user"
+		return "what Redis answered: its memory, its role, the rights of its user"
 	case redisstore.TimedOut(err):
-		return "timeout", fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
+		return fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
 	case errors.Is(err, io.EOF):
-		return "unreachable", "it closes connections: is it going down, does it speak TLS, or is it a proxy such as " +
-			"twemproxy, which needs ?proxy=true in the URL?"
+		return "it closes connections: is it going down, does it speak TLS, or is it a proxy such as twemproxy, which " +
+			"needs ?proxy=true in the URL?"
 	default:
-		return "unreachable", "is Redis up, and are its address, the network and TLS right?"
+		return "is Redis up, and are its address, the network and TLS right?"
 	}
 }
 

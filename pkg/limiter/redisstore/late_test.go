@@ -78,6 +78,7 @@ func TestOldestIsShed(t *testing.T) {
 			all[i] = &notedWaiter{ended: make(chan error, 1)}
 			s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), all[i])
 		}
+		time.Sleep(2 * noticeCancel)
 		for i, w := range all {
 			select {
 			case err := <-w.ended:

@@ -186,9 +186,8 @@ func (q *queue) takeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.
 	c, _ := q.newCall(context.Background(), hits)
 	c.waiter, c.dst, c.byItself = w, out, sendsByItself(hits)
 	q.mu.Lock()
-	shed := q.await(c)
-	q.mu.Unlock()
-	q.end(shed, limiter.ErrShed)
+	defer q.mu.Unlock()
+	q.await(c)
 }
 
 // sendWaiting starts a flight for the calls that wait, unless those under way have to take them.
@@ -292,7 +291,12 @@ func (q *queue) expire() {
 		q.sendWaiting()
 	}
 	for _, e := range ends {
-		q.end(e.call, e.why)
+		if w := e.call.waiter; w != nil {
+			taken(w, q.store.unavailable(e.why))
+			batchTaken([]limiter.Waiter{w})
+		} else {
+			e.call.done <- e.why
+		}
 	}
 }
 
@@ -300,18 +304,6 @@ func (q *queue) expire() {
 type expiry struct {
 	call *call
 	why  error
-}
-
-// end wakes the request of a call that is given up; nil is none. The caller has set call.ended.
-func (q *queue) end(c *call, why error) {
-	switch {
-	case c == nil:
-	case c.waiter != nil:
-		taken(c.waiter, q.store.unavailable(why))
-		batchTaken([]limiter.Waiter{c.waiter})
-	default:
-		c.done <- why
-	}
 }
 
 // expired returns the calls that are given up, and whether a flight is left behind.
@@ -324,12 +316,12 @@ func (q *queue) expired() (ends []expiry, isLeft bool) {
 	}
 	now := time.Now()
 	x := expiring{now: now, next: now.Add(noticeCancel), isLate: now.Sub(q.alarmAt) > lateBy}
-	x.expire(q.waiting, q.silent)
+	x.expire(q.waiting, q.silent, len(q.waiting)-maxWaiting)
 	for _, b := range q.flying {
 		if b.isLeft {
 			continue
 		}
-		if isAwaited := x.expire(b.calls, q.silent); b.isPatient && !isAwaited {
+		if isAwaited := x.expire(b.calls, q.silent, 0); b.isPatient && !isAwaited {
 			b.isLeft, isLeft = true, true
 			q.flights--
 		}
@@ -352,14 +344,17 @@ type expiring struct {
 	ends   []expiry
 }
 
-// expire gives up calls, and reports whether others are awaited. Redis has not answered since then; zero: it has.
-func (x *expiring) expire(calls []*call, since time.Time) (isAwaited bool) {
-	for _, c := range calls {
+// expire gives up calls, the first ones since they are too many, and reports whether others are awaited. Redis has not
+// answered since then; zero: it has.
+func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaited bool) {
+	for i, c := range calls {
 		if c.ended.Load() {
 			continue
 		}
 		why := c.givenUp()
-		if why == nil {
+		if why == nil && i < tooMany {
+			why = limiter.ErrShed
+		} else if why == nil {
 			why = x.judge(c, since)
 		}
 		if why == nil {
@@ -402,25 +397,13 @@ func (q *queue) setAlarm(at time.Time) {
 // add puts the call into the next batch. It returns true if the caller has to begin a flight for it.
 func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
-	shed := q.await(c)
-	begin = q.takeOff()
-	q.mu.Unlock()
-	q.end(shed, limiter.ErrShed)
-	return begin
+	defer q.mu.Unlock()
+	q.await(c)
+	return q.takeOff()
 }
 
-// await puts the call among those that wait. It returns the oldest of them if they are too many: the caller ends it,
-// without the lock. The queue is locked.
-func (q *queue) await(c *call) (shed *call) {
-	if len(q.waiting) >= maxWaiting {
-		if oldest := q.waiting[0]; !oldest.mustSend {
-			if oldest.ended.CompareAndSwap(false, true) {
-				shed = oldest
-			}
-			q.waiting[0] = nil
-			q.waiting = q.waiting[1:]
-		}
-	}
+// await puts the call among those that wait. The queue is locked.
+func (q *queue) await(c *call) {
 	q.waiting = append(q.waiting, c)
 	if !q.alarmSet || c.deadline.Before(q.alarmAt) { // else it was set at most noticeCancel ahead
 		at := time.Now().Add(noticeCancel)
@@ -429,7 +412,6 @@ func (q *queue) await(c *call) (shed *call) {
 		}
 		q.setAlarm(at)
 	}
-	return shed
 }
 
 // takeOff counts one more flight, and returns true, if there may be one. The queue is locked.
@@ -509,12 +491,11 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	if err != nil {
 		b.fail(err)
 	}
-	b.blame(time.Since(deadline) > lateBy)
 	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency
 	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
-	isLeft = q.arrive(b)
+	isLeft = q.arrive(b, time.Since(deadline) > lateBy)
 	for _, c := range b.calls {
 		if w := q.finish(c); w != nil {
 			b.waiters = append(b.waiters, w)
@@ -525,32 +506,20 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	return isLeft
 }
 
-// blame makes errors ErrLate that are not Redis's: there was no connection in time, and this process is late.
-func (b *batch) blame(isLate bool) {
-	for _, c := range b.calls {
-		if isLate && errors.Is(c.err, context.DeadlineExceeded) {
-			c.err = limiter.ErrLate
-		}
-	}
-}
-
-// isLate reports whether this process was too late for the batch.
-func (b *batch) isLate() bool { return errors.Is(b.calls[0].err, limiter.ErrLate) }
-
-// isAnswered reports whether Redis has answered one of the calls.
-func (b *batch) isAnswered() bool {
-	return slices.ContainsFunc(b.calls, func(c *call) bool { return c.err == nil || Answered(c.err) })
-}
-
-// arrive takes the batch from expire: a call may be another request's once it is finished.
-func (q *queue) arrive(b *batch) (isLeft bool) {
+// arrive takes the batch from expire: a call may be another request's once it is finished. It notes whether Redis is
+// silent. That there was no connection in time says nothing about Redis if this process is late.
+func (q *queue) arrive(b *batch, isLate bool) (isLeft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case b.isAnswered():
-		q.silent = time.Time{}
-	case q.silent.IsZero() && !b.isLate():
-		q.silent = b.sentAt
+	for _, c := range b.calls {
+		switch {
+		case c.err == nil || Answered(c.err):
+			q.silent = time.Time{}
+		case isLate && errors.Is(c.err, context.DeadlineExceeded):
+			c.err = limiter.ErrLate
+		case q.silent.IsZero():
+			q.silent = b.sentAt
+		}
 	}
 	i := slices.Index(q.flying, b)
 	q.flying = slices.Delete(q.flying, i, i+1)
