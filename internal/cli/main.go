@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // time zones for containers without them; the system's come first
@@ -83,6 +84,9 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 		}
 		return exitOK
 	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	command, err := parser.Parse(args)
 	switch {
 	case helped: // kong goes on parsing after it has shown the help
@@ -126,9 +130,37 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.Help(printHelp),
 		kong.ExplicitGroups(flagGroups),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
+}
+
+// commonFlags are the flags of serve that most people set. Its help shows the others with --help-all only.
+var commonFlags = []string{
+	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
+	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
+	"help-all",
+}
+
+// printHelp prints what --help shows.
+func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
+	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" && !slices.Contains(ctx.Args, "--help-all") {
+		for _, f := range serve.Flags {
+			f.Hidden = !slices.Contains(commonFlags, f.Name)
+		}
+	}
+	return kong.DefaultHelpPrinter(o, ctx)
+}
+
+// helpAll is the flag --help-all.
+type helpAll bool
+
+// BeforeReset prints the help with all flags. kong calls it, as for --help.
+func (helpAll) BeforeReset(ctx *kong.Context) error {
+	err := ctx.PrintUsage(false)
+	ctx.Exit(0)
+	return err
 }
 
 // readDuration reads the value of a flag or argument.

@@ -105,6 +105,13 @@ func TestRatelimitWithFiles(t *testing.T) {
 	if _, text, err := r.get(r.debug, "/rlconfig", ""); err != nil || text != line {
 		t.Errorf("/rlconfig is %q, %v; want %q", text, err, line)
 	}
+	for _, want := range []string{
+		"level=WARN msg=\"compatibility mode: ", "domain=ratelimit denied=true descriptors=\"PATH=/a cost 1, ",
+	} {
+		if !strings.Contains(r.Output(), want) {
+			t.Errorf("the log has not %q:\n%s", want, r.Output())
+		}
+	}
 	if code := r.Terminate(time.Minute); code != exitOK {
 		t.Errorf("it ends with %d", code)
 	}

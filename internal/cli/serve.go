@@ -43,6 +43,8 @@ type serveCmd struct {
 	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
 	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 
+	HelpAll helpAll `help:"Show the help with all flags."`
+
 	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
 	Remarks []string            `kong:"-"`
 	Origins map[string][]string `kong:"-"`

@@ -45,7 +45,8 @@ replaces count.
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
 EVERY. A rate of step holds from its @TIME on.
 
-Worst window is the most that one key was admitted in any window as long as the limit's; bound is what
+The column passed is the share of requests that were admitted, and rate the limit's requests per window.
+Most/window is the most that one key was admitted in any window as long as the limit's; bound is what
 that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
 were denied. Requests that wait count as admitted when they go on.
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 type topCmd struct {
@@ -18,6 +20,7 @@ type topCmd struct {
 	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
 	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
 	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
+	Watch  bool   `short:"w" help:"Show them again every two seconds, until you press Ctrl-C."`
 	Quotas bool   `help:"Show the buckets of Envoys (serve --quota) in place of keys, those that miss most first."`
 
 	remoteFlags
@@ -39,13 +42,33 @@ Examples:
     weir top
     weir top --by denied --domain shop -n 5
     weir top --quotas
-    watch weir top --server unix:/run/weir/http.sock --rule api_key`
+    weir top --watch --server unix:/run/weir/http.sock --rule api_key`
 }
 
 func (c *topCmd) Run(ctx context.Context, io streams) error {
 	if c.N < 1 || c.N > 1000 {
 		return usage(fmt.Errorf("--number: must be between 1 and 1000, got %d", c.N))
 	}
+	for c.Watch {
+		var screen bytes.Buffer
+		if err := c.show(ctx, streams{out: &screen, err: io.err}); err != nil {
+			return err
+		}
+		const redraw = "\x1b[H\x1b[2J" // from the upper left corner, on an empty screen
+		if _, err := fmt.Fprintf(io.out, "%s%s", redraw, screen.Bytes()); err != nil {
+			return err
+		}
+		if err := limiter.Sleep(ctx, topEvery); err != nil {
+			return nil //nolint:nilerr // it was asked to end
+		}
+	}
+	return c.show(ctx, io)
+}
+
+// topEvery is how often --watch shows the keys.
+const topEvery = 2 * time.Second
+
+func (c *topCmd) show(ctx context.Context, io streams) error {
 	query := url.Values{"n": {strconv.Itoa(c.N)}, "domain": {c.Domain}, "rule": {c.Rule}}
 	if c.Quotas {
 		return ask(&c.remoteFlags, io, func(to *adminapi.Client, found *adminapi.QuotaList) error {

@@ -78,7 +78,7 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n", widest,
+	fmt.Fprintf(table, "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t\n", widest,
 		"limit")
 	for _, run := range r.asked() {
 		wait := "-"

@@ -80,10 +80,12 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	if err := show(ctx, out, rules); err != nil {
 		return fmt.Errorf("%w\n\nWeir said:\n%s", err, sidecar.Output())
 	}
-	where(out, rules)
+	fmt.Fprintln(out, "\nEverything was as the rules say.")
 	if exit {
+		fmt.Fprintln(out, "The programs end now. Without DEMO_EXIT=1 they go on, for requests of your own.")
 		return nil
 	}
+	where(out, rules)
 	fmt.Fprintln(out, "\nCtrl-C ends it.")
 	select {
 	case <-ctx.Done():
@@ -122,7 +124,8 @@ func show(ctx context.Context, out io.Writer, rules string) error {
 			client: "127.0.0.2", path: "/", count: 2, pass: 2, refill: never,
 		},
 		{
-			title:  "An API key with two limits (api-keys.yaml): 8 at once, then one every 10 s; and 1000 a day",
+			title: "An API key with two limits (api-keys.yaml): 6 a minute and 1000 a day. 8 may come at once, a burst, so that " +
+				"more remain than the limit of 6",
 			client: "127.0.0.1", path: "/api/items", apiKey: "alice", count: 10, pass: 8, refill: every(10 * time.Second),
 		},
 		{
@@ -185,11 +188,10 @@ func edit(ctx context.Context, file string, limited scene) (time.Duration, error
 }
 
 func where(out io.Writer, rules string) {
-	fmt.Fprintf(out, `
-Everything was as the rules say. What listens, and where:
+	fmt.Fprintf(out, `What listens, and where:
   %-36s Envoy: curl -i it, with -H 'X-Api-Key: bob' at /api/items
   %-36s Envoy's admin page, /stats?filter=ratelimit
-  %-36s Weir: /rules /readyz /healthz
+  %-36s Weir: its page for a browser; /rules /readyz /healthz
   %-36s Weir's gRPC
   %-36s the rule files: edit one and try again
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)
