@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +19,12 @@ const connectPause = 10 * time.Millisecond
 // second time, with the client of the whole cluster and its timeouts.
 func (r *Redis) Call(
 	ctx context.Context, key string, timeout time.Duration, f func(c redis.UniversalClient) error,
-) error {
+) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // what a server replies must not end this process
+			err = fmt.Errorf("panic while Redis was asked: %v", p)
+		}
+	}()
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {

@@ -40,7 +40,7 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 		return
 	}
 	for ctx.Err() == nil {
-		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
+		err := survive(func() error { return s.hearRefunds(ctx, forget, func() { hears(true, nil) }) })
 		if ctx.Err() != nil {
 			err = nil
 		}
