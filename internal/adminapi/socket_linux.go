@@ -5,7 +5,9 @@ import (
 	"syscall"
 )
 
-// peerUser returns the user of the process at the other end of a Unix socket.
+// peerUser returns the user of the process at the other end of a Unix socket. It knows none of a process of another PID
+// namespace, such as another container with this network, or the machine's own: the number of its user may be another
+// user's here. A user namespace shows all users that it does not know as 65534, which is also the user of Weir's image.
 func peerUser(conn net.Conn) (uid int, ok bool) {
 	c, isRaw := conn.(syscall.Conn)
 	if !isRaw {
@@ -16,7 +18,7 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 		return 0, false
 	}
 	err = raw.Control(func(fd uintptr) {
-		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil && peer.Pid > 0 {
 			uid, ok = int(peer.Uid), true
 		}
 	})

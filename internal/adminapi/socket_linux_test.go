@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
@@ -97,4 +98,66 @@ func TestAbstractSocketIsForTheSameUser(t *testing.T) {
 			t.Error("a command would trust a process of another user")
 		}
 	})
+}
+
+// onSocket has TestMain of a process of its own listen on an abstract socket, for all that SameUser lets through.
+const onSocket = "WEIR_TEST_LISTEN_ON"
+
+func TestMain(m *testing.M) {
+	name := os.Getenv(onSocket)
+	if name == "" {
+		os.Exit(m.Run())
+	}
+	raw, err := net.Listen("unix", name)
+	if err != nil {
+		panic(err)
+	}
+	l := adminapi.SameUser(raw)
+	_, _ = os.Stdout.WriteString("listens\n")
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			panic(err)
+		}
+		_, _ = conn.Write([]byte("x"))
+		_ = conn.Close()
+	}
+}
+
+// A process of another PID namespace, such as another container with the same network, proves nothing by its user:
+// containers often run as 65534, which is also how a user namespace shows every user that it does not know.
+func TestAbstractSocketIsNotForOtherContainers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to make a PID namespace")
+	}
+	for _, tc := range []struct {
+		name     string
+		flags    uintptr
+		isServed bool
+	}{{"the same namespace", 0, true}, {"another namespace", syscall.CLONE_NEWPID, false}} {
+		name := "@weir-test-" + tc.name + strings.TrimPrefix(t.TempDir(), "/")
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), onSocket+"="+name)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tc.flags}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Skip(err) // a container without the right to make namespaces
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		if _, err := io.ReadFull(out, make([]byte, len("listens\n"))); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // only read from
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err = io.ReadFull(conn, make([]byte, 1)); (err == nil) != tc.isServed || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
 }

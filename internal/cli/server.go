@@ -55,8 +55,12 @@ func aligned(w io.Writer, indent string) func(name, format string, args ...any) 
 
 // client does not connect. An error is of the command line.
 func (f *serverFlags) client() (*adminapi.Client, error) {
+	socket, tokenFile := f.ownSocket(), f.TokenFile
+	if socket != "" {
+		tokenFile = "" // the socket needs none, and root may have found that of a stranger, who listened there first
+	}
 	c, err := adminapi.New(adminapi.Options{
-		Server: cmp.Or(f.Server, f.ownSocket(), ownServer()), TokenFile: f.TokenFile,
+		Server: cmp.Or(f.Server, socket, ownServer()), TokenFile: tokenFile,
 		CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
 	})
 	if err != nil {
