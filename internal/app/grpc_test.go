@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -94,5 +95,26 @@ func TestMostStreams(t *testing.T) {
 	end()
 	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("when the first has ended: %v", err)
+	}
+}
+
+// Clients connect again after the age of a connection, so that they spread over all replicas.
+func TestConnectionAge(t *testing.T) {
+	t.Parallel()
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxConnectionAge = time.Second
+	p := start(t, o)
+	conn := p.dial()
+	health := healthpb.NewHealthClient(conn)
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Fatalf("the connection is still open after %s, with an age of 1s", patience)
+	}
+	if _, err := health.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("over a new connection: %v", err)
 	}
 }

@@ -76,3 +76,21 @@ func TestCallerGoes(t *testing.T) {
 		})
 	}
 }
+
+// A limit with on_store_failure: error leaves the request to Envoy, by a status that says why.
+func TestStoreFailsWithError(t *testing.T) {
+	rec := &recorder{}
+	s, _ := service(t, `
+domain: shop
+descriptors:
+  - {key: fails, rate_limit: {unit: minute, requests_per_unit: 5, on_store_failure: error}}
+`, func(o *options) { o.Store, o.Observer = storeFunc(down), rec })
+	_, err := send(context.Background(), s, request(descriptor("fails=a")))
+	const why = "the store did not answer, and on_store_failure is error"
+	if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != why {
+		t.Errorf("got %v, want Unavailable: %s", err, why)
+	}
+	if said := rec.take(); len(said) != 2 || said[1] != "rejected Unavailable" {
+		t.Errorf("observed %q, want that the store failed, and the error", said)
+	}
+}
