@@ -18,8 +18,8 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 		return 0, false
 	}
 	err = raw.Control(func(fd uintptr) {
-		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil && peer.Pid > 0 {
-			uid, ok = int(peer.Uid), true
+		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			uid, ok = int(peer.Uid), peer.Pid > 0
 		}
 	})
 	return uid, ok && err == nil

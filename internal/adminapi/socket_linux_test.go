@@ -156,7 +156,8 @@ func TestAbstractSocketIsNotForOtherContainers(t *testing.T) {
 		}
 		defer conn.Close() //nolint:errcheck // only read from
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err = io.ReadFull(conn, make([]byte, 1)); (err == nil) != tc.isServed || errors.Is(err, os.ErrDeadlineExceeded) {
+		_, err = io.ReadFull(conn, make([]byte, 1))
+		if (err == nil) != tc.isServed || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
