@@ -250,6 +250,10 @@ func (m *Metrics) storeMetrics() []described {
 			counter("weir_memory_keys_evicted_total",
 				"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
 				func(s MemoryStats) uint64 { return s.Evicted }),
+			counter("weir_memory_cut_counters_total",
+				"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or "+
+					"the clock was set back.",
+				func(s MemoryStats) uint64 { return s.Cut }),
 			counter("weir_memory_clock_steps_total",
 				"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
 					"resumes.",
@@ -272,9 +276,12 @@ func (m *Metrics) storeMetrics() []described {
 				"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
 				func(s StoreStats, w writer) { put(w, s.Texts, storeLabel(s.Name)) }),
 			counters("weir_store_restarted_counters_total", "store",
-				"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read, or it lies too "+
-					"far in the future. Redis only.",
+				"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read. Redis only.",
 				func(s StoreStats, w writer) { put(w, s.Restarted, storeLabel(s.Name)) }),
+			counters("weir_store_cut_counters_total", "store",
+				"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or Redis's "+
+					"clock was set back. Redis only.",
+				func(s StoreStats, w writer) { put(w, s.Cut, storeLabel(s.Name)) }),
 			gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
 				func(s StoreStats, w writer) {
 					put(w, s.Idle, storeLabel(s.Name), "idle")

@@ -41,7 +41,7 @@ func TestSources(t *testing.T) {
 	})
 	m.Log.From(func() logging.QueueStats { return logging.QueueStats{FullBuffer: 16, NotWritten: 17} })
 	m.Memory.From(func() metrics.MemoryStats {
-		stats := memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22}
+		stats := memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22, Cut: 221}
 		return metrics.MemoryStats{Stats: stats, MaxKeys: 23}
 	})
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": time.Minute, "b": 0} })
@@ -56,7 +56,7 @@ func TestSources(t *testing.T) {
 	})
 	m.Stores.From(func() []metrics.StoreStats {
 		stats := redisstore.Stats{
-			Requests: 26, Texts: 27, Restarted: 28, Connections: 40, Idle: 30,
+			Requests: 26, Texts: 27, Restarted: 28, Cut: 281, Connections: 40, Idle: 30,
 			Found: 31, Made: 32, Waits: 33, Timeouts: 34, Stale: 35,
 		}
 		stats.Batches[0], stats.Batches[1], stats.Batches[len(stats.Batches)-1] = 1, 2, 4
@@ -87,7 +87,7 @@ func TestSources(t *testing.T) {
 		"weir_lease_permits_taken_total": "4", "weir_lease_permits_returned_total": "5", "weir_lease_permits_lost_total": "6",
 		`weir_log_dropped_total{reason="buffer"}`: "16", `weir_log_dropped_total{reason="write_error"}`: "17",
 		"weir_memory_keys": "18", "weir_memory_bytes": "19", "weir_memory_keys_expired_total": "20",
-		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23",
+		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23", "weir_memory_cut_counters_total": "221",
 		`weir_store_policy_seconds{store="(default)"}`: "60", `weir_store_policy_seconds{store="b"}`: "0",
 		"weir_rules_published_version": "24", "weir_rules_published_newest_version": "25",
 		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "2", "weir_rules_xds_refused_domains": "3",
@@ -99,6 +99,7 @@ func TestSources(t *testing.T) {
 		`weir_store_batch_requests_sum{store="b"}`:               "26",
 		`weir_store_script_loads_total{store="b"}`:               "27",
 		`weir_store_restarted_counters_total{store="b"}`:         "28",
+		`weir_store_cut_counters_total{store="b"}`:               "281",
 		`weir_store_pool_connections{state="idle",store="b"}`:    "30",
 		`weir_store_pool_connections{state="used",store="b"}`:    "10",
 		`weir_store_pool_gets_total{result="found",store="b"}`:   "31",

@@ -3,10 +3,12 @@ package rules
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -43,6 +45,7 @@ func (r *Rules) logLoad(e reload.Event) {
 			log.LogAttrs(ctx, slog.LevelWarn, "rules have warnings", slog.Int("warning_count", warnings.Count()),
 				slog.Any("warnings", errorLines(warnings).first(maxLoggedErrors)))
 		}
+		r.logLowered(set)
 		r.logNotRead()
 	case reload.Restored:
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
@@ -68,6 +71,34 @@ func (r *Rules) logLoad(e reload.Event) {
 	case reload.Unwatched:
 		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "rule files are not watched, only polled",
 			slog.String("error", e.Err.Error()))
+	}
+}
+
+// logLowered logs which limits are lower than in the set before, and what that means for counters that hold more.
+func (r *Rules) logLowered(set *descriptors.Set) {
+	before := r.logged
+	if r.logged = set; before == nil {
+		return
+	}
+	type place struct {
+		domain, rule string
+		position     int
+	}
+	placeOf := func(l *descriptors.Limit) place { return place{l.Rule.Domain, l.Rule.Path, l.Position()} }
+	old := make(map[place]*descriptors.Limit)
+	for _, l := range before.Limits() {
+		old[placeOf(l)] = l
+	}
+	var lowered lines
+	for _, l := range set.Limits() {
+		if was := old[placeOf(l)]; was != nil && l.Policy.Capacity() < was.Policy.Capacity() && was.SameCounters(l) {
+			lowered = append(lowered, fmt.Sprintf("%s %s: %s, was %s", l.Rule.Domain, l.Rule.Path, l, was))
+		}
+	}
+	if len(lowered) > 0 {
+		r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "limits are lower: a counter that holds more counts as full, "+
+			"and denies until the lower limit has room again", slog.Int("limits", len(lowered)),
+			slog.Any("lowered", lowered.first(maxLoggedErrors)))
 	}
 }
 

@@ -73,9 +73,10 @@ type Rules struct {
 	reloader  *reload.Reloader[compiled]
 	published *Follower // nil without rules in Redis
 	pacer     pacer
-	releaseGC func()      // ends the hold of the load in progress
-	notReadOn atomic.Bool // the search for files that are not read is in progress
-	stopping  atomic.Bool // loads in progress end
+	releaseGC func()           // ends the hold of the load in progress
+	notReadOn atomic.Bool      // the search for files that are not read is in progress
+	stopping  atomic.Bool      // loads in progress end
+	logged    *descriptors.Set // of the last line about a load; only logLowered uses it
 }
 
 // compiled is the result of one load.

@@ -99,3 +99,33 @@ func TestStopEndsALoad(t *testing.T) {
 		t.Errorf("%d rules were loaded after the stop", len(set.Limits()))
 	}
 }
+
+// The log says which limits an edit lowers, and what that means for counters that hold more.
+func TestLowerLimitsAreLogged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(low, high int) {
+		t.Helper()
+		text := fmt.Sprintf("domain: shop\ndescriptors:\n"+
+			"  - {key: low, rate_limit: {algorithm: funnel, requests_per_unit: %d, unit: hour}}\n"+
+			"  - {key: high, rate_limit: {requests_per_unit: %d, unit: hour}}\n", low, high)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(20, 20)
+	var log strings.Builder
+	r, err := rules.Load(t.Context(), rules.Options{
+		Paths: []string{file}, Observer: observer{}, Log: slog.New(slog.NewTextHandler(&log, nil)), Live: func() {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(5, 30)
+	if err := r.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `limits=1 lowered="shop low: funnel: 5 per 1h, burst 5, was funnel: 20 per 1h, burst 20"`
+	if got := log.String(); strings.Count(got, "limits are lower") != 1 || !strings.Contains(got, want) {
+		t.Errorf("the log has %s, want %s", got, want)
+	}
+}

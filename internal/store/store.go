@@ -133,11 +133,17 @@ func openMemory(o *Options) (*Store, error) {
 		o.Log.LogAttrs(context.Background(), slog.LevelWarn,
 			"the wall clock was set: fixed windows with align: epoch or calendar follow it, other limits do not notice",
 			slog.String("by", by.String()))
-	}})
+	}, OnCut: func(counters uint64) { logCut(o.Log, counters) }})
 	if err != nil {
 		return nil, err
 	}
 	return &Store{Store: m, Counters: m, memory: m, log: o.Log}, nil
+}
+
+// logCut logs counters that were further ahead than their limits can put them.
+func logCut(log *slog.Logger, counters uint64) {
+	log.LogAttrs(context.Background(), slog.LevelWarn, "counters were further ahead than their limits can put them, and "+
+		"count as full from now on: a rule was edited, or the clock was set back", slog.Uint64("counters", counters))
 }
 
 // openRedis makes the stores of counters, and connects to the named servers: s.named are their connections, also after
@@ -148,7 +154,7 @@ func (s *Store) openRedis(o *Options) error {
 			o.Log.LogAttrs(context.Background(), slog.LevelWarn,
 				"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
 				slog.Uint64("counters", counters), slog.String("key_hash", logging.HashKey(key)))
-		}})
+		}, OnCut: func(counters uint64, _ string) { logCut(o.Log, counters) }})
 	}
 	first, err := counters("", o.Redis)
 	if err != nil {

@@ -13,6 +13,9 @@ type Slot struct {
 	Changed bool
 	// KeepFor is how long Next matters; after that the key may be forgotten without changing any decision.
 	KeepFor time.Duration
+	// Cut says that State was further ahead than the policy can put it: the rule was edited, or the clock was set back.
+	// Next goes on from the furthest that the policy can have left.
+	Cut bool
 
 	first int   // one more than First: 0 where Link was not called
 	asked int64 // what the hits of the key that were looked at so far cost together
@@ -208,6 +211,7 @@ func (s *Slot) step(h *Hit, now *Clocks, c Charge, d *Decision) {
 		return
 	}
 	s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.traits.linger
+	s.Cut = s.Cut || o.is&cuts != 0
 	if next.isNew() { // a window that nothing was counted in has an end, too
 		s.KeepFor = 0
 	}

@@ -7,7 +7,9 @@ const FixedWindow Algorithm = 1
 // start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a
 // calendar has them (AlignCalendar).
 //
-// A window that starts after now (the clock stepped back) goes on until it ends: it is not granted a second time.
+// A state may be of a window that starts after now: the clock was set back. It is cut: what was counted in it counts in
+// the current window. But if the clock is behind the next window's start by less than slack, that window goes on until
+// it ends, so that a clock that steps to and fro does not grant it twice. Nobody is told to wait longer than it takes.
 type fixedWindow struct {
 	terms
 
@@ -52,9 +54,8 @@ func (f *fixedWindow) args() []int64 {
 // limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
 // next one will be.
 func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
-	start, ends, count := f.currentWindow(&s, now)
+	start, ends, count, isCut := f.currentWindow(&s, now)
 	left := max(0, f.limit-count)
-	end := micros(ends - now)
 
 	needs := max(n, 1)
 	if f.limit == 0 && !f.lookAtLimit {
@@ -64,11 +65,11 @@ func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outco
 	if f.lookAtLimit && n == 0 {
 		ok, needs = count <= f.limit, 0
 	}
-	o.reset = end
+	o.reset = micros(ends - now)
 	if !ok {
 		o.delay = Never
 		if needs <= f.limit {
-			o.delay = end
+			o.delay = micros(ends - max(now, start))
 		}
 	}
 	before := count
@@ -77,46 +78,37 @@ func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outco
 	if count == 0 && f.align == AlignFirstHit {
 		o.reset = micros(f.window)
 	}
-	o.is = verdictOf(ok, count != before)
+	o.is = verdictOf(ok, count != before || isCut, isCut)
 	if count == 0 {
 		return State{}, o
 	}
 	return State{A: start, B: count}, o
 }
 
-// currentWindow returns the window that a hit at now falls into, and what was counted in it. A count stays as long as
-// the window in which it was counted started within the current one, also where the rule's window became longer
-// meanwhile.
-func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64) {
-	switch f.align {
-	case AlignCalendar:
-		return f.calendarWindow(s, now)
-	case AlignFirstHit:
-		start = now
-		if s.B > 0 && s.A+f.window > now && s.A-now <= grace {
-			start, count = s.A, s.B
+// currentWindow returns the window that a hit at now falls into, what was counted in it, and whether the state was cut. A
+// count stays as long as the window in which it was counted started within the current one, also where the rule's window
+// became longer meanwhile.
+func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64, isCut bool) {
+	if f.align == AlignFirstHit {
+		if s.B == 0 || s.A+f.window <= now {
+			return now, now + f.window, 0, false
 		}
-	default:
-		start = now - now%f.window
-		if s.B > 0 && s.A >= start && s.A-now <= grace {
-			start, count = max(start, s.A-s.A%f.window), s.B
-		}
+		start = min(s.A, now)
+		return start, start + f.window, s.B, s.A > now
 	}
-	return start, start + f.window, count
-}
-
-// calendarWindow is currentWindow of a calendar. A window that starts after now goes on until it ends. If it starts so
-// far ahead of now that its end is not among the edges, which is all that Redis knows, it ends after at most twice its
-// length: no window is longer.
-func (f *fixedWindow) calendarWindow(s *State, now int64) (start, end, count int64) {
-	e := f.calendar.around(now)
-	if s.B == 0 || s.A < e[1] || s.A-now > grace {
-		return e[1], e[2], 0
+	start = now - now%f.window
+	end, next := start+f.window, start+2*f.window
+	if f.calendar != nil {
+		e := f.calendar.around(now)
+		start, end, next = e[1], e[2], e[3]
 	}
-	for i := 2; i < len(e); i++ {
-		if s.A < e[i] {
-			return e[i-1], e[i], s.B
-		}
+	switch {
+	case s.B == 0 || s.A < start:
+		return start, end, 0, false
+	case s.A < end:
+		return start, end, s.B, false
+	case s.A < next && end-now <= slack:
+		return end, next, s.B, false
 	}
-	return s.A, s.A + 2*f.window, s.B
+	return start, end, s.B, true
 }

@@ -4,7 +4,8 @@ package limiter
 // counted from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch,
 // when a Window began. The zero State is a full bucket, or one that is about to start (InitialEmpty).
 //
-// While the clock is behind A (it stepped back), no batch comes.
+// What the policy cannot leave is cut: an A after now (the clock was set back) is now, and at A no more tokens were
+// missing than the policy can take (the rule was edited). Only the former has to be written.
 type intervalBucket struct {
 	terms
 
@@ -26,6 +27,9 @@ func newIntervalBucket(in *Params) (algorithm, error) {
 		return nil, paramError("burst", "%d tokens at %d per %s take more than 142 years; choose a smaller burst",
 			b.burst, b.limit, in.Window)
 	}
+	if b.denied != ChargeFull {
+		b.maxDebt = b.burst
+	}
 	if b.startsEmpty {
 		b.linger = ceilDiv(b.burst, b.limit) * b.window
 	}
@@ -45,6 +49,7 @@ func (b *intervalBucket) args() []int64 {
 
 func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	start, missing, first := b.refilled(&s, now)
+	isBack, isCut := s.A > now, s.A > now || s.B > b.maxDebt
 	left := max(0, b.burst-missing)
 
 	ok, take := b.fits(left, n, c)
@@ -61,7 +66,8 @@ func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o ou
 	if missing > 0 {
 		o.reset = micros(after(missing))
 	}
-	o.is = verdictOf(ok, missing != before || first && n != 0)
+	changed := missing != before || first && n != 0 || isBack
+	o.is = verdictOf(ok, changed, isCut && changed)
 	if missing == 0 {
 		if !b.startsEmpty {
 			return State{}, o
@@ -74,27 +80,14 @@ func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o ou
 // refilled returns how many tokens are missing at now, since when the current batch counts, and whether the bucket is
 // about to start.
 func (b *intervalBucket) refilled(s *State, now int64) (start, missing int64, first bool) {
-	if s.A == 0 || s.A-now > grace {
-		return b.begin(now)
-	}
-	missing = min(s.B, b.maxDebt)
-	full := s.A + ceilDiv(missing, b.limit)*b.window
+	start, missing = min(s.A, now), min(s.B, b.maxDebt)
+	full := start + ceilDiv(missing, b.limit)*b.window
 	switch {
-	case b.startsEmpty && now >= full+b.linger:
-		return b.begin(now)
-	case now >= full:
-		return now, 0, false
-	case now < s.A:
-		return s.A, missing, false
-	}
-	batches := (now - s.A) / b.window
-	return s.A + batches*b.window, missing - batches*b.limit, false
-}
-
-// begin is a bucket that was never hit.
-func (b *intervalBucket) begin(now int64) (start, missing int64, first bool) {
-	if b.startsEmpty {
+	case b.startsEmpty && (s.A == 0 || now >= full+b.linger):
 		return now, b.burst, true
+	case s.A == 0, now >= full:
+		return now, 0, false
 	}
-	return now, 0, false
+	batches := (now - start) / b.window
+	return start + batches*b.window, missing - batches*b.limit, false
 }

@@ -108,7 +108,8 @@ type Hit struct {
 	// N is the cost in hits: above 0 charges, below 0 gives back. -MaxHits <= N <= MaxHits, and not 0, so that a hit
 	// whose cost was forgotten is refused and not free.
 	N int64
-	// Look only looks, with N 0: the hit writes nothing, and fits if at least one more hit would.
+	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (see Slot.Cut), and fits if at
+	// least one more hit would.
 	Look bool
 	// ByItself charges each hit of the request by itself, also when another one denies the request. One hit that has it
 	// is enough.

@@ -11,13 +11,7 @@ import "time"
 // is always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see
 // withSpan).
 //
-// A clock that stepped back makes the level look higher than it is. A cost that does not fit for that reason is decided
-// at the time at which the state was written: nothing leaked since then, and what had room then has room now. The
-// times are those of the clock: until it is back where it was, nothing leaks.
-//
-// A state may still be further ahead than the policy's highest level, since the rule has changed. It is then taken as
-// full, so that nothing is granted a second time, and what a step writes goes on from there. Where the step leaves the
-// state as it is, that has to leak all the same, and the times are those of the state.
+// A state may be further ahead than the policy can put it: it is then cut, see meter.cut.
 type meter struct {
 	terms
 
@@ -32,7 +26,9 @@ type meter struct {
 	floor    int64 // the lowest level that a charge leaves, units
 	maxLevel int64 // the deepest debt, units
 	highest  int64 // the highest level that a hit can lead to, units
-	reach    int64 // the furthest that a state may be ahead, ticks: Weir has not written one that is further
+	furthest int64 // how far ahead a state of that level is, in whole ticks
+
+	furthestWritten int64 // how far ahead a state may have been written that needs no cut, microseconds
 
 	paysLater   bool // what passes depends on the level that a request finds, not on its cost
 	startsEmpty bool
@@ -74,7 +70,8 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 		if m.denied == ChargeFull || m.paysLater {
 			m.highest = m.maxLevel
 		}
-		m.reach = m.highest/m.leak + grace/m.tick
+		m.furthest = m.highest / m.leak
+		m.furthestWritten = m.furthest * m.tick
 		return true
 	}
 	return false
@@ -112,8 +109,13 @@ func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick 
 // year may be charged less than all of it.
 const maxDebt = 365 * 24 * time.Hour
 
-// canOwe reports whether room, in units, is enough for what the largest request may owe.
-func (m *meter) canOwe(room int64) bool {
+// canOwe reports whether there is room for what the largest request may owe. Unless denied requests owe as well, owed is
+// the level that such a request leads to: no level is higher.
+func (m *meter) canOwe(owed int64) bool {
+	room := m.maxLevel - m.capacity
+	if m.denied != ChargeFull {
+		m.maxLevel = owed
+	}
 	return room/m.cost >= MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 
@@ -138,14 +140,12 @@ func (m *meter) args() []int64 {
 func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / m.tick
 	ahead, part, first := m.empties(&s, t)
-	level := m.level(ahead, part)
+	level, isFurther := m.level(ahead, part)
 
 	ok, take := m.passes(level, n, c)
-	if !ok && !first && ahead > 0 {
-		if written := s.written() / m.tick; written > t { // the clock stepped back
-			t = written
-			ahead, part, first = m.empties(&s, t)
-			level = m.level(ahead, part)
+	isCut, isBack := false, false
+	if (isFurther || !ok && m.mayBeCut(&s, t)) && level > 0 && !first {
+		if level, isCut, isBack = m.cut(&s, t, ahead, part, level); isCut {
 			ok, take = m.passes(level, n, c)
 		}
 	}
@@ -156,9 +156,13 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	case take > 0:
 		level = m.charged(level, take)
 	}
-	changed := level != found || first && n != 0
-	if changed {
+	changed := level != found || first && n != 0 || isBack
+	resets, rest := ahead, part
+	if changed || isCut {
 		ahead, part = level/m.leak, level%m.leak
+	}
+	if changed {
+		resets, rest = ahead, part
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*m.tick - now) }
 	if !ok {
@@ -169,31 +173,25 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	}
 	if ok && take > 0 {
 		if until := m.departs(found, level); until > m.still {
-			o.delay = after(ceilDiv(until-m.still, m.leak)) - m.stoodStill(t, now)
+			o.delay = after(ceilDiv(until-m.still, m.leak))
 		}
 	}
 	o.remaining = m.passing(level)
-	if level > 0 {
-		o.reset = after(m.leaksTo(0, ahead, part))
+	if resets > 0 || rest > 0 {
+		o.reset = after(m.leaksTo(0, resets, rest))
 	}
-	o.is = verdictOf(ok, changed)
+	o.is = verdictOf(ok, changed, isCut && changed)
 	if !changed || level == 0 && !m.startsEmpty {
 		return State{}, o
 	}
 	return State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
-// stoodStill is how far tick t is ahead of now, if the clock stepped back: nobody waits for the clock to come back.
-func (m *meter) stoodStill(t, now int64) time.Duration { return micros(max(0, t*m.tick-now)) }
-
 // empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether
 // this is a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts
 // again.
 func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(s.part(), m.leak-1)
-	if ahead > m.reach {
-		s, ahead = &never, -t
-	}
 	fullFor := -ahead - min(1, part) // in whole ticks
 	if m.startsEmpty && (s.A == 0 || fullFor >= m.linger/m.tick) {
 		return m.start / m.leak, m.start % m.leak, true
@@ -204,16 +202,51 @@ func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
 	return ahead, part, false
 }
 
-// level is the level of a funnel that will be empty in ahead ticks and part of one, at most the highest one.
-func (m *meter) level(ahead, part int64) int64 {
-	if ahead > m.highest/m.leak {
-		return m.highest
+// level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if the
+// funnel is further ahead.
+func (m *meter) level(ahead, part int64) (level int64, isFurther bool) {
+	if ahead > m.furthest {
+		return m.highest, true
 	}
-	return min(m.highest, ahead*m.leak+part)
+	level = ahead*m.leak + part
+	return min(level, m.highest), level > m.highest
+}
+
+// mayBeCut is false of states that the policy can have written: until tick t, and not further ahead than it can put them.
+func (m *meter) mayBeCut(s *State, t int64) bool {
+	earliest, _ := s.written()
+	return earliest >= (t+1)*m.tick || s.A-earliest > m.furthestWritten || earliest == 0
+}
+
+// cut returns the level of a state that is further ahead than the policy can put it, and whether it is, and whether it
+// must be written. The others get the level that they have.
+//
+// If the state was written later than now (the clock was set back), its level is that of then, and it is written, so that
+// it leaks from now on. If it was above the policy's highest level when it was written (the rule was edited, or requests
+// bring rates of their own), it was full then, and has leaked by this policy since. That needs no writing, so that the
+// other policies still find what they know, and ResetAfter is that of the state.
+func (m *meter) cut(s *State, t, ahead, part, level int64) (cutTo int64, isCut, isBack bool) {
+	written, latest := s.written()
+	written, latest = written/m.tick, ceilDiv(latest, m.tick)
+	if written == 0 {
+		return level, ahead > m.furthest, ahead > m.furthest
+	}
+	if written > t {
+		cutTo, _ = m.level(ahead+t-written, part)
+		return cutTo, true, true
+	}
+	was, isFurther := m.level(ahead+t-latest, part)
+	switch {
+	case !isFurther:
+		return level, false, false
+	case t-written > m.furthest:
+		return 0, true, false
+	}
+	return max(0, was-(t-written)*m.leak), true, false
 }
 
 // leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a
-// level below its own. It may be further ahead than a product of ticks and leak can say.
+// level below its own.
 func (m *meter) leaksTo(level, ahead, part int64) int64 {
 	ticks := ahead - level/m.leak
 	if part > level%m.leak {

@@ -1,6 +1,9 @@
 package limiter
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // SlidingLog remembers every admitted hit of the window.
 const SlidingLog Algorithm = 5
@@ -13,6 +16,8 @@ const SlidingLog Algorithm = 5
 // (ChargeFull) entries behind the newest Limit hits are joined to the next one, since until that leaves the window they
 // can decide nothing. Their hits still count, for a refund may uncover them: they then leave with the entry that they
 // were joined to, which is later than their own end and never earlier.
+//
+// Entries after now (the clock was set back) are cut: they count from now.
 //
 // Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is
 // rewritten with totals from 0 on.
@@ -41,8 +46,9 @@ func (l *slidingLog) args() []int64 { return []int64{l.limit, l.window, int64(l.
 
 func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	log, base := s.List, s.A
-	if len(log) > 0 && log[len(log)-2]-now > grace {
-		log, base = nil, 0
+	isCut := len(log) > 0 && log[len(log)-2] > now
+	if isCut {
+		log = cutLog(log, now)
 	}
 	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now-l.window })
 	if first > 0 {
@@ -62,11 +68,7 @@ func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcom
 		if total+take > maxExact {
 			log, total, base = rebase(log, base), before, 0
 		}
-		at := now
-		if len(log) > 0 {
-			at = max(at, log[len(log)-2])
-		}
-		log = append(log, at, total+take)
+		log = append(log, now, total+take)
 		log = l.prune(log)
 	}
 	if !ok {
@@ -80,7 +82,7 @@ func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcom
 		o.remaining = max(0, l.limit-(log[len(log)-1]-base))
 		o.reset = micros(log[len(log)-2] + l.window - now)
 	}
-	o.is = verdictOf(ok, take > 0 || take < 0 && before > 0)
+	o.is = verdictOf(ok, take > 0 || take < 0 && before > 0 || isCut, isCut)
 	if len(log) == 0 {
 		return State{}, o
 	}
@@ -113,6 +115,12 @@ func (l *slidingLog) prune(log []int64) []int64 {
 		log = log[2:]
 	}
 	return log
+}
+
+// cutLog is a copy of the log in which the entries after now are one at now.
+func cutLog(log []int64, now int64) []int64 {
+	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now })
+	return append(slices.Clone(log[:2*first]), now, log[len(log)-1])
 }
 
 // rebase is a copy of the log whose totals count from 0 instead of base.

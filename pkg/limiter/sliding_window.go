@@ -12,8 +12,9 @@ const SlidingWindow Algorithm = 4
 // The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit is rounded
 // up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
 //
-// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
-// the step leaves the state as it is, the times are of that state, which may belong to segments still to come.
+// A state that is ahead (the clock was set back), or whose newest segment was longer and ends after now (the rule was
+// edited), is cut: what would belong to segments still to come counts in the current one. But a clock that is behind the
+// next segment's start by less than slack is taken to stand there.
 type slidingWindow struct {
 	terms
 
@@ -77,71 +78,68 @@ func (sw *slidingWindow) args() []int64 {
 }
 
 func (sw *slidingWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
-	if s.A*s.B-now > grace {
-		s = State{}
-	}
 	w := segments{of: sw, at: now}
-	w.open(&s)
+	isCut := w.open(&s)
 
 	ok, take := sw.fits(w.left(), n, c)
-	next = s
 	changed := w.add(take)
-	if changed {
-		next = State{A: w.index, B: sw.segment, List: w.counts}
-	}
 	o.remaining = w.left()
 	if !ok {
 		o.delay = Never
 		if need := max(n, 1); need <= min(sw.limit, sw.segmentCap) {
-			o.delay = micros(sw.passesAt(&next, need) - now)
+			o.delay = micros(w.passesAt(need) - w.at)
 		}
 	}
-	if end := sw.empty(&next); end > w.at {
+	if end := w.empty(); end > w.at {
 		o.reset = micros(end - now)
 	}
-	o.is = verdictOf(ok, changed)
+	o.is = verdictOf(ok, changed || isCut, isCut)
 	if o.reset == 0 {
 		return State{}, o
 	}
-	return next, o
+	return State{A: w.index, B: sw.segment, List: w.counts}, o
 }
 
 // segments is a sliding window's state at one moment.
 type segments struct {
 	of     *slidingWindow
-	at     int64   // now, or the newest segment's start if the clock stepped back, in microseconds
+	at     int64   // now, or the newest segment's start if the clock was set back, in microseconds
 	index  int64   // of the newest segment
 	counts []int64 // newest first, the last one partly outside the window
 }
 
-// open copies the state, moved on to the segment of w.at.
-func (w *segments) open(s *State) {
+// open copies the state, moved on to the segment of w.at, and reports whether it was cut.
+func (w *segments) open(s *State) (isCut bool) {
 	w.index = w.at / w.of.segment
 	w.counts = make([]int64, w.of.segments+1)
 	if s.List == nil {
-		return
-	}
-	if s.B != w.of.segment {
-		w.carry(s)
-		return
+		return false
 	}
 	shift := w.index - s.A
-	if shift < 0 {
-		w.index, w.at, shift = s.A, s.A*w.of.segment, 0
+	if shift == -1 && s.B == w.of.segment && s.A*s.B-w.at <= slack {
+		w.index, w.at, shift = s.A, s.A*s.B, 0
+	}
+	if s.B != w.of.segment || shift < 0 {
+		return w.carry(s)
 	}
 	for i := int64(0); i+shift < int64(len(w.counts)) && i < int64(len(s.List)); i++ {
 		w.counts[i+shift] = min(s.List[i], w.of.maxCount)
 	}
+	return false
 }
 
-// carry takes over a state that was counted in segments of another length (the rule changed): a count goes to
-// the segment that its own segment ends in, the latest that it can belong to.
-func (w *segments) carry(s *State) {
+// carry takes over a state that is ahead, or was counted in segments of another length (the rule was edited): a count
+// goes to the segment that its own segment ends in, the latest that it can belong to, or to the current one if that is
+// earlier.
+func (w *segments) carry(s *State) (isCut bool) {
 	for i, n := range s.List {
-		if pos := max(0, w.index-w.of.segmentOf(s, i)); pos < int64(len(w.counts)) {
+		pos := w.index - ((s.A-int64(i)+1)*s.B-1)/w.of.segment
+		isCut = isCut || pos < 0
+		if pos = max(0, pos); pos < int64(len(w.counts)) {
 			w.counts[pos] = min(w.counts[pos]+n, w.of.maxCount)
 		}
 	}
+	return isCut
 }
 
 // left is how many hits of cost 1 pass now.
@@ -166,49 +164,37 @@ func (w *segments) part(count, into int64) int64 {
 	}
 }
 
-// segmentOf is the segment that a state's count i belongs to, also if it was counted in segments of another length.
-func (sw *slidingWindow) segmentOf(s *State, i int) int64 {
-	return ((s.A-int64(i)+1)*s.B - 1) / sw.segment
-}
-
-// passesAt is the first moment at which a cost of need passes that a state denies, if nothing else arrives.
-func (sw *slidingWindow) passesAt(s *State, need int64) int64 {
-	capped, _, _ := sw.exceeds(s, sw.segmentCap-need)
-	at := (capped + 1) * sw.segment
-	oldest, count, room := sw.exceeds(s, sw.limit-need)
+// passesAt is the first moment at which a cost of need passes that does not pass now, if nothing else arrives.
+func (w *segments) passesAt(need int64) int64 {
+	capped, _, _ := w.exceeds(w.of.segmentCap - need)
+	at := (capped + 1) * w.of.segment
+	oldest, count, room := w.exceeds(w.of.limit - need)
 	if count == 0 {
 		return at
 	}
-	leaves := (oldest + sw.segments) * sw.segment
-	switch sw.oldest {
+	leaves := (oldest + w.of.segments) * w.of.segment
+	switch w.of.oldest {
 	case OldestNone:
 	case OldestFull:
-		leaves += sw.segment
+		leaves += w.of.segment
 	default: // the first part with count * (width-part)/width <= room, in ticks
-		width := sw.segment / sw.tick
-		leaves += (width - room*width/count) * sw.tick
+		width := w.of.segment / w.of.tick
+		leaves += (width - room*width/count) * w.of.tick
 	}
 	return max(at, leaves)
 }
 
 // exceeds is the newest segment whose count, and the newer ones, are more than most; room is what the newer ones leave
 // of it. Without such a segment count is 0.
-func (sw *slidingWindow) exceeds(s *State, most int64) (segment, count, room int64) {
+func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	room = most
-	for i, n := range s.List {
-		if of := sw.segmentOf(s, i); of != segment {
-			if count > room {
-				break
-			}
-			room -= count
-			segment, count = of, 0
+	for i, n := range w.counts {
+		if n > room {
+			return w.index - int64(i), n, room
 		}
-		count = min(count+n, sw.maxCount)
+		room -= n
 	}
-	if count <= room {
-		return -1, 0, 0
-	}
-	return segment, count, room
+	return -1, 0, 0
 }
 
 // add charges take hits to the newest segment, or gives back from the newest hits on.
@@ -226,15 +212,15 @@ func (w *segments) add(take int64) (changed bool) {
 	return changed
 }
 
-// empty is when the last of a state's counts has left the window.
-func (sw *slidingWindow) empty(s *State) int64 {
-	whole := sw.segments + 1
-	if sw.oldest == OldestNone {
-		whole = sw.segments
+// empty is when the last of the counts has left the window.
+func (w *segments) empty() int64 {
+	whole := w.of.segments + 1
+	if w.of.oldest == OldestNone {
+		whole = w.of.segments
 	}
-	for i, n := range s.List {
+	for i, n := range w.counts {
 		if n > 0 {
-			return (sw.segmentOf(s, i) + whole) * sw.segment
+			return (w.index - int64(i) + whole) * w.of.segment
 		}
 	}
 	return 0

@@ -27,7 +27,7 @@ func newSmoothBursty(in *Params) (algorithm, error) {
 		if b.startsEmpty {
 			b.linger = saved * b.tick
 		}
-		return b.canOwe(b.maxLevel - b.capacity)
+		return b.canOwe(b.capacity + b.units(b.burst, b.maxLevel-b.capacity))
 	})
 	if !ok {
 		return nil, paramError("limit", "%d per %s needs more than 53 bits to count what one large request owes; "+

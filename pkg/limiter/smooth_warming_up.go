@@ -45,9 +45,7 @@ const maxRoot = 94_906_265
 // cold one, and no debt.
 //
 // What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it is.
-// A clock that stepped back fills nothing, and what is denied by it is decided as the meter does it. A time that is
-// further ahead than the highest level is taken as that, by what is charged; as long as nothing is, requests wait for
-// that time.
+// A time that is further ahead than the policy can put it is cut as the meter does it.
 type smoothWarmingUp struct {
 	meter
 	curve
@@ -97,7 +95,8 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 		return false
 	}
 	w.still, w.capacity = 0, wait*w.leak
-	return w.canOwe(w.maxLevel - w.capacity)
+	owed, _ := w.spend(w.capacity, w.full, w.burst)
+	return w.canOwe(min(w.maxLevel, owed+w.leak)) // by less than a tick, prices are rounded
 }
 
 func (w *smoothWarmingUp) traits() traits {
@@ -146,17 +145,14 @@ func nearFraction(r *big.Rat) (n, d int64) {
 func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / w.tick
 	ahead, part, stored := w.warmth(&s, t)
-	level := w.level(ahead, part)
+	level, isFurther := w.level(ahead, part)
 
 	fits := func() bool { return n < 0 || level <= w.capacity && n <= w.burst }
 	ok := fits()
-	if !ok && ahead > 0 {
-		if written := s.written() / w.tick; written > t { // the clock stepped back
-			t = written
-			ahead, part, stored = w.warmth(&s, t)
-			level = w.level(ahead, part)
-			ok = fits()
-		}
+	isCut, isBack := false, false
+	if (isFurther || !ok && w.mayBeCut(&s, t)) && level > 0 {
+		level, isCut, isBack = w.cut(&s, t, ahead, part, level)
+		ok = fits()
 	}
 	left := int64(0)
 	if c == ChargePenalty || c == ChargeSpend || n > w.burst { // where else it is asked for, nothing is left
@@ -170,9 +166,13 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 	case take > 0:
 		level, stored = w.spend(level, stored, take)
 	}
-	changed := level != found || stored != before
-	if changed {
+	changed := level != found || stored != before || isBack
+	resets, rest := ahead, part
+	if changed || isCut {
 		ahead, part = level/w.leak, level%w.leak
+	}
+	if changed {
+		resets, rest = ahead, part
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*w.tick - now) }
 	if !ok {
@@ -182,14 +182,14 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 		}
 	}
 	if ok && take > 0 && found > 0 {
-		o.delay = after(ceilDiv(found, w.leak)) - w.stoodStill(t, now)
+		o.delay = after(ceilDiv(found, w.leak))
 	}
 	o.remaining = w.passingWarm(level, stored)
 	isNew := level == 0 && stored == w.full
 	if !isNew {
-		o.reset = after(ahead + ceilDiv(part+ceilDiv(w.full-stored, w.gain), w.leak))
+		o.reset = after(resets + ceilDiv(rest+ceilDiv(w.full-stored, w.gain), w.leak))
 	}
-	o.is = verdictOf(ok, changed)
+	o.is = verdictOf(ok, changed, isCut && changed)
 	if !changed || isNew {
 		return State{}, o
 	}
@@ -205,8 +205,6 @@ func (w *smoothWarmingUp) warmth(s *State, t int64) (ahead, part, stored int64) 
 	stored = w.share(s.List[0], s.List[1])
 	ahead, part = ceilDiv(s.A, w.tick)-t, min(s.part(), w.leak-1)
 	switch {
-	case ahead > w.reach:
-		return 0, 0, w.full
 	case ahead >= 0:
 		return ahead, part, stored
 	case -ahead > w.idle:

@@ -65,10 +65,11 @@ type verdict uint8
 const (
 	fits    verdict = 1 << iota // Decision.Allowed
 	changes                     // the next state differs from the one before
+	cuts                        // the state before was further ahead than the policy can put it
 )
 
-// of is the verdict of a hit that fits if ok, and changes the state if changed.
-func verdictOf(ok, changed bool) verdict {
+// verdictOf is the verdict of a hit that fits if ok, changes the state if changed, and has cut it so if isCut.
+func verdictOf(ok, changed, isCut bool) verdict {
 	v := verdict(0)
 	if ok {
 		v = fits
@@ -76,8 +77,15 @@ func verdictOf(ok, changed bool) verdict {
 	if changed {
 		v |= changes
 	}
+	if isCut {
+		v |= cuts
+	}
 	return v
 }
+
+// slack is by how much the clock may be behind the next window's or segment's start before it counts as set back, in
+// microseconds: a clock that is not set is slewed by far less.
+const slack = 1_000_000
 
 func (o *outcome) changed() bool { return o.is&changes != 0 }
 

@@ -247,8 +247,9 @@ func TestChangedRuleKeepsWarmth(t *testing.T) {
 		}
 		tick := max(after.policy.Args()[1], w.policy.Args()[1])
 		w.now += tick - w.now%tick // both clocks say the same
-		if len(w.state.List) == 0 || w.state.A <= w.now || w.state.A > w.now+1<<39 {
-			return // nothing is owed, or so much that it may not fit the other one
+		most := after.policy.Args()[5] / after.policy.Args()[2] * after.policy.Args()[1]
+		if len(w.state.List) == 0 || w.state.A <= w.now || w.state.A-w.now > most {
+			return // nothing is owed, or more than the other one lets anybody owe
 		}
 		share := func(list []int64) *big.Rat { return big.NewRat(list[0], list[1]) }
 		was := share(w.state.List)

@@ -69,15 +69,17 @@ var changes = []change{
 	{"higher rate", leaks, 6, 0, with(leaks, 100, 0, 0), 40, 0},
 	{"lower rate", leaks, 6, 0, with(leaks, 5, 0, 0), 2, 0},
 	{"larger burst", leaks, 6, 0, with(leaks, 0, 0, 20), 14, 0},
-	{"smaller burst", leaks, 6, 0, with(leaks, 0, 0, 4), 0, hour * 3 / 10},
+	{"smaller burst", leaks, 6, 0, with(leaks, 0, 0, 4), 0, hour / 10}, // full
+	{"used up, far higher rate", with(leaks, 5, 0, 0), 5, 0, with(leaks, 1000, 60*sec, 0), 0, 60 * ms},
 	{"longer window", leaks, 6, 0, with(leaks, 0, 2*hour, 0), 7, 0},
-	{"shorter window", leaks, 6, 0, with(leaks, 0, hour/2, 0), 0, hour * 3 / 20},
+	{"shorter window", leaks, 6, 0, with(leaks, 0, hour/2, 0), 0, hour / 20},
 	{"half leaked", leaks, 6, hour * 3 / 10, with(leaks, 5, 0, 0), 3, 0}, // 18 minutes are one and a half
 
 	{"higher rate", tokens, 6, 0, with(tokens, 100, 0, 0), 40, 0},
 	{"lower rate", tokens, 6, 0, with(tokens, 5, 0, 0), 2, 0},
 	{"larger burst", tokens, 6, 0, with(tokens, 0, 0, 20), 14, 0},
-	{"smaller burst", tokens, 6, 0, with(tokens, 0, 0, 4), 0, hour * 3 / 10},
+	{"smaller burst", tokens, 6, 0, with(tokens, 0, 0, 4), 0, hour / 10},
+	{"used up, far higher rate", with(tokens, 5, 0, 0), 5, 0, with(tokens, 1000, 60*sec, 0), 0, 60 * ms},
 	{"longer window", tokens, 6, 0, with(tokens, 0, 2*hour, 0), 7, 0},
 	{"starts empty, higher rate", empty, 1, hour * 6 / 10, with(empty, 20, 0, 0), 12, 0}, // 24 minutes are 8 of 20
 	{"starts empty, smaller burst", empty, 1, hour * 6 / 10, with(empty, 0, 0, 5), 1, 0},
@@ -116,9 +118,10 @@ var changes = []change{
 	{"higher rate", queued, 6, 0, with(queued, 20, 0, 0), 10, 0},
 	{"lower rate", queued, 6, 0, with(queued, 5, 0, 0), 2, 0},
 	{"longer window", queued, 6, 0, with(queued, 0, 2*sec, 5), 2, 0},
-	{"larger burst", queued, 6, 0, with(queued, 0, 0, 14), 13, 0}, // as new 1.4 s after the last: that is 0.1 s from now
-	{"smaller burst", queued, 6, 0, with(queued, 0, 0, 5), 0, 600 * ms},
-	{"shorter wait", queued, 6, 0, but(queued, func(p *limiter.Params) { p.MaxWait = 300 * ms }), 0, 300 * ms},
+	{"larger burst", queued, 6, 0, with(queued, 0, 0, 14), 13, 0},       // as new 1.4 s after the last: that is 0.1 s from now
+	{"smaller burst", queued, 6, 0, with(queued, 0, 0, 5), 0, 100 * ms}, // full
+	{"used up, higher rate", with(queued, 1, 0, 0), 1, 0, with(queued, 100, 0, 50), 0, 10 * ms},
+	{"shorter wait", queued, 6, 0, but(queued, func(p *limiter.Params) { p.MaxWait = 300 * ms }), 0, 100 * ms},
 
 	// 6 of 10 saved permits are 0.6 s; one more than is saved passes, and the next one pays.
 	{"higher rate", saved, 6, 0, with(saved, 20, 0, 0), 9, 0},

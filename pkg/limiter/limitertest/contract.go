@@ -39,6 +39,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
 		{"clock steps back while requests wait", clockStepsBackWhileWaiting},
+		{"clock is set right", clockSetRight},
 		{"keys", keys},
 		{"many hits", manyHits},
 		{"changed align", changedAlign},

@@ -61,16 +61,3 @@ func (c *clock) compare(now int64) {
 		c.stepped.Add(step)
 	}
 }
-
-// bounded is the state of a limit that counts in fixed windows, where a window that seems to begin later than now began
-// before the clock was set back: it is taken to have begun now, so that what was counted in it counts until the current
-// window ends, and not until that far moment.
-func (c *clock) bounded(p *limiter.Policy, a int64, now *limiter.Clocks) int64 {
-	if c.wall == nil || !p.CountsInWindows() {
-		return a
-	}
-	if p.OnWallClock() {
-		return min(a, now.Wall)
-	}
-	return min(a, now.Steady)
-}

@@ -192,3 +192,32 @@ func TestCloseWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// An edit that puts a counter further ahead than its new policy can is counted, and reported by the sweeper.
+func TestCutCountersAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported := uint64(0)
+		s := start(t, memstore.Options{OnCut: func(counters uint64) { reported += counters }})
+		slow := policy(t, limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Hour})
+		fast := policy(t, limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1000, Window: time.Minute})
+		for _, key := range []string{"a", "b", "c"} {
+			hit(t, s, key, slow, 5)
+		}
+		for range 3 {
+			if d := hit(t, s, "a", fast, 1); d.Allowed || d.RetryAfter != 60*time.Millisecond {
+				t.Errorf("at once: %+v", d)
+			}
+		}
+		time.Sleep(60 * time.Millisecond)
+		for _, key := range []string{"a", "b"} {
+			if d := hit(t, s, key, fast, 1); !d.Allowed {
+				t.Errorf("%s, after 60 ms: %+v", key, d)
+			}
+		}
+		time.Sleep(2 * memstore.DefaultSweepEvery)
+		synctest.Wait()
+		if cut := s.Stats().Cut; cut != 2 || reported != 2 {
+			t.Errorf("%d were cut, %d reported, want 2", cut, reported)
+		}
+	})
+}

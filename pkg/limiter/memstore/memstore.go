@@ -71,6 +71,9 @@ type Options struct {
 	// ClockStepped is called by the sweeper, at most once each SweepEvery, after the wall clock was followed: by is by how
 	// much it was set forward, negative if it was set back. Nil is nobody.
 	ClockStepped func(by time.Duration)
+	// OnCut is called by the sweeper, at most once each SweepEvery, with how many counters were cut since the last call;
+	// see Stats.Cut. Nil is nobody.
+	OnCut func(counters uint64)
 	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
 	SweepEvery time.Duration
 }
@@ -97,7 +100,7 @@ type shard struct {
 	pairs table[pair]
 	lists table[list]
 
-	expired, evicted uint64
+	expired, evicted, cut uint64
 
 	_ [64]byte // keeps the next shard's lock off this one's cache line
 }
@@ -132,7 +135,7 @@ func New(o Options) (*Store, error) {
 	}
 	go func() {
 		defer close(s.stopped)
-		panics.Restart(ctx.Done(), "sweep of expired counters", func() { s.sweepUntil(ctx, o.SweepEvery, o.ClockStepped) })
+		panics.Restart(ctx.Done(), "sweep of expired counters", func() { s.sweepUntil(ctx, &o) })
 	}()
 	return s, nil
 }
@@ -167,7 +170,7 @@ func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.clock.clocks(p.OnWallClock())
-	s.load(sh, id, p, &now, &slots[0])
+	sh.load(id, p, &slots[0])
 	limiter.DecideAt(now, hits, slots[:], out)
 	s.save(sh, id, &hits[0], now.Steady, &slots[0], &out[0])
 }
@@ -191,7 +194,7 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 	now := s.clock.clocks(follow)
 	for i := range hits {
 		if slots[i].First() == i {
-			s.load(s.shard(ids[i]), ids[i], hits[i].Policy, &now, &slots[i])
+			s.shard(ids[i]).load(ids[i], hits[i].Policy, &slots[i])
 		}
 	}
 	limiter.DecideAt(now, hits, slots, out)
@@ -225,7 +228,7 @@ func (s *Store) Reset(key string) (existed bool) {
 
 // load fills the slot with the key's state. To its step, a state that expired and was not yet swept is
 // that of a limit that is fully available.
-func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.Clocks, slot *limiter.Slot) {
+func (sh *shard) load(id fingerprint, p *limiter.Policy, slot *limiter.Slot) {
 	if p.KeepsList() {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {
 			slot.State = l.State
@@ -233,7 +236,7 @@ func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.
 		return
 	}
 	v := sh.pairs.get(id)
-	slot.State.A, slot.State.B = s.clock.bounded(p, v.a, now), v.b
+	slot.State.A, slot.State.B = v.a, v.b
 }
 
 // save writes the slot's next state after one of its hits was answered, and makes room for it if the budget is
@@ -245,6 +248,9 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 			sh.note(id, p)
 		}
 		return
+	}
+	if slot.Cut {
+		sh.cut++
 	}
 	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
 	m := newMark(now+keep, worthOf(slot, h.N, d))

@@ -9,18 +9,23 @@ import (
 // chunk is how many slots are swept under one lock: a few microseconds' work.
 const chunk = 1024
 
-// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set.
-func (s *Store) sweepUntil(ctx context.Context, every time.Duration, clockStepped func(by time.Duration)) {
-	tick := time.NewTicker(every)
+// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set and that states were cut.
+func (s *Store) sweepUntil(ctx context.Context, o *Options) {
+	tick := time.NewTicker(o.SweepEvery)
 	defer tick.Stop()
+	reported := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			s.clock.clocks(true)
-			if by := s.clock.stepped.Swap(0); by != 0 && clockStepped != nil {
-				clockStepped(time.Duration(by) * time.Microsecond)
+			if by := s.clock.stepped.Swap(0); by != 0 && o.ClockStepped != nil {
+				o.ClockStepped(time.Duration(by) * time.Microsecond)
+			}
+			if cut := s.Stats().Cut; cut > reported && o.OnCut != nil {
+				o.OnCut(cut - reported)
+				reported = cut
 			}
 			for i := range s.shards {
 				sh := &s.shards[i]
@@ -66,6 +71,7 @@ type Stats struct {
 	Bytes   int64  // about what their state takes
 	Expired uint64 // counters freed because they no longer mattered
 	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
+	Cut     uint64 // counters whose state was further ahead than their policy can put it; see limiter.Slot
 
 	ClockSteps uint64 // how often windows on the wall clock followed it, since it was set
 }
@@ -80,6 +86,7 @@ func (s *Store) Stats() Stats {
 		sum.Bytes += sh.pairs.bytes() + sh.lists.bytes()
 		sum.Expired += sh.expired
 		sum.Evicted += sh.evicted
+		sum.Cut += sh.cut
 		sh.mu.Unlock()
 	}
 	return sum

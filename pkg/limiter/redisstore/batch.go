@@ -36,7 +36,7 @@ type batch struct {
 	script *script
 	cmd    *redis.Cmd // its call
 
-	restarted []any // the keys of counters that the script restarted
+	restarted, cut []any // the keys of counters that the script restarted, and whose state it cut
 
 	waiters []limiter.Waiter // that have been answered
 	isSent  bool             // the flight that it begins was started by Send
@@ -127,6 +127,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 		if err == nil {
 			err = b.read(b.cmd.Val())
 			r.sent.restarts.note(b.restarted, time.Now())
+			r.sent.cuts.note(b.cut, time.Now())
 		} else if !isMoving(err) {
 			r.reload(ctx)
 		}
@@ -274,11 +275,12 @@ const (
 func (b *batch) read(answer any) error {
 	var failures []any
 	var at int64
-	if list, isList := answer.([]any); isList && len(list) == 4 {
+	if list, isList := answer.([]any); isList && len(list) == 5 {
 		answer = list[0]
 		failures, _ = list[1].([]any) // what is no list is none
 		b.restarted, _ = list[2].([]any)
 		at, _ = list[3].(int64)
+		b.cut, _ = list[4].([]any)
 	}
 	text, ok := answer.(string)
 	if !ok {

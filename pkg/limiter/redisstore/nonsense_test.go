@@ -103,12 +103,57 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			startsAgain(t, p, state, fmt.Sprint(i, " ", j))
 		}
 	}
-	far := float64(clock.Now() + 2*365*24*time.Hour.Microseconds()) // two years ahead
-	startsAgain(t, policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour}),
-		packedDoubles(far, 1, far+1), "far window")
-	startsAgain(t, funnel(t, 10, time.Hour), packedDoubles(far, 1), "far funnel")
 	if most := 1 + int(time.Since(start)/time.Minute); len(reported) == 0 || len(reported) > most ||
 		!strings.HasPrefix(reported[0], "1 weir:1:0 ") {
+		t.Errorf("reported %q, want the first one, and no more than one a minute", reported)
+	}
+}
+
+// TestFarStatesAreCut: a state that is further ahead than its policy can put it counts as full, or as what it was when it
+// was written. It is counted, and reported at most once a minute.
+func TestFarStatesAreCut(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c, clock := client(t, server), limitertest.NewClock()
+	var reported []string
+	s := open(t, server.SocketURL(), redisstore.Options{
+		Now:   clock.Now,
+		OnCut: func(counters uint64, key string) { reported = append(reported, fmt.Sprint(counters, " ", key)) },
+	})
+	start, now := time.Now(), float64(clock.Now())
+	far := float64(clock.Now() + 2*365*24*time.Hour.Microseconds()) // two years ahead
+	hourly := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour})
+	for i, far := range []struct {
+		p     *limiter.Policy
+		state string
+		left  int64
+	}{
+		{hourly, packedDoubles(far, 3, far+1), 7},
+		{funnel(t, 10, time.Hour), packedDoubles(far, 0), 0},             // it does not say when it was written
+		{funnel(t, 10, time.Hour), packedDoubles(far, 18*60*1e6), 7},     // 18 of 60 minutes
+		{funnel(t, 10, time.Hour), packedDoubles(now+36e8*5, 36e8*5), 0}, // five hours, by a rule of another rate
+	} {
+		key := fmt.Sprint("far ", i)
+		if err := c.Set(t.Context(), "weir:1:"+key, far.state, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if d := take(t, s, key, far.p, 0); d.Remaining != far.left || d.RetryAfter > time.Hour {
+			t.Errorf("%s: %+v, want %d left of 10 an hour", key, d, far.left)
+		}
+		clock.Advance(6 * time.Minute)
+		if d := take(t, s, key, far.p, 1); !d.Allowed {
+			t.Errorf("%s, six minutes later: %+v", key, d)
+		}
+		if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl <= 0 || ttl > 26*time.Hour { // Now is no clock of Redis
+			t.Errorf("%s: the key ends in %s", key, ttl)
+		}
+		if got := s.Stats(); got.Cut < uint64(i+1) || got.Restarted != 0 {
+			t.Errorf("%s: %d were cut, %d restarted", key, got.Cut, got.Restarted)
+		}
+		clock.Advance(-6 * time.Minute)
+	}
+	if most := 1 + int(time.Since(start)/time.Minute); len(reported) == 0 || len(reported) > most ||
+		reported[0] != "1 weir:1:far 0" {
 		t.Errorf("reported %q, want the first one, and no more than one a minute", reported)
 	}
 }

@@ -137,7 +137,7 @@ func TestOddAnswers(t *testing.T) {
 		{strings.Repeat("\xff", 16), "where a whole number belongs"},
 		{strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 2), "where a whole number belongs"},
 		{strings.Repeat("\x00", 24), "the script answered 24 bytes for 1 hits, 8 too many"},
-		{[]any{strings.Repeat("\x00", 16), []any{int64(2), "no"}, nil, int64(1)}, "answered that request 2 failed with no"},
+		{[]any{strings.Repeat("\x00", 16), []any{int64(2), "no"}, nil, int64(1), nil}, "answered that request 2 failed with no"},
 	} {
 		var b batch
 		c := &call{hits: []limiter.Hit{{Key: "k", Policy: differentPolicies(t, 1)[0], N: 1}}}

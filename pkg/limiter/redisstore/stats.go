@@ -18,8 +18,11 @@ type Stats struct {
 	// Texts are the script calls that were sent a second time, with the script's text, because Redis did not know it.
 	Texts uint64
 	// Restarted are the counters that began again because Weir cannot have written the state that Redis had: it cannot be
-	// read, or it lies too far in the future.
+	// read.
 	Restarted uint64
+	// Cut are the counters whose state was further ahead than their policy can put it, since a rule was edited or Redis's
+	// clock was set back: see limiter.Slot.Cut.
+	Cut uint64
 	// Connections are the open ones to all nodes of a cluster, Idle those of them that nobody uses.
 	Connections, Idle int
 	// Found and Made are the calls that found an idle connection, and that found none; Waits those that waited for a
@@ -34,7 +37,8 @@ type sent struct {
 	batches  [len(BatchSizes) + 1]atomic.Uint64
 	requests atomic.Uint64
 	texts    atomic.Uint64
-	restarts restarts
+	restarts reports
+	cuts     reports
 }
 
 func (s *sent) batch(requests int) {
@@ -49,6 +53,7 @@ func (s *Store) Stats() Stats {
 		Requests:    s.sent.requests.Load(),
 		Texts:       s.sent.texts.Load(),
 		Restarted:   s.sent.restarts.all.Load(),
+		Cut:         s.sent.cuts.all.Load(),
 		Connections: int(pool.TotalConns), Idle: int(pool.IdleConns),
 		Found: uint64(pool.Hits), Made: uint64(pool.Misses), Waits: uint64(pool.WaitCount), Timeouts: uint64(pool.Timeouts),
 		Stale: uint64(pool.StaleConns),
@@ -59,13 +64,13 @@ func (s *Store) Stats() Stats {
 	return all
 }
 
-// reportPause is the least time between two calls of Options.OnRestart, so that a program that writes nonsense below
-// the key prefix does not flood a log.
+// reportPause is the least time between two calls of Options.OnRestart, or OnCut, so that a program that writes nonsense
+// below the key prefix does not flood a log.
 const reportPause = time.Minute
 
-// restarts counts the counters that the script restarted because their state cannot be one of Weir's. It is safe for
+// reports counts the counters of which the script found a state that their policy cannot have left. It is safe for
 // concurrent use.
-type restarts struct {
+type reports struct {
 	all      atomic.Uint64
 	reported atomic.Uint64 // of all
 	last     atomic.Int64  // when that was, in nanoseconds since the Unix epoch
@@ -73,7 +78,7 @@ type restarts struct {
 }
 
 // note counts the keys that a script call returned, and reports them if nothing was reported for a while.
-func (r *restarts) note(keys []any, now time.Time) {
+func (r *reports) note(keys []any, now time.Time) {
 	if len(keys) == 0 {
 		return
 	}

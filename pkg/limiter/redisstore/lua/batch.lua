@@ -111,4 +111,4 @@ local function decide_quickly(plan, first, request)
   return true
 end
 
-local failures, restarted, has_charges = {}, {}, false
+local failures, restarted, cuts, has_charges = {}, {}, {}, false

@@ -19,9 +19,10 @@
 -- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED,
 --           then remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait
 --           helps.
---           A batch with a mode from 8 on, with a request that could not be decided or with a restarted counter answers
---           a list of four: these doubles, zeros for such a request; the number of each such request, from 1, and the
---           reason; the keys of restarted counters, whose state Weir cannot have left; the time of the decisions.
+--           A batch with a mode from 8 on, with a request that could not be decided or with a restarted or cut counter
+--           answers a list of five: these doubles, zeros for such a request; the number of each such request, from 1, and
+--           the reason; the keys of restarted counters, whose state cannot be read; the time of the decisions; the keys
+--           of counters whose state was cut, since it was further ahead than its policy can put it.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 
@@ -31,6 +32,7 @@ local ceil, floor, fmod, max, min = math.ceil, math.floor, math.fmod, math.max, 
 local ENFORCE, SHADOW, QUOTA, CHARGE = 0, 1, 2, 8 -- modes
 local SMOOTH_BURSTY, LEAKY_QUEUE = 6, 7 -- limiter.Algorithm
 local DENIED, ADMITTED = -1, -2 -- begin an answer
+local SLACK = 1000000 -- limiter.slack
 
 -- KEPT stands for the time to live that a key has already, where its next state needs no other one.
 local KEPT = 'kept'

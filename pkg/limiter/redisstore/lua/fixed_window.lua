@@ -6,8 +6,8 @@
 -- state  start, count, end: when the window starts and ends, in microseconds since the epoch, and the hits counted in it.
 --        The end only says when the key expires.
 local function calendar_window(a, at)
-  for i = 4, 7 do
-    if at >= a[i] and at < a[i + 1] then return a[i], a[i + 1] end
+  for i = 4, 6 do
+    if at >= a[i] and at < a[i + 1] then return a[i], a[i + 1], a[i + 2] end
   end
 end
 
@@ -16,37 +16,35 @@ local function fixed_window(a, state, now, n, charge, denied)
   if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
   if limit == 0 and not at_limit then charge = LOOK end
 
-  local start, count = now, 0
-  local ends
-  if align == 0 then
-    start = now - fmod(now, window)
-  elseif align == 2 then
-    start, ends = calendar_window(a, now)
+  local start, count, cut = now, 0, false
+  if align == 0 then start = now - fmod(now, window) end
+  local ends, later = start + window, start + 2 * window
+  if align == 2 then
+    start, ends, later = calendar_window(a, now)
     if not start then wrong_windows(now) end
   end
   local s = state and numbers(state, 3, 3)
-  if s and s[1] > now + GRACE then s = restart(KEEP) end
-  if s then
+  if s and s[2] > 0 then
     local since, counted = s[1], s[2]
     if align == 1 then
-      if counted > 0 and since + window > now then start, count = since, counted end
-    elseif align == 2 then
-      if counted > 0 and since >= start then
-        count = counted
-        if since >= ends then start, ends = calendar_window(a, since) end
-        if not start then start, ends = since, since + 2 * window end
+      if since + window > now then
+        start, count, cut = min(since, now), counted, since > now
+        ends = start + window
       end
-    elseif counted > 0 and since >= start then
-      start, count = max(start, since - fmod(since, window)), counted
+    elseif since >= ends and since < later and ends - now <= SLACK then
+      start, ends, count = ends, later, counted
+    elseif since >= start then
+      count, cut = counted, since >= ends
     end
   end
-  ends = (ends or start + window) - now
+  local behind = max(0, start - now)
+  ends = ends - now
 
   local ok, charged = take(max(0, limit - count), n, charge, denied)
   local retry, needs = 0, max(n, 1)
   if at_limit and n == 0 then ok, needs = count <= limit, 0 end
   if not ok then
-    retry = needs <= limit and ends or NEVER
+    retry = needs <= limit and ends - behind or NEVER
   end
   local before = count
   count = min(max(0, count + charged), HORIZON)
@@ -55,5 +53,5 @@ local function fixed_window(a, state, now, n, charge, denied)
   if count > 0 then
     new, linger = struct.pack('>ddd', start, count, now + ends), s and s[3] == now + ends and KEPT or 0
   end
-  return count ~= before, new, ok, max(0, limit - count), retry, ends, 0, linger
+  return note_cut(cut) or count ~= before, new, ok, max(0, limit - count), retry, ends, 0, linger
 end

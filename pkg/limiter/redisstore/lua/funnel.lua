@@ -10,36 +10,29 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local t = floor(now / tick)
 
   -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
-  local ahead, part, level, first = 0, 0, 0, starts_empty
+  local ahead, part, level, first, further = 0, 0, 0, starts_empty, false
   local full = (denied == FULL or bursty) and max_level or capacity
   local empty, span
   local s = state and numbers(state, 2, 3)
   if s then
     empty, span, part = s[1], s[2], s[3] or 0
-    if empty < 0 or span > empty then
-      empty, part = restart(), 0
-    elseif ceil(empty / tick) - t > floor(full / leak) + floor(GRACE / tick) then
-      empty, part = restart(KEEP), 0
-    end
+    if empty < 0 or span > empty then empty, part = restart(), 0 end
     part = min(part, leak - 1)
   end
-  local function look() -- at tick t
-    ahead, level, first = 0, 0, starts_empty
-    if empty then
-      ahead = ceil(empty / tick) - t
-      if starts_empty then
-        local full_for = -ahead - min(1, part) -- in whole ticks
-        first = full_for >= linger / tick
-      end
-      if ahead > floor(full / leak) then
-        level = full
-      elseif ahead >= 0 then
-        level = min(full, ahead * leak + part)
-      end
-    end
-    if first then level = bursty and still or capacity end
+  local function level_of(ticks)
+    if ticks > floor(full / leak) then return full, true end
+    local units = ticks * leak + part
+    return min(units, full), units > full
   end
-  look()
+  if empty then
+    ahead = ceil(empty / tick) - t
+    if starts_empty then
+      local full_for = -ahead - min(1, part) -- in whole ticks
+      first = full_for >= linger / tick
+    end
+    if ahead >= 0 then level, further = level_of(ahead) end
+  end
+  if first then level = bursty and still or capacity end
 
   local function passing()
     local from = level
@@ -67,13 +60,10 @@ local function funnel(a, state, now, n, charge, denied, gone)
     return take(left, n, charge, denied)
   end
   local ok, charged = passes()
-  if not ok and not first and empty and span > 0 then
-    local written = floor((empty - span) / tick)
-    if written > t then -- the clock stepped back
-      t = written
-      look()
-      ok, charged = passes()
-    end
+  local cut, back = false, false
+  if (not ok or further) and level > 0 and not first then
+    level, cut, back = cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, full)
+    if cut then ok, charged = passes() end
   end
   local found = level
   if charged < 0 then
@@ -84,10 +74,13 @@ local function funnel(a, state, now, n, charge, denied, gone)
     level = with(charged)
   end
 
-  local took = level ~= found or (first and n ~= 0)
-  if took or first or level == 0 then
+  local took = level ~= found or (first and n ~= 0) or back
+  note_cut(cut and took)
+  local resets = ahead + min(1, part) -- in whole ticks: of a state that is left as it is, as it says
+  if took or first or cut or level == 0 then
     part = fmod(level, leak)
     ahead = (level - part) / leak
+    if took or not cut then resets = ahead + min(1, part) end
   end
   local function after(ticks) return (t + ticks) * tick - now end
   local function leaks_to(low)
@@ -103,14 +96,14 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local wait = 0
   if ok and charged > 0 then
     local departs = queue and level or found
-    if departs > still then wait = after(ceildiv(departs - still, leak)) - max(0, t * tick - now) end
+    if departs > still then wait = after(ceildiv(departs - still, leak)) end
   end
 
   local reset, new = 0, false
-  if level > 0 then reset = after(leaks_to(0)) end
+  if resets > 0 then reset = after(resets) end
   if took and (level > 0 or starts_empty) then
     new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
   end
-  local lasts = shelf_life(empty, max(t * tick, now + reset + linger))
+  local lasts = shelf_life(not cut and empty, now + reset + linger)
   return took, new, ok, passing(), retry, reset, wait, lasts == KEPT and KEPT or lasts - reset
 end

@@ -8,16 +8,13 @@ local function interval_bucket(a, state, now, n, charge, denied, gone)
 
   local start, missing, first = now, starts_empty and burst or 0, starts_empty
   local s = state and numbers(state, 2, 2)
-  if s and s[1] > now + GRACE then s = restart(KEEP) end
   if s then
-    local since, lacking = s[1], min(s[2], max_level)
+    local since, lacking = min(s[1], now), min(s[2], max_level)
     local full = since + ceildiv(lacking, limit) * window
     if not (starts_empty and now >= full + linger) then
       first = false
       if now >= full then
         start, missing = now, 0
-      elseif now < since then
-        start, missing = since, lacking
       else
         local batches = idiv(now - since, window)
         start, missing = since + batches * window, lacking - batches * limit
@@ -42,5 +39,8 @@ local function interval_bucket(a, state, now, n, charge, denied, gone)
   local reset, new = 0, false
   if missing > 0 then reset = after(missing) else start = now end
   if missing > 0 or starts_empty then new = struct.pack('>dd', start, missing) end
-  return missing ~= before or (first and n ~= 0), new, ok, max(0, burst - missing), retry, reset, 0, linger
+  local back = s and s[1] > now
+  local took = missing ~= before or (first and n ~= 0) or back or false
+  note_cut(took and (back or s and s[2] > max_level))
+  return took, new, ok, max(0, burst - missing), retry, reset, 0, linger
 end

@@ -6,7 +6,7 @@
 -- CL.THROTTLE answers limited (1) or not (0), capacity, remaining, retry-after and reset in whole seconds, cut off.
 -- A denied hit changes nothing, nor does a quantity of 0, which is never limited.
 
--- restart_cell deletes a state that the module cannot have left; see restart in prelude.lua.
+-- restart_cell deletes a state that the module cannot have left; see restart in steps.lua.
 local function restart_cell()
   redis.call('DEL', reading)
   restart(KEEP) -- it writes its state itself
@@ -14,12 +14,18 @@ local function restart_cell()
 end
 
 local function throttle(a, quantity)
-  local r = redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(quantity))
-  if not r.err then
-    if restarted[reading] or r[5] * 1000000 <= ceil(a[3] * a[2] / a[1] + 1) * 1000000 + GRACE then return r end
-    restart_cell()
-    return throttle(a, quantity)
+  local function ask(hits)
+    return redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(hits))
   end
+  local r = ask(quantity)
+  if not r.err and r[5] > ceil(a[3] * a[2] / a[1]) + 1 then -- further ahead than this limit can be: it is full
+    cuts[reading] = true
+    redis.call('DEL', reading)
+    ask(a[3])
+    if noted[reading] then noted[reading] = {redis.call('GET', reading), redis.call('PTTL', reading)} end
+    r = ask(quantity)
+  end
+  if not r.err then return r end
   local function says(text) return string.find(r.err, text, 1, true) end
   if says('Cell error') then
     if quantity < 0 and says('expire') then return nil end

@@ -31,8 +31,12 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
   local newest = count > 0 and time_of(count) or now
   if not whole(math.abs(newest)) then
     return sliding_log(a, restart(), now, n, charge, denied)
-  elseif newest > now + GRACE then
-    return sliding_log(a, restart(KEEP), now, n, charge, denied)
+  end
+  local cut = newest > now
+  if cut then -- the entries after now are one at now
+    local from = search(function(i) return time_of(i) > now end)
+    log = string.sub(log, 1, WORD + (from - 1) * ENTRY) .. struct.pack('>dd', now, total_of(count))
+    count, newest = from, now
   end
   local first = search(function(i) return time_of(i) > now - window end)
   if first > 1 then
@@ -78,10 +82,8 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
       for i = 1, count do parts[i + 1] = struct.pack('>dd', time_of(i), total_of(i) - base) end
       log, total = table.concat(parts), total - base
     end
-    local at = now
-    if count > 0 then at = max(at, time_of(count)) end
     total = total + charged
-    log = log .. struct.pack('>dd', at, total)
+    log = log .. struct.pack('>dd', now, total)
     count = count + 1
     -- Entries that the newest limit hits outweigh are joined to the next one.
     local drop = 0
@@ -100,10 +102,11 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
       local alive = total_of(count)
       local i = search(function(j) return alive - total_of(j) <= limit - need end)
       retry = time_of(i) + window - now
-      if not whole(retry) or retry > window + GRACE then return sliding_log(a, restart(), now, n, charge, denied) end
+      if not whole(retry) or retry > window then return sliding_log(a, restart(), now, n, charge, denied) end
     end
   end
 
+  changed = note_cut(cut) or changed
   if count == 0 then return changed, false, ok, limit, retry, 0 end
   return changed, log, ok, max(0, limit - (total_of(count) - total_of(0))), retry, time_of(count) + window - now
 end

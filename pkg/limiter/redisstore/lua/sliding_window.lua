@@ -28,18 +28,23 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
   -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
   local at, index, c = now, idiv(now, segment), {}
   for i = 0, segments do c[i] = 0 end
+  local cut = false
   local s = state and segments_of(state)
-  if s and (s[2] < 1 or s[2] > MOST_SEGMENT or s[1] * s[2] > now + GRACE) then s = restart(KEEP) end
+  if s and (s[2] < 1 or s[2] > MOST_SEGMENT or s[1] * s[2] > EXACT) then s = restart() end
   if s then
     local newest, length = s[1], s[2]
-    if length ~= segment then
+    local shift = index - newest
+    if shift == -1 and length == segment and newest * length - at <= SLACK then
+      index, at, shift = newest, newest * length, 0
+    end
+    if length ~= segment or shift < 0 then
       for i = 0, #s - 4 do
-        local pos = max(0, index - idiv((newest - i + 1) * length - 1, segment))
+        local pos = index - idiv((newest - i + 1) * length - 1, segment)
+        cut = cut or pos < 0
+        pos = max(0, pos)
         if pos <= segments then c[pos] = min(c[pos] + s[i + 4], max_count) end
       end
     else
-      local shift = index - newest
-      if shift < 0 then index, at, shift = newest, newest * segment, 0 end
       for i = 0, min(#s - 4, segments - shift) do c[i + shift] = min(s[i + 4], max_count) end
     end
   end
@@ -77,25 +82,13 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     end
   end
 
-  -- The times are those of the state that is left, whose count i is kept[i + skipped].
-  local from, length, kept, skipped, last = index, segment, c, 0, segments
-  if not changed and s then from, length, kept, skipped, last = s[1], s[2], s, 4, #s - 4 end
-  local function segment_of(i) return idiv((from - i + 1) * length - 1, segment) end
-
   -- exceeds is the newest segment whose count, and the newer ones, are more than most, and what room those leave.
   local function exceeds(most)
-    local found, count, free = 0, 0, most
-    for i = 0, last do
-      local of = segment_of(i)
-      if of ~= found then
-        if count > free then break end
-        free = free - count
-        found, count = of, 0
-      end
-      count = min(count + kept[i + skipped], max_count)
+    for i = 0, segments do
+      if c[i] > most then return index - i, c[i], most end
+      most = most - c[i]
     end
-    if count <= free then return -1, 0, 0 end
-    return found, count, free
+    return -1, 0, 0
   end
 
   local retry = 0
@@ -114,21 +107,22 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
         end
         moment = max(moment, leaves)
       end
-      retry = moment - now
+      retry = moment - at
     end
   end
 
   local ends, reset, new = 0, 0, false
-  for i = 0, last do
-    if kept[i + skipped] > 0 then
-      ends = (segment_of(i) + whole) * segment
+  for i = 0, segments do
+    if c[i] > 0 then
+      ends = (index - i + whole) * segment
       break
     end
   end
   if ends > at then reset = ends - now end
+  changed = note_cut(cut) or changed
   local linger = 0
   if changed and reset > 0 then
-    local most = 0
+    local most, last = 0, segments
     while c[last] == 0 do last = last - 1 end
     for i = 0, last do most = max(most, c[i]) end
     local form = most > MOST_INT and 'B' .. string.rep('d', last + 1) or string.rep('I4', last + 1)

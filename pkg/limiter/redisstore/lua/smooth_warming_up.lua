@@ -18,32 +18,29 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     return idiv(full, whole) * part + idiv(fmod(full, whole) * part, whole)
   end
 
-  local ahead, part, level, stored = 0, 0, 0, full
+  local ahead, part, level, stored, further = 0, 0, 0, full, false
   local empty, span
   local s = state and numbers(state, 4, 5)
   if s then
     empty, span = s[3], s[4]
-    if s[1] < 0 or span > empty then
-      s = restart()
-    elseif ceildiv(empty, tick) - t > idiv(max_level, leak) + idiv(GRACE, tick) then
-      s = restart(KEEP)
-    end
+    if s[1] < 0 or span > empty then s = restart() end
   end
-  local function look() -- at tick t
-    if not s then return end
+  local function level_of(ticks)
+    if ticks > idiv(max_level, leak) then return max_level, true end
+    local units = ticks * leak + part
+    return min(units, max_level), units > max_level
+  end
+  if s then
     stored = share(s[1], s[2])
-    ahead, part, level = ceildiv(empty, tick) - t, min(s[5] or 0, leak - 1), 0
-    if ahead > idiv(max_level, leak) then
-      level = max_level
-    elseif ahead >= 0 then
-      level = min(max_level, ahead * leak + part)
+    ahead, part = ceildiv(empty, tick) - t, min(s[5] or 0, leak - 1)
+    if ahead >= 0 then
+      level, further = level_of(ahead)
     elseif -ahead > idle then
       stored = full
     else
       stored = min(full, stored + (-ahead * leak - part) * gain)
     end
   end
-  look()
 
   local function units(hits, room)
     if hits > idiv(room, cost) then return room end
@@ -75,13 +72,10 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
 
   local function fits() return n < 0 or (level <= capacity and n <= max_cost) end
   local ok = fits()
-  if not ok and s and span > 0 then
-    local written = idiv(empty - span, tick)
-    if written > t then -- the clock stepped back
-      t = written
-      look()
-      ok = fits()
-    end
+  local cut, back = false, false
+  if (not ok or further) and level > 0 then
+    level, cut, back = cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, max_level)
+    ok = fits()
   end
   local asked = charge == PENALTY or charge == SPEND or n > max_cost -- where else it is asked for, nothing is left
   local left = asked and passing() or 0
@@ -95,11 +89,14 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     level, stored = spend(charged)
   end
 
-  local took = level ~= found or stored ~= before
-  if took or level == 0 then
+  local took = level ~= found or stored ~= before or back
+  note_cut(cut and took)
+  local resets, rest = ahead, part
+  if took or cut or level == 0 then
     part = fmod(level, leak)
     ahead = (level - part) / leak
   end
+  if took or not cut then resets, rest = ahead, part end
   local function after(ticks) return (t + ticks) * tick - now end
   local retry, wait, reset, new = 0, 0, 0, false
   if n > max_cost then
@@ -108,9 +105,9 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     local ticks = ahead - idiv(capacity, leak)
     retry = after(part > fmod(capacity, leak) and ticks + 1 or ticks)
   end
-  if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) - max(0, t * tick - now) end
+  if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) end
   if level > 0 or stored < full then
-    reset = after(ahead + ceildiv(part + ceildiv(full - stored, gain), leak))
+    reset = after(resets + ceildiv(rest + ceildiv(full - stored, gain), leak))
     if took then
       new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
       new = struct.pack('>dd', stored, full) .. new

@@ -23,7 +23,6 @@ local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
-local GRACE = 31622400000000 -- 366 days, as limiter.grace
 
 -- int writes a whole number with all its digits, which tostring does not.
 local function int(x) return string.format('%.0f', x) end
@@ -79,13 +78,39 @@ local function give_up(why)
   error('WEIR ' .. why, 0)
 end
 
--- restart notes a state that Weir cannot have left: it cannot be read, or it lies further ahead than any clock and any
--- rule explain. It returns nil, which is no state, and the step goes on with that. With keep the state stays in Redis
--- until something is charged, as Go does with a state that is too far ahead.
+-- restart notes a state that cannot be read, so that Weir cannot have left it. It returns nil, which is no state, and the
+-- step goes on with that. With keep the step deletes the state itself.
 local function restart(keep)
   restarted[reading] = keep and 'kept' or 'dropped'
 end
 local KEEP = true
+
+-- note_cut notes that a step has cut a state that was further ahead than its policy can put it. It returns what it got.
+local function note_cut(cut)
+  if cut then cuts[reading] = true end
+  return cut
+end
+
+-- cut_to mirrors meter.cut: the level of a state of funnel.lua that is further ahead than its policy can put it, and
+-- whether it is, and whether it must be written. level_of returns the level so many ticks ahead, and whether the highest
+-- one is lower.
+local function cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, full)
+  if span == 0 then return level, further, further end
+  local written, unit = floor((empty - span) / tick), 0
+  if not further and written <= t and span <= floor(full / leak) * tick then return level, false, false end
+  if written > t then
+    level = level_of(ahead + t - written)
+    return level, true, true
+  end
+  if span >= 67108864 then -- it was rounded up, as funnel_state does
+    local _, digits = math.frexp(span)
+    unit = 2 ^ (digits - 26)
+  end
+  local was, above = level_of(ahead + t - ceil((empty - span + unit) / tick))
+  if not above then return level, false, false end
+  if t - written > floor(was / leak) then return 0, true, false end
+  return max(0, was - (t - written) * leak), true, false
+end
 
 -- wrong_windows gives up because the calendar windows of ARGV are not those around now. The process learns the time
 -- from the answer and repeats the request with the right ones.

@@ -1,0 +1,248 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// TestCorrectedClockGrantsNothingTwice holds a history against Bound by a clock that stands still while the store's
+// clock is set back: no time counts twice. A clock that is set back may begin a window, or a segment, again.
+func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		var admitted []event
+		var elapsed int64
+		var back []int64
+		largest, window := int64(1), w.in.Window.Microseconds()
+		for range rapid.IntRange(1, 80).Draw(t, "hits") {
+			if rapid.IntRange(0, 4).Draw(t, "set") == 0 {
+				w.now -= rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, min(3*window+10, 1<<45))).Draw(t, "back")
+				back = append(back, elapsed)
+			}
+			before := w.now
+			w.move(t)
+			elapsed += w.now - before
+			n := w.cost(t, 0)
+			if d := w.step(n); d.Allowed {
+				admitted, largest = append(admitted, event{elapsed + d.Wait.Microseconds(), n}), max(largest, n)
+			}
+		}
+		bound := w.policy.Bound(largest)
+		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
+			bound = 3 * w.in.Limit
+		}
+		begins := w.policy.OnWallClock() || w.in.Algorithm == limiter.SlidingWindow && w.in.Oldest == limiter.OldestNone
+		for _, first := range admitted {
+			most, got := bound, int64(0)
+			for _, at := range back {
+				if begins && first.at <= at && at < first.at+window {
+					most += w.in.Limit
+				}
+			}
+			for _, e := range admitted {
+				if first.at <= e.at && e.at < first.at+window {
+					got += e.n
+				}
+			}
+			if got > most {
+				t.Fatalf("%+v: %d hits passed in the window from %d, at most %d may", w.in, got, first.at, most)
+			}
+		}
+	})
+}
+
+// TestEditsGrantNothingTwice edits the rate, window and burst of a funnel, or of a token bucket, again and again. Each hit
+// takes the time in which it leaks: together they never take more than the longest of the policies holds, the time that
+// has passed, and what was cut when a hit was admitted. A hit that is denied changes nothing.
+func TestEditsGrantNothingTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.SampledFrom([]limiter.Algorithm{limiter.Funnel, limiter.TokenBucket}).Draw(t, "algorithm")
+		var all []*limiter.Policy
+		var holds, elapsed, taken, hits float64
+		per := func(p *limiter.Policy) float64 { return float64(p.Window().Microseconds()) / float64(p.Limit()) }
+		for range 4 {
+			p := mustPolicy(t, limiter.Params{
+				Algorithm: a, Limit: rapid.Int64Range(1, 12).Draw(t, "limit"),
+				Burst:  rapid.Int64Range(1, 20).Draw(t, "burst"),
+				Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+			})
+			all, holds = append(all, p), max(holds, per(p)*float64(p.Capacity()))
+		}
+		var s limiter.State
+		now, written := int64(epoch), int64(epoch)
+		for range rapid.IntRange(1, 60).Draw(t, "hits") {
+			p := rapid.SampledFrom(all).Draw(t, "policy")
+			d := rapid.OneOf(rapid.Int64Range(0, 1e6), rapid.Int64Range(0, 1e9)).Draw(t, "moves")
+			now, elapsed = now+d, elapsed+float64(d)
+			full := per(p)*float64(p.Capacity()) - float64(now-written) // of a state that was full when it was written
+			n := rapid.Int64Range(1, 20).Draw(t, "cost")
+			next, got := p.Step(s, now, n)
+			if got.Allowed {
+				holds += max(0, float64(s.A-now)*1.000001-max(0, full)) // when it was written is known to so many digits
+				taken, hits, written = taken+per(p)*float64(n), hits+1, now
+			}
+			s = next
+			if taken > holds+elapsed+2*hits {
+				t.Fatalf("hits took %.0f us, where %.0f are held at most and %.0f passed", taken, holds, elapsed)
+			}
+		}
+	})
+}
+
+// TestNoWaitIsLongerThanThePolicysOwn: a rule takes over a state that another rule left, by a clock that may have been
+// set back. Nobody is told to wait longer than this rule could tell by itself.
+func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				w, next := newWalk(t, a), newWalk(t, a)
+				if w.in.Refill != next.in.Refill || next.policy.ChargeDenied() == limiter.ChargeFull && a != limiter.FixedWindow {
+					t.Skip("another counter, or one with debts of its own")
+				}
+				for range rapid.IntRange(1, 20).Draw(t, "hits") {
+					w.move(t)
+					w.step(w.cost(t, 0))
+				}
+				next.state, next.now = w.state, w.now-rapid.Int64Range(0, (2*365*24*time.Hour).Microseconds()).Draw(t, "back")
+				n := next.cost(t, 0)
+				d := next.step(n)
+				if own := ownLongest(next, max(1, n)); !d.Allowed && d.RetryAfter != limiter.Never && d.RetryAfter > own {
+					t.Fatalf("%+v after %+v: cost %d is told to retry after %s, longer than %s", next.in, w.in, n, d.RetryAfter, own)
+				}
+			})
+		})
+	}
+}
+
+// ownLongest is the longest time that the policy itself can have a cost of n wait.
+func ownLongest(w *walk, n int64) time.Duration {
+	window, tick := w.in.Window, 2*time.Second // two of the coarsest, to which prices are rounded
+	switch w.in.Algorithm {
+	case limiter.FixedWindow:
+		if w.in.Align == limiter.AlignCalendar {
+			return 2 * window
+		}
+		return window
+	case limiter.SlidingWindow:
+		return window + window/time.Duration(w.in.Segments)
+	case limiter.SlidingLog, limiter.Concurrency:
+		return window
+	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
+		factor := max(100, w.policy.Params().ColdFactor)
+		n = w.policy.Largest() * factor / 100
+	case limiter.TokenBucket:
+		if w.in.Refill == limiter.RefillInterval {
+			return window * time.Duration((n+w.in.Limit-1)/w.in.Limit)
+		}
+	}
+	if window > 200*365*24*time.Hour/time.Duration(n/w.in.Limit+1) {
+		return limiter.Never
+	}
+	return window*time.Duration(n/w.in.Limit) + window/time.Duration(w.in.Limit)*time.Duration(n%w.in.Limit) + tick
+}
+
+// isBehind reports whether the clock is a moment behind the window or segment that the state has begun. Until it is
+// there, no time passes: what is told is how long it takes from there on.
+func isBehind(w *walk) bool {
+	switch w.in.Algorithm {
+	case limiter.FixedWindow:
+		return w.state.A > w.now
+	case limiter.SlidingWindow:
+		return w.state.A*w.state.B > w.now
+	default:
+		return false
+	}
+}
+
+// TestAClockSteppingToAndFro over the begin of a window grants that window one time.
+func TestAClockSteppingToAndFro(t *testing.T) {
+	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
+		p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute})
+		var s limiter.State
+		var d limiter.Decision
+		passed := int64(0)
+		for i := range int64(100) {
+			now := epoch + time.Minute.Microseconds() - i%2 // epoch is the begin of a minute
+			if s, d = p.Step(s, now, 1); d.Allowed {
+				passed++
+			} else if d.RetryAfter > time.Minute+6*time.Second {
+				t.Errorf("%s: told to retry after %s", a, d.RetryAfter)
+			}
+		}
+		if passed != 10 {
+			t.Errorf("%s: %d passed around one minute's begin, want 10", a, passed)
+		}
+	}
+}
+
+// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have
+// stepped back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new:
+// then, and not a microsecond earlier.
+func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				w, next := newWalk(t, a), newWalk(t, a)
+				if w.in.Refill != next.in.Refill || next.in.Align == limiter.AlignCalendar { // see ADR 0012
+					t.Skip("another counter, or windows that need not be known")
+				}
+				for range rapid.IntRange(1, 10).Draw(t, "hits") {
+					w.move(t)
+					w.step(w.cost(t, -3))
+				}
+				if rapid.Bool().Draw(t, "debt") {
+					w.step(limiter.MaxHits)
+				}
+				next.state, next.last = w.state, w.last
+				next.now = w.now - rapid.OneOf(rapid.Just(int64(0)),
+					rapid.Int64Range(0, min(3*w.in.Window.Microseconds(), (365*24*time.Hour).Microseconds()))).Draw(t, "back")
+				for range rapid.IntRange(1, 4).Draw(t, "hits") {
+					n := next.cost(t, -3)
+					if next.in.Initial == limiter.InitialEmpty {
+						n = max(1, n) // a look does not begin a bucket
+					}
+					next.step(n)
+					checkTimes(t, next, n)
+					next.move(t)
+				}
+			})
+		})
+	}
+}
+
+// checkTimes asks the state that was left by a cost of n whether the last decision's times are true.
+func checkTimes(t *rapid.T, w *walk, n int64) {
+	after := func(d time.Duration, n int64) limiter.Decision {
+		_, next := w.policy.Step(w.state, w.now+d.Microseconds(), n)
+		return next
+	}
+	d, need := w.last, max(1, n)
+	if d.RetryAfter == limiter.Never && need <= w.largest() {
+		t.Fatalf("%+v: cost %d at %d is told never to fit %v", w.in, n, w.now, w.state)
+	}
+	if wait := d.RetryAfter; !d.Allowed && wait != limiter.Never && !isBehind(w) {
+		if early, then := after(wait-time.Microsecond, need), after(wait, need); early.Allowed || !then.Allowed {
+			t.Fatalf("%+v: cost %d at %d leaves %v, told to retry after %s: then %+v, a microsecond earlier %+v",
+				w.in, n, w.now, w.state, wait, then, early)
+		}
+	}
+	asNew := w.policy.Capacity()
+	if w.in.Initial == limiter.InitialFull {
+		_, look := w.policy.Step(limiter.State{}, w.now, 0)
+		asNew = look.Remaining
+	}
+	window := w.in.Algorithm == limiter.FixedWindow // which is told to end in any case
+	if then := after(d.ResetAfter, 0); !window && then.ResetAfter != 0 || then.Remaining != asNew {
+		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: then %+v", w.in, n, w.now, w.state, d.ResetAfter,
+			then)
+	}
+	begun := !window || w.in.Align == limiter.AlignEpoch || after(0, 0).Remaining < asNew
+	if early := after(d.ResetAfter-time.Microsecond, 0); begun && d.ResetAfter > 0 &&
+		early.ResetAfter != time.Microsecond {
+		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: a microsecond earlier %+v",
+			w.in, n, w.now, w.state, d.ResetAfter, early)
+	}
+}
