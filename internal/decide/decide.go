@@ -145,7 +145,8 @@ func New(o Options) (*Decider, error) {
 // Options.ChargeEach each limit is charged by itself. A denied request holds no places of limits on requests in flight:
 // what a limit that counts it by itself has given it is given back.
 //
-// The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers.
+// The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers, and Ends
+// it.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
 //
@@ -192,6 +193,8 @@ func (d *Decider) fallBack(ctx context.Context, v *Verdict, err, gone error) err
 	d.o.Observer.StoreFailed(err)
 	d.applyFailurePolicy(ctx, v, err)
 	if v.isUndecided() {
+		// Local counts nothing of a request that the caller decides.
+		_ = d.giveBack(context.WithoutCancel(ctx), v, func(h *limiter.Hit) bool { return h.N > 0 })
 		return ErrUndecided
 	}
 	return nil

@@ -38,8 +38,8 @@ func (d *Decider) Delayed() DelayedStats {
 	return DelayedStats{Now: d.slots.taken.Load(), Refused: d.slots.refused.Load()}
 }
 
-// Delay is the time that an admitted request waits before it is answered, and its place among those that do. Either
-// Wait or End is called, once.
+// Delay is the time that an admitted request waits before it is answered, and its slot among those that do. End is
+// called once, whatever becomes of the request.
 type Delay struct {
 	For  time.Duration
 	slot *delaySlots
@@ -54,11 +54,10 @@ func (d Delay) Wait(ctx context.Context) error {
 	if d.slot == nil {
 		return nil
 	}
-	defer d.End()
 	return limiter.Sleep(ctx, d.For)
 }
 
-// End frees the request's place, without waiting.
+// End frees the request's slot.
 func (d Delay) End() {
 	if d.slot != nil {
 		d.slot.taken.Add(-1)
@@ -80,13 +79,15 @@ func (v *Verdict) longestWait() (longest time.Duration) {
 	return longest
 }
 
-// refuse denies a request that might have to wait, because no place is free. Only what the request gives back is taken
-// to the store: that has ended, whatever becomes of the rest.
+// refuse denies a request that might have to wait, because no slot is free. Only what the request gives back is taken
+// to the store: that has ended, whatever becomes of the rest. The other hits are charged nothing, also those that are
+// charged by themselves.
 func (d *Decider) refuse(ctx context.Context, v *Verdict) error {
+	v.refused = true
 	var gives []limiter.Hit
 	for i := range v.Hits {
 		h := &v.Hits[i]
-		v.Decisions[i] = limiter.Decision{Allowed: true}
+		v.Decisions[i] = limiter.Decision{Allowed: true, Remaining: h.Policy.Capacity()}
 		switch {
 		case h.N < 0:
 			gives = append(gives, *h)

@@ -4,8 +4,8 @@ import "github.com/weir-ratelimit/weir/pkg/limiter"
 
 // fold finds what the decisions mean for the request and for each of its descriptors.
 func (v *Verdict) fold() {
-	v.Denied = !limiter.Admitted(v.Hits, v.Decisions)
-	v.quotaDenies = limiter.QuotaDenies(v.Hits, v.Decisions)
+	v.Denied = v.refused || !limiter.Admitted(v.Hits, v.Decisions)
+	v.quotaDenies = v.refused || limiter.QuotaDenies(v.Hits, v.Decisions)
 	if !v.Denied {
 		v.Wait = v.longestWait()
 	}

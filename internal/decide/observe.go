@@ -13,7 +13,7 @@ type Outcome uint8
 // The outcomes.
 const (
 	Allowed          Outcome = iota // it fits, and was charged
-	Uncharged                       // it fits, but another limit denied the request, so that nothing was charged
+	Uncharged                       // nothing was charged, since another limit denied the request
 	Denied                          // it does not fit, and denied the request
 	ShadowDenied                    // it does not fit, in shadow mode: the request passes
 	QuotaOver                       // it does not fit, in quota mode, and did not deny the request
@@ -53,8 +53,8 @@ func (o Outcome) Unfit() bool {
 // Observer counts decisions. Its methods are called while a request waits: they must be quick and safe for concurrent
 // use.
 type Observer interface {
-	// Decided reports one limit's part in a request: its cost in hits (0 looks, below 0 gives back) and the store's
-	// answer. The answer means nothing while the store fails, and is valid only during the call. A limit that a request
+	// Decided reports one limit's part in a request, unless the limit was not asked since another one denied the request
+	// before: its cost in hits (0 looks, below 0 gives back) and the store's answer. The answer means nothing while the store fails, and is valid only during the call. A limit that a request
 	// brought along has the rule that it matched, if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
 	// Answered reports a request that was decided: its domain, nil if that has no rules, and whether it is denied.
@@ -80,7 +80,9 @@ func (unobserved) StoreFailed(error)                                            
 func (d *Decider) observe(ctx context.Context, v *Verdict) {
 	d.o.Observer.Answered(v.Domain, v.Denied)
 	for i, l := range v.Limits {
-		d.o.Observer.Decided(l, v.Outcome(i), v.Hits[i].N, &v.Decisions[i])
+		if !v.unasked(i) {
+			d.o.Observer.Decided(l, v.Outcome(i), v.Hits[i].N, &v.Decisions[i])
+		}
 	}
 	for _, w := range d.o.Watchers {
 		w.Watch(ctx, v)
@@ -93,7 +95,7 @@ func (v *Verdict) Outcome(i int) Outcome {
 	switch {
 	case v.Failed():
 		return failureOutcome(v.isLocal(i), fits)
-	case fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow && !h.ByItself:
+	case v.unasked(i), fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow && !h.ByItself:
 		return Uncharged
 	case fits:
 		return Allowed

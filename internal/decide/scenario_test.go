@@ -152,6 +152,8 @@ func (p *player) start(options []string) {
 			o.NoRetryAfter = true
 		case "max_counters":
 			o.MaxCounters = number
+		case "max_held":
+			o.MaxDelayed = number
 		case "metadata":
 			p.tells = value
 		case "headers":
@@ -237,7 +239,9 @@ func (p *player) ask(looks bool, words []string) {
 			text, _ := json.Marshal(metadata.Of(v, p.costs, p.tells == "all").AsMap())
 			fmt.Fprintf(&p.out, "  ; metadata %s\n", text)
 		}
-		v.Delay().End()
+		if v.Wait == 0 { // else it holds its slot: nobody waits here
+			v.Delay().End()
+		}
 	}
 	for _, line := range p.said {
 		fmt.Fprintf(&p.out, "  ; %s\n", line)

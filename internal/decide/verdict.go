@@ -29,6 +29,7 @@ type Verdict struct {
 
 	late        bool            // of StoreErr: the store did not fail, this process was too late
 	quotaDenies bool            // every descriptor in quota mode is over
+	refused     bool            // denied since no request may be delayed any more: see Decider.refuse
 	slot        *delaySlots     // of a request that waits
 	replaced    []string        // names of limits that do not count in this request
 	replacedSet map[string]bool // the same, made when many names are looked for
@@ -66,13 +67,18 @@ func (st *Status) Hits() (first, last int) { return st.first, st.last }
 func (v *Verdict) Failed() bool { return v.StoreErr != nil }
 
 // Counted reports whether hit i was decided by a counter, and not by a failure policy alone.
-func (v *Verdict) Counted(i int) bool { return v.StoreErr == nil || v.isLocal(i) }
+func (v *Verdict) Counted(i int) bool {
+	return !v.unasked(i) && (v.StoreErr == nil || v.isLocal(i))
+}
 
 // isLocal reports whether limit i is counted in this process while the store does not decide.
 func (v *Verdict) isLocal(i int) bool {
 	l := v.Limits[i]
 	return l.IsLocal() || v.late && l.Local != nil
 }
+
+// unasked reports whether the request was denied before the store was asked about hit i, and not for that hit.
+func (v *Verdict) unasked(i int) bool { return v.refused && v.Hits[i].N >= 0 && !canWait(&v.Hits[i]) }
 
 // Denies reports whether hit i denied the request.
 func (v *Verdict) Denies(i int) bool {
@@ -125,5 +131,5 @@ func (v *Verdict) reset() {
 	v.Statuses, v.Limits, v.Hits, v.Decisions = v.Statuses[:0], v.Limits[:0], v.Hits[:0], v.Decisions[:0]
 	v.replaced, v.keys, v.ends = v.replaced[:0], v.keys[:0], v.ends[:0]
 	v.Domain, v.StoreErr, v.slot, v.replacedSet = nil, nil, nil, nil
-	v.Denied, v.late, v.quotaDenies, v.Wait = false, false, false, 0
+	v.Denied, v.late, v.quotaDenies, v.refused, v.Wait = false, false, false, false, 0
 }

@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -22,6 +23,7 @@ descriptors:
   - {key: print, rate_limit: {algorithm: leaky_queue, requests_per_unit: 5, unit: second, burst: 3}}
   - {key: shadow, shadow_mode: true, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: hour}}
   - {key: ban, rate_limit: {requests_per_unit: 0, unit: second}}
+  - {key: flight, rate_limit: {algorithm: concurrency, requests_per_unit: 2}}
 `
 
 // queueing is a service whose store's clock is synctest's.
@@ -191,6 +193,39 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		}
 		if len(s.large) != maxLarge-1 {
 			t.Errorf("after an error %d turns are taken", len(s.large))
+		}
+	})
+}
+
+// A panic while the answer of a delayed request is written frees its slot, and its place among requests in flight.
+func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := queueing(t)
+		wire, err := proto.Marshal(request(descriptor("print=p"), descriptor("flight=f")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second one has to wait
+			c := s.get()
+			if err := c.decode(wire); err != nil {
+				t.Fatal(err)
+			}
+			c.o = nil // what report reads
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("writing the answer did not panic")
+					}
+				}()
+				_, err := s.shouldRateLimit(t.Context(), c)
+				t.Errorf("answered, %v", err)
+			}()
+		}
+		if n := s.o.Decider.Delayed().Now; n != 0 {
+			t.Errorf("%d slots are still taken", n)
+		}
+		if left := ask(t, s, request(descriptor("flight=f"))).GetStatuses()[0].GetLimitRemaining(); left != 1 {
+			t.Errorf("%d of 2 requests in flight are left beside this one, want 1", left)
 		}
 	})
 }

@@ -155,7 +155,13 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		s.release(c)
 		return nil, s.reject(toStatus(err))
 	}
-	delay, takesPlaces := v.Delay(), c.TakesPlaces()
+	delay, takesPlaces, answered := v.Delay(), c.TakesPlaces(), false
+	defer func() { // also if report panics
+		delay.End()
+		if takesPlaces && !answered { // nobody will report the end of the request
+			_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
+		}
+	}()
 	res := c.report(v)
 	if c.leave != nil {
 		c.leave()
@@ -165,13 +171,14 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	}
 	err = delay.Wait(ctx)
 	if takesPlaces {
-		if err = cmp.Or(err, ctx.Err()); err != nil { // nobody will report the end of the request
-			_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
-		}
-		s.release(c)
+		err = cmp.Or(err, ctx.Err())
 	}
 	if err != nil {
 		return nil, s.reject(toStatus(err))
+	}
+	answered = true
+	if takesPlaces {
+		s.release(c)
 	}
 	return res, nil
 }
