@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// Below both, a limit does not divide: an Envoy that is assigned less than so many requests a second, and so many at
-	// once, denies requests that the limit as a whole has room for.
-	leastRate, leastBurst = 10., 10.
+	// Below leastRate requests a second, a limit does not divide: an Envoy that is assigned a part of it denies requests
+	// that the limit as a whole has room for.
+	leastRate = 10.
 	// minBurst is the shortest time whose hits a limit must admit at once, and minSlide the shortest window that may
 	// slide: what is charged a tick ahead counts a tick longer than the window.
 	minBurst, minSlide = 2 * tick, 4 * time.Second
@@ -27,7 +27,7 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 				h := limiter.Hit{Policy: l.Policy, Route: l.Route(), Mode: r.Mode}
 				if why := Problem(l, &h); why != "" {
 					errs = append(errs, problemOf(r, "", "%s", why))
-				} else if r.Mode != limiter.Shadow && !divides(l.Policy) {
+				} else if r.Mode != limiter.Shadow && l.Policy.Limit() > 0 && rateOf(l.Policy) < leastRate {
 					warnings = append(warnings, problemOf(r, descriptors.WarnQuota,
 						"%s: %d per %s do not divide among Envoys, which deny requests that the limit as a whole has room for; "+
 							"ask the rate limit service for it", r.Path, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window())))
@@ -36,12 +36,6 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 		}
 	}
 	return errs, warnings
-}
-
-// divides reports whether an Envoy that has all of the limit gets enough at a time to use it.
-func divides(p *limiter.Policy) bool {
-	rate := rateOf(p)
-	return p.Limit() == 0 || rate >= leastRate || min(rate, float64(p.Capacity())/10) >= leastBurst
 }
 
 // problemOf is about a rule.

@@ -52,13 +52,6 @@ type counter struct {
 	demand demand // of all keepers
 }
 
-// newCounter returns the counter of a limit that is first charged now.
-func newCounter(h *limiter.Hit, now time.Duration) *counter {
-	ct := &counter{key: h.Key, began: now, lastAt: now, deniedAt: -contended}
-	ct.limit(h)
-	return ct
-}
-
 // limit sets the counter's policy, which may be another one after rules changed.
 func (ct *counter) limit(h *limiter.Hit) {
 	if ct.policy == nil || ct.policy.Identity() != h.Policy.Identity() {

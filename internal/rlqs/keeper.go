@@ -91,9 +91,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.stopped = true
 			return nil
 		case <-k.wake:
 			timer.Reset(last + betweenSteps - k.now())

@@ -61,7 +61,7 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
 		for i := range hits {
 			ct := k.counters[hits[i].Key]
 			if ct == nil {
-				ct = newCounter(&hits[i], now)
+				ct = &counter{key: hits[i].Key, began: now, lastAt: now, deniedAt: -contended}
 				k.counters[hits[i].Key] = ct
 			}
 			if b.counters = append(b.counters, ct); !slices.Contains(ct.books, b) {

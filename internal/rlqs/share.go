@@ -17,9 +17,6 @@ func divide(wants []float64, total float64) []float64 {
 	for _, w := range wants {
 		sum += w
 	}
-	if total <= 0 || len(wants) == 0 {
-		return shares[:len(wants)]
-	}
 	if sum >= total {
 		level := waterLevel(wants, total)
 		for _, w := range wants {
