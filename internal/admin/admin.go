@@ -163,16 +163,16 @@ func (h *handler) routes() []Route {
 	all := []Route{
 		{"GET", "/healthz", true, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }},
 		{"GET", "/readyz", true, h.ready},
-		{"GET", "/rules", true, oneAtATime(h.rules)},
-		{"GET", "/rules/list", true, oneAtATime(answers(h.listRules))},
+		{"GET", "/rules", true, inTurn(h.rules)},
+		{"GET", "/rules/list", true, inTurn(answers(h.listRules))},
 		{"GET", "/rules/get", true, answers(h.getRule)},
 		{"GET", "/status", true, answers(func(r *http.Request) (adminapi.Status, error) {
 			return h.status(r.Context()), nil
 		})},
 		{"GET", "/history", true, answers(h.history)},
 		{"GET", "/top", true, answers(h.top)},
-		{"GET", "/quotas", true, oneAtATime(answers(h.quotas))},
-		{"GET", "/explain", true, oneAtATime(answers(h.explain))},
+		{"GET", "/quotas", true, inTurn(answers(h.quotas))},
+		{"GET", "/explain", true, inTurn(answers(h.explain))},
 		{"POST", "/reload", true, h.reload},
 		{"GET", "/keys/get", true, answers(h.getKey)},
 		{"POST", "/keys/reset", true, answers(h.resetKey)},

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/logging"
@@ -117,18 +116,6 @@ func header(w http.ResponseWriter, status int, contentType string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-}
-
-// patient gives each Write its time.
-type patient struct {
-	w      io.Writer
-	c      *http.ResponseController
-	within time.Duration
-}
-
-func (p *patient) Write(text []byte) (int, error) {
-	_ = p.c.SetWriteDeadline(time.Now().Add(p.within)) // without it, the server's own deadline holds
-	return p.w.Write(text)
 }
 
 // missing answers requests for paths and methods that are not there.

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -30,11 +31,11 @@ const debugIndex = `/rlconfig: print out the currently loaded configuration for 
 func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
-	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /rlconfig", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = writeLimits(words.Plain{Writer: w}, rules()) // the client has gone: nobody is left to tell
 	}))
-	mux.HandleFunc("GET /stats", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /stats", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = stats(w) // as above
 	}))
@@ -62,37 +63,36 @@ type scrape struct {
 func (s *scrape) Header() http.Header    { return s.header }
 func (s *scrape) WriteHeader(status int) { s.status = status }
 
-// scraped makes one answer at a time, plain and compressed, for all who wait for it. The text may have 30 MB.
+// scraped makes one answer at a time, for all who wait for it, and keeps it compressed: the text may have 30 MB.
 func scraped(metrics http.Handler) http.HandlerFunc {
-	answers := map[string]http.HandlerFunc{}
-	for _, encoding := range []string{"gzip", "identity"} {
-		var newest atomic.Pointer[scrape]
-		run := newShared("scrape", 0, func(ctx context.Context) error {
-			made := &scrape{header: http.Header{}, status: http.StatusOK}
-			r := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {encoding}}}
-			metrics.ServeHTTP(made, r.WithContext(ctx))
-			newest.Store(made)
-			return nil
-		})
-		answers[encoding] = func(w http.ResponseWriter, r *http.Request) {
-			if err := run.do(r.Context()); err != nil {
+	var newest atomic.Pointer[scrape]
+	asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {"gzip"}}}
+	run := newShared("scrape", 0, func(ctx context.Context) error {
+		made := &scrape{header: http.Header{}, status: http.StatusOK}
+		metrics.ServeHTTP(made, asked.WithContext(ctx))
+		newest.Store(made)
+		return nil
+	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := run.do(r.Context())
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		made := newest.Load()
+		maps.Copy(w.Header(), made.header)
+		body := io.Reader(bytes.NewReader(made.Bytes()))
+		if made.header.Get("Content-Encoding") == "gzip" && !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Del("Content-Encoding")
+			if body, err = gzip.NewReader(body); err != nil {
 				writeError(w, err)
 				return
 			}
-			made := newest.Load()
-			// Where it fails, the server's own deadline holds.
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
-			maps.Copy(w.Header(), made.header)
-			w.WriteHeader(made.status)
-			_, _ = w.Write(made.Bytes()) // the client has gone: nobody is left to tell
 		}
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		encoding := "identity"
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-			encoding = "gzip"
-		}
-		answers[encoding](w, r)
+		// Where it fails, the server's own deadline holds.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+		w.WriteHeader(made.status)
+		_, _ = io.Copy(w, body) // the client has gone: nobody is left to tell
 	}
 }
 

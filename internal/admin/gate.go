@@ -10,35 +10,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-const (
-	// maxWaiting is how many wait for an answer that is given to a few at a time, maxWait how long.
-	maxWaiting = 8
-	maxWait    = 5 * time.Second
-)
-
-// errBusy is the answer to those beyond.
-var errBusy = &statusError{
-	http.StatusServiceUnavailable, "others ask the same, which is answered to a few at a time: try again in a few seconds",
-	http.Header{"Retry-After": {"5"}},
-}
-
-// oneAtATime makes one answer at a time, since it takes a CPU for a while.
-func oneAtATime(next http.HandlerFunc) http.HandlerFunc { return atMost(1, next) }
-
-// atMost makes the answers of n requests at a time. While a client takes what was made, the turn is another's.
-func atMost(n int, next http.HandlerFunc) http.HandlerFunc {
-	g := gate{turn: make(chan struct{}, n), waiting: make(chan struct{}, maxWaiting)}
+// inTurn makes one answer at a time, since it takes a CPU for a while. While a client reads what was made, the turn is
+// another's.
+func inTurn(next http.HandlerFunc) http.HandlerFunc {
+	turn := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !g.enter(r.Context()) {
-			writeError(w, errBusy)
-			return
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			next(&inTurns{w, turn}, r)
+		case <-r.Context().Done():
 		}
-		defer func() { <-g.turn }()
-		next(&inTurns{w, g.turn}, r)
 	}
 }
-
-type gate struct{ turn, waiting chan struct{} }
 
 // inTurns ends the turn for the time of a Write.
 type inTurns struct {
@@ -53,23 +37,6 @@ func (w *inTurns) Write(p []byte) (int, error) {
 	<-w.turn
 	defer func() { w.turn <- struct{}{} }()
 	return w.ResponseWriter.Write(p)
-}
-
-func (g *gate) enter(ctx context.Context) bool {
-	select {
-	case g.waiting <- struct{}{}:
-		defer func() { <-g.waiting }()
-	default:
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
-	defer cancel()
-	select {
-	case g.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // shared runs f for everybody who asks, one run at a time. With an age of 0, a caller gets the result of a run that

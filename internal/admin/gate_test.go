@@ -36,46 +36,54 @@ func TestGatesOutlivePanics(t *testing.T) {
 	}
 }
 
-// Those who come while the turn is taken and enough others wait have to come again. Who writes has no turn.
+// One answer is made at a time. Who writes has no turn, and who has gone waits for none.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, read := make(chan struct{}), make(chan struct{})
-		handler := oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
+		ctx, cancel := context.WithCancel(t.Context())
+		made, read, making := make(chan struct{}), make(chan struct{}), 0
+		handler := inTurn(func(w http.ResponseWriter, _ *http.Request) {
+			making++
 			<-made
 			_, _ = w.Write(nil)
 		})
-		status := make(chan int, 20)
-		for range 10 {
-			go func() {
-				w := &slowReader{httptest.NewRecorder(), read}
-				handler(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-				status <- w.Code
-			}()
+		done := 0
+		ask := func(ctx context.Context, n int) {
+			for range n {
+				go func() {
+					w := &slowReader{httptest.NewRecorder(), read}
+					handler(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+					done++
+				}()
+				synctest.Wait()
+			}
 		}
+		ask(t.Context(), 9)
+		ask(ctx, 1)
+		cancel()
 		synctest.Wait()
-		if code := <-status; code != http.StatusServiceUnavailable || len(status) != 0 {
-			t.Errorf("beside a turn and 8 who wait: %d, and %d others", code, len(status))
+		if making != 1 || done != 1 {
+			t.Errorf("%d answers are made at a time, %d requests have ended", making, done)
 		}
 		close(made)
-		synctest.Wait() // nobody reads, and all 9 have had their turn
+		synctest.Wait()
+		if making != 9 || done != 1 {
+			t.Errorf("while nobody reads, %d answers are made, %d requests have ended", making, done)
+		}
 		close(read)
-		for range 9 {
-			if code := <-status; code != http.StatusOK {
-				t.Errorf("who has waited: %d", code)
-			}
+		synctest.Wait()
+		if done != 10 {
+			t.Errorf("%d requests have ended", done)
 		}
 	})
 }
 
-// slowReader is a client who reads an empty text when the channel is closed.
+// slowReader is a client who reads when the channel is closed.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	read chan struct{}
 }
 
 func (w *slowReader) Write(p []byte) (int, error) {
-	if len(p) == 0 {
-		<-w.read
-	}
+	<-w.read
 	return w.ResponseRecorder.Write(p)
 }

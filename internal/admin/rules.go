@@ -9,19 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-const (
-	// rulesChunk is how much of the rules is in memory at once, in bytes.
-	rulesChunk = 32 << 10
-	// chunkTime is how long a reader may take for it. Others wait.
-	chunkTime = 3 * time.Second
-)
+// rulesChunk is how much of the rules is in memory at once, in bytes.
+const rulesChunk = 32 << 10
 
 // rules answers GET /rules: the state of the last load, and all rules.
 func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
@@ -32,7 +27,7 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	header(w, http.StatusOK, "application/json")
-	b := bufio.NewWriterSize(&patient{w, http.NewResponseController(w), chunkTime}, rulesChunk)
+	b := bufio.NewWriterSize(w, rulesChunk)
 	_, _ = b.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
 	_, _ = b.WriteString(",\n  \"rules\": ")
 	if set == nil {

@@ -1,8 +1,9 @@
 package rls
 
 import (
+	"bytes"
 	"context"
-	"fmt"
+	"encoding/json"
 	"io"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -50,9 +51,9 @@ func (s *Service) DecideJSON(
 // decodeJSON returns the request as a gRPC client sends it. Few requests are decoded at once: the messages of a body
 // take several times as much memory as its text.
 func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, err error) {
-	text, err := io.ReadAll(&jsonBody{Reader: body, most: s.o.Decider.MaxDescriptors()})
+	text, err := s.readJSON(body)
 	if err != nil {
-		return nil, invalid("%s", err)
+		return nil, err
 	}
 	select {
 	case s.json <- struct{}{}:
@@ -73,44 +74,32 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 // maxObjects is the most JSON objects of a request.
 const maxObjects = 16 << 10
 
-// jsonBody counts the descriptors of a request, and all of its objects, while it is read. It fails where they are too
-// many.
-type jsonBody struct {
-	io.Reader
-	most int // descriptors
-
-	depth, descriptors, objects int
-	inText, isEscaped           bool
-}
-
-func (b *jsonBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	for _, c := range p[:n] {
+// readJSON reads a request in JSON, and stops where it has too many descriptors or objects.
+func (s *Service) readJSON(body io.Reader) ([]byte, error) {
+	var text bytes.Buffer
+	var depth, descriptors, objects int
+	for d, most := json.NewDecoder(io.TeeReader(body, &text)), s.o.Decider.MaxDescriptors(); ; {
+		token, err := d.Token()
 		switch {
-		case b.isEscaped:
-			b.isEscaped = false
-		case b.inText && c == '\\':
-			b.isEscaped = true
-		case c == '"':
-			b.inText = !b.inText
-		case b.inText:
-		case c == '}', c == ']':
-			b.depth--
-		case c == '[':
-			b.depth++
-		case c == '{':
-			b.depth++
-			b.objects++
-			if b.depth == 3 { // {"descriptors": [{
-				b.descriptors++
+		case err == io.EOF: //nolint:errorlint // documented
+			return text.Bytes(), nil
+		case err != nil:
+			return nil, invalid("the body is no RateLimitRequest: %s", err)
+		case token == json.Delim('}'), token == json.Delim(']'):
+			depth--
+		case token == json.Delim('['):
+			depth++
+		case token == json.Delim('{'):
+			objects++
+			if depth++; depth == 3 { // {"descriptors": [{
+				descriptors++
+			}
+			if descriptors > most {
+				return nil, invalid("descriptors: must be at most %d, got more", most)
+			}
+			if objects > maxObjects {
+				return nil, invalid("the body must have at most %d objects, got more", maxObjects)
 			}
 		}
 	}
-	switch {
-	case b.descriptors > b.most:
-		return n, fmt.Errorf("descriptors: must be at most %d, got more", b.most)
-	case b.objects > maxObjects:
-		return n, fmt.Errorf("the body must have at most %d objects, got more", maxObjects)
-	}
-	return n, err
 }
