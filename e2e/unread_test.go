@@ -159,7 +159,6 @@ func (c *withoutWindow) ask(t *testing.T, path string, end bool, messages ...pro
 func (s *weir) flood(t *testing.T, n int, ask func(c *withoutWindow) error) {
 	t.Helper()
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
-		t.Log("flood", time.Until(until))
 		var all sync.WaitGroup
 		for range 4 {
 			c := s.withoutWindow(t)
@@ -187,7 +186,7 @@ func TestReflectionThatNobodyReads(t *testing.T) {
 			FileContainingSymbol: "envoy.service.ratelimit.v3.RateLimitService",
 		},
 	}
-	s.costs(t, 100, func() {
+	s.costs(t, 150, func() { // 90 to 110 on a machine with a load of 20
 		s.flood(t, 4000, func(c *withoutWindow) error {
 			return c.ask(t, reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName, false,
 				question, question, question, question)
@@ -205,7 +204,7 @@ func TestDecisionsThatNobodyReads(t *testing.T) {
 			Entries: []*common.RateLimitDescriptor_Entry{{Key: "a", Value: "b"}},
 		})
 	}
-	s.costs(t, 200, func() {
+	s.costs(t, 300, func() { // 140 to 150 on a machine with a load of 20
 		s.flood(t, 2000, func(c *withoutWindow) error {
 			return c.ask(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, true, large)
 		})

@@ -145,6 +145,7 @@ func (p *GCPace) adjust() {
 		scanned += part.Value.Uint64()
 	}
 	want := max(p.Headroom*100/max(scanned, minHeap), gogcDefault)
+	want = min(want, percent*5/4) // a heap that has shrunk for a moment grows back
 	if p.holds > 0 {
 		want = max(want, min(gogcLoading, holdRoom*100/max(scanned, minHeap)))
 	}

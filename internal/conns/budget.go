@@ -178,11 +178,11 @@ type address struct {
 // RemoteAddr implements net.Conn.
 func (f *http2Conn) RemoteAddr() net.Addr { return address{f.Conn.RemoteAddr(), f.c} }
 
-// serviceCost is the memory of a stream's goroutine, in bytes.
-const serviceCost = 16 << 10
+// serviceCost is the memory of a stream's goroutine and its stack, in bytes.
+const serviceCost = 32 << 10
 
-// Stream serves a stream whose messages Codec counts. Unless turn is nil, it has to be empty for one message to be made,
-// from the moment when its question is received until it is encoded, and the stream's goroutine counts, too.
+// Stream serves a stream whose messages Codec counts. Unless turn is nil, the stream's goroutine counts, too, and an
+// answer is in turn from the moment when its question is received until it is encoded.
 func Stream(s grpc.ServerStream, turn chan struct{}, serve func(grpc.ServerStream) error) error {
 	counted := &stream{ServerStream: s, turn: turn}
 	if c := connOf(s.Context()); c != nil && turn != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -81,7 +82,7 @@ func (s *Service) readJSON(body io.Reader) ([]byte, error) {
 	for d, most := json.NewDecoder(io.TeeReader(body, &text)), s.o.Decider.MaxDescriptors(); ; {
 		token, err := d.Token()
 		switch {
-		case err == io.EOF: //nolint:errorlint // documented
+		case errors.Is(err, io.EOF):
 			return text.Bytes(), nil
 		case err != nil:
 			return nil, invalid("the body is no RateLimitRequest: %s", err)
