@@ -350,6 +350,12 @@ func (w *world) badRule(t *testing.T) {
 // Without Redis the policy failClosed decides, since the service answers with an error; the pod stays alive.
 func (w *world) redisAway(t *testing.T) {
 	podtest.Command(t, "podman", "stop", "--time", "1", "redis")
+	proctest.Await(t, patience, func() error { // until Weir knows: the first requests may be counted as late
+		if status, header := send(t, "/distinct", headers{"X-User-Id": "eight"}); status != http.StatusInternalServerError {
+			return fmt.Errorf("Redis is away: status %d, %v", status, header)
+		}
+		return nil
+	})
 	expect(t, "/distinct", headers{"X-User-Id": "eight"}, http.StatusInternalServerError, http.StatusInternalServerError)
 	if err := ok(w.service.LivenessProbe.url(weirIP)); err != nil {
 		t.Errorf("liveness probe without Redis: %v", err)
