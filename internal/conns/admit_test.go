@@ -68,3 +68,49 @@ func TestLooksAreBounded(t *testing.T) {
 type nothing struct{ net.Conn }
 
 func (nothing) Close() error { return nil }
+
+// from is a connection of an address.
+type from struct {
+	nothing
+	addr net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.addr }
+
+// accepts is a listener of given connections.
+type accepts struct {
+	net.Listener
+	conns []net.Conn
+}
+
+func (a *accepts) Accept() (c net.Conn, err error) {
+	if len(a.conns) == 0 {
+		return nil, net.ErrClosed
+	}
+	c, a.conns = a.conns[0], a.conns[1:]
+	return c, nil
+}
+
+// Addresses of one IPv6 network are one client: together they do not keep others out.
+func TestANetworkIsOneClient(t *testing.T) {
+	const most = 20
+	g := New(Options{Name: "http", Max: most, Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)})
+	all := &accepts{}
+	for i := range most {
+		all.conns = append(all.conns, from{addr: &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2::" + strconv.Itoa(i+1)), Port: 1}})
+	}
+	all.conns = append(all.conns, from{addr: &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1}})
+	l := g.Listen(all, false)
+	for range most + 1 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatalf("a client with one connection is kept out by one with %d: %v", most, err)
+		}
+		if c, ok := c.(*Conn); ok {
+			c.busy.Store(true)
+		}
+	}
+	if g.hosts["2001:db8:1:2::/64"] != most-1 || g.hosts["192.0.2.7"] != 1 {
+		t.Errorf("connections by client: %v", g.hosts)
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Reason is why a connection was closed or a stream reset. It is a label of a metric.
@@ -168,7 +169,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &Conn{Conn: raw, g: l.g, host: hostOf(raw.RemoteAddr())}
+		c := &Conn{Conn: raw, g: l.g, host: words.Client(raw.RemoteAddr())}
 		if !l.g.admit(c) {
 			_ = raw.Close() // nobody has used it
 			continue
@@ -186,15 +187,6 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
-}
-
-// hostOf returns the address without its port, by which connections are counted.
-func hostOf(addr net.Addr) string {
-	host, _, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.Network() // clients of a Unix socket have no names
-	}
-	return host
 }
 
 // admit registers the connection. If there are too many, it closes another one, or returns false if all others are

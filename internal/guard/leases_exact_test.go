@@ -130,3 +130,42 @@ func TestRuleChanges(t *testing.T) {
 		}
 	})
 }
+
+// A limit is lowered while permits are on lease, here and in a process that still has the old rule. At worst, the new
+// rule admits its capacity, and the other process what it has on lease: permits of the old rule are never spent under
+// the new one, and what is released of them never makes more than the new capacity.
+func TestRuleIsLoweredWhilePermitsAreOut(t *testing.T) {
+	for _, a := range leasable {
+		t.Run(a.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFar(t)
+				here, there := newLeases(t, f), newLeases(t, f)
+				rule := func(limit int64) limiter.Hit {
+					p := leased(t, limiter.Params{Algorithm: a, Limit: limit, Window: 24 * time.Hour})
+					return limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1}
+				}
+				before, after := rule(1000), rule(20)
+				heat(t, here, 100, before)
+				heat(t, there, 100, before)
+				out := settled(there).Permits
+				if out < 5 || settled(here).Permits < 5 {
+					t.Fatalf("%+v, %+v: too little is held to tell", here.Stats(), there.Stats())
+				}
+				lowered, old := 0, int64(0)
+				for range 200 { // many leases long
+					if take(t, here, after)[0].Allowed {
+						lowered++
+					}
+					if n, _ := there.Permits("k"); n > 0 && take(t, there, before)[0].Allowed && old < out {
+						old++
+					}
+					time.Sleep(leaseFor / 10)
+				}
+				if most := after.Policy.Capacity(); int64(lowered) > most+1 || old > before.Policy.Capacity()/guard.LeaseShare {
+					t.Errorf("%d passed under the new rule, at most %d may; %d of %d by old permits", lowered, most, old, out)
+				}
+				t.Logf("%d of %d passed under the new rule, %d by old permits", lowered, after.Policy.Capacity(), old)
+			})
+		})
+	}
+}

@@ -250,6 +250,9 @@ func (m *Metrics) storeMetrics() []described {
 			counter("weir_memory_keys_evicted_total",
 				"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
 				func(s MemoryStats) uint64 { return s.Evicted }),
+			counter("weir_memory_limiting_evicted_total",
+				"Counters dropped that denied, or had nothing left, since seven eighths of all do. They count as evicted, too.",
+				func(s MemoryStats) uint64 { return s.LimitingEvicted }),
 			counter("weir_memory_cut_counters_total",
 				"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or "+
 					"the clock was set back.",

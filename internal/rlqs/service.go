@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"runtime/debug"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Bounds of streams.
@@ -122,16 +122,13 @@ func (s *Stream) write(to envoy) error {
 	return to.Send(responseOf(all))
 }
 
-// hostOf returns the host that a stream comes from.
+// hostOf returns the client that a stream comes from.
 func hostOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
-		return host
-	}
-	return p.Addr.Network() // clients of a Unix socket have no names
+	return words.Client(p.Addr)
 }
 
 // read takes the stream's reports, from its first message on.

@@ -393,6 +393,49 @@ func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 	}
 }
 
+// Who has used up his limit gains nothing by keys of his own that are denied as well, or that matter longer. A key that
+// comes when all that can be kept is taken is limited like any other.
+func TestFloodOfDeniedKeysDoesNotResetALimitedOne(t *testing.T) {
+	const maxKeys, own, limit = 400, 20, 5
+	for _, p := range algorithms(t) {
+		for _, denied := range []bool{true, false} {
+			t.Run(fmt.Sprint(p.Algorithm(), denied), func(t *testing.T) {
+				s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: maxKeys})
+				per := func(window time.Duration) *limiter.Policy {
+					return policy(t, limiter.Params{Algorithm: p.Algorithm(), Limit: limit, Window: window})
+				}
+				for i := range own {
+					for range limit {
+						hit(t, s, fmt.Sprint("mine ", i), per(24*time.Hour), 1)
+					}
+					if denied {
+						hit(t, s, fmt.Sprint("mine ", i), per(24*time.Hour), 1)
+					}
+				}
+				for i := range 5 * maxKeys {
+					key, passed := fmt.Sprint("fresh ", i), 0
+					for range limit + 1 {
+						if hit(t, s, key, per(365*24*time.Hour), 1).Allowed {
+							passed++
+						}
+					}
+					if passed != limit {
+						t.Fatalf("%d hits of %s passed, want %d: %+v", passed, key, limit, s.Stats())
+					}
+				}
+				for i := range own {
+					if d := hit(t, s, fmt.Sprint("mine ", i), per(24*time.Hour), 1); d.Allowed {
+						t.Errorf("the flood let key %d pass that was limited: %+v", i, s.Stats())
+					}
+				}
+				if got := s.Stats(); got.LimitingEvicted == 0 || got.LimitingEvicted > got.Evicted {
+					t.Errorf("%+v: the metric does not say that counters were dropped that limit somebody", got)
+				}
+			})
+		}
+	}
+}
+
 // A counter that denied no one is worth less again once its state has expired.
 func TestWorthEndsWithTheState(t *testing.T) {
 	clock := limitertest.NewClock()

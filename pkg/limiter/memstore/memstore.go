@@ -49,13 +49,14 @@ type Options struct {
 	// states of sliding windows and sliding logs have a bound of their own of the same size, in which one
 	// counts as two, and its list as one for every 64 bytes. 0 is DefaultMaxKeys.
 	//
-	// At the bound the counters that have expired go first. If none has, each new counter replaces the one
-	// of 16 that is worth least: the one with the shortest time until its limit is fully available again. That time
-	// counts 16-fold for a counter that has nothing left after several hits, and 256-fold for one that has denied a
-	// request. A forgotten counter starts again from nothing, so that a limit may then be exceeded; Stats.Evicted counts
-	// them. Whoever floods the store with fresh keys to have his own limited one forgotten must first fill it with keys
-	// that have denied requests, too, or matter 256 times as long: while half of the keys do not, a sample spares it with
-	// a probability of 1 - 2^-15.
+	// At the bound the counters that have expired go first. If none has, each new counter replaces one of 16 or a few more:
+	// the one with the shortest time until its limit is fully available again. A forgotten counter starts again from
+	// nothing, so that a limit may then be exceeded; Stats.Evicted counts them.
+	//
+	// A counter that limits somebody is not replaced: one that has denied a request, or that has nothing left after several
+	// hits. Such counters take up to seven eighths of the bound. Those beyond share the rest with the new ones, and may be
+	// replaced as they are; Stats.LimitingEvicted counts them. So whoever is limited gains nothing by a flood of keys of
+	// his own, whatever these are charged, and no key is unlimited or denied because the store is full.
 	//
 	// The bound is kept for each of up to 256 shards by itself, so that evictions begin when MaxKeys is
 	// reached to within a few percent, and it is exceeded by at most one state a shard.
@@ -100,7 +101,7 @@ type shard struct {
 	pairs table[pair]
 	lists table[list]
 
-	expired, evicted, cut uint64
+	expired, evicted, limitingEvicted, cut uint64
 
 	_ [64]byte // keeps the next shard's lock off this one's cache line
 }
@@ -245,7 +246,7 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 	p := h.Policy
 	if !slot.Changed {
 		if !d.Allowed {
-			sh.note(id, p)
+			sh.note(id, p, s.budget)
 		}
 		return
 	}
@@ -253,48 +254,42 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 		sh.cut++
 	}
 	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
-	m := newMark(now+keep, worthOf(slot, h.N, d))
+	m := newMark(now+keep, limits(slot, h.N, d))
 	switch {
 	case keep == 0 && p.KeepsList():
 		sh.lists.remove(id)
 	case keep == 0:
 		sh.pairs.remove(id)
 	case p.KeepsList():
-		sh.lists.put(id, sh.lists.get(id).follow(p, slot.Next), m, now)
+		sh.lists.put(id, sh.lists.get(id).follow(p, slot.Next), m, now, s.budget)
 		makeRoom(sh, &sh.lists, now, s.budget, id)
 	default:
-		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m, now)
+		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m, now, s.budget)
 		makeRoom(sh, &sh.pairs, now, s.budget, id)
 	}
 }
 
-// worthOf is how much a counter is worth that was hit by n. One that has nothing left after its very first hit may be
-// of a limit that leaves everybody nothing after one: it is worth more once it has denied a hit.
-func worthOf(slot *limiter.Slot, n int64, d *limiter.Decision) worth {
-	switch {
-	case !d.Allowed:
-		return denying
-	case d.Remaining == 0 && (n > 1 || slot.State.A != 0 || slot.State.B != 0):
-		return exhausted
-	default:
-		return ordinary
-	}
+// limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first hit
+// may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
+func limits(slot *limiter.Slot, n int64, d *limiter.Decision) bool {
+	return !d.Allowed || d.Remaining == 0 && (n > 1 || slot.State.A != 0 || slot.State.B != 0 || slot.State.List != nil)
 }
 
-// note has the counter worth more that denied a hit which was not charged.
-func (sh *shard) note(id fingerprint, p *limiter.Policy) {
+// note notes that the counter denied a hit which was not charged.
+func (sh *shard) note(id fingerprint, p *limiter.Policy, budget int) {
 	if p.KeepsList() {
-		sh.lists.note(id)
+		sh.lists.note(id, budget)
 	} else {
-		sh.pairs.note(id)
+		sh.pairs.note(id, budget)
 	}
 }
 
 func makeRoom[S state](sh *shard, t *table[S], now int64, budget int, keep fingerprint) {
 	for t.weight > budget && t.live > 1 {
-		expired, evicted := t.evict(now, keep)
-		sh.expired += uint64(expired) //nolint:gosec // a count
-		sh.evicted += uint64(evicted) //nolint:gosec // a count
+		expired, evicted, limited := t.evict(now, keep)
+		sh.expired += uint64(expired)         //nolint:gosec // a count
+		sh.evicted += uint64(evicted)         //nolint:gosec // a count
+		sh.limitingEvicted += uint64(limited) //nolint:gosec // a count
 	}
 }
 

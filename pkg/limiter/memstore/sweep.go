@@ -71,7 +71,9 @@ type Stats struct {
 	Bytes   int64  // about what their state takes
 	Expired uint64 // counters freed because they no longer mattered
 	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
-	Cut     uint64 // counters whose state was further ahead than their policy can put it; see limiter.Slot
+	// LimitingEvicted are those of Evicted that limited somebody, since seven eighths of the others do as well.
+	LimitingEvicted uint64
+	Cut             uint64 // counters whose state was further ahead than their policy can put it; see limiter.Slot
 
 	ClockSteps uint64 // how often windows on the wall clock followed it, since it was set
 }
@@ -86,6 +88,7 @@ func (s *Store) Stats() Stats {
 		sum.Bytes += sh.pairs.bytes() + sh.lists.bytes()
 		sum.Expired += sh.expired
 		sum.Evicted += sh.evicted
+		sum.LimitingEvicted += sh.limitingEvicted
 		sum.Cut += sh.cut
 		sh.mu.Unlock()
 	}

@@ -57,42 +57,28 @@ func sameArray(a, b []int64) bool {
 	return cap(a) > 0 && cap(b) > 0 && &a[:cap(a)][cap(a)-1] == &b[:cap(b)][cap(b)-1]
 }
 
-// worth is how much it would harm to forget a counter.
-type worth uint8
-
-const (
-	ordinary  worth = iota
-	exhausted       // nothing is left after several hits
-	denying         // it has denied a request
-)
-
-// worthFactors make a counter that limits somebody outlive those that do not, until only this fraction of their time is
-// left to it. Without them, fresh windows, which end last, would push out a full one. What has denied stands before
-// what has nothing left.
-var worthFactors = [...]int64{ordinary: 1, exhausted: 16, denying: 256}
-
-// mark is when a counter expires, in microseconds since the Unix epoch times four, plus its worth. 0 is no counter.
+// mark is when a counter expires, in microseconds since the Unix epoch times four, plus isLimiting and isKept. 0 is no
+// counter.
 type mark int64
 
-const worthBits = 2
+const (
+	isLimiting mark = 1 // it has denied a request, or has nothing left after several hits
+	isKept     mark = 2 // it is limiting, and is not evicted: see table.keep
+	markBits        = 2
+)
 
-func newMark(expires int64, w worth) mark { return mark(expires<<worthBits) | mark(w) }
-
-func (m mark) expires() int64 { return int64(m >> worthBits) }
-
-func (m mark) kind() worth { return worth(m & (1<<worthBits - 1)) }
-
-// atLeast is the mark with at least that worth.
-func (m mark) atLeast(w worth) mark { return m - mark(m.kind()) + mark(max(w, m.kind())) }
-
-// worth is how much forgetting the counter at now would lose: the time for which it still matters, times its factor.
-func (m mark) worth(now int64) int64 {
-	left, factor := m.expires()-now, worthFactors[m.kind()]
-	if left > math.MaxInt64/factor {
-		return math.MaxInt64
+func newMark(expires int64, limiting bool) mark {
+	m := mark(expires << markBits)
+	if limiting {
+		m |= isLimiting
 	}
-	return left * factor
+	return m
 }
+
+func (m mark) expires() int64 { return int64(m >> markBits) }
+
+// rank orders counters by which is evicted first: one that is not kept, or that expires earlier.
+func (m mark) rank() mark { return m + m&isKept<<60 }
 
 // slot is one counter of a table.
 type slot[S state] struct {
@@ -109,6 +95,7 @@ type table[S state] struct {
 	slots  []slot[S]
 	live   int // counters
 	weight int // of all counters, in bytes
+	kept   int // of those that are not evicted, in bytes
 	hand   int // where the next eviction looks
 }
 
@@ -144,8 +131,8 @@ func (t *table[S]) get(id fingerprint) (s S) {
 	return t.find(id).state // an empty slot's is zero
 }
 
-// put writes a state. It keeps the worth that the counter had, until it expires.
-func (t *table[S]) put(id fingerprint, s S, m mark, now int64) {
+// put writes a state. A counter that limits somebody does so until it expires.
+func (t *table[S]) put(id fingerprint, s S, m mark, now int64, budget int) {
 	if 5*(t.live+1) > 4*len(t.slots) {
 		t.resize(max(smallest, len(t.slots)+len(t.slots)/4+1))
 	}
@@ -153,22 +140,40 @@ func (t *table[S]) put(id fingerprint, s S, m mark, now int64) {
 	if at.mark == 0 {
 		t.live++
 	} else {
-		t.weight -= at.state.weight()
+		t.forget(at)
 		if at.mark.expires() > now {
-			m = m.atLeast(at.mark.kind())
+			m |= at.mark & isLimiting
 		}
 	}
 	t.weight += s.weight()
 	*at = slot[S]{id: id, mark: m, state: s}
+	t.keep(at, budget)
 }
 
 // note says that the counter of id, if there is one, has denied a request.
-func (t *table[S]) note(id fingerprint) {
+func (t *table[S]) note(id fingerprint, budget int) {
 	if t.live == 0 {
 		return
 	}
-	if at := t.find(id); at.mark != 0 {
-		at.mark = at.mark.atLeast(denying)
+	if at := t.find(id); at.mark != 0 && at.mark&isKept == 0 {
+		at.mark |= isLimiting
+		t.keep(at, budget)
+	}
+}
+
+// keep has a limiting counter kept, if there is room: an eighth of the budget is for counters that can be evicted.
+func (t *table[S]) keep(at *slot[S], budget int) {
+	if weight := at.state.weight(); at.mark&isLimiting != 0 && t.kept+weight <= budget-budget/8 {
+		at.mark |= isKept
+		t.kept += weight
+	}
+}
+
+// forget takes a counter out of the weights.
+func (t *table[S]) forget(at *slot[S]) {
+	t.weight -= at.state.weight()
+	if at.mark&isKept != 0 {
+		t.kept -= at.state.weight()
 	}
 }
 
@@ -189,7 +194,7 @@ func (t *table[S]) remove(id fingerprint) {
 // removeAt empties slot i and closes the gap, so that every counter is still reached from its home.
 func (t *table[S]) removeAt(i int) {
 	t.live--
-	t.weight -= t.slots[i].state.weight()
+	t.forget(&t.slots[i])
 	for j := t.after(i); t.slots[j].mark != 0; j = t.after(j) {
 		if t.distance(t.home(t.slots[j].id), j) >= t.distance(i, j) {
 			t.slots[i] = t.slots[j]
@@ -243,32 +248,37 @@ func (t *table[S]) sweep(now int64, from, count int) (next, expired int) {
 	return 0, expired
 }
 
-// sample is how many counters an eviction chooses from.
-const sample = 16
+// sample is how many counters an eviction chooses from, and manySamples how many it looks at to find one that is not
+// kept: an eighth of them are not.
+const (
+	sample      = 16
+	manySamples = 16 * sample
+)
 
-// evict drops the expired of the next sample counters, or, if none is, the one that is worth least. keep stays.
-func (t *table[S]) evict(now int64, keep fingerprint) (expired, evicted int) {
+// evict drops the expired of the next sample counters, or, if none is, the one that matters for the shortest time of
+// those that are not kept. keep stays. limiting is how many of the dropped ones limited somebody.
+func (t *table[S]) evict(now int64, keep fingerprint) (expired, evicted, limiting int) {
 	var victim fingerprint
-	least := int64(-1)
-	for seen, steps := 0, 0; seen < sample && steps < len(t.slots); steps++ {
+	least, alive := mark(0), mark(now+1)<<markBits // the victim's; the least of a counter that has not expired
+	for seen, steps := 0, 0; steps < len(t.slots) && (seen < sample || least&isKept != 0 && seen < manySamples); steps++ {
 		t.hand = t.after(t.hand)
 		at := &t.slots[t.hand]
 		if at.mark == 0 || at.id == keep {
 			continue
 		}
 		seen++
-		if at.mark.expires() <= now {
+		if at.mark < alive {
 			t.removeAt(t.hand)
 			expired++
 			continue
 		}
-		if w := at.mark.worth(now); least < 0 || w < least {
-			least, victim = w, at.id
+		if least == 0 || at.mark.rank() < least.rank() {
+			least, victim = at.mark, at.id
 		}
 	}
-	if expired > 0 || least < 0 {
-		return expired, 0
+	if expired > 0 || least == 0 {
+		return expired, 0, 0
 	}
 	t.remove(victim)
-	return 0, 1
+	return 0, 1, int(least & isLimiting)
 }
