@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,19 +41,19 @@ func TestGatesOutlivePanics(t *testing.T) {
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		made, read, making := make(chan struct{}), make(chan struct{}), 0
+		made, read := make(chan struct{}), make(chan struct{})
+		var making, done atomic.Int64
 		handler := inTurn(func(w http.ResponseWriter, _ *http.Request) {
-			making++
+			making.Add(1)
 			<-made
 			_, _ = w.Write(nil)
 		})
-		done := 0
 		ask := func(ctx context.Context, n int) {
 			for range n {
 				go func() {
 					w := &slowReader{httptest.NewRecorder(), read}
 					handler(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-					done++
+					done.Add(1)
 				}()
 				synctest.Wait()
 			}
@@ -61,18 +62,18 @@ func TestTurns(t *testing.T) {
 		ask(ctx, 1)
 		cancel()
 		synctest.Wait()
-		if making != 1 || done != 1 {
-			t.Errorf("%d answers are made at a time, %d requests have ended", making, done)
+		if making.Load() != 1 || done.Load() != 1 {
+			t.Errorf("%d answers are made at a time, %d requests have ended", making.Load(), done.Load())
 		}
 		close(made)
 		synctest.Wait()
-		if making != 9 || done != 1 {
-			t.Errorf("while nobody reads, %d answers are made, %d requests have ended", making, done)
+		if making.Load() != 9 || done.Load() != 1 {
+			t.Errorf("while nobody reads, %d answers are made, %d requests have ended", making.Load(), done.Load())
 		}
 		close(read)
 		synctest.Wait()
-		if done != 10 {
-			t.Errorf("%d requests have ended", done)
+		if done.Load() != 10 {
+			t.Errorf("%d requests have ended", done.Load())
 		}
 	})
 }

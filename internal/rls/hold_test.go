@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,23 +124,23 @@ func TestHeldDecisionsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
 		const body = `{"domain":"shop","descriptors":[{"entries":[{"key":"print","value":"\u0070{[\"{["}]}]}`
-		decided := 0
+		var decided atomic.Int64
 		for range 4 { // more than can be decoded at once
 			go func() {
 				if _, isOver, err := s.DecideJSON(t.Context(), strings.NewReader(body), nil); isOver || err != nil {
 					t.Errorf("%t, %v", isOver, err)
 				}
-				decided++
+				decided.Add(1)
 			}()
 			synctest.Wait()
 		}
-		if n := s.o.Decider.Delayed().Now; decided != 1 || n != 3 {
-			t.Errorf("%d are decided and %d delayed, want 1 and 3", decided, n)
+		if n := s.o.Decider.Delayed().Now; decided.Load() != 1 || n != 3 {
+			t.Errorf("%d are decided and %d delayed, want 1 and 3", decided.Load(), n)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if decided != 4 {
-			t.Errorf("%d are decided", decided)
+		if decided.Load() != 4 {
+			t.Errorf("%d are decided", decided.Load())
 		}
 	})
 }
@@ -173,20 +174,20 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		for range maxLarge {
 			s.large <- struct{}{}
 		}
-		done := false
+		var done atomic.Bool
 		go func() {
 			ask(t, s, request(many...))
-			done = true
+			done.Store(true)
 		}()
 		ask(t, s, request(many[1:]...)) // waits for nobody
 		synctest.Wait()
-		if done {
+		if done.Load() {
 			t.Error("more large requests are decided at once than may be")
 		}
 		<-s.large
 		synctest.Wait()
-		if !done || len(s.large) != maxLarge-1 {
-			t.Errorf("after a turn is free: %t, %d turns are taken", done, len(s.large))
+		if !done.Load() || len(s.large) != maxLarge-1 {
+			t.Errorf("after a turn is free: %t, %d turns are taken", done.Load(), len(s.large))
 		}
 		if _, err := send(t.Context(), s, request(append(many, descriptor())...)); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("a request without entries: %v", err)
