@@ -82,11 +82,11 @@ func (s *weir) cpu(t *testing.T) time.Duration {
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
-	var user, system time.Duration
+	var user, system int
 	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
 		t.Fatal(err)
 	}
-	return (user + system) * 10 * time.Millisecond // USER_HZ is 100
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
 }
 
 // A rule by its name, or by a descriptor, is found without a look at all rules.

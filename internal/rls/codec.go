@@ -124,7 +124,7 @@ func (s *Service) get() *call {
 	return &call{Request: s.o.Decider.NewRequest(), o: &s.o, large: s.large}
 }
 
-// release empties the call for another one. It keeps nothing of this one alive. A large call is not kept, since the pool
+// release empties the call for another one. It keeps nothing of this one alive. A large call is not kept: the pool
 // would hold the memory of all that were waiting at the same time.
 func (s *Service) release(c *call) {
 	if c.leave != nil {
