@@ -250,7 +250,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// TestLocalCache compares how many hits both deny by their caches, without Redis, where each limit is charged by itself.
+// TestLocalCache compares how many hits both deny by their caches where each limit is charged by itself.
 func TestLocalCache(t *testing.T) {
 	t.Parallel()
 	denied := map[string]float64{}

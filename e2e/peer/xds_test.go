@@ -34,7 +34,7 @@ func (f *follower) set(rules []*ratelimitv3.RateLimitConfig) {
 	f.plane.Set(strconv.Itoa(f.version), rules...)
 }
 
-// await returns how long it took until holds.
+// await returns when holds does.
 func (f *follower) await(t *testing.T, what string, within time.Duration, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); <-time.After(10 * time.Millisecond) {
@@ -65,8 +65,9 @@ func randomStage(rng *rand.Rand) stage {
 	}
 	n := 2 + rng.Uint32N(1_000_000)
 	return stage{
-		fmt.Sprintf("%d an hour", n), []*ratelimitv3.RateLimitConfig{xdstest.Domain("shop", xdstest.Limit("k", "", n))},
-		fmt.Sprintf("OK - OK %d/%d HOUR", n-1, n),
+		name:  fmt.Sprintf("%d an hour", n),
+		rules: []*ratelimitv3.RateLimitConfig{xdstest.Domain("shop", xdstest.Limit("k", "", n))},
+		want:  fmt.Sprintf("OK - OK %d/%d HOUR", n-1, n),
 	}
 }
 
@@ -112,10 +113,13 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 		both = append(both, f)
 	}
 	peer, weir := both[0], both[1]
+	longest := time.Duration(0)
 	same := func(what string) {
 		t.Helper()
-		peer.await(t, what, patience, func() bool { return peer.answers(t, now.want) })
+		began := time.Now()
 		weir.await(t, what, soon, func() bool { return weir.answers(t, now.want) })
+		longest = max(longest, time.Since(began))
+		peer.await(t, what, patience, func() bool { return peer.answers(t, now.want) })
 		want := http.StatusOK
 		if now.rules == nil && settings["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"] == "true" {
 			want = http.StatusInternalServerError
@@ -143,7 +147,7 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 			what += ", a restart, then "
 			for _, f := range both {
 				f.plane.Stop()
-				f.plane, f.version = xdstest.Start(t, xdstest.Options{Addr: f.plane.Addr}), 0
+				f.plane = xdstest.Start(t, xdstest.Options{Addr: f.plane.Addr}) // with other versions than before
 			}
 		}
 		now = randomStage(rng)
@@ -152,4 +156,5 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 		}
 		same(what + now.name)
 	}
+	t.Logf("Weir took %s at most", longest.Round(time.Millisecond))
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -180,7 +181,7 @@ func (c *checker) addr(flag, addr string) {
 	}
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
-		_, err = net.LookupPort("tcp", port)
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	}
 	c.check(err == nil, flag, "must be host:port, :port or unix:PATH, got %q", addr)
 	if !strings.HasSuffix(addr, ":0") {

@@ -34,11 +34,12 @@ func (l *decisionLog) Watch(ctx context.Context, v *decide.Verdict) {
 		if st.Rule != nil {
 			text = st.Rule.Path
 		}
-		text += fmt.Sprintf(" cost %d", v.Request.Descriptors[i].Cost)
+		parts := []string{fmt.Sprintf("%s cost %d", text, v.Request.Descriptors[i].Cost)}
 		for hit, last := st.Hits(); hit < last; hit++ {
-			text += fmt.Sprintf(", %s %s, %d left", v.Limits[hit], v.Outcome(hit), v.Decisions[hit].Remaining)
+			d := &v.Decisions[hit]
+			parts = append(parts, fmt.Sprintf("%s %s, %d left", v.Limits[hit], v.Outcome(hit), d.Remaining))
 		}
-		found = append(found, text)
+		found = append(found, strings.Join(parts, ", "))
 	}
 	l.log.LogAttrs(ctx, slog.LevelDebug, "request decided", slog.String("domain", v.Request.Domain),
 		slog.Bool("denied", v.Denied), slog.String("descriptors", strings.Join(found, "; ")),

@@ -43,7 +43,7 @@ func (c *migrateEnvCmd) Run(io streams) error {
 	}
 	settings, err := ratelimitenv.Read(environ)
 	if err == nil {
-		err = checkStart(settings, environ)
+		err = checkStart(settings)
 	}
 	if err != nil {
 		return &environmentError{err}

@@ -59,15 +59,7 @@ func (c *serveCmd) replace(settings *ratelimitenv.Settings, getenv func(name str
 
 // checkStart returns why a process called ratelimit would refuse to start with these settings of an environment. It
 // makes the checks of the start, but for those of files and addresses of this machine.
-func checkStart(settings *ratelimitenv.Settings, environ []string) error {
-	variables := map[string]string{}
-	for _, v := range environ {
-		name, value, _ := strings.Cut(v, "=")
-		variables[name] = value
-	}
-	for _, v := range settings.OTel {
-		variables[v.Name] = v.Value
-	}
+func checkStart(settings *ratelimitenv.Settings) error {
 	var grammar cli
 	serve := &grammar.Serve
 	parser, err := newParser(&grammar, streams{out: io.Discard, err: io.Discard}, func(int) {})
@@ -83,9 +75,8 @@ func checkStart(settings *ratelimitenv.Settings, environ []string) error {
 		return withOrigins(err, serve.Origins)
 	}
 	o := serve.Options
-	return withOrigins(errors.Join(serve.validate(&o), o.OTel.CheckEnvironment(func(name string) string {
-		return variables[name]
-	})), serve.Origins)
+	getenv := func(name string) string { return settings.Env[name] }
+	return withOrigins(errors.Join(serve.validate(&o), o.OTel.CheckEnvironment(getenv)), serve.Origins)
 }
 
 func variableOf(flag string) string {

@@ -28,7 +28,9 @@ func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 		uncharged bool
 		want      int // of ten requests reach the store
 	}{
-		{limiter.ChargeFull, 1, false, 10}, {limiter.ChargeNone, 1, false, 1}, {limiter.ChargeFull, 0, false, 1},
+		{limiter.ChargeFull, 1, false, 10},
+		{limiter.ChargeNone, 1, false, 1},
+		{limiter.ChargeFull, 0, false, 1},
 		{limiter.ChargeFull, 1, true, 1},
 	} {
 		store := &asked{Store: memory(t, now)}

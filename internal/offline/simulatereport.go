@@ -78,8 +78,8 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t\n", widest,
-		"limit")
+	const columns = "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t\n"
+	fmt.Fprintf(table, columns, widest, "limit")
 	for _, run := range r.asked() {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {

@@ -43,7 +43,7 @@ func (r *Rules) logLoad(e reload.Event) {
 		}
 		if warnings := set.Warnings(); len(warnings) > 0 {
 			log.LogAttrs(ctx, slog.LevelWarn, "rules have warnings", slog.Int("warning_count", warnings.Count()),
-				slog.Any("warnings", errorLines(warnings).first(maxLoggedErrors)))
+				slog.Any("warnings", errorLines(warnings).first()))
 		}
 		r.logLowered(set)
 		r.logNotRead()
@@ -56,10 +56,10 @@ func (r *Rules) logLoad(e reload.Event) {
 		lines := errorLines(e.Err)
 		if hung := hungFile(e.Err); hung != nil {
 			log.LogAttrs(ctx, slog.LevelError, "rules are stale, the live ones stay: a file does not answer",
-				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first(maxLoggedErrors)))
+				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first()))
 			return
 		}
-		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first(maxLoggedErrors))}
+		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first())}
 		if r.Set() == nil {
 			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are none", found...)
 			return
@@ -98,7 +98,7 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 	if len(lowered) > 0 {
 		r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "limits are lower: a counter that holds more counts as full, "+
 			"and denies until the lower limit has room again", slog.Int("limits", len(lowered)),
-			slog.Any("lowered", lowered.first(maxLoggedErrors)))
+			slog.Any("lowered", lowered.first()))
 	}
 }
 
@@ -127,7 +127,7 @@ func (r *Rules) logNotRead() {
 			return
 		}
 		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "files that look like rules are not read",
-			slog.Int("files", found.Count()), slog.Any("warnings", errorLines(found).first(maxLoggedErrors)))
+			slog.Int("files", found.Count()), slog.Any("warnings", errorLines(found).first()))
 	})
 }
 
@@ -140,7 +140,7 @@ func (l lines) MarshalText() ([]byte, error) { return []byte(strings.Join(l, "; 
 // MarshalJSON keeps encoding/json from using MarshalText.
 func (l lines) MarshalJSON() ([]byte, error) { return json.Marshal([]string(l)) }
 
-func (l lines) first(n int) lines { return l[:min(len(l), n)] }
+func (l lines) first() lines { return l[:min(len(l), maxLoggedErrors)] }
 
 // errorLines has one line for each thing that is wrong.
 func errorLines(err error) lines {

@@ -50,8 +50,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 		c.warnInvisible("an item of values", d.Match.Items[i].Text, d.Match.Items[i].At)
 	}
 	if d.DetailedMetric || d.ValueToMetric {
-		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after what "+
-			"clients send; weir top shows the values that are sent most")
+		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after "+
+			"what clients send; weir top shows the values that are sent most")
 	}
 }
 

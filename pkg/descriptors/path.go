@@ -38,35 +38,23 @@ func pathValue(value string) string {
 // and a matcher, or nothing. Keys and values are as the rule file has them.
 func SplitPath(path string) (levels [][2]string) {
 	for path != "" {
-		key, rest := cutKey(path)
-		rest, path, _ = strings.Cut(rest, " > ")
-		words := strings.Split(rest, " ")
+		part := pathPart.FindStringSubmatch(path)
+		path = path[len(part[0]):]
+		words := strings.Split(part[2], " ")
 		for i, word := range words {
 			if strings.TrimLeft(word, `\`) == ">" && i > 0 {
 				words[i] = word[1:]
 			}
 		}
-		levels = append(levels, [2]string{key, strings.Join(words, " ")})
+		levels = append(levels, [2]string{escape.ReplaceAllString(part[1], "$1"), strings.Join(words, " ")})
 	}
 	return levels
 }
 
-// cutKey is a key that a path begins with, and what follows it.
-func cutKey(path string) (key, rest string) {
-	var text []byte
-	for i := 0; i < len(path); i++ {
-		switch c := path[i]; {
-		case c == '\\' && i+1 < len(path):
-			i++
-		case c == '=' || c == ' ':
-			return string(text), path[i:]
-		}
-		text = append(text, path[i])
-	}
-	return string(text), ""
-}
-
 var (
+	pathPart = regexp.MustCompile(`(?s)^((?:\\.|[^\\= ])*)(.*?)(?: > |$)`) // a key, what follows it, and the separator
+	escape   = regexp.MustCompile(`(?s)\\(.)`)
+
 	beforeComma = regexp.MustCompile(`(\\*),`)
 	atEnd       = regexp.MustCompile(`(\\+)$`)
 )

@@ -124,8 +124,8 @@ func show(ctx context.Context, out io.Writer, rules string) error {
 			client: "127.0.0.2", path: "/", count: 2, pass: 2, refill: never,
 		},
 		{
-			title: "An API key with two limits (api-keys.yaml): 6 a minute and 1000 a day. 8 may come at once, a burst, so that " +
-				"more remain than the limit of 6",
+			title: "An API key with two limits (api-keys.yaml): 6 a minute and 1000 a day. 8 may come at once, a burst, so " +
+				"that more remain than the limit of 6",
 			client: "127.0.0.1", path: "/api/items", apiKey: "alice", count: 10, pass: 8, refill: every(10 * time.Second),
 		},
 		{

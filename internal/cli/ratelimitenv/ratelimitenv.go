@@ -26,6 +26,8 @@ type Settings struct {
 	Flags []Setting
 	// OTel are variables of OpenTelemetry, which has no flags for them.
 	OTel []Setting
+	// Env is the environment, with OTel.
+	Env map[string]string
 	// Remarks are about variables that have no effect here, a line each.
 	Remarks []string
 	// Secrets say where the secrets belong for which Shown has placeholders, a line each.
@@ -52,6 +54,7 @@ func Read(environ []string) (*Settings, error) {
 	r.metrics()
 	r.tracing()
 	r.fixed()
+	r.out.Env = r.env
 	if err := errors.Join(r.errs...); err != nil {
 		return nil, err
 	}
@@ -202,6 +205,7 @@ func (r *reader) on(flag, from string) {
 func (r *reader) otel(name, value string, from ...string) {
 	if !r.isSet(name) {
 		r.out.OTel = append(r.out.OTel, r.setting(name, value, value, from))
+		r.env[name] = value
 	}
 }
 

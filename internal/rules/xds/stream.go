@@ -46,24 +46,9 @@ const (
 // whose clients ping more often than every five minutes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 5}
 
-// waits are the waits between attempts, each twice the one before, up to the most.
-type waits struct {
-	unit, next time.Duration
-	most       int
-}
-
-// take is the next wait, more or less, so that many processes do not come at once.
-func (w *waits) take() time.Duration {
-	w.next = min(max(2*w.next, w.unit), time.Duration(w.most)*w.unit)
-	return w.next - w.next/5 + rand.N(w.next/5+1) //nolint:gosec // it spreads
-}
-
-func (w *waits) reset() { w.next = 0 }
-
 // follow keeps a stream open until ctx is done.
 func (s *Source) follow(ctx context.Context) {
-	reconnect := waits{unit: s.o.unit, most: mostReconnect}
-	f := follower{Source: s}
+	f, wait := follower{Source: s}, time.Duration(0)
 	for ctx.Err() == nil {
 		err := f.stream(ctx)
 		if ctx.Err() != nil {
@@ -71,9 +56,11 @@ func (s *Source) follow(ctx context.Context) {
 		}
 		s.isAway(ctx, err)
 		if f.answers > 0 {
-			reconnect.reset()
+			wait = 0
 		}
-		_ = limiter.Sleep(ctx, reconnect.take()) // the loop looks at ctx
+		wait = min(max(2*wait, s.o.unit), mostReconnect*s.o.unit)
+		// It is up to a fifth shorter, so that many processes do not come at once.
+		_ = limiter.Sleep(ctx, wait-rand.N(wait/5+1)) //nolint:gosec // it spreads; the loop looks at ctx
 	}
 }
 
@@ -104,7 +91,7 @@ func (f *follower) stream(ctx context.Context) error {
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", addr)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(maxReceived * f.o.MaxSize))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(maxReceived*f.o.MaxSize))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("weir"),
 	)

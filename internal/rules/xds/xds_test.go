@@ -322,21 +322,6 @@ func TestContentOf(t *testing.T) {
 	}
 }
 
-// A wait never exceeds the most, grows to it, and starts over.
-func TestWaits(t *testing.T) {
-	w := waits{unit: time.Second, most: mostReconnect}
-	for _, seconds := range []int{1, 2, 4, 8, 16, 30, 30, 30} {
-		want := time.Duration(seconds) * time.Second
-		if got := w.take(); got > want || got < want*4/5 {
-			t.Errorf("%s, want about %s", got, want)
-		}
-	}
-	w.reset()
-	if got := w.take(); got > time.Second {
-		t.Errorf("%s after a reset", got)
-	}
-}
-
 // Answers that nobody should send: of another type, with resources of another type, or that are no messages. A resource
 // that cannot be told from a domain removes none.
 func TestBrokenAnswers(t *testing.T) {
