@@ -24,7 +24,7 @@ func TestStopWhileRedisHangs(t *testing.T) {
 	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
-  - {key: open, rate_limit: {requests_per_unit: 0, unit: hour}}
+  - {key: open, rate_limit: {requests_per_unit: 0, unit: hour, on_store_failure: allow}}
   - {key: closed, rate_limit: {requests_per_unit: 1000, unit: hour, on_store_failure: deny}}
 `), "--store", redis.URL(), "--store-timeout", storeTimeout.String(), "--drain-delay", drainDelay.String())
 	conn := dial(t, s.GRPC)

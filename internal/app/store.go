@@ -50,7 +50,8 @@ func (a *App) effects(store string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d of its limits are not enforced, %d are counted in this process, %d deny, %d answer with an error",
+	return fmt.Sprintf(
+		"%d of its limits are not enforced, %d are counted in this process, %d deny, %d answer with an error",
 		limits[descriptors.Allow], limits[descriptors.Local], limits[descriptors.Deny], limits[descriptors.Fail])
 }
 

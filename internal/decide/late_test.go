@@ -13,10 +13,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// storeErr is a store that returns an error.
-type storeErr struct{ error }
+// without is a store that returns an error.
+type without struct{ err error }
 
-func (s storeErr) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return s.error }
+func (s without) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return s.err }
 
 // onePerHour has one rule.
 func onePerHour(t *testing.T, policy descriptors.OnStoreFailure) *descriptors.Set {
@@ -45,7 +45,7 @@ func TestLateRequestsAreCountedLocally(t *testing.T) {
 			set := onePerHour(t, policy)
 			d, err := decide.New(decide.Options{
 				Rules: func() *descriptors.Set { return set }, Local: local,
-				Store: storeErr{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate)},
+				Store: without{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate)},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestShedRequestIsAnError(t *testing.T) {
 	set := onePerHour(t, descriptors.Local)
 	d, err := decide.New(decide.Options{
 		Rules: func() *descriptors.Set { return set },
-		Store: storeErr{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrShed)},
+		Store: without{fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrShed)},
 	})
 	if err != nil {
 		t.Fatal(err)

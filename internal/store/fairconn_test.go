@@ -15,18 +15,18 @@ func TestAnswerInTheSocketIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	d := &dialer{answer: 50 * time.Millisecond}
 	conn, err := d.connect(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	there, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer there.Close()
+	defer func() { _ = there.Close() }()
 	if _, err := there.Write([]byte("+OK\r\n")); err != nil {
 		t.Fatal(err)
 	}

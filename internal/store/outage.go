@@ -125,6 +125,7 @@ func (r *remote) announce(ctx context.Context, level slog.Level, err error, agai
 		return
 	}
 	r.vague.Store(now.what == doesNotAnswer)
+	//nolint:sloglint // the sentence is one, also for operators who look for it
 	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", r.check(err)))
 }
 

@@ -102,7 +102,7 @@ func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit,
 	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
 		own = &timed{ctx, start.Add(s.o.Timeout)}
 	}
-	err = queue.take(own, at, hits, out)
+	err = queue.take(own, at, hits, out) //nolint:contextcheck // ctx, and until when
 	if isMoving(err) && len(hits) > 1 {
 		return g.takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, true)
 	}

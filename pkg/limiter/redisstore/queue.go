@@ -495,7 +495,7 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
-	isLeft = q.arrive(b, time.Since(deadline) > lateBy)
+	isLeft = q.arrive(b, time.Since(deadline) > max(lateBy, q.timeout/8))
 	for _, c := range b.calls {
 		if w := q.finish(c); w != nil {
 			b.waiters = append(b.waiters, w)
@@ -515,7 +515,7 @@ func (q *queue) arrive(b *batch, isLate bool) (isLeft bool) {
 		switch {
 		case c.err == nil || Answered(c.err):
 			q.silent = time.Time{}
-		case isLate && errors.Is(c.err, context.DeadlineExceeded):
+		case isLate && q.silent.IsZero() && errors.Is(c.err, context.DeadlineExceeded):
 			c.err = limiter.ErrLate
 		case q.silent.IsZero():
 			q.silent = b.sentAt

@@ -84,9 +84,9 @@ func (g *Group) takeSplit(
 	ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision, byKey bool,
 ) error {
 	own := &timed{ctx, time.Now().Add(within)}
-	err := takeSeveral(own, hits, out, g.split(hits, byKey))
+	err := takeSeveral(own, hits, out, g.split(hits, byKey)) //nolint:contextcheck // own is ctx, and until when
 	if isMoving(err) && !byKey && time.Now().Before(own.until) {
-		err = takeSeveral(own, hits, out, g.split(hits, true))
+		err = takeSeveral(own, hits, out, g.split(hits, true)) //nolint:contextcheck // as above
 	}
 	return err
 }

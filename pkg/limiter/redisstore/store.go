@@ -23,11 +23,11 @@
 //
 // # When Redis fails
 //
-// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default); within
-// twice that, with an error that wraps [limiter.ErrLate], if this process is too late to read what Redis answers. The
-// store has no failure policy and no circuit breaker of its own: what a request then gets is the caller's choice.
-// [Answered], [TimedOut] and [Failures] say what kind of error it is, and which server it is about. [Store.Ping] says
-// why a server cannot decide.
+// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default);
+// within twice that, with an error that wraps [limiter.ErrLate], if this process is too late to read what Redis
+// answers. The store has no failure policy and no circuit breaker of its own: what a request then gets is the caller's
+// choice. [Answered], [TimedOut] and [Failures] say what kind of error it is, and which server it is about.
+// [Store.Ping] says why a server cannot decide.
 //
 // # Several servers
 //

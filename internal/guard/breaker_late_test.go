@@ -1,0 +1,21 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// That this process is late says nothing about the store.
+func TestBreakerOfALateProcess(t *testing.T) {
+	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+		p.fail(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate))
+		for range 100 {
+			if err := ask(b, 1); !errors.Is(err, limiter.ErrLate) || b.Open() != 0 {
+				t.Fatalf("%v, open %d", err, b.Open())
+			}
+		}
+	})
+}
