@@ -54,9 +54,9 @@ func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
 	})
 }
 
-// TestEditsGrantNothingTwice edits the rate, window and burst of a funnel, or of a token bucket, again and again. Each hit
-// takes the time in which it leaks: together they never take more than the longest of the policies holds, the time that
-// has passed, and what was cut when a hit was admitted. A hit that is denied changes nothing.
+// TestEditsGrantNothingTwice edits the rate, window and burst of a funnel, or of a token bucket, again and again. Each
+// hit takes the time in which it leaks: together they never take more than the longest of the policies holds, the time
+// that has passed, and what was cut when a hit was admitted. A hit that is denied changes nothing.
 func TestEditsGrantNothingTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom([]limiter.Algorithm{limiter.Funnel, limiter.TokenBucket}).Draw(t, "algorithm")
@@ -137,6 +137,7 @@ func ownLongest(w *walk, n int64) time.Duration {
 		if w.in.Refill == limiter.RefillInterval {
 			return window * time.Duration((n+w.in.Limit-1)/w.in.Limit)
 		}
+	default:
 	}
 	if window > 200*365*24*time.Hour/time.Duration(n/w.in.Limit+1) {
 		return limiter.Never

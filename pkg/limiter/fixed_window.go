@@ -85,9 +85,9 @@ func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outco
 	return State{A: start, B: count}, o
 }
 
-// currentWindow returns the window that a hit at now falls into, what was counted in it, and whether the state was cut. A
-// count stays as long as the window in which it was counted started within the current one, also where the rule's window
-// became longer meanwhile.
+// currentWindow returns the window that a hit at now falls into, what was counted in it, and whether the state was cut.
+// A count stays as long as the window in which it was counted started within the current one, also where the rule's
+// window became longer meanwhile.
 func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64, isCut bool) {
 	if f.align == AlignFirstHit {
 		if s.B == 0 || s.A+f.window <= now {

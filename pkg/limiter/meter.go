@@ -109,8 +109,8 @@ func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick 
 // year may be charged less than all of it.
 const maxDebt = 365 * 24 * time.Hour
 
-// canOwe reports whether there is room for what the largest request may owe. Unless denied requests owe as well, owed is
-// the level that such a request leads to: no level is higher.
+// canOwe reports whether there is room for what the largest request may owe. Unless denied requests owe as well, owed
+// is the level that such a request leads to: no level is higher.
 func (m *meter) canOwe(owed int64) bool {
 	room := m.maxLevel - m.capacity
 	if m.denied != ChargeFull {
@@ -202,8 +202,8 @@ func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
 	return ahead, part, false
 }
 
-// level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if the
-// funnel is further ahead.
+// level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if
+// the funnel is further ahead.
 func (m *meter) level(ahead, part int64) (level int64, isFurther bool) {
 	if ahead > m.furthest {
 		return m.highest, true
@@ -212,7 +212,8 @@ func (m *meter) level(ahead, part int64) (level int64, isFurther bool) {
 	return min(level, m.highest), level > m.highest
 }
 
-// mayBeCut is false of states that the policy can have written: until tick t, and not further ahead than it can put them.
+// mayBeCut is false of states that the policy can have written: until tick t, and not further ahead than it can put
+// them.
 func (m *meter) mayBeCut(s *State, t int64) bool {
 	earliest, _ := s.written()
 	return earliest >= (t+1)*m.tick || s.A-earliest > m.furthestWritten || earliest == 0
@@ -221,10 +222,10 @@ func (m *meter) mayBeCut(s *State, t int64) bool {
 // cut returns the level of a state that is further ahead than the policy can put it, and whether it is, and whether it
 // must be written. The others get the level that they have.
 //
-// If the state was written later than now (the clock was set back), its level is that of then, and it is written, so that
-// it leaks from now on. If it was above the policy's highest level when it was written (the rule was edited, or requests
-// bring rates of their own), it was full then, and has leaked by this policy since. That needs no writing, so that the
-// other policies still find what they know, and ResetAfter is that of the state.
+// If the state was written later than now (the clock was set back), its level is that of then, and it is written, so
+// that it leaks from now on. If it was above the policy's highest level when it was written (the rule was edited, or
+// requests bring rates of their own), it was full then, and has leaked by this policy since. That needs no writing, so
+// that the other policies still find what they know, and ResetAfter is that of the state.
 func (m *meter) cut(s *State, t, ahead, part, level int64) (cutTo int64, isCut, isBack bool) {
 	written, latest := s.written()
 	written, latest = written/m.tick, ceilDiv(latest, m.tick)

@@ -13,8 +13,8 @@ const SlidingWindow Algorithm = 4
 // up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
 //
 // A state that is ahead (the clock was set back), or whose newest segment was longer and ends after now (the rule was
-// edited), is cut: what would belong to segments still to come counts in the current one. But a clock that is behind the
-// next segment's start by less than slack is taken to stand there.
+// edited), is cut: what would belong to segments still to come counts in the current one. But a clock that is behind
+// the next segment's start by less than slack is taken to stand there.
 type slidingWindow struct {
 	terms
 

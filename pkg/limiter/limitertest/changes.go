@@ -118,7 +118,7 @@ var changes = []change{
 	{"higher rate", queued, 6, 0, with(queued, 20, 0, 0), 10, 0},
 	{"lower rate", queued, 6, 0, with(queued, 5, 0, 0), 2, 0},
 	{"longer window", queued, 6, 0, with(queued, 0, 2*sec, 5), 2, 0},
-	{"larger burst", queued, 6, 0, with(queued, 0, 0, 14), 13, 0},       // as new 1.4 s after the last: that is 0.1 s from now
+	{"larger burst", queued, 6, 0, with(queued, 0, 0, 14), 13, 0},       // as new 0.1 s from now
 	{"smaller burst", queued, 6, 0, with(queued, 0, 0, 5), 0, 100 * ms}, // full
 	{"used up, higher rate", with(queued, 1, 0, 0), 1, 0, with(queued, 100, 0, 50), 0, 10 * ms},
 	{"shorter wait", queued, 6, 0, but(queued, func(p *limiter.Params) { p.MaxWait = 300 * ms }), 0, 100 * ms},

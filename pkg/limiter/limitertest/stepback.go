@@ -72,7 +72,8 @@ func clockSetRight(f *fixture) {
 		in.Limit, in.Window = 5, sec
 		hit := limiter.Hit{Key: fmt.Sprint(in), Policy: policy(f, in), N: 1}
 		f.clock.Set(start + 2*year.Microseconds())
-		for f.take(hit)[0].Remaining > 0 {
+		for left := int64(1); left > 0; {
+			left = f.take(hit)[0].Remaining
 		}
 		f.clock.Advance(-year)
 		look := hit

@@ -49,14 +49,14 @@ type Options struct {
 	// states of sliding windows and sliding logs have a bound of their own of the same size, in which one
 	// counts as two, and its list as one for every 64 bytes. 0 is DefaultMaxKeys.
 	//
-	// At the bound the counters that have expired go first. If none has, each new counter replaces one of 16 or a few more:
-	// the one with the shortest time until its limit is fully available again. A forgotten counter starts again from
+	// At the bound the counters that have expired go first. If none has, each new counter replaces one of 16 or a few
+	// more: the one with the shortest time until its limit is fully available again. A forgotten counter starts again from
 	// nothing, so that a limit may then be exceeded; Stats.Evicted counts them.
 	//
-	// A counter that limits somebody is not replaced: one that has denied a request, or that has nothing left after several
-	// hits. Such counters take up to seven eighths of the bound. Those beyond share the rest with the new ones, and may be
-	// replaced as they are; Stats.LimitingEvicted counts them. So whoever is limited gains nothing by a flood of keys of
-	// his own, whatever these are charged, and no key is unlimited or denied because the store is full.
+	// A counter that limits somebody is not replaced: one that has denied a request, or that has nothing left after
+	// several hits. Such counters take up to seven eighths of the bound. Those beyond share the rest with the new ones,
+	// and may be replaced as they are; Stats.LimitingEvicted counts them. So whoever is limited gains nothing by a flood
+	// of keys of his own, whatever these are charged, and no key is unlimited or denied because the store is full.
 	//
 	// The bound is kept for each of up to 256 shards by itself, so that evictions begin when MaxKeys is
 	// reached to within a few percent, and it is exceeded by at most one state a shard.
@@ -269,8 +269,8 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 	}
 }
 
-// limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first hit
-// may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
+// limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first
+// hit may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
 func limits(slot *limiter.Slot, n int64, d *limiter.Decision) bool {
 	return !d.Allowed || d.Remaining == 0 && (n > 1 || slot.State.A != 0 || slot.State.B != 0 || slot.State.List != nil)
 }

@@ -109,8 +109,8 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
-// TestFarStatesAreCut: a state that is further ahead than its policy can put it counts as full, or as what it was when it
-// was written. It is counted, and reported at most once a minute.
+// TestFarStatesAreCut: a state that is further ahead than its policy can put it counts as full, or as what it was when
+// it was written. It is counted, and reported at most once a minute.
 func TestFarStatesAreCut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

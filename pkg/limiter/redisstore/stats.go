@@ -64,8 +64,8 @@ func (s *Store) Stats() Stats {
 	return all
 }
 
-// reportPause is the least time between two calls of Options.OnRestart, or OnCut, so that a program that writes nonsense
-// below the key prefix does not flood a log.
+// reportPause is the least time between two calls of Options.OnRestart, or OnCut, so that a program that writes
+// nonsense below the key prefix does not flood a log.
 const reportPause = time.Minute
 
 // reports counts the counters of which the script found a state that their policy cannot have left. It is safe for
