@@ -59,8 +59,8 @@ descriptors:
 			t.Errorf("refused: %s", line)
 		}
 	}
-	if !strings.Contains(metrics, "\nweir_receiving_bytes 0\n") {
-		t.Errorf("requests that have not arrived whole are left: %s", grep(metrics, "weir_receiving_bytes"))
+	if !strings.Contains(metrics, "\nweir_client_memory_bytes 0\n") {
+		t.Errorf("requests that have not arrived whole are left: %s", grep(metrics, "weir_client_memory_bytes"))
 	}
 }
 
