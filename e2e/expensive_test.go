@@ -60,7 +60,7 @@ func TestExpensiveJSON(t *testing.T) {
 			}
 		})
 	}
-	loaded := p99(1000)
+	loaded := p99(300)
 	close(done)
 	all.Wait()
 	most := s.memory(t, "VmHWM")
