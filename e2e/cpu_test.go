@@ -22,8 +22,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir shares
-// one core with busy loops, or has a CPU quota of 20 %.
+// Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir
+// shares one core with busy loops, or has a CPU quota of 20 %.
 func TestLimitsHoldWithoutCPU(t *testing.T) {
 	shortages := map[string]func(*testing.T, int){"one core beside four busy loops": shareCore}
 	if group := newQuota(t); group != "" {
@@ -119,7 +119,7 @@ func newQuota(t *testing.T) (group string) {
 		"/sys/fs/cgroup/cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
 		"/sys/fs/cgroup":     {"cpu.max": "20000 100000"},
 	} {
-		group, err := os.MkdirTemp(root, "weir-test-")
+		group, err := os.MkdirTemp(root, "weir-test-") //nolint:usetesting // a cgroup
 		if err != nil {
 			continue
 		}

@@ -297,7 +297,8 @@ func (p *pending) BatchAnswered() {
 	worker := p.worker
 	p.w, p.worker = nil, nil
 	pendings.Put(p)
-	answered, carrier := (*unsafe.Pointer)(unsafe.Pointer(&worker.answered)), (*unsafe.Pointer)(unsafe.Pointer(&worker.carrier))
+	answered := (*unsafe.Pointer)(unsafe.Pointer(&worker.answered))
+	carrier := (*unsafe.Pointer)(unsafe.Pointer(&worker.carrier))
 	if atomic.LoadPointer(answered) != nil && atomic.LoadPointer(carrier) == nil {
 		C.weir_wake(worker)
 	}

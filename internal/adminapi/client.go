@@ -258,8 +258,8 @@ const MinToken = 16
 func ParseToken(content []byte) (string, error) {
 	token := strings.TrimSpace(string(content))
 	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", fmt.Errorf("must hold one line with the token: at least %d letters, digits or signs of ASCII without blanks, "+
-			"such as what openssl rand -hex 16 prints", MinToken)
+		return "", fmt.Errorf("must hold one line with the token: at least %d letters, digits or signs of ASCII without "+
+			"blanks, such as what openssl rand -hex 16 prints", MinToken)
 	}
 	return token, nil
 }

@@ -21,7 +21,7 @@ func TestAdminSocketIsNotForOtherUsers(t *testing.T) {
 	}
 	p := start(t, options(t, rulesOf("1")))
 	reload := func() string {
-		conn, err := net.Dial("unix", adminapi.Socket("auto", p.app.HTTPAddr())) //nolint:noctx // local
+		conn, err := net.Dial("unix", adminapi.Socket("auto", p.app.HTTPAddr()))
 		if err != nil {
 			return err.Error()
 		}

@@ -100,7 +100,7 @@ func TestResetIsForAll(t *testing.T) {
 	want(t, "the other process", "OK", func() string { return two.ask(who) })
 
 	other := redisclient.NewClient(&redisclient.Options{Addr: redis.Addr()}) // writes what cannot be a counter
-	defer other.Close()
+	t.Cleanup(func() { _ = other.Close() })
 	if err := other.Set(t.Context(), "weir:1:fixed_window|shop|client="+who, "nonsense", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -113,9 +113,9 @@ func (s *serverTLS) verify(state tls.ConnectionState) error {
 	return err
 }
 
-// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses. A
-// name that is written like one of another sort is not among them: an authority that checks only the URIs that it signs
-// may sign any DNS name.
+// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses.
+// A name that is written like one of another sort is not among them: an authority that checks only the URIs that it
+// signs may sign any DNS name.
 func certNames(cert *x509.Certificate) (names []string) {
 	for _, name := range slices.Concat(cert.DNSNames, cert.EmailAddresses) {
 		isMail := slices.Contains(cert.EmailAddresses, name)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// No message has the password of a store or the header of an xDS server, however malformed it is, and wherever it stands.
+// No message has the password of a store or the header of an xDS server, however malformed it is, wherever it stands.
 func TestNoPasswordIsShown(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: "+

@@ -88,7 +88,7 @@ func TestSources(t *testing.T) {
 		`weir_log_dropped_total{reason="buffer"}`: "16", `weir_log_dropped_total{reason="write_error"}`: "17",
 		"weir_memory_keys": "18", "weir_memory_bytes": "19", "weir_memory_keys_expired_total": "20",
 		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23", "weir_memory_cut_counters_total": "221",
-		"weir_memory_limiting_evicted_total": "211",
+		"weir_memory_limiting_evicted_total":           "211",
 		`weir_store_policy_seconds{store="(default)"}`: "60", `weir_store_policy_seconds{store="b"}`: "0",
 		"weir_rules_published_version": "24", "weir_rules_published_newest_version": "25",
 		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "2", "weir_rules_xds_refused_domains": "3",

@@ -23,7 +23,8 @@ func TestIncludesAreRemembered(t *testing.T) {
 		}
 	}
 	pieces := 0 // of work in the last read
-	source := rules.SourceFor(descriptors.Process{Rest: func() error { pieces++; return nil }}, reload.Files{Paths: []string{dir}})
+	rest := func() error { pieces++; return nil }
+	source := rules.SourceFor(descriptors.Process{Rest: rest}, reload.Files{Paths: []string{dir}})
 	read := func() (names []string) {
 		t.Helper()
 		pieces = 0

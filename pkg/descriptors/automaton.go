@@ -161,7 +161,8 @@ func (b *builder) classify() error {
 	known := map[set]bool{}
 	for i := range b.program.Inst {
 		inst := &b.program.Inst[i]
-		if which := (set{inst.Op, inst.Arg, len(inst.Rune), unsafe.SliceData(inst.Rune)}); len(inst.Rune) > 0 {
+		which := set{inst.Op, inst.Arg, len(inst.Rune), unsafe.SliceData(inst.Rune)} //nolint:gosec // only compared
+		if len(inst.Rune) > 0 {
 			if known[which] {
 				continue
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
-// DefaultMaxSize is how many bytes Paths reads at most, of all files together: enough for 200,000 rules. A path given by
-// mistake does not fill the memory.
+// DefaultMaxSize is how many bytes Paths reads at most, of all files together: enough for 200,000 rules. A path given
+// by mistake does not fill the memory.
 const DefaultMaxSize = 16 << 20
 
 // Paths returns a Source of files and directories, in the given order. From a directory and its subdirectories it reads
@@ -23,8 +23,8 @@ const DefaultMaxSize = 16 << 20
 // "..data" of a Kubernetes ConfigMap, to which visible links lead. It reads a given file whatever its name. It follows
 // symbolic links. It reads a file only once, under the first name that leads to it, so links may form a loop.
 //
-// It is an error if a path does not exist, a file cannot be read, the files are larger than DefaultMaxSize together, or a
-// given directory has no file to read.
+// It is an error if a path does not exist, a file cannot be read, the files are larger than DefaultMaxSize together, or
+// a given directory has no file to read.
 func Paths(paths ...string) Source { return Files{Paths: paths} }
 
 // Files is the Source that Paths returns, with options.

@@ -35,8 +35,8 @@ const (
 	connectTimeout = 10 * time.Second
 	// messagesPerUnit bounds the answers that are looked at, in one Options.unit.
 	messagesPerUnit = 10
-	// maxReceived is how many times as large as Options.MaxSize an answer may be to be received, and refused with a reason.
-	// A still larger one ends the stream.
+	// maxReceived is how many times as large as Options.MaxSize an answer may be to be received, and refused with a
+	// reason. A still larger one ends the stream.
 	maxReceived = 4
 	// workShare is how many times as long as it looked at an answer a Source waits before the next one.
 	workShare = 4

@@ -39,8 +39,8 @@ type Options struct {
 	UseTLS       bool              `name:"tls" env:"TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
 	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
 	// MaxSize is the largest answer that is used, in bytes: a larger one is refused before it is decoded.
-	MaxSize int64 `kong:"-"`
-	Log            *slog.Logger `kong:"-"`
+	MaxSize int64        `kong:"-"`
+	Log     *slog.Logger `kong:"-"`
 
 	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
 	unit time.Duration `kong:"-"`

@@ -379,8 +379,8 @@ func TestBrokenAnswers(t *testing.T) {
 	c.want("good k=1/hour", "other k=2/hour")
 }
 
-// An answer of 10 MiB is taken; one that is larger than the bound is refused with the reason, and one that is much larger
-// ends the stream with an error that says so.
+// An answer of 10 MiB is taken; one that is larger than the bound is refused with the reason, and one that is much
+// larger ends the stream with an error that says so.
 func TestLargeAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a large answer")

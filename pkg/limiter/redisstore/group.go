@@ -98,11 +98,11 @@ func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit,
 	if err != nil {
 		return s.named("", err)
 	}
-	own := ctx
+	own := ctx //nolint:contextcheck // and until when
 	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
 		own = &timed{ctx, start.Add(s.o.Timeout)}
 	}
-	err = queue.take(own, at, hits, out) //nolint:contextcheck // ctx, and until when
+	err = queue.take(own, at, hits, out)
 	if isMoving(err) && len(hits) > 1 {
 		return g.takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, true)
 	}
