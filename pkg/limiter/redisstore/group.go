@@ -98,7 +98,7 @@ func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit,
 	if err != nil {
 		return s.named("", err)
 	}
-	own := ctx //nolint:contextcheck // and until when
+	own := ctx                                             //nolint:contextcheck // and until when
 	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
 		own = &timed{ctx, start.Add(s.o.Timeout)}
 	}
