@@ -24,6 +24,7 @@ type Builder struct {
 	memory   memory
 	branches []*Branch // that have patterns
 	regexes  int       // steps that it took to compile them
+	pathText int       // bytes of the paths of rules
 	checked  []checked // of one rule, for use by the next
 	here     Position  // of the descriptor that is added
 }
@@ -65,6 +66,9 @@ func (c *Builder) Build() (*Set, error) {
 		return nil, c.ended
 	}
 	for _, branch := range c.branches {
+		if c.Rest() != nil {
+			return nil, c.ended
+		}
 		c.finishBranch(branch)
 	}
 	c.branches = nil

@@ -7,6 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+// maxPathText is how many bytes the paths of all rules of a set may have: a small file could have very long ones.
+const maxPathText = 128 << 20
+
 // parent is where descriptors are added to.
 type parent struct {
 	*Node
@@ -33,6 +36,13 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 		if first, by := to.find(d); first != nil {
 			return c.merge(to, first, by, d)
 		}
+	}
+	if before := c.pathText; before > maxPathText {
+		return 0
+	} else if c.pathText += len(to.above().Path) + len(" > =") + len(d.Key) + len(d.Value); c.pathText > maxPathText {
+		c.Errorf(d.At, "the keys and values up to here take more than %d MiB in the names of rules, each of which has those "+
+			"above it; use fewer levels, or shorter keys and values", maxPathText>>20)
+		return 0
 	}
 	n := c.memory.nodes.next()
 	n.rule = c.rule(to, d)

@@ -16,7 +16,24 @@ func (c *Builder) finishBranch(b *Branch) {
 		return
 	}
 	b.index = c.index(b.all, false)
+	if b.index.steps > maxMatchSteps {
+		last := 0
+		for i, p := range b.all {
+			if strings.HasPrefix(b.index.costliest, p.prefix) && p.steps() >= MaxPatternValue {
+				last = i
+			}
+		}
+		c.Errorf(b.positions[last].value,
+			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
+			b.index.steps, maxMatchSteps, b.all[last].to.rule.Path)
+		b.positions = nil
+		return // each search below would take as long
+	}
 	for i, p := range b.all {
+		if c.Rest() != nil {
+			return
+		}
 		if p.re != nil {
 			continue
 		}
@@ -31,18 +48,6 @@ func (c *Builder) finishBranch(b *Branch) {
 				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 				p.text, first.text, first.to.rule.Source)
 		}
-	}
-	if b.index.steps > maxMatchSteps {
-		last := 0
-		for i, p := range b.all {
-			if strings.HasPrefix(b.index.costliest, p.prefix) && p.steps() >= MaxPatternValue {
-				last = i
-			}
-		}
-		c.Errorf(b.positions[last].value,
-			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
-				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
-			b.index.steps, maxMatchSteps, b.all[last].to.rule.Path)
 	}
 	b.positions = nil
 }

@@ -103,6 +103,9 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 
 func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
+		if c.Rest() != nil {
+			return
+		}
 		if v.Text == "" { // as a Go program may have it
 			c.Errorf(v.At, "an item of values is empty; remove it")
 			continue

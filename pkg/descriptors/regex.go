@@ -26,13 +26,14 @@ const (
 var errWork = errors.New("takes too long to compile; use fewer or smaller sets of characters such as \\pL or (?i), " +
 	"repeat less, or write several descriptors")
 
-// parseWork is the work of parsing a regex beyond that of its text: to ignore case, the parser looks up each character
-// of a set, of which a range beyond ASCII may have 100,000.
+// parseWork is the work of parsing a regex beyond that of its text: the parser copies a set such as \pL, of 700 ranges,
+// wherever it is named, and sorts those within brackets. To ignore case, it looks up each character of a set, of which a
+// range beyond ASCII may have 100,000.
 func parseWork(text string) int {
-	if !strings.Contains(text, "(?") || !strings.Contains(text, "i") {
-		return 0
-	}
 	work := 1000 * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
+	if !strings.Contains(text, "(?") || !strings.Contains(text, "i") {
+		return work
+	}
 	if strings.Contains(text, `\x`) || strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) {
 		work += 50_000 * strings.Count(text, "-")
 	}

@@ -115,3 +115,51 @@ func TestDurationsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What small files grow to is bounded for all files together: by aliases, and by a values file that many rules name.
+func TestGrowthIsBoundedForAllFiles(t *testing.T) {
+	var many strings.Builder
+	for i := range 900_000 {
+		fmt.Fprintf(&many, "%x\n", i)
+	}
+	values := rulefile.File{Name: "v.txt", Data: []byte(many.String()), Included: true}
+	var rules strings.Builder
+	rules.WriteString("domain: v\ndescriptors:\n")
+	for i := range 100 {
+		fmt.Fprintf(&rules, "  - {key: k%d, values_file: v.txt}\n", i)
+	}
+	aliases := func(n int) string { // of 100,000 rules
+		list := "[{key: a}, {key: b}, {key: c}, {key: d}, {key: e}, {key: f}, {key: g}, {key: h}, {key: i}, {key: j}]"
+		for depth := range 4 {
+			list = fmt.Sprintf("[{key: k0, descriptors: &x%d %s}", depth, list)
+			for i := range 9 {
+				list += fmt.Sprintf(", {key: k%d, descriptors: *x%d}", i+1, depth)
+			}
+			list += "]"
+		}
+		return fmt.Sprintf("domain: d%d\ndescriptors: %s\n", n, list)
+	}
+	var files []rulefile.File
+	for i := range 20 {
+		files = append(files, rulefile.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(aliases(i))})
+	}
+	long := "domain: d\ndescriptors:\n  - key: " + strings.Repeat("k", 30_000) + "\n    descriptors:\n"
+	for i := range 10_000 {
+		long += fmt.Sprintf("      - key: a%d\n", i)
+	}
+	for want, files := range map[string][]rulefile.File{
+		"the keys and values up to here take more than 128 MiB": {{Name: "long.yaml", Data: []byte(long)}},
+		"more than 1500000 fields and values would have to be read at once": {{
+			Name: "flow.yaml", Data: []byte("domain: d\ndescriptors: [" + strings.Repeat("{},", 2<<20) + "]\n"),
+		}},
+		"v.txt:200001:1: the values files of all rules have more than 2000000 values up to here": {
+			{Name: "r.yaml", Data: []byte(rules.String())}, values,
+		},
+		"aliases (*name) expand to more than 1000000 values up to here, in all files": files,
+	} {
+		_, err := rulefile.Compile(files)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.1000v, want %s", err, want)
+		}
+	}
+}

@@ -13,10 +13,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// Bounds of a values file.
+// Bounds of values files.
 const (
 	maxValueBytes = 64 << 10 // of a value: what a request's value may have at most
 	maxListed     = 1_000_000
+	maxAllListed  = 2_000_000 // those of one file once for each rule that names it
 )
 
 // addForms adds the fields of a descriptor that say what it matches, of which there may be one.
@@ -101,6 +102,9 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
+		if r.Rest() != nil {
+			return nil
+		}
 		text := strings.TrimSpace(line)
 		if blank = blank && text == ""; text == "" || text[0] == '#' {
 			continue
@@ -110,6 +114,10 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 		case len(all) >= maxListed:
 			r.Errorf(at, "a values file has at most %d values; split it among several rules", maxListed)
 			return nil
+		case r.grown.values >= maxAllListed:
+			r.Errorf(at, "the values files of all rules have more than %d values up to here, and one that several rules name "+
+				"counts for each; name it in fewer rules", maxAllListed)
+			return nil
 		case len(text) > maxValueBytes:
 			r.Errorf(at,
 				"this value has %d bytes, more than the %d that a request may send; remove it", len(text), maxValueBytes)
@@ -117,6 +125,7 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 			r.Errorf(at, "this value has bytes that are no text; write one value a line, as UTF-8")
 		default:
 			all = append(all, descriptors.Text{Text: text, At: at})
+			r.grown.values++
 		}
 	}
 	if blank {

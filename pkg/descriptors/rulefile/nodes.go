@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Bounds that keep a small file from becoming a large tree.
+// Bounds that keep small files from becoming large trees.
 const (
 	maxDepth       = 500       // mappings and lists inside one another
-	maxAliasVisits = 1_000_000 // nodes of one file that are read through aliases
+	maxAliasVisits = 1_000_000 // nodes of all files that are read through aliases
 )
 
 // enter calls read with the node, or with what it is an alias of, unless that hits a bound.
@@ -25,15 +25,15 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 		defer func() { r.aliases-- }()
 	}
 	if r.aliases > 0 {
-		r.visits++
+		r.grown.visits++
 	}
 	r.depth++
 	defer func() { r.depth-- }()
 	switch {
 	case r.overflow:
-	case r.visits > maxAliasVisits:
+	case r.grown.visits > maxAliasVisits:
 		r.overflow = true
-		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values here; write the rules out", maxAliasVisits)
+		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values up to here, in all files; write the rules out", maxAliasVisits)
 	case r.depth > maxDepth:
 		r.overflow = true
 		r.Errorf(r.at(from),

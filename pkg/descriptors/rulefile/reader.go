@@ -3,6 +3,7 @@ package rulefile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -27,7 +28,6 @@ type reader struct {
 
 	depth    int    // mappings and lists around the node that is read
 	aliases  int    // around the node that is read
-	visits   int    // nodes read through aliases
 	overflow bool   // a bound was hit, and that is reported
 	field    string // whose value is read, for messages
 
@@ -37,6 +37,13 @@ type reader struct {
 	replacesFields   *schema[descriptors.Text]
 
 	zones map[string]*time.Location // that the file names
+	grown *grown                    // of all files that are read together
+}
+
+// grown counts what files make of few bytes.
+type grown struct {
+	visits int // nodes read through aliases
+	values int // read from values files: those of one file once for each rule that names it
 }
 
 // document is one YAML document: rules of one domain.
@@ -47,7 +54,7 @@ type document struct {
 }
 
 func newReader(f File, b *descriptors.Builder) *reader {
-	r := &reader{Builder: b, file: f}
+	r := &reader{Builder: b, file: f, grown: &grown{}}
 	r.documentFields = r.documentSchema()
 	r.descriptorFields = r.descriptorSchema()
 	r.rateLimitFields = r.rateLimitSchema()
@@ -80,7 +87,7 @@ func (r *reader) read() {
 		r.SkipsRules()
 	}
 	switch {
-	case errors.Is(err, errPanic):
+	case errors.Is(err, errPanic), errors.Is(err, errTooLarge):
 		r.Errorf(r.start(), "%s", err)
 	case err != nil:
 		r.reportSyntax(err)
@@ -145,8 +152,35 @@ func hasField(n *yaml.Node, name string) bool {
 // errPanic replaces a panic of the YAML parser, which is known to panic on some inputs that no editor writes.
 var errPanic = errors.New("this is not valid YAML; check the file for stray bytes and special characters")
 
+// maxNodes bounds what is parsed at once: its nodes take some 600 bytes each. Below mayHaveMany bytes nothing has more.
+const (
+	maxNodes    = 1_500_000
+	mayHaveMany = 1 << 20
+)
+
+var errTooLarge = fmt.Errorf("more than %d fields and values would have to be read at once; end the file with "+
+	"descriptors: as a list that has - in front of each item, which is read item by item, or write several files, or a "+
+	"values_file", maxNodes)
+
+// mostNodes is how many nodes the text may have, about: each has one of these characters before or behind it.
+func mostNodes(data []byte) (n int) {
+	for line := range bytes.Lines(data) {
+		if text := bytes.TrimLeft(line, " "); text[0] == '#' {
+			continue
+		}
+		n++
+		for _, sign := range []string{",", ":", "[", "{"} {
+			n += bytes.Count(line, []byte(sign))
+		}
+	}
+	return n
+}
+
 // parse returns the roots of the documents before the first error.
 func (r *reader) parse(data []byte) (roots []*yaml.Node, err error) {
+	if len(data) > mayHaveMany && mostNodes(data) > maxNodes {
+		return nil, errTooLarge
+	}
 	defer func() {
 		if recover() != nil {
 			roots, err = nil, errPanic

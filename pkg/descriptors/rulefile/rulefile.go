@@ -46,9 +46,11 @@ func Add(b *descriptors.Builder, files []File) {
 			values[f.Name] = f.Data
 		}
 	}
+	together := &grown{}
 	for _, f := range files {
 		if !f.Included {
 			r := newReader(f, b)
+			r.grown = together
 			r.values = values
 			r.take = func(domain string, d *descriptors.Descriptor) { b.Add(domain, d) }
 			r.read()
