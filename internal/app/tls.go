@@ -124,7 +124,9 @@ func certNames(cert *x509.Certificate) (names []string) {
 		}
 	}
 	for _, uri := range cert.URIs {
-		names = append(names, uri.String())
+		if name := uri.String(); uri.IsAbs() && net.ParseIP(name) == nil {
+			names = append(names, name)
+		}
 	}
 	for _, ip := range cert.IPAddresses {
 		names = append(names, ip.String())

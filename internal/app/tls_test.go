@@ -94,12 +94,14 @@ func TestGRPCOverTLS(t *testing.T) {
 	})
 	t.Run("of a name", func(t *testing.T) {
 		o := o
-		o.GRPCTLSClientCA, o.GRPCTLSClientNames = ca.CA(), []string{"spiffe://mesh/ns/edge/sa/envoy", "edge.mesh"}
+		o.GRPCTLSClientCA, o.GRPCTLSClientNames = ca.CA(), []string{"spiffe://mesh/ns/edge/sa/envoy", "edge.mesh", "fe80::1"}
 		p := start(t, o)
 		for name, want := range map[string]bool{
 			"spiffe://mesh/ns/edge/sa/envoy": true, "edge.mesh": true,
 			"spiffe://mesh/ns/edge/sa/other": false, "a.edge.mesh": false,
 			"DNS:spiffe://mesh/ns/edge/sa/envoy": false, // which the authority has not checked as a URI
+			"URI:edge.mesh":                      false, // nor this one as a DNS name
+			"URI:fe80::1":                        false, // nor this one as an address
 		} {
 			cert, key := ca.Issue("client", name)
 			if err := p.over(secure(t, ca, cert, key)); (err == nil) != want {

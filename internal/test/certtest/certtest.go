@@ -43,8 +43,8 @@ func New(tb testing.TB) *Authority {
 func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
 
 // Issue writes a certificate, valid for an hour for clients and servers, and its key. A name is a DNS name, an IP
-// address, a URI such as spiffe://mesh/ns/shop, or after "DNS:" a DNS name whatever it looks like. Issuing for the same
-// file again replaces it.
+// address, a URI such as spiffe://mesh/ns/shop, or after "DNS:" or "URI:" one of these whatever it looks like. Issuing
+// for the same file again replaces it.
 func (a *Authority) Issue(file string, names ...string) (cert, key string) {
 	a.tb.Helper()
 	template := &x509.Certificate{
@@ -58,8 +58,8 @@ func (a *Authority) Issue(file string, names ...string) (cert, key string) {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		case strings.HasPrefix(name, "DNS:"):
 			template.DNSNames = append(template.DNSNames, name[len("DNS:"):])
-		case strings.Contains(name, "://"):
-			uri, err := url.Parse(name)
+		case strings.Contains(name, "://"), strings.HasPrefix(name, "URI:"):
+			uri, err := url.Parse(strings.TrimPrefix(name, "URI:"))
 			if err != nil {
 				a.tb.Fatal(err)
 			}
