@@ -37,6 +37,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 			{"--named-store", "A=" + url},
 			{"WEIR_XDS_HEADER", "authorization Bearer " + url},
 			{"WEIR_XDS_HEADER", "a=b;Bearer " + url},
+			{"WEIR_XDS_HEADER", "authorization: Basic " + url + "="},
 			{"WEIR_XDS_NODE_METADATA", url},
 			{"--xds-header", "Bearer " + url},
 		} {

@@ -198,6 +198,10 @@ func (r *reader) hosts(a *address, prefix, where string) *address {
 	for host := range strings.SplitSeq(where, ",") {
 		host = strings.TrimSpace(host)
 		if !strings.Contains(host, "://") {
+			if strings.Contains(host, "@") {
+				r.fail(prefix+"URL", "a HOST:PORT has no @; write a password into %sAUTH, or redis://[USER:PASSWORD@]HOST:PORT", prefix)
+				return nil
+			}
 			hosts = append(hosts, host)
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/propagators/b3"
 	"go.opentelemetry.io/otel"
@@ -64,6 +65,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.CheckEnvironment(os.Getenv); err != nil {
 		return nil, err
 	}
+	otel.SetLogger(logr.Discard()) // which shows the values of variables that are wrong, as of ..._OTLP_HEADERS
 	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
