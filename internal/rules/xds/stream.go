@@ -38,8 +38,10 @@ const (
 	// maxReceived is how many times as large as Options.MaxSize an answer may be to be received, and refused with a
 	// reason. A still larger one ends the stream.
 	maxReceived = 4
-	// workShare is how many times as long as it looked at an answer a Source waits before the next one.
+	// workShare is how many times as long as it looked at an answer a Source waits before the next one, unless that is
+	// smaller by a factor: what mends rules that are too many does not wait.
 	workShare = 4
+	smaller   = 16
 )
 
 // keepAlive finds out that the server's machine is gone. There are no HTTP/2 pings: a gRPC server closes connections
@@ -149,7 +151,15 @@ func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryRe
 func (f *follower) answerAll(
 	ctx context.Context, answers <-chan *discoveryv3.DiscoveryResponse, ended <-chan error,
 ) error {
+	var rested time.Time // when an answer as large as the last expensive one may be looked at
+	expensive := 0       // how large that was
 	for answer := range answers {
+		size := sizeOf(answer)
+		if size > expensive/smaller {
+			if err := limiter.Sleep(ctx, time.Until(rested)); err != nil {
+				return err
+			}
+		}
 		began := time.Now()
 		f.answers++
 		pause := f.o.unit / messagesPerUnit
@@ -168,7 +178,10 @@ func (f *follower) answerAll(
 		if err := f.reply(answer, has, why); err != nil {
 			return err
 		}
-		if err := limiter.Sleep(ctx, max(pause, workShare*time.Since(began))); err != nil {
+		if until := time.Now().Add(workShare * time.Since(began)); until.After(rested) {
+			rested, expensive = until, size
+		}
+		if err := limiter.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -177,16 +190,15 @@ func (f *follower) answerAll(
 
 // take uses an answer. It returns why the answer is refused; empty if it is not.
 func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (why string) {
-	size := int64(0)
-	for _, r := range answer.GetResources() {
-		size += int64(len(r.GetValue()))
-	}
+	size := int64(sizeOf(answer))
 	switch {
 	case answer.GetTypeUrl() != typeURL:
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
 	case size > f.o.MaxSize:
 		why = fmt.Sprintf("the answer has %d bytes of rules, at most %d are used: send fewer, or raise --max-rules-size",
 			size, f.o.MaxSize)
+	case hasTooMany(answer):
+		why = fmt.Sprintf("the answer has more than %d descriptors, limits and parts of metadata: send fewer", maxMessages)
 	}
 	if why != "" {
 		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
