@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // gcHeadroom is how many bytes may be allocated between two collections, where Go's default asks for less: with a heap
@@ -123,7 +125,7 @@ func (p *GCPace) pace() {
 	defer p.mu.Unlock()
 	if !p.stopped {
 		p.adjust()
-		time.AfterFunc(gcCheck, p.pace)
+		time.AfterFunc(gcCheck, func() { panics.Catch("pace of the garbage collector", p.pace) })
 	}
 }
 

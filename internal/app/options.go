@@ -58,7 +58,7 @@ type RulesOptions struct {
 	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
 	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
-	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Most bytes of rule files together, and of an answer of --rules xds. More are refused before they are parsed. Loading takes up to 50 times as much memory."`
+	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Most bytes of rule files together, and of an answer of --rules xds. More are refused before they are parsed. Loading takes up to 60 times as much memory."`
 	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
 }
 

@@ -75,7 +75,7 @@ type Rules struct {
 	pacer     pacer
 	releaseGC func()           // ends the hold of the load in progress
 	notReadOn atomic.Bool      // the search for files that are not read is in progress
-	stopping  atomic.Bool      // loads in progress end
+	life      atomic.Value     // *context.Context, of Load or Run: loads in progress end with it
 	logged    *descriptors.Set // of the last line about a load; only logLowered uses it
 }
 
@@ -92,6 +92,7 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 		o.HoldGC = func() func() { return func() {} }
 	}
 	r := &Rules{o: o, releaseGC: func() {}}
+	r.life.Store(&ctx)
 	r.o.Process.Rest = r.rest
 	var err error
 	r.reloader, err = reload.New(reload.Options[compiled]{
@@ -103,7 +104,6 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	if o.XDS != nil {
 		o.XDS.Start(ctx, r.o.Process, o.AllowEmpty)
 	}
-	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
 		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
@@ -137,13 +137,10 @@ func (r *Rules) files() reload.Files {
 
 // rest pauses a load in progress, or ends it when the process stops. The first load has no requests to make room for.
 func (r *Rules) rest() error {
-	switch {
-	case r.stopping.Load():
-		return errors.New("stopping")
-	case r.Set() != nil:
+	if r.Set() != nil {
 		r.pacer.rest()
 	}
-	return nil
+	return (*r.life.Load().(*context.Context)).Err()
 }
 
 func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, error) {
@@ -220,7 +217,7 @@ func (r *Rules) loaded(e reload.Event) {
 
 // Run follows the sources until ctx is done.
 func (r *Rules) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
+	r.life.Store(&ctx)
 	return r.reloader.Run(ctx)
 }
 

@@ -320,9 +320,12 @@ func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Eve
 	if r.outrun { // not twice: else files that always change would never be loaded
 		changed = nil
 	}
-	var follower sync.WaitGroup
 	slow := e
-	follower.Go(func() { r.followLoad(ctx, changed, cancel, slow) })
+	followed := make(chan struct{})
+	panics.Go("watch of a load", func() {
+		defer close(followed)
+		r.followLoad(ctx, changed, cancel, slow)
+	})
 	var value T
 	value, e.Err = r.compile(ctx, got.Files)
 	r.outrun = errors.Is(context.Cause(ctx), errOutrun)
@@ -334,7 +337,7 @@ func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Eve
 		e.Outcome, e.Err = "", context.Cause(ctx)
 	}
 	cancel(nil)
-	follower.Wait()
+	<-followed
 	return e
 }
 
