@@ -69,7 +69,7 @@ func (p pipe) fill(t *testing.T) {
 func TestReaderOfLogMayEnd(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s, stderr := startInto(t, ruleFile(t, modes), "--store", redis.URL())
+	s, stderr := startInto(t, ruleFile(t, modes), "--store", redis.URL(), "--on-store-failure", "allow")
 	conn := dial(t, s.GRPC)
 	if got := ask(t, conn, "everybody"); got != "OK: OK" {
 		t.Fatal(got)
@@ -94,7 +94,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rules := ruleFile(t, modes)
-	s, stderr := startInto(t, rules, "--store", redis.URL())
+	s, stderr := startInto(t, rules, "--store", redis.URL(), "--on-store-failure", "allow")
 	stderr.fill(t)
 	conn := dial(t, s.GRPC)
 

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -115,22 +118,18 @@ func TestHangingNamedStoreIsBlamed(t *testing.T) {
 // A call that the caller gives up at the end of its timeout is counted by itself: Envoy lets such a request pass. One
 // that is given up before, since its client has gone, passes nowhere.
 func TestAbandonedRequests(t *testing.T) {
-	server := redistest.Start(t)
-	o := options(t, rulesOf("1"))
-	o.Store = server.URL()
-	p := start(t, o)
-	want(t, "readiness", "200", p.ready)
-	p.ask("me")
-	server.Pause()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	p.askIn(ctx, "gone")
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	p := start(t, options(t, rulesOf("1")))
+	info := &grpc.UnaryServerInfo{FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+	untilGone := func(ctx context.Context, _ any) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	gone, cancel := context.WithTimeout(t.Context(), time.Hour)
+	cancel()
+	_, _ = p.app.unary(gone, nil, info, untilGone)
+	late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	p.askIn(ctx, "me")
-	server.Resume()
-	want(t, "abandoned requests", "1", func() string { return p.metricOf("weir_requests_abandoned_total") })
-	want(t, "requests that ended", "3", func() string { return p.metricOf("weir_request_seconds_count") })
+	_, _ = p.app.unary(late, nil, info, untilGone)
 	if got := p.metricOf("weir_requests_abandoned_total"); got != "1" {
 		t.Errorf("%s abandoned requests, want 1", got)
 	}

@@ -108,8 +108,8 @@ func checkXDS(c *checker, o *xds.Options, isUsed bool) {
 	c.check(o.NodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
 		// What is no name may hold a secret, as of authorization: Basic c2VjcmV0Cg==
-		c.check(headerName.MatchString(name), "--xds-header", "what is before the first = must be a header's name of letters, "+
-			"digits and -; write NAME=VALUE")
+		c.check(headerName.MatchString(name), "--xds-header", "what is before the first = must be a header's name of "+
+			"letters, digits and -; write NAME=VALUE")
 		// gRPC has these for itself.
 		c.check(!strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header", "the name must not begin with grpc-")
 	}

@@ -88,7 +88,7 @@ func (c *Call) addXRateLimit(v *decide.Verdict) {
 	least := -1
 	for i := range v.Statuses {
 		st := &v.Statuses[i]
-		if st.Limit != nil && (least < 0 || decide.Saturate(st.Remaining) < decide.Saturate(v.Statuses[least].Remaining)) {
+		if counted(st) && (least < 0 || decide.Saturate(st.Remaining) < decide.Saturate(v.Statuses[least].Remaining)) {
 			least = i
 		}
 	}
@@ -98,18 +98,17 @@ func (c *Call) addXRateLimit(v *decide.Verdict) {
 	st := &v.Statuses[least]
 	limits := strconv.AppendUint(nil, uint64(decide.Saturate(st.Limit.Policy.Limit())), 10)
 	for i := range v.Statuses {
-		if l := v.Statuses[i].Limit; l != nil && c.showsXRateLimit(i) {
-			limits = appendPolicy(limits, l)
+		if counted(&v.Statuses[i]) && c.showsXRateLimit(i) {
+			limits = appendPolicy(limits, v.Statuses[i].Limit)
 		}
-	}
-	var reset int64
-	if st.HasReset {
-		reset = decide.CeilSeconds(st.Reset)
 	}
 	c.Answer.add("x-ratelimit-limit", string(limits))
 	c.Answer.add("x-ratelimit-remaining", strconv.FormatUint(uint64(decide.Saturate(st.Remaining)), 10))
-	c.Answer.add("x-ratelimit-reset", strconv.FormatInt(reset, 10))
+	c.Answer.add("x-ratelimit-reset", strconv.FormatInt(decide.CeilSeconds(st.Reset), 10))
 }
+
+// counted reports whether a counter has decided the status, as the service says by its current_limit.
+func counted(st *decide.Status) bool { return st.Limit != nil && st.HasReset }
 
 // showsXRateLimit reports whether descriptor i is shown: its entry of rate_limits decides, else the filter.
 func (c *Call) showsXRateLimit(i int) bool {

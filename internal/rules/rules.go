@@ -73,10 +73,10 @@ type Rules struct {
 	reloader  *reload.Reloader[compiled]
 	published *Follower // nil without rules in Redis
 	pacer     pacer
-	releaseGC func()           // ends the hold of the load in progress
-	notReadOn atomic.Bool      // the search for files that are not read is in progress
-	life      atomic.Value     // *context.Context, of Load or Run: loads in progress end with it
-	logged    *descriptors.Set // of the last line about a load; only logLowered uses it
+	releaseGC func()                          // ends the hold of the load in progress
+	notReadOn atomic.Bool                     // the search for files that are not read is in progress
+	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it
+	logged    *descriptors.Set                // of the last line about a load; only logLowered uses it
 }
 
 // compiled is the result of one load.
@@ -140,7 +140,7 @@ func (r *Rules) rest() error {
 	if r.Set() != nil {
 		r.pacer.rest()
 	}
-	return (*r.life.Load().(*context.Context)).Err()
+	return (*r.life.Load()).Err()
 }
 
 func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, error) {

@@ -9,8 +9,10 @@ import (
 
 // Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this rate
 // instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose
-// rate changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. All
-// else stays as the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
+// rate changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. The
+// rule's burst and max_cost do not hold, but those that follow from the rate: so all rates of one counter fill up in one
+// time, the window, and none forgets what another one has counted. A limit whose own burst fills up in another time keeps
+// its counter for itself. All else stays as the rule has it: algorithm, other parameters, name, replaces, and Mode (where
 // envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
 // fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also
 // where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
@@ -28,6 +30,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		*l = *r.Limits[0]
 	}
 	params := *l.params
+	params.Burst, params.MaxCost = 0, 0
 	l.Rule, l.params = r, &params
 	l.params.Limit = int64(requestsPerUnit)
 	placement := l.Placement()
@@ -51,13 +54,18 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
 	}
 	l.Unit, l.UnitMultiplier = unit, multiplier
-	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
+	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window && fillsInWindow(r.Limits[0].params) {
 		return l, nil // and its key
 	}
 	which := newCounter(l.params, &placement)
 	which.window, which.own = l.params.Window, true
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
+}
+
+// fillsInWindow reports whether the burst and the largest cost are those that follow from the rate.
+func fillsInWindow(p *limiter.Params) bool {
+	return (p.Burst == 0 || p.Burst == p.Limit) && (p.MaxCost == 0 || p.MaxCost == p.Limit)
 }
 
 // Override is Rule.Override of the rule that the entries match, or a fixed_window of the domain's own if they

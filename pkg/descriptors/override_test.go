@@ -55,7 +55,7 @@ func TestOverride(t *testing.T) {
 		want    shown
 	}{
 		{"client=c", time.Minute, shown{
-			0, "first", "funnel@60000000us|shop|client=c", limiter.Funnel, 7, time.Minute, 20,
+			0, "first", "funnel@60000000us|shop|client=c", limiter.Funnel, 7, time.Minute, 7,
 			descriptors.Minute, 1, limiter.Shadow, descriptors.Deny, nil,
 		}},
 		{"free=c", 90 * time.Second, shown{

@@ -27,8 +27,8 @@ var errWork = errors.New("takes too long to compile; use fewer or smaller sets o
 	"repeat less, or write several descriptors")
 
 // parseWork is the work of parsing a regex beyond that of its text: the parser copies a set such as \pL, of 700 ranges,
-// wherever it is named, and sorts those within brackets. To ignore case, it looks up each character of a set, of which a
-// range beyond ASCII may have 100,000.
+// wherever it is named, and sorts those within brackets. To ignore case, it looks up each character of a set, of which
+// a range beyond ASCII may have 100,000.
 func parseWork(text string) int {
 	work := 1000 * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
 	if !strings.Contains(text, "(?") || !strings.Contains(text, "i") {

@@ -199,7 +199,8 @@ func (r *reader) hosts(a *address, prefix, where string) *address {
 		host = strings.TrimSpace(host)
 		if !strings.Contains(host, "://") {
 			if strings.Contains(host, "@") {
-				r.fail(prefix+"URL", "a HOST:PORT has no @; write a password into %sAUTH, or redis://[USER:PASSWORD@]HOST:PORT", prefix)
+				r.fail(prefix+"URL", "a HOST:PORT has no @; write a password into %sAUTH, or "+
+					"redis://[USER:PASSWORD@]HOST:PORT", prefix)
 				return nil
 			}
 			hosts = append(hosts, host)

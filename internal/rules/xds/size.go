@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// maxMessages bounds the messages of an answer: descriptors, limits and parts of metadata. Loading takes some 1,200 bytes
-// for each, of which the answer itself may have two.
+// maxMessages bounds the messages of an answer: descriptors, limits and parts of metadata. Loading takes some 1,200
+// bytes for each, of which the answer itself may have two.
 const maxMessages = 800_000
 
 // resourceSize is what an empty resource counts for: it takes no bytes of rules, but memory.

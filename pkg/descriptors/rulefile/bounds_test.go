@@ -132,10 +132,7 @@ func TestGrowthIsBoundedForAllFiles(t *testing.T) {
 		list := "[{key: a}, {key: b}, {key: c}, {key: d}, {key: e}, {key: f}, {key: g}, {key: h}, {key: i}, {key: j}]"
 		for depth := range 4 {
 			list = fmt.Sprintf("[{key: k0, descriptors: &x%d %s}", depth, list)
-			for i := range 9 {
-				list += fmt.Sprintf(", {key: k%d, descriptors: *x%d}", i+1, depth)
-			}
-			list += "]"
+			list += strings.Repeat(fmt.Sprintf(", {key: k, descriptors: *x%d}", depth), 9) + "]"
 		}
 		return fmt.Sprintf("domain: d%d\ndescriptors: %s\n", n, list)
 	}
@@ -143,12 +140,13 @@ func TestGrowthIsBoundedForAllFiles(t *testing.T) {
 	for i := range 20 {
 		files = append(files, rulefile.File{Name: fmt.Sprintf("%d.yaml", i), Data: []byte(aliases(i))})
 	}
-	long := "domain: d\ndescriptors:\n  - key: " + strings.Repeat("k", 30_000) + "\n    descriptors:\n"
+	var long strings.Builder
+	long.WriteString("domain: d\ndescriptors:\n  - key: " + strings.Repeat("k", 30_000) + "\n    descriptors:\n")
 	for i := range 10_000 {
-		long += fmt.Sprintf("      - key: a%d\n", i)
+		fmt.Fprintf(&long, "      - key: a%d\n", i)
 	}
 	for want, files := range map[string][]rulefile.File{
-		"the keys and values up to here take more than 128 MiB": {{Name: "long.yaml", Data: []byte(long)}},
+		"the keys and values up to here take more than 128 MiB": {{Name: "long.yaml", Data: []byte(long.String())}},
 		"more than 1500000 fields and values would have to be read at once": {{
 			Name: "flow.yaml", Data: []byte("domain: d\ndescriptors: [" + strings.Repeat("{},", 2<<20) + "]\n"),
 		}},

@@ -33,7 +33,8 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 	case r.overflow:
 	case r.grown.visits > maxAliasVisits:
 		r.overflow = true
-		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values up to here, in all files; write the rules out", maxAliasVisits)
+		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values up to here, in all files; write the rules out",
+			maxAliasVisits)
 	case r.depth > maxDepth:
 		r.overflow = true
 		r.Errorf(r.at(from),
