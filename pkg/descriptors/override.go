@@ -8,11 +8,11 @@ import (
 )
 
 // Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this rate
-// instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose
-// rate changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. The
-// rule's burst and max_cost do not hold, but those that follow from the rate: so all rates of one counter fill up in one
-// time, the window, and none forgets what another one has counted. A limit whose own burst fills up in another time keeps
-// its counter for itself. All else stays as the rule has it: algorithm, other parameters, name, replaces, and Mode (where
+// instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose rate
+// changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. The rule's
+// burst and max_cost do not hold, but those that follow from the rate: so all rates of one counter fill up in one time,
+// the window, and none forgets what another one has counted. A limit whose own burst fills up in another time keeps its
+// counter for itself. All else stays as the rule has it: algorithm, other parameters, name, replaces, and Mode (where
 // envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
 // fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also
 // where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
