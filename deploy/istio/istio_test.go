@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/test/kubetest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 type object = map[string]any

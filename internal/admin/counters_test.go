@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 

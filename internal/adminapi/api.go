@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // RulesStatus is the state of the rules: which are in force, and what was wrong at the last load.

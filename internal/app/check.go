@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // The values of --rules that are no path.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 type explainCmd struct {

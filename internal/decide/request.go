@@ -3,7 +3,7 @@ package decide
 import (
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // Request is a domain and descriptors that ask to pass. Decider.NewRequest makes one, which bounds its own memory: of

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its

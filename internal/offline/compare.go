@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // maxKeys bounds the keys that Compare counts one by one, of all rules together.

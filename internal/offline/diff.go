@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 // What a Change did.

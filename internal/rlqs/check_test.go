@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 func TestCheck(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -27,7 +27,7 @@ func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
 	return files
 }
 
-// Descriptors converts files to the compiler's type: pkg/reload and pkg/descriptors do not know each other.
+// Descriptors converts files to the compiler's type: pkg/reload and internal/descriptors do not know each other.
 func Descriptors(files []reload.File) []rulefile.File {
 	out := make([]rulefile.File, len(files))
 	for i, f := range files {

@@ -2,6 +2,7 @@ package descriptors_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -9,71 +10,68 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// A Go program makes rules without a rule file.
-func ExampleBuilder() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	b.Add("shop",
-		&descriptors.Descriptor{
-			Key: "remote_address",
-			RateLimit: &descriptors.RateLimit{
-				Params: limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Burst: 20}, Unit: descriptors.Second,
-			},
-		},
-		&descriptors.Descriptor{
-			Key: "api_key", HashValues: true,
-			Descriptors: []*descriptors.Descriptor{
-				{Key: "path", Value: "/checkout*", RateLimit: &descriptors.RateLimit{
-					Params: limiter.Params{Limit: 3}, Unit: descriptors.Minute,
-				}},
-			},
-		},
-	)
-	set, err := b.Build()
+// Rules that a program makes without a rule file, and what one descriptor reaches.
+func ExampleCompile() {
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "remote_address", RateLimit: &descriptors.RateLimit{
+			Params: limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Burst: 20}, Unit: descriptors.Second,
+		}},
+		{Key: "api_key", HashValues: true, Descriptors: []*descriptors.Descriptor{
+			{Key: "path", Value: "/checkout*", RateLimit: &descriptors.RateLimit{
+				Params: limiter.Params{Limit: 3}, Unit: descriptors.Minute,
+			}},
+		}},
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	request := []descriptors.Entry{{Key: "remote_address", Value: "10.0.0.1"}}
-	limit := set.Domain("shop").Match(request).Limits[0]
-	fmt.Println(limit.Policy.Algorithm(), limit.Policy.Limit(), "per", limit.Policy.Window())
-	fmt.Println(string(limit.AppendKey(nil, request)))
+	entries := []descriptors.Entry{{Key: "remote_address", Value: "10.0.0.1"}}
+	rule, ok := set.Match("shop", entries)
+	fmt.Println(ok, rule.Path(), rule.Limits()[0])
+	fmt.Println(string(rule.Limits()[0].AppendKey(nil, entries)))
+	_, ok = set.Match("shop", []descriptors.Entry{{Key: "country", Value: "AT"}})
+	fmt.Println(ok)
 	// Output:
-	// funnel 10 per 1s
+	// true remote_address funnel: 10 per 1s, burst 20
 	// funnel|shop|remote_address=10.0.0.1
+	// false
 }
 
-// Problems name the domain and the rule.
-func ExampleBuilder_Build() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	b.Add("shop", &descriptors.Descriptor{
-		Key:       "user",
-		RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 3, Burst: 5}, Unit: descriptors.Minute},
-	})
-	_, err := b.Build()
+// Each error names the domain and the rule.
+func ExampleErrors() {
+	_, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "user", RateLimit: &descriptors.RateLimit{
+			Params: limiter.Params{Limit: 3, Burst: 5}, Unit: descriptors.Minute,
+		}},
+	}})
+	var all descriptors.Errors
+	if errors.As(err, &all) {
+		fmt.Println(len(all), all[0].File)
+	}
 	fmt.Println(err)
 	// Output:
+	// 1 shop: user
 	// shop: user: burst is not a parameter of fixed_window, which takes align, time_zone, charge_denied
 }
 
-// The exact value goes first, then patterns, then the key alone.
-func ExampleDomain_Match() {
-	b := descriptors.NewBuilder(descriptors.Process{})
+// The exact value goes first, then patterns in order, then the key alone.
+func ExampleSet_Match() {
 	limit := func(n int64) *descriptors.RateLimit {
 		return &descriptors.RateLimit{Params: limiter.Params{Limit: n}, Unit: descriptors.Minute}
 	}
-	b.Add("shop",
-		&descriptors.Descriptor{Key: "path", RateLimit: limit(100)},
-		&descriptors.Descriptor{Key: "path", Value: "/api/*", RateLimit: limit(50)},
-		&descriptors.Descriptor{Key: "path", Value: "/api/login", RateLimit: limit(5)},
-	)
-	set, err := b.Build()
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "path", RateLimit: limit(100)},
+		{Key: "path", Value: "/api/*", RateLimit: limit(50)},
+		{Key: "path", Value: "/api/login", RateLimit: limit(5)},
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for _, path := range []string{"/api/login", "/api/search", "/"} {
-		rule := set.Domain("shop").Match([]descriptors.Entry{{Key: "path", Value: path}})
-		fmt.Println(path, "reaches", rule.Path, "with", rule.Limits[0])
+		rule, _ := set.Match("shop", []descriptors.Entry{{Key: "path", Value: path}})
+		fmt.Println(path, "reaches", rule.Path(), "with", rule.Limits()[0])
 	}
 	// Output:
 	// /api/login reaches path=/api/login with fixed_window: 5 per 1m
@@ -83,14 +81,12 @@ func ExampleDomain_Match() {
 
 // Ways to choose values besides one value and *.
 func ExampleMatcher() {
-	b := descriptors.NewBuilder(descriptors.Process{})
 	limit := &descriptors.RateLimit{Params: limiter.Params{Limit: 1}, Unit: descriptors.Minute}
-	b.Add("shop",
-		&descriptors.Descriptor{Key: "country", Match: descriptors.OneOf("AT", "DE"), RateLimit: limit},
-		&descriptors.Descriptor{Key: "remote_address", Match: descriptors.InBlocks("10.0.0.0/8"), RateLimit: limit},
-		&descriptors.Descriptor{Key: "user", Match: descriptors.MatchingRegex("bot-[0-9]+"), RateLimit: limit},
-	)
-	set, err := b.Build()
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "country", Match: descriptors.OneOf("AT", "DE"), RateLimit: limit},
+		{Key: "remote_address", Match: descriptors.InBlocks("10.0.0.0/8"), RateLimit: limit},
+		{Key: "user", Match: descriptors.MatchingRegex("bot-[0-9]+"), RateLimit: limit},
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -102,7 +98,8 @@ func ExampleMatcher() {
 		{Key: "user", Value: "bot-7"},
 		{Key: "user", Value: "robot-7"},
 	} {
-		fmt.Println(entry.Key, entry.Value, set.Domain("shop").Match([]descriptors.Entry{entry}) != nil)
+		_, ok := set.Match("shop", []descriptors.Entry{entry})
+		fmt.Println(entry.Key, entry.Value, ok)
 	}
 	// Output:
 	// country DE true
@@ -112,17 +109,19 @@ func ExampleMatcher() {
 	// user robot-7 false
 }
 
-// All limits of a request's descriptors are charged together, or none.
-func ExampleLimit_AppendKey() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	limit := func(n int64) *descriptors.RateLimit {
-		return &descriptors.RateLimit{Params: limiter.Params{Limit: n}, Unit: descriptors.Day}
+// All limits of a request's descriptors are charged together, or none. A limit that another one replaces is left out.
+func ExampleSet_AppendHits() {
+	limit := func(name string, n int64, replaces ...descriptors.Text) *descriptors.RateLimit {
+		return &descriptors.RateLimit{
+			Name: name, Replaces: replaces, Params: limiter.Params{Limit: n}, Unit: descriptors.Day,
+		}
 	}
-	b.Add("shop",
-		&descriptors.Descriptor{Key: "user", RateLimit: limit(2)},
-		&descriptors.Descriptor{Key: "path", Value: "/api/*", ShadowMode: true, RateLimit: limit(1)},
-	)
-	set, err := b.Build()
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "user", RateLimit: limit("usual", 1)},
+		{Key: "user", Value: "ann", RateLimit: limit("", 2)},
+		{Key: "plan", Value: "large", RateLimit: limit("", 3, descriptors.Text{Text: "usual"})},
+		{Key: "path", Value: "/api/*", ShadowMode: true, RateLimit: limit("", 1)},
+	}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -133,64 +132,23 @@ func ExampleLimit_AppendKey() {
 		return
 	}
 	defer store.Close()
-	request := [][]descriptors.Entry{{{Key: "user", Value: "ann"}}, {{Key: "path", Value: "/api/search"}}}
-	for range 3 {
-		var hits []limiter.Hit
-		for i, entries := range request {
-			rule := set.Domain("shop").Match(entries)
-			if rule == nil {
-				continue
-			}
-			for _, l := range rule.Limits {
-				hits = append(hits, limiter.Hit{
-					Key: string(l.AppendKey(nil, entries)), Policy: l.Policy, N: 1, Mode: rule.Mode, Group: i, Route: l.Route(),
-				})
-			}
-		}
-		out := make([]limiter.Decision, len(hits))
-		if err := store.Take(context.Background(), hits, out); err != nil {
+	ask := func(request ...[]descriptors.Entry) {
+		hits := set.AppendHits(nil, "shop", 1, request...)
+		decisions := make([]limiter.Decision, len(hits))
+		if err := store.Take(context.Background(), hits, decisions); err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(limiter.Admitted(hits, out), out[0].Allowed, out[1].Allowed)
+		fmt.Println(limiter.Admitted(hits, decisions), hits[0].Key, len(hits))
 	}
-	// Output:
-	// true true true
-	// true true false
-	// false false false
-}
-
-func ExampleParseEntries() {
-	entries, err := descriptors.ParseEntries(`api_key=k1,path=/a\,b`)
-	fmt.Printf("%q %v\n", entries, err)
-	_, err = descriptors.ParseEntries("api_key")
-	fmt.Println(err)
-	// Output:
-	// [{"api_key" "k1"} {"path" "/a,b"}] <nil>
-	// entry 1, api_key, has no =; write api_key=VALUE, or api_key= for an empty value
-}
-
-// What a counter's key says.
-func ExampleParseKey() {
-	terms, ok := descriptors.ParseKey("token_bucket:burst|shop|api_key=k1|path=/checkout")
-	fmt.Println(ok, terms.Algorithm, terms.Limit, terms.Domain, terms.Entries)
-	// Output: true token_bucket :burst shop [{api_key k1} {path /checkout}]
-}
-
-// Entries that come without an order, as those of a bucket of Envoy's quota filter, find the rule's.
-func ExampleDomain_MatchUnordered() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	b.Add("shop", &descriptors.Descriptor{Key: "tenant", Descriptors: []*descriptors.Descriptor{{
-		Key: "route", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
-	}}})
-	set, err := b.Build()
-	if err != nil {
-		fmt.Println(err)
-		return
+	search := []descriptors.Entry{{Key: "path", Value: "/api/search"}}
+	for range 3 {
+		ask([]descriptors.Entry{{Key: "user", Value: "ann"}}, search)
 	}
-	entries, rule := set.Domain("shop").MatchUnordered([]descriptors.Entry{
-		{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"},
-	})
-	fmt.Println(rule.Path, entries)
-	// Output: tenant > route [{tenant a} {route /buy}]
+	ask([]descriptors.Entry{{Key: "user", Value: "bob"}}, []descriptors.Entry{{Key: "plan", Value: "large"}})
+	// Output:
+	// true fixed_window|shop|user=ann 2
+	// true fixed_window|shop|user=ann 2
+	// false fixed_window|shop|user=ann 2
+	// true fixed_window|shop|plan=large 1
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 var _ decide.Watcher = (*Top)(nil)

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/embedded/actions"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // request is a request by hand.

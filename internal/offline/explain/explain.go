@@ -1,6 +1,6 @@
 // Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
 // descriptors match, where the walk stops, which counters that means, and what would be answered. It
-// decides nothing itself: pkg/descriptors matches, and internal/decide answers.
+// decides nothing itself: internal/descriptors matches, and internal/decide answers.
 package explain
 
 import (
@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 

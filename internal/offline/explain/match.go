@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Reason is why no limit applies to a descriptor.

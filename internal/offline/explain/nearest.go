@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Bounds of nearest.

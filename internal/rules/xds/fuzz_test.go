@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // FuzzJudge has a control plane send anything: what is accepted compiles, and is the same when it comes again; what is

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,25 +15,28 @@ const shop = `
 domain: shop
 descriptors:
   - key: api_key
+    metadata: {plan: basic}
     rate_limits:
       - {name: burst, algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 100}
-      - {name: daily, requests_per_unit: 100000, unit: day}
+      - {name: daily, requests_per_unit: 100000, unit: day, on_store_failure: deny}
 `
 
-// The rule that a request reaches, and the counters that its limits have.
+// The rule that a request reaches, and its limits.
 func ExampleCompile() {
 	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	request := []descriptors.Entry{{Key: "api_key", Value: "k1"}}
-	for _, limit := range set.Domain("shop").Match(request).Limits {
-		fmt.Printf("%s: %s\n", limit, limit.AppendKey(nil, request))
+	rule, _ := set.Match("shop", []descriptors.Entry{{Key: "api_key", Value: "k1"}})
+	fmt.Println(set.Domains(), rule.Source(), rule.Metadata()["plan"])
+	for _, limit := range rule.Limits() {
+		fmt.Println(limit.Name(), limit, limit.OnStoreFailure())
 	}
 	// Output:
-	// token_bucket: 50 per 1s, burst 100: token_bucket:burst|shop|api_key=k1
-	// fixed_window: 100000 per 1d: fixed_window:daily|shop|api_key=k1
+	// [shop] shop.yaml:4 basic
+	// burst token_bucket: 50 per 1s, burst 100 local
+	// daily fixed_window: 100000 per 1d deny
 }
 
 // Each error has its place, and what to write instead.
@@ -49,18 +52,6 @@ descriptors:
 	// shop.yaml:5:54: algorythm is not a field of a rate limit; did you mean algorithm?
 }
 
-// What a process leaves to its rules: here, that limits fail closed.
-func ExampleCompileFor() {
-	process := descriptors.Process{OnStoreFailure: descriptors.Deny}
-	set, err := rulefile.CompileFor(process, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(set.Limits()[0].OnStoreFailure)
-	// Output: deny
-}
-
 // A rule that takes its values from a file. The caller reads it, from wherever it is.
 func ExampleIncludes() {
 	rules := rulefile.File{Name: "rules/shop.yaml", Data: []byte(`
@@ -70,7 +61,7 @@ descriptors:
 `)}
 	files := []rulefile.File{rules}
 	for _, include := range rulefile.Includes(rules) {
-		fmt.Println(include.Name)
+		fmt.Println(include.At, "names", include.Name)
 		files = append(files, rulefile.File{Name: include.Name, Data: []byte("AT\nDE\nFR\n"), Included: true})
 	}
 	set, err := rulefile.Compile(files)
@@ -79,16 +70,16 @@ descriptors:
 		return
 	}
 	for _, country := range []string{"DE", "CH"} {
-		rule := set.Domain("shop").Match([]descriptors.Entry{{Key: "country", Value: country}})
-		fmt.Println(country, rule != nil)
+		_, ok := set.Match("shop", []descriptors.Entry{{Key: "country", Value: country}})
+		fmt.Println(country, ok)
 	}
 	// Output:
-	// rules/eu.txt
+	// rules/shop.yaml:4:33 names rules/eu.txt
 	// DE true
 	// CH false
 }
 
-// Rules that follow their files, values_file included, in a program of your own.
+// Rules that follow their files, values_file included.
 func ExampleCompile_reloaded() {
 	dir, err := os.MkdirTemp("", "rulefile-example")
 	if err != nil {
@@ -103,7 +94,7 @@ func ExampleCompile_reloaded() {
 	rules, err := reload.New(reload.Options[*descriptors.Set]{
 		Sources: []reload.Source{reload.Files{Paths: []string{dir}, Includes: func(f reload.File) (all []reload.Include) {
 			for _, to := range rulefile.Includes(rulefile.File(f)) {
-				all = append(all, reload.Include{Name: to.Name, At: to.At.String()})
+				all = append(all, reload.Include(to))
 			}
 			return all
 		}}},
@@ -124,28 +115,9 @@ func ExampleCompile_reloaded() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(rules.Get().Domain("shop").Match([]descriptors.Entry{{Key: "api_key", Value: "k1"}}).Limits[0])
+	rule, _ := rules.Get().Match("shop", []descriptors.Entry{{Key: "api_key", Value: "k1"}})
+	fmt.Println(rule.Limits()[0])
 	// Output:
 	// loaded <nil>
 	// token_bucket: 50 per 1s, burst 100
-}
-
-// Rules of a file and rules of Go in one set.
-func ExampleAdd() {
-	b := descriptors.NewBuilder(descriptors.Process{})
-	rulefile.Add(b, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
-	b.Add("shop", &descriptors.Descriptor{
-		Key: "client", Value: "monitoring", RateLimit: &descriptors.RateLimit{Unlimited: true},
-	})
-	set, err := b.Build()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, rule := range set.Domain("shop").Rules() {
-		fmt.Println(rule.Path, len(rule.Limits))
-	}
-	// Output:
-	// api_key 2
-	// client=monitoring 0
 }

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
 // A text in base64 is what it encodes, in keys, values and domains, as in envoyproxy/ratelimit.

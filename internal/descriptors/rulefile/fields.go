@@ -3,7 +3,7 @@ package rulefile
 import (
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
 func (r *reader) documentSchema() *schema[document] {

@@ -9,8 +9,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Bounds of values files.

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
 // What envoyproxy/ratelimit tolerates is a finding of a lenient process, and a problem of any other, at the same place.

@@ -1,0 +1,249 @@
+// Package descriptors is the rule language of Weir: it checks rules, compiles them into an immutable [Set], and
+// matches a request's descriptors against it without allocating.
+//
+// A Set is made of domains, a [Domain] is a tree of rules, and a [Rule] has limits. A [Builder] makes a Set of
+// descriptors; package rulefile reads these from YAML files:
+//
+//	b := descriptors.NewBuilder(descriptors.Process{})
+//	b.Add("shop", &descriptors.Descriptor{
+//		Key:       "remote_address",
+//		RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
+//	})
+//	set, err := b.Build() // everything that is wrong, as Errors
+//
+// # Deciding a request
+//
+// A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule that a descriptor
+// reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit]. All
+// hits of a request go to a [limiter.Store] together. internal/decide of this module does that for Envoy, with shadow
+// and quota mode, replaces and failure policies.
+//
+// # Showing rules to people
+//
+// [Domain.Root], [Node] and [Branch] walk the tree, [Set.MarshalJSON] writes it, [Set.Warnings] lists what is not
+// wrong but may not do what was meant. [ParseEntries] and [ParseKey] read what people write and what a store lists.
+// The Format functions are for messages.
+//
+// This package knows no YAML, no protobuf, no store, and not where files lie.
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Entry is one key and value of a request's descriptor.
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Set is the compiled rules of all files. It is immutable and safe for concurrent use.
+type Set struct {
+	domains map[string]*Domain
+	sorted  []*Domain
+	limits  []*Limit
+
+	warnings Errors
+	stores   Errors // where stores are named, with their name as the message
+	process  *Process
+}
+
+// Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
+type Domain struct {
+	name  string
+	id    int // in Set.Domains
+	root  Node
+	rules []*Rule // in file order
+	own   *Rule   // of the limits that requests bring along where no rule matches
+	long  *Rule   // of values that are too long to decide which pattern they match
+
+	findPaths sync.Once
+	paths     map[string]*Rule
+}
+
+// Rule is one node of a domain's tree: what a descriptor that ends there means.
+type Rule struct {
+	Domain string
+	// Path is for people: "remote_address", or "api_key > path=/checkout*".
+	Path string
+	// Source is where the rule is written, as "file:line".
+	Source string
+	// Limits must all pass. A rule without limits is known and has no limit.
+	Limits []*Limit
+	// Unlimited is set by `unlimited: true`.
+	Unlimited bool
+	// Replaces names the limits that an unlimited rule drops within one request. Nil for other rules: each
+	// limit has its own.
+	Replaces []string
+	// Mode is Shadow with shadow_mode, else Quota with quota_mode, else Enforce.
+	Mode limiter.Mode
+	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.
+	Metadata map[string]any
+	// ShadowMode, QuotaMode, DetailedMetric and ValueToMetric are the flags of that name.
+	ShadowMode, QuotaMode, DetailedMetric, ValueToMetric bool
+	// Response is what Envoy adds to the response to a request that the rule denies. Nil adds nothing.
+	Response *Response
+	// Description and Owner are for people.
+	Description, Owner string
+	// Extra are the descriptor's x-* fields, which mean nothing here: values as encoding/json decodes them.
+	Extra map[string]any
+
+	depth   int     // entries that lead to it
+	levels  []level // of those entries; the zero level from where it ends
+	tooLong bool    // see IsTooLong
+	process *Process
+}
+
+// Limit is one limit of a rule.
+type Limit struct {
+	// ID is the limit's index in Set.Limits. A limit made by Domain.Override where no limit was matched has -1.
+	ID int
+	// Name is the limit's `name`, which `replaces` refers to. It may be empty.
+	Name string
+	// Policy is how the limit counts.
+	Policy *limiter.Policy
+	// Unit and UnitMultiplier are the window as Envoy gets it: Window = Unit x UnitMultiplier. UnitUnknown
+	// if the window is no whole multiple of a unit.
+	Unit           Unit
+	UnitMultiplier uint32
+	// Replaces names the limits that this one drops within one request.
+	Replaces []string
+	// OnStoreFailure decides about requests while the store cannot answer.
+	OnStoreFailure OnStoreFailure
+	// Local is the process's share of the limit, which it counts while the store does not decide. Nil: it does not count.
+	Local *limiter.Policy
+	// Rule is where the limit is written.
+	Rule *Rule
+
+	params    *limiter.Params // not to be changed: other limits have the same
+	placement *Placement      // nor this; nil for the zero one
+	keyStart  string
+}
+
+// OnStoreFailure is the answer while the store fails.
+type OnStoreFailure uint8
+
+// The values of OnStoreFailure.
+const (
+	Local OnStoreFailure = iota // count this process's share of the limit in its memory: the default
+	Allow                       // let requests pass
+	Deny                        // let none pass
+	Fail                        // answer with an error, so that the caller decides
+)
+
+var onStoreFailureNames = [...]string{Local: "local", Allow: "allow", Deny: "deny", Fail: "error"}
+
+// ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
+func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
+	if i := slices.Index(onStoreFailureNames[:], name); i >= 0 {
+		return OnStoreFailure(i), nil //nolint:gosec // there are four
+	}
+	return Local, fmt.Errorf("%q is not known: use local, allow, deny or error", name)
+}
+
+// Process is what a rule file leaves to the process that reads it.
+type Process struct {
+	// OnStoreFailure is that of limits that do not say.
+	OnStoreFailure OnStoreFailure
+	// Replicas is how many processes share the limits, for Limit.Local. 0 is 1: each process counts the whole limit.
+	Replicas int
+	// ShadowMode and QuotaMode put every rule into that mode.
+	ShadowMode, QuotaMode bool
+	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
+	LookAtLimit bool
+	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see
+	// Builder.Tolerate.
+	Lenient bool
+	// PerSecondStore is the Placement.Store of limits per one second that name none.
+	PerSecondStore string
+	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. An error from it
+	// ends the load with that error.
+	Rest func() error
+}
+
+// store is the Placement.Store of a limit that counts per this unit.
+func (p *Process) store(name string, unit Unit, multiplier int64) string {
+	isPerSecond := unit == Second && multiplier <= 1
+	switch {
+	case name == "" && isPerSecond:
+		return p.PerSecondStore
+	case name == p.PerSecondStore && !isPerSecond:
+		return ""
+	default:
+		return name
+	}
+}
+
+// mode is that of a rule with these flags. A shadow rule's answer is OK before quotas are counted, as in
+// envoyproxy/ratelimit.
+func (p *Process) mode(shadow, quota bool) limiter.Mode {
+	switch {
+	case shadow || p.ShadowMode:
+		return limiter.Shadow
+	case quota || p.QuotaMode:
+		return limiter.Quota
+	default:
+		return limiter.Enforce
+	}
+}
+
+// Domain returns the domain of that name, nil if there is none.
+func (s *Set) Domain(name string) *Domain { return s.domains[name] }
+
+// Domains returns all domains, sorted by name. A domain's ID is its index here.
+func (s *Set) Domains() []*Domain { return s.sorted }
+
+// Limits returns every limit in file order. A limit's ID is its index here.
+func (s *Set) Limits() []*Limit { return s.limits }
+
+// Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
+func (s *Set) Warnings() Errors { return s.warnings }
+
+// UnknownStores reports each limit that names a store that is not among the known ones.
+func (s *Set) UnknownStores(known []string) Errors {
+	say := "this process has none beside --store; add --named-store, or remove store"
+	if len(known) > 0 {
+		say = "--named-store has " + strings.Join(known, ", ")
+	}
+	var found findings
+	for _, e := range s.stores {
+		if !slices.Contains(known, e.Msg) {
+			found.add("", Position{e.File, e.Line, e.Column}, "store: there is no store %q: %s", e.Msg, say)
+		}
+	}
+	return found.sorted()
+}
+
+// Name is the domain as a request names it.
+func (d *Domain) Name() string { return d.name }
+
+// QuotaMode is that of the process: every descriptor of a request is in quota mode, also one that no rule matches.
+func (d *Domain) QuotaMode() bool { return d.own.process.QuotaMode }
+
+// ID is the domain's index in Set.Domains of its set.
+func (d *Domain) ID() int { return d.id }
+
+// String is the value's name in a rule file.
+func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
+
+// Rule is the domain's rule of that Path, nil if there is none. The first call takes as long as there are rules.
+func (d *Domain) Rule(path string) *Rule {
+	d.findPaths.Do(func() {
+		d.paths = make(map[string]*Rule, len(d.rules))
+		for _, r := range slices.Backward(d.rules) {
+			d.paths[r.Path] = r
+		}
+	})
+	return d.paths[path]
+}
+
+// Rules are the domain's, in file order.
+func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Params are the parameters that the limit's policy was made of.
+func (l *Limit) Params() limiter.Params { return *l.params }
