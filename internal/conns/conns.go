@@ -13,7 +13,9 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Reason is why a connection was closed or a stream reset. It is a label of a metric.
+// Reason is why a connection was closed. It is a label of a metric.
 type Reason int
 
 // The reasons.
@@ -33,14 +35,13 @@ const (
 	Full Reason = iota
 	// Idle: an idle connection was closed to make room for a new one.
 	Idle
-	// Slow: a request was reset, or its connection closed, since the request did not arrive completely in time.
+	// Slow: a connection was closed, since a request did not arrive completely in time.
 	Slow
 	// Memory: a connection was closed, since the Budget was exceeded.
 	Memory
 	// Resets: a connection was closed, since its client reset too many requests a second.
 	Resets
-	// Unread: a connection was closed, since its client did not read what the server sent, or a stream was reset, since
-	// the client's flow-control window did not admit the answer.
+	// Unread: a connection was closed, since its client did not read what the server sent.
 	Unread
 
 	reasons
@@ -71,7 +72,7 @@ type HTTP2 struct {
 	ReceiveTimeout time.Duration
 	// MaxResets is the most requests that one connection may reset in a second.
 	MaxResets int
-	// WriteTimeout is how long a client may leave data unread, and how long a message of an answer may take.
+	// WriteTimeout is how long a client may leave unread what is written to its connection.
 	WriteTimeout time.Duration
 	// Streams is for a server with requests of several messages: a request is complete, for ReceiveTimeout and
 	// the Budget, while it is between two gRPC messages, of which it has sent at least one.
@@ -87,8 +88,13 @@ const (
 	maxLooked = 512
 	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
-	// maxPunished bounds how many hosts are remembered for their resets.
-	maxPunished = 1024
+	// maxSweepPause bounds the time between two sweeps, which is the resolution of the guard's clock.
+	maxSweepPause = 250 * time.Millisecond
+	// slowWrite is when a Write is slow, in milliseconds: the client does not read.
+	slowWrite = 1000
+	// firstResets is the part of HTTP2.MaxResets with which a connection begins, so that a client that was cut off gains
+	// little by connecting again: those of a pause between two sweeps.
+	firstResets = 0.25
 )
 
 // Guard keeps the bounds of one listener. It is safe for concurrent use.
@@ -100,16 +106,15 @@ type Guard struct {
 	refused [reasons]atomic.Uint64
 	line    logging.Every // about refused clients
 
-	mu       sync.Mutex
-	conns    map[*Conn]struct{}
-	hosts    map[string]int   // connections by host
-	punished map[string]int64 // until when a host's new connections start with few resets
+	mu    sync.Mutex
+	conns map[*Conn]struct{}
+	hosts map[string]int // connections by host
 }
 
 // New makes a Guard.
 func New(o Options) *Guard {
 	g := &Guard{
-		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{}, punished: map[string]int64{},
+		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{},
 		line: logging.Every{Interval: logQuiet},
 	}
 	o.Budget.add(g)
@@ -129,7 +134,7 @@ func (g *Guard) now() int64 {
 type Stats struct {
 	// Open is the number of connections now, Max the bound.
 	Open, Max int
-	// Refused counts closed connections and reset requests, by Reason.
+	// Refused counts closed connections, by Reason.
 	Refused [reasons]uint64
 }
 
@@ -177,7 +182,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if h := l.g.o.HTTP2; h != nil {
 			setUserTimeout(raw, h.UserTimeout)
 			if !l.encrypted {
-				return newHTTP2Conn(c, c), nil
+				return readyToRead(newHTTP2Conn(c, c), raw), nil
 			}
 		}
 		return c, nil
@@ -290,38 +295,37 @@ func (g *Guard) refuse(why Reason, host string) {
 		slog.String("listener", g.o.Name), slog.String("reason", why.String()), slog.String("client", host))
 }
 
-// punish lets the next connections of a host start with few resets, so that a client that was cut off gains nothing by
-// connecting again.
-func (g *Guard) punish(host string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.now()
-	if len(g.punished) >= maxPunished {
-		for host, until := range g.punished {
-			if until <= now {
-				delete(g.punished, host)
-			}
+// sweepUntil sets the clock, and closes connections that are stuck, until the channel is closed.
+func (g *Guard) sweepUntil(closed <-chan struct{}) {
+	pause := min(maxSweepPause, g.o.HTTP2.ReceiveTimeout/8)
+	tick := time.NewTicker(max(pause, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-closed:
+			return
+		case <-tick.C:
+			g.sweep()
 		}
-	}
-	if len(g.punished) < maxPunished {
-		g.punished[host] = now + time.Second.Milliseconds()
 	}
 }
 
-// firstResets returns how many resets a new connection of the host may start with.
-func (g *Guard) firstResets(host string) float64 {
-	most := float64(g.o.HTTP2.MaxResets)
+func (g *Guard) sweep() {
+	now := time.Since(g.start).Milliseconds()
+	g.clock.Store(now)
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	until, ok := g.punished[host]
-	if !ok {
-		return most
+	all := slices.Collect(maps.Keys(g.conns))
+	g.mu.Unlock()
+	for _, c := range all {
+		f := c.http2.Load()
+		if f == nil {
+			continue
+		}
+		if why, isStuck := f.stuck(now); isStuck {
+			g.refuse(why, c.host)
+			c.cutOff()
+		}
 	}
-	if until <= g.now() {
-		delete(g.punished, host)
-		return most
-	}
-	return min(most, max(10, most/50))
 }
 
 // Conn is an accepted connection that counts against the bound.

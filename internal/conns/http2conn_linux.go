@@ -29,10 +29,12 @@ func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	})
 }
 
-// readyReader takes a buffer only when there is something to read, so that an idle connection has none.
-type readyReader struct {
-	conn syscall.RawConn
-	try  func(fd uintptr) bool // false: there is nothing to read yet
+// readyConn takes a buffer only when there is something to read, so that an idle connection has none.
+type readyConn struct {
+	*http2Conn
+
+	raw syscall.RawConn
+	try func(fd uintptr) bool // false: there is nothing to read yet
 
 	size int
 	pool mem.BufferPool
@@ -41,22 +43,22 @@ type readyReader struct {
 	err  error
 }
 
-// newReadyReader returns nil for a connection that cannot be read like that, such as one with TLS.
-func newReadyReader(conn net.Conn, plain bool) *readyReader {
-	switch conn.(type) {
+// readyToRead returns f as a readyConn, if accepted, which f reads from, can be read like that.
+func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
+	switch accepted.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
-		return nil
+		return f
 	}
-	of, ok := conn.(syscall.Conn)
-	if !plain || !ok {
-		return nil
+	of, ok := accepted.(syscall.Conn)
+	if !ok {
+		return f
 	}
 	raw, err := of.SyscallConn()
 	if err != nil {
-		return nil
+		return f
 	}
-	r := &readyReader{conn: raw}
+	r := &readyConn{http2Conn: f, raw: raw}
 	r.try = func(fd uintptr) bool {
 		r.buf = r.pool.Get(r.size)
 		r.n, r.err = syscall.Read(int(fd), *r.buf)
@@ -69,46 +71,27 @@ func newReadyReader(conn net.Conn, plain bool) *readyReader {
 	return r
 }
 
-func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) {
+// ReadOnReady is how gRPC reads from a connection that has it: see
+// google.golang.org/grpc/internal/transport/readyreader.
+func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	r.size, r.pool, r.buf, r.n, r.err = size, pool, nil, 0, nil
-	err := r.conn.Read(r.try)
-	if err == nil {
+	err := r.raw.Read(r.try)
+	switch {
+	case err != nil:
+	case r.err != nil:
 		err = r.err
-	}
-	if err != nil {
-		return nil, 0, err // without a buffer: try has put it back
+	case r.n == 0:
+		err = io.EOF
+	default:
+		err = r.feed((*r.buf)[:r.n])
 	}
 	buf := r.buf
 	r.buf = nil
-	if r.n == 0 {
-		pool.Put(buf)
-		return nil, 0, io.EOF
+	if err != nil {
+		if buf != nil {
+			pool.Put(buf)
+		}
+		return nil, 0, err
 	}
 	return buf, r.n, nil
-}
-
-// ReadOnReady is how gRPC reads from a connection that has it: see
-// google.golang.org/grpc/internal/transport/readyreader.
-func (f *http2Conn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
-	if f.raw == nil || f.resetting.Load() > 0 || len(f.injected) > 0 {
-		buf := pool.Get(size)
-		n, err := f.Read(*buf)
-		if err != nil {
-			pool.Put(buf)
-			return nil, 0, err
-		}
-		return buf, n, nil
-	}
-	buf, n, err := f.raw.read(size, pool)
-	if err != nil {
-		if f.wokenBy(err) {
-			return f.ReadOnReady(size, pool)
-		}
-		return nil, 0, err
-	}
-	if err := f.feed((*buf)[:n]); err != nil {
-		pool.Put(buf)
-		return nil, 0, err
-	}
-	return buf, n, nil
 }

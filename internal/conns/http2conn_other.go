@@ -10,6 +10,4 @@ import (
 // setUserTimeout does nothing on this system: keepalive ends a connection whose client is gone.
 func setUserTimeout(net.Conn, time.Duration) {}
 
-type readyReader struct{}
-
-func newReadyReader(net.Conn, bool) *readyReader { return nil }
+func readyToRead(f *http2Conn, _ net.Conn) net.Conn { return f }

@@ -14,40 +14,14 @@ const (
 	largeRequest = 28 << 10
 )
 
-// phase is what a stream waits for.
-type phase uint8
-
-const (
-	receiving phase = iota // the rest of its request
-	deciding               // the server: kept for a large request only
-	answering              // the client's flow-control window, for the rest of its answer
-)
-
 // openStream is a stream that takes memory.
 type openStream struct {
-	id           uint32
-	phase        phase
-	isReset      bool  // marked, until the server reads its reset
-	endsByHeader bool  // its request ends with its headers, which have not arrived completely
-	answered     bool  // its answer has begun, before the end of its request
-	since        int64 // when its phase, or a message in it, began, or it was marked, by Guard.now
-	memory       int64 // bytes
-	message      messageMeter
-}
-
-// feed follows the messages of the direction that the stream waits for. It reports whether one ended.
-func (o *openStream) feed(p []byte, now int64) (ended bool) {
-	wasWhole := o.message.whole
-	ended = o.message.feed(p)
-	if ended || wasWhole {
-		o.since = now
-	}
-	return ended
-}
-
-// awaitWindow begins the phase in which the client takes the answer.
-func (o *openStream) awaitWindow(now int64) {
-	o.phase, o.since, o.message = answering, now, messageMeter{}
+	id       uint32
+	complete bool  // its request has arrived
+	answered bool  // its answer has begun
+	since    int64 // when its request, or a message of it, began, by Guard.now
+	memory   int64 // bytes
+	message  messageMeter
 }
 
 // openStreams are the streams of a connection that take memory: those whose request has not arrived completely, large
@@ -78,14 +52,22 @@ func (s *openStreams) get(id uint32) *openStream {
 	return nil
 }
 
-// open returns the stream, which begins now unless it is open.
-func (s *openStreams) open(id uint32, p phase, now int64) *openStream {
+// open returns the stream. Unless it is open, it begins now; complete says whether its request has arrived.
+func (s *openStreams) open(id uint32, complete bool, now int64) *openStream {
 	i, ok := s.find(id)
 	if !ok {
-		s.list = slices.Insert(s.list, i, openStream{id: id, phase: p, since: now})
+		s.list = slices.Insert(s.list, i, openStream{id: id, complete: complete, since: now})
 		s.grow(&s.list[i], streamCost)
 	}
 	return &s.list[i]
+}
+
+// drop removes a stream, if it is open.
+func (s *openStreams) drop(id uint32) {
+	if i, ok := s.find(id); ok {
+		s.change -= s.list[i].memory
+		s.list = slices.Delete(s.list, i, i+1)
+	}
 }
 
 // grow adds memory to a stream, unless it is nil.
@@ -135,18 +117,12 @@ func (r *requests) begin(f frame, now int64) bool {
 	case frameHeaders:
 		r.freePing = true
 		if ends && f.has(flagEndHeaders) {
-			r.completed++
-			return true
-		}
-		o := streams.open(f.stream, receiving, now)
-		o.endsByHeader = ends
-		streams.grow(o, 2*int64(f.length))
-	case frameContinuation:
-		o := streams.get(f.stream)
-		streams.grow(o, 2*int64(f.length))
-		if o != nil && o.endsByHeader && f.has(flagEndHeaders) {
 			r.ending = f.stream
+		} else { // gRPC answers headers at once that end a request, so it is not marked here
+			streams.grow(streams.open(f.stream, false, now), 2*int64(f.length))
 		}
+	case frameContinuation:
+		streams.grow(streams.get(f.stream), 2*int64(f.length))
 		isReset = f.length == 0
 	case frameData:
 		if ends {
@@ -157,7 +133,7 @@ func (r *requests) begin(f frame, now int64) bool {
 		streams.grow(streams.get(f.stream), bufferSize(f.length))
 		isReset = f.length == 0 && !ends
 	case frameReset:
-		r.f.drop(f.stream)
+		streams.drop(f.stream)
 		r.f.answers.dropped(f.stream)
 		isReset = true
 	case frameWindowUpdate:
@@ -179,10 +155,15 @@ func (r *requests) payload(p []byte, now int64) {
 	}
 	streams := &r.f.streams
 	o := streams.get(r.data)
-	if o == nil || o.isReset {
+	if o == nil {
 		return
 	}
-	if o.feed(p, now) { // gRPC frees a message that the server has read
+	wasWhole := o.message.whole
+	ended := o.message.feed(p)
+	if ended || wasWhole {
+		o.since = now
+	}
+	if ended { // gRPC frees a message that the server has read
 		streams.grow(o, streamCost-o.memory)
 		r.completed++
 	}
@@ -193,15 +174,11 @@ func (r *requests) end() {
 	if r.ending == 0 {
 		return
 	}
+	r.completed++
 	if o := r.f.streams.get(r.ending); o != nil {
-		r.completed++
-		switch {
-		case o.isReset, !o.answered && o.memory < largeRequest:
-			r.f.drop(r.ending)
-		case o.answered:
-			o.awaitWindow(r.f.c.g.now())
-		default:
-			o.phase = deciding
+		o.complete = true
+		if !o.answered && o.memory < largeRequest {
+			r.f.streams.drop(r.ending)
 		}
 	}
 	r.ending = 0
@@ -224,8 +201,7 @@ func bufferSize(length int) int64 {
 type answers struct {
 	cutter
 
-	f    *http2Conn
-	data uint32 // the stream that this frame has data of; 0: none
+	f *http2Conn
 	// late are the streams that the client has reset last. An answer to one of them may begin, and does not end.
 	late   [32]uint32
 	resets int // by the client, so far
@@ -239,36 +215,18 @@ func (a *answers) dropped(stream uint32) {
 
 // begin implements follower. f.mu is locked.
 func (a *answers) begin(f frame, now int64) bool {
-	a.data = 0
 	switch {
 	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
-		a.f.drop(f.stream)
+		a.f.streams.drop(f.stream)
 	case f.kind == frameHeaders && !slices.Contains(a.late[:min(a.resets, len(a.late))], f.stream):
-		o := a.f.streams.open(f.stream, answering, now)
-		if o.answered = true; o.phase == deciding {
-			o.awaitWindow(now)
-		}
-	case f.kind == frameData:
-		a.data = f.stream
+		a.f.streams.open(f.stream, true, now).answered = true
 	}
 	return true
 }
 
-// payload follows the messages of an answer: a stream whose messages are sent completely waits for the server. f.mu is
-// locked.
-func (a *answers) payload(p []byte, now int64) {
-	if a.data == 0 {
-		return
-	}
-	o := a.f.streams.get(a.data)
-	if o == nil || o.phase != answering || o.isReset {
-		return
-	}
-	o.feed(p, now)
-}
-
-// end implements follower.
-func (a *answers) end() {}
+// payload and end implement follower: only the heads of frames matter.
+func (a *answers) payload([]byte, int64) {}
+func (a *answers) end()                  {}
 
 // Frames as RFC 9113 defines them.
 const (

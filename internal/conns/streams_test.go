@@ -1,162 +1,238 @@
 package conns
 
 import (
-	"bytes"
-	"io"
+	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 )
 
-// An answer whose message is not sent in time is reset, and one that waits for the server is not.
-func TestUnreadAnswer(t *testing.T) {
-	h := &HTTP2{ReceiveTimeout: patience, MaxResets: 100, WriteTimeout: 100 * time.Millisecond}
-	client, server, g := pair(t, h)
-	request := make([]byte, prefaceLen)
-	for stream := uint32(1); stream <= 9; stream += 2 {
-		request = append(request, frameOf(frameHeaders, flagEndHeaders|flagEndStream, stream, 10)...)
-	}
-	request = append(request, frameOf(frameReset, 0, 7, 4)...)
-	answer := frameOf(frameHeaders, flagEndHeaders, 1, 10) // its message is held back
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders, 3, 10)...)
-	answer = append(answer, grpcFrame(3, grpcMessage(30)[:20])...) // the end of its message is held back
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders, 5, 10)...)
-	answer = append(answer, grpcFrame(5, grpcMessage(30))...)                // a stream whose next message is not due
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders, 7, 10)...) // crosses with the client's reset
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders, 9, 10)...)
-	answer = append(answer, grpcFrame(9, grpcMessage(1))...)
-	answer = append(answer, frameOf(frameHeaders, flagEndHeaders|flagEndStream, 9, 10)...) // complete
-	if _, err := client.Write(request); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(server, make([]byte, len(request))); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Write(answer); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := g.o.Budget.Used(), int64(3*streamCost); got != want {
-		t.Errorf("answers take %d bytes, want %d", got, want)
-	}
-	want := []byte{0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 3, 0, 0, 0, 0}
-	want = append(want, 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 1, 0, 0, 0, 0)
-	got := make([]byte, len(want))
-	if _, err := io.ReadFull(server, got); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("the server reads %x, want %x", got, want)
-	}
-	if s := g.Stats(); s.Refused[Unread] != 2 || g.o.Budget.Used() != streamCost || s.Open != 1 {
-		t.Errorf("%+v", s)
-	}
+// newConn is a connection whose frames are fed by the test, after the preface.
+func newConn(t *testing.T, h *HTTP2) *http2Conn {
+	t.Helper()
+	c := connections(t, NewBudget(1<<30), h)()
+	f := newHTTP2Conn(c, discarded{c})
+	f.requests.preface = 0
+	return f
 }
 
-// An answer that begins before its request ends is followed after that.
-func TestAnswerBeforeTheEndOfItsRequest(t *testing.T) {
-	f := newConn()
-	f.requests.preface = 0
-	feed := func(text []byte) {
-		t.Helper()
-		if err := f.feed(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	send := func(text []byte) { f.answers.cut(text, 1, &f.answers) }
-	feed(append(frameOf(frameHeaders, flagEndHeaders, 1, 10), frameOf(frameData, 0, 1, 10)...))
-	send(frameOf(frameHeaders, flagEndHeaders, 1, 10))
-	feed(frameOf(frameData, flagEndStream, 1, 0))
-	if o := f.streams.get(1); o == nil || o.phase != answering {
-		t.Errorf("a request that ends after its answer has begun: %+v", o)
-	}
-	send(frameOf(frameHeaders, flagEndHeaders|flagEndStream, 1, 10))
-	if len(f.streams.list) != 0 {
-		t.Errorf("after the answer: %+v", f.streams.list)
-	}
+func frameOf(kind, flags byte, stream uint32, length int) []byte {
+	head := []byte{byte(length >> 16), byte(length >> 8), byte(length), kind, flags}
+	return append(binary.BigEndian.AppendUint32(head, stream), make([]byte, length)...)
 }
 
-// A large request counts until it is answered: its answer may be as large.
-func TestLargeRequestCountsUntilItsAnswer(t *testing.T) {
-	f := newConn()
-	f.requests.preface = 0
-	text := frameOf(frameHeaders, flagEndHeaders, 1, 10)
-	for range 4 {
-		text = append(text, frameOf(frameData, 0, 1, 16<<10)...)
+// A request counts until it has arrived, a large one until its answer, and an answer until its end.
+func TestWhatCounts(t *testing.T) {
+	head, end := byte(flagEndHeaders), byte(flagEndStream)
+	const received = streamCost + 20 // with headers of 10 bytes
+	type step struct {
+		isAnswer bool
+		frame    []byte
+		want     int64
 	}
-	if err := f.feed(append(text, frameOf(frameData, flagEndStream, 1, 1)...)); err != nil {
-		t.Fatal(err)
-	}
-	took := f.c.g.o.Budget.Used()
-	if took < 64<<10 {
-		t.Errorf("a request of 64 KiB takes %d bytes before its answer", took)
-	}
-	for _, tc := range []struct {
-		frame []byte
-		want  int64
-	}{
-		{frameOf(frameHeaders, flagEndHeaders, 1, 10), took},
-		{frameOf(frameHeaders, flagEndHeaders|flagEndStream, 1, 10), 0},
+	small := []step{{false, frameOf(frameHeaders, head, 1, 10), received}, {false, frameOf(frameData, end, 1, 10), 0}}
+	for name, steps := range map[string][]step{
+		"an answer without a window": append(slices.Clip(small),
+			step{true, frameOf(frameHeaders, head, 1, 10), streamCost},
+			step{true, frameOf(frameData, 0, 1, 1000), streamCost},
+			step{true, frameOf(frameHeaders, head|end, 1, 10), 0}),
+		"an answer that the client resets": append(slices.Clip(small),
+			step{true, frameOf(frameHeaders, head, 1, 10), streamCost},
+			step{false, frameOf(frameReset, 0, 1, 4), 0}),
+		"an answer that crosses with its reset": append(slices.Clip(small),
+			step{false, frameOf(frameReset, 0, 1, 4), 0},
+			step{true, frameOf(frameHeaders, head, 1, 10), 0}),
+		"an answer before the end of its request": {
+			{false, frameOf(frameHeaders, head, 1, 10), received},
+			{true, frameOf(frameHeaders, head, 1, 10), received},
+			{false, frameOf(frameData, end, 1, 0), received + bufferCost},
+			{true, frameOf(frameHeaders, head|end, 1, 10), 0},
+		},
+		"a large request": {
+			{false, frameOf(frameHeaders, head, 1, 10), received},
+			{false, frameOf(frameData, 0, 1, 16<<10), received + 16<<10 + bufferCost},
+			{false, frameOf(frameData, end, 1, 4<<10), received + 20<<10 + 2*bufferCost},
+			{true, frameOf(frameHeaders, head, 1, 10), received + 20<<10 + 2*bufferCost},
+			{true, frameOf(frameHeaders, head|end, 1, 10), 0},
+		},
+		"headers in two frames": {
+			{false, frameOf(frameHeaders, end, 1, 10), received},
+			{false, frameOf(frameContinuation, head, 1, 10), received + 20},
+			{true, frameOf(frameReset, 0, 1, 4), 0},
+		},
 	} {
-		f.answers.cut(tc.frame, 1, &f.answers)
-		f.account()
-		if got := f.c.g.o.Budget.Used(); got != tc.want {
-			t.Errorf("it takes %d bytes after %x, want %d", got, tc.frame[:headerLen], tc.want)
+		f := newConn(t, &HTTP2{MaxResets: 100})
+		for i, s := range steps {
+			if s.isAnswer {
+				_, _ = f.Write(s.frame) // to nowhere
+			} else if err := f.feed(s.frame); err != nil {
+				t.Fatalf("%s, frame %d: %v", name, i, err)
+			}
+			if got := f.c.g.o.Budget.Used(); got != s.want {
+				t.Errorf("%s, frame %d: %d bytes count, want %d", name, i, got, s.want)
+			}
 		}
 	}
 }
 
-// Headers that end a request end it only when they are complete, and empty pieces of them count as resets.
-func TestHeadersThatEndARequest(t *testing.T) {
-	f := newConn()
-	f.requests.preface = 0
-	if err := f.feed(frameOf(frameHeaders, flagEndStream, 1, 10)); err != nil {
-		t.Fatal(err)
+// The meter follows frames however they are cut, and complete requests take no memory.
+func TestFramesInPieces(t *testing.T) {
+	text := make([]byte, prefaceLen)
+	text = append(text, frameOf(frameSettings, 0, 0, 0)...)
+	const requests = 7
+	for stream := uint32(1); stream < 2*requests; stream += 2 {
+		text = append(text, frameOf(frameHeaders, 4, stream, 100)...)
+		text = append(text, frameOf(frameData, 0, stream, 300)...)
 	}
-	if len(f.streams.list) != 1 || f.c.busy.Load() {
-		t.Errorf("headers that have not arrived completely: %+v", f.streams.list)
+	for stream := uint32(1); stream < 2*requests-4; stream += 2 {
+		text = append(text, frameOf(frameData, flagEndStream, stream, 5000)...)
 	}
-	if err := f.feed(frameOf(frameContinuation, flagEndHeaders, 1, 10)); err != nil {
-		t.Fatal(err)
-	}
-	if len(f.streams.list) != 0 || !f.c.busy.Load() {
-		t.Errorf("after their end: %+v", f.streams.list)
-	}
-	if err := f.feed(frameOf(frameHeaders, flagEndStream, 3, 10)); err != nil {
-		t.Fatal(err)
-	}
-	for range f.h.MaxResets {
-		if err := f.feed(frameOf(frameContinuation, 0, 3, 0)); err != nil {
-			t.Fatal(err)
+	text = append(text, frameOf(frameReset, 0, 2*requests-3, 4)...)
+	for _, piece := range []int{1, 2, 3, 8, 9, 10, 1000, len(text)} {
+		f := newConn(t, &HTTP2{MaxResets: 10})
+		f.requests.preface = prefaceLen
+		g := f.c.g
+		for at := 0; at < len(text); at += piece {
+			if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if err := f.feed(frameOf(frameContinuation, 0, 3, 0)); err == nil {
-		t.Error("empty CONTINUATION frames cost the client nothing")
+		if f.requests.inFrame() || len(f.streams.list) != 1 || f.streams.list[0].id != 2*requests-1 {
+			t.Errorf("in pieces of %d: %+v", piece, f.streams.list)
+		}
+		if got, want := g.o.Budget.Used(), int64(streamCost+200+300+bufferCost); got != want {
+			t.Errorf("in pieces of %d: %d bytes are received, want %d", piece, got, want)
+		}
+		f.c.free()
+		if err := f.feed(frameOf(frameHeaders, flagEndHeaders, 99, 10)); err != nil || g.o.Budget.Used() != 0 {
+			t.Errorf("in pieces of %d: a closed connection takes %d bytes, %v", piece, g.o.Budget.Used(), err)
+		}
 	}
 }
 
-// A connection is closed whose client stops within a frame, or whose server does not read the reset of a stream.
+// Frames that make the server work for nothing count as resets. A client of grpc-go sends a PING for each answer, which
+// is free however many requests come.
+func TestFramesThatCountAsResets(t *testing.T) {
+	const most = 10
+	for name, frame := range map[string][]byte{
+		"RST_STREAM":         frameOf(frameReset, 0, 1, 4),
+		"PING":               frameOf(framePing, 0, 0, 8),
+		"SETTINGS":           frameOf(frameSettings, 0, 0, 0),
+		"empty DATA":         frameOf(frameData, 0, 1, 0),
+		"empty CONTINUATION": frameOf(frameContinuation, 0, 1, 0),
+		"an unknown one":     frameOf(99, 0, 1, 0),
+	} {
+		f := newConn(t, &HTTP2{MaxResets: most})
+		for stream := uint32(1); stream < 200; stream += 2 {
+			text := append(frameOf(frameHeaders, 4, stream, 10), frameOf(frameData, flagEndStream, stream, 10)...)
+			text = append(text, frameOf(framePing, flagAck, 0, 8)...) // of the server's, which grpc-go answers
+			if err := f.feed(append(text, frameOf(framePing, 0, 0, 8)...)); err != nil {
+				t.Fatalf("request %d: %v", stream/2, err)
+			}
+		}
+		f.c.g.clock.Store(time.Hour.Milliseconds())
+		n := 0
+		for f.feed(frame) == nil {
+			n++
+		}
+		if n != most || f.c.g.Stats().Refused[Resets] != 1 {
+			t.Errorf("%s: the connection ends after %d, want %d: %+v", name, n, most, f.c.g.Stats())
+		}
+	}
+	f := newConn(t, &HTTP2{MaxResets: most})
+	_ = f.feed(frameOf(frameReset, 0, 1, 4))
+	_ = f.feed(frameOf(frameReset, 0, 1, 4))
+	if err := f.feed(frameOf(frameReset, 0, 1, 4)); err == nil {
+		t.Error("a new connection begins with more than a quarter of them")
+	}
+}
+
+// Following a complete request and its answer allocates nothing.
+func TestFeedAllocatesNothing(t *testing.T) {
+	f := newConn(t, &HTTP2{MaxResets: 10})
+	request := append(frameOf(frameHeaders, 4, 1, 50), frameOf(frameData, flagEndStream, 1, 100)...)
+	answer := append(frameOf(frameHeaders, 4, 1, 50), frameOf(frameHeaders, flagEndStream, 1, 10)...)
+	n := testing.AllocsPerRun(1000, func() {
+		_ = f.feed(request)
+		_, _ = f.Write(answer)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a request", n)
+	}
+}
+
+// grpcFrame is a DATA frame of a stream that goes on, with this payload.
+func grpcFrame(stream uint32, payload []byte) []byte {
+	f := frameOf(frameData, 0, stream, len(payload))
+	return append(f[:headerLen], payload...)
+}
+
+// grpcMessage is a gRPC message of so many bytes.
+func grpcMessage(length uint32) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, length), make([]byte, length)...)
+}
+
+// A stream of several messages is complete between them, however they are cut into frames, and frames into reads.
+func TestMessagesOfAStream(t *testing.T) {
+	wire := append(grpcMessage(0), append(grpcMessage(3), grpcMessage(1000)...)...)
+	for _, size := range []int{1, 4, 5, 6, 13, 700, len(wire)} {
+		for _, piece := range []int{1, 7, 10_000} {
+			f := newConn(t, &HTTP2{MaxResets: 10, Streams: true})
+			text := frameOf(frameHeaders, 4, 1, 100)
+			for at := 0; at < len(wire); at += size {
+				text = append(text, grpcFrame(1, wire[at:min(at+size, len(wire))])...)
+			}
+			f.c.g.clock.Store(5)
+			for at := 0; at < len(text); at += piece {
+				if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := f.streams.list[0]
+			if !r.message.whole || r.since != 5 || f.c.g.o.Budget.Used() != streamCost || !f.c.busy.Load() {
+				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.o.Budget.Used())
+			}
+			f.c.g.clock.Store(9)
+			if err := f.feed(grpcFrame(1, grpcMessage(10)[:7])); err != nil {
+				t.Fatal(err)
+			}
+			if r := f.streams.list[0]; r.message.whole || r.since != 9 || f.c.g.o.Budget.Used() <= streamCost {
+				t.Errorf("a message that has begun: %+v", r)
+			}
+		}
+	}
+}
+
+// A connection ends whose client stops within a frame, a request or a message, and not while a complete request waits
+// for the server, or its answer for the client.
 func TestStuck(t *testing.T) {
+	head := frameOf(frameHeaders, flagEndHeaders, 1, 10)
 	for _, tc := range []struct {
-		name     string
-		fed      []byte
-		isMarked bool
-		after    int64
+		name    string
+		fed     [][]byte
+		answer  []byte
+		isStuck bool
 	}{
-		{"within a frame", frameOf(frameHeaders, flagEndHeaders, 1, 10)[:headerLen+1], false, patience.Milliseconds()},
-		{"with a reset that is not read", frameOf(frameHeaders, flagEndHeaders, 1, 10), true, resetTimeout},
+		{"within a frame", [][]byte{head[:headerLen+1]}, nil, true},
+		{"before its message", [][]byte{head}, nil, true},
+		{"within a message", [][]byte{head, grpcFrame(1, append(grpcMessage(20), grpcMessage(20)[:8]...))}, nil, true},
+		{"between two messages", [][]byte{head, grpcFrame(1, grpcMessage(20))}, nil, false},
+		{"a large request", [][]byte{head, frameOf(frameData, flagEndStream, 1, 1<<16)}, nil, false},
+		{"a request", [][]byte{head, frameOf(frameData, flagEndStream, 1, 1)}, nil, false},
+		{"an answer", [][]byte{head, frameOf(frameData, flagEndStream, 1, 1)}, head, false},
 	} {
-		f := newConn()
-		f.requests.preface, f.h.ReceiveTimeout = 0, patience
-		if err := f.feed(tc.fed); err != nil {
-			t.Fatal(err)
+		f := newConn(t, &HTTP2{MaxResets: 10, Streams: true, ReceiveTimeout: patience})
+		for _, text := range tc.fed {
+			if err := f.feed(text); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if tc.isMarked {
-			f.resetStreams(Slow, 0, func(*openStream) bool { return true })
-		}
-		if _, stuck := f.stuck(tc.after); stuck {
+		_, _ = f.Write(tc.answer)
+		if _, isStuck := f.stuck(patience.Milliseconds()); isStuck {
 			t.Errorf("%s: stuck before its time", tc.name)
 		}
-		if why, stuck := f.stuck(tc.after + 1); !stuck || why != Slow {
-			t.Errorf("%s: %t, %v", tc.name, stuck, why)
+		if why, isStuck := f.stuck(patience.Milliseconds() + 1); isStuck != tc.isStuck || isStuck && why != Slow {
+			t.Errorf("%s: %t, %v", tc.name, isStuck, why)
 		}
 	}
 }

@@ -356,7 +356,7 @@ func (m *Metrics) processMetrics() []described {
 			gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
 				func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
 			counters("weir_clients_refused_total", "listener reason",
-				"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
+				"Connections closed because of a bound. listener: grpc, http; reason: full (a new connection, "+
 					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), "+
 					"memory (weir_client_memory_bytes), resets (too many requests reset), unread (the client did not read).",
 				func(s ClientStats, w writer) {
