@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // errNoAnswer is a failure whose message has been printed, of a command whose exit code 1 is an answer.
@@ -196,7 +197,7 @@ func printRules(w io.Writer, rules []*offline.RuleCount) error {
 		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow,
 			strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
 		for _, k := range r.Keys {
-			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, printable(k.Key))
+			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, words.Line(k.Key))
 		}
 	}
 	return table.Flush()

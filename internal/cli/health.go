@@ -46,9 +46,7 @@ func (c *healthCmd) Run(ctx context.Context, io streams) error {
 	if c.Output.json() {
 		err = printJSON(io, map[string]any{"healthy": healthy, "status": status, "text": text})
 	} else {
-		for line := range strings.Lines(text) {
-			fmt.Fprintln(io.out, printable(strings.TrimRight(line, "\n")))
-		}
+		fmt.Fprintln(io.out, strings.TrimSuffix(text, "\n"))
 	}
 	if !healthy {
 		return errReported

@@ -71,8 +71,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // runCommand is run by a grammar that may be prepared.
 func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
-	out := &checkedWriter{Writer: words.Plain{Writer: stdout}}
-	io := streams{out: out, err: words.Plain{Writer: stderr}, in: os.Stdin}
+	out := &checkedWriter{Writer: words.Plain{Writer: inColors(stdout)}}
+	io := streams{out: out, err: words.Plain{Writer: inColors(stderr)}, in: os.Stdin}
 	helped := false
 	parser, err := newParser(grammar, io, func(int) { helped = true })
 	if err != nil {
@@ -84,8 +84,8 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 		}
 		return exitOK
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
+	if len(args) == 0 || args[0] == "help" { // weir help COMMAND
+		args = append(slices.Clone(args[min(len(args), 1):]), "--help")
 	}
 	command, err := parser.Parse(args)
 	switch {

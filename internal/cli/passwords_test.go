@@ -97,7 +97,7 @@ func TestRuleFilesDoNotReachTheTerminal(t *testing.T) {
 func TestKeysDoNotReachTheTerminal(t *testing.T) {
 	var got strings.Builder
 	printLimit(streams{out: &got}, &adminapi.KeyLimit{Key: "funnel|shop|client=a\u202en\u009b2J\x1b[0m"})
-	if text := got.String(); strings.ContainsAny(text, "\u009b\u202e\x1b") || !strings.Contains(text, `n\u009b2J\x1b[0m`) {
+	if text := got.String(); strings.ContainsAny(text, "\u009b\u202e\x1b") || !strings.Contains(text, `n\u009b2J\u001b[0m`) {
 		t.Errorf("%q", text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -220,7 +221,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Publis
 // print tells it to people.
 func (p *publication) print(io streams) {
 	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash),
-		printable(p.Author))
+		words.Line(p.Author))
 	before := rules.PublishedInfo{Version: p.Previous, Hash: p.PreviousHash}
 	was := "nothing was in force"
 	if p.Previous > 0 {
@@ -268,7 +269,7 @@ func (c *publishCmd) list(ctx context.Context, io streams, sets *rules.Published
 			note = fmt.Sprintf(", the files of version %d", i.RollbackTo)
 		}
 		fmt.Fprintf(io.out, "version %s  %s  %s, %s, by %s%s\n", mark(&i), i.PublishedAt.Format(time.RFC3339),
-			count(i.Files, "file"), count(i.Bytes, "byte"), printable(i.Author), note)
+			count(i.Files, "file"), count(i.Bytes, "byte"), words.Line(i.Author), note)
 	}
 	if len(infos) == 0 {
 		fmt.Fprintf(io.out, "nothing is published in %s\n", sets)

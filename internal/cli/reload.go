@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -70,7 +71,7 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 // printErrors prints the errors of rule files, of which there are count.
 func printErrors(w io.Writer, errs []string, count int) {
 	for _, e := range errs[:min(len(errs), maxShownErrors)] {
-		fmt.Fprintln(w, printable(e))
+		fmt.Fprintln(w, words.Line(e))
 	}
 	if more := count - maxShownErrors; more > 0 {
 		fmt.Fprintf(w, "and %d more\n", more)

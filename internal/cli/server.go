@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // serverFlags name the running process that a command asks, and hold the caller's credentials.
@@ -49,7 +50,7 @@ func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error,
 // aligned returns a function that prints a name and what it is worth, one below the other.
 func aligned(w io.Writer, indent string) func(name, format string, args ...any) {
 	return func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%s%-10s %s\n", indent, name, printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "%s%-10s %s\n", indent, name, words.Line(fmt.Sprintf(format, args...)))
 	}
 }
 

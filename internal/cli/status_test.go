@@ -81,7 +81,7 @@ func TestTopOfQuotas(t *testing.T) {
 	})
 	const want = `WANTED  ASSIGNED  PASSED  STATE      ENVOYS  DOMAIN  RULE  BUCKET
 40/s    12.5/s    12/s    contended  3       shop    plan  plan=x
-1/s     0/s       1/s     unlimited  1       shop    -     "plan=\x1b[31m"
+1/s     0/s       1/s     unlimited  1       shop    -     plan=\u001b[31m
 2 of 9 buckets, 1 stream of Envoys
 `
 	if text.String() != want {
@@ -98,7 +98,7 @@ func TestTopOfKeys(t *testing.T) {
 	}})
 	const want = `HITS  DENIED  SHARE   DOMAIN  RULE            KEY
 5     2       100.0%  shop    remote_address  remote_address=10.0.0.1
-2     0       50.0%   shop    api_key         "api_key=\u202egnp.exe\x1b[31m\n"
+2     0       50.0%   shop    api_key         api_key=\u202egnp.exe\u001b[31m\u000a
 2 keys since `
 	if !strings.HasPrefix(text.String(), want) {
 		t.Errorf("%s\nwant\n%s", &text, want)

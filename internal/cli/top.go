@@ -6,12 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -54,8 +55,10 @@ func (c *topCmd) Run(ctx context.Context, io streams) error {
 		if err := c.show(ctx, streams{out: &screen, err: io.err}); err != nil {
 			return err
 		}
-		const redraw = "\x1b[H\x1b[2J" // from the upper left corner, on an empty screen
-		if _, err := fmt.Fprintf(io.out, "%s%s", redraw, screen.Bytes()); err != nil {
+		if isTerminal(os.Stdout) {
+			_, _ = os.Stdout.WriteString("\x1b[H\x1b[2J") // from the upper left corner, on an empty screen
+		}
+		if _, err := screen.WriteTo(io.out); err != nil {
 			return err
 		}
 		if err := limiter.Sleep(ctx, topEvery); err != nil {
@@ -86,8 +89,8 @@ func printQuotas(io streams, found *adminapi.QuotaList) {
 	fmt.Fprintf(t, "WANTED\tASSIGNED\tPASSED\tSTATE\tENVOYS\tDOMAIN\tRULE\tBUCKET\n")
 	for i := range found.Buckets {
 		b := &found.Buckets[i]
-		fmt.Fprintf(t, "%.4g/s\t%.4g/s\t%.4g/s\t%s\t%d\t%s\t%s\t%s\n", b.Wanted, b.Rate, b.Passed, printable(b.State),
-			b.Envoys, printable(b.Domain), printable(cmp.Or(b.Rule, "-")), printable(b.Descriptor))
+		fmt.Fprintf(t, "%.4g/s\t%.4g/s\t%.4g/s\t%s\t%d\t%s\t%s\t%s\n", b.Wanted, b.Rate, b.Passed, b.State,
+			b.Envoys, words.Line(b.Domain), words.Line(cmp.Or(b.Rule, "-")), words.Line(b.Descriptor))
 	}
 	_ = t.Flush() // io.out keeps its first error
 	fmt.Fprintf(io.out, "%d of %s, %s of Envoys\n", len(found.Buckets), count(found.Found, "bucket"),
@@ -100,8 +103,8 @@ func printTop(io streams, found *adminapi.TopKeys) {
 	for i := range found.Keys {
 		k := &found.Keys[i]
 		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%s\t%s\n",
-			between(k.Hits, k.HitsError), between(k.Denied, k.DeniedError), 100*k.Share, printable(k.Domain),
-			printable(k.Rule), printable(k.Descriptor))
+			between(k.Hits, k.HitsError), between(k.Denied, k.DeniedError), 100*k.Share, words.Line(k.Domain),
+			words.Line(k.Rule), words.Line(k.Descriptor))
 	}
 	_ = t.Flush() // io.out keeps its first error
 	fmt.Fprintf(io.out, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"),
@@ -117,12 +120,4 @@ func between(n, by uint64) string {
 		return strconv.FormatUint(n, 10)
 	}
 	return fmt.Sprintf("%d-%d", n-by, n)
-}
-
-// printable is text that clients or operators sent, without what a terminal would obey.
-func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(text)
-	}
-	return text
 }

@@ -18,9 +18,21 @@ func (p Plain) Write(text []byte) (int, error) {
 	if utf8.Valid(text) && !bytes.ContainsFunc(text, unseen) {
 		return p.Writer.Write(text)
 	}
+	if _, err := io.WriteString(p.Writer, escape(string(text), unseen)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// Line returns text as Plain writes it, with newlines and tabs escaped, too: for a line or a cell of a table.
+func Line(text string) string {
+	return escape(text, func(c rune) bool { return !unicode.IsPrint(c) })
+}
+
+func escape(text string, hidden func(rune) bool) string {
 	var shown []byte
-	for _, c := range string(text) {
-		if !unseen(c) {
+	for _, c := range text {
+		if !hidden(c) {
 			shown = utf8.AppendRune(shown, c)
 			continue
 		}
@@ -28,10 +40,7 @@ func (p Plain) Write(text []byte) (int, error) {
 			shown = fmt.Appendf(shown, `\u%04x`, half)
 		}
 	}
-	if _, err := p.Writer.Write(shown); err != nil {
-		return 0, err
-	}
-	return len(text), nil
+	return string(shown)
 }
 
 func unseen(c rune) bool {
