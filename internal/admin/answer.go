@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -61,6 +62,9 @@ func isInvalid(err error) bool {
 	return ok && known.status == http.StatusBadRequest
 }
 
+// maxError is the longest error in bytes that a client gets: it may quote what the client has sent.
+const maxError = 2 << 10
+
 // writeError answers what went wrong. All errors have this form.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
@@ -74,7 +78,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.Is(err, errNotFound):
 		status = http.StatusNotFound
 	}
-	writeJSON(w, status, adminapi.Error{Error: err.Error()})
+	writeJSON(w, status, adminapi.Error{Error: logging.Shorten(err.Error(), maxError)})
 }
 
 // answers is a handler of what f returns, as JSON.
@@ -91,7 +95,7 @@ func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
 
 func writeText(w http.ResponseWriter, status int, text string) {
 	header(w, status, "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
+	_, _ = io.WriteString(words.Plain{Writer: w}, text) // the client has gone: nobody is left to tell
 }
 
 // maxIndented is the largest answer in bytes that is indented for people: it may become ten times as large.
@@ -107,7 +111,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		return
 	}
 	header(w, status, "application/json")
-	_, _ = w.Write(append(text, '\n')) // as in writeText
+	_, _ = words.Plain{Writer: w}.Write(append(text, '\n')) // as in writeText
 }
 
 func header(w http.ResponseWriter, status int, contentType string) {
@@ -138,6 +142,5 @@ const maxShort = 100
 
 // shorten makes a client's text fit for the log or an error: bounded, and without control characters.
 func shorten(text string) string {
-	quoted := strconv.QuoteToGraphic(logging.Shorten(text, maxShort))
-	return quoted[1 : len(quoted)-1]
+	return words.Line(logging.Shorten(text, maxShort))
 }

@@ -33,7 +33,7 @@ func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
-		_ = writeLimits(words.Plain{Writer: w}, rules()) // the client has gone: nobody is left to tell
+		_ = writeLimits(w, rules()) // the client has gone: nobody is left to tell
 	}))
 	mux.HandleFunc("GET /stats", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
@@ -113,7 +113,8 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 	if set == nil {
 		return nil
 	}
-	out := bufio.NewWriter(w)
+	b := bufio.NewWriter(w)
+	out := words.Plain{Writer: b}
 	for _, d := range set.Domains() {
 		for _, r := range d.Rules() {
 			name := d.Name() + "." + statName(r.Path)
@@ -131,7 +132,7 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 			}
 		}
 	}
-	return out.Flush()
+	return b.Flush()
 }
 
 var (

@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"net/http"
+
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 const (
@@ -35,7 +37,7 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusTooManyRequests
 	}
 	header(w, status, "application/json")
-	_, _ = w.Write(answer) // the client has gone: nobody is left to tell
+	_, _ = words.Plain{Writer: w}.Write(answer) // the client has gone: nobody is left to tell
 }
 
 // asksForDecision says whether the request may be answered without a right to change state: whoever may ask by gRPC may

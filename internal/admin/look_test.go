@@ -1,18 +1,23 @@
 package admin_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -57,6 +62,73 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
 	return onSocket(admin.NewServer(o))
+}
+
+// No answer has a character that cannot be seen, and no error more of a client's text than people read: JSON escapes
+// it, and stands for the same.
+func TestAnswersArePlain(t *testing.T) {
+	const evil = "\x1b[31m\u202e\u009b2J\U000e0041"
+	name := strconv.QuoteToASCII(evil)
+	rules := fmt.Sprintf("{domain: %[1]s, descriptors: [{key: %[1]s, description: %[1]s, rate_limit: "+
+		"{name: %[1]s, requests_per_unit: 1, unit: hour}}]}", name)
+	h := looked(t, rules, admin.Options{
+		Rules: &fakeRules{status: adminapi.RulesStatus{Errors: []string{evil}}},
+		DecideJSON: func(_ context.Context, body io.Reader) ([]byte, bool, error) {
+			text, err := io.ReadAll(body)
+			if len(text) > 100 {
+				err = fmt.Errorf("invalid value %s", text)
+			}
+			return text, false, err
+		},
+	})
+	query := url.Values{"domain": {evil}, "rule": {evil}}.Encode()
+	long := strings.Repeat("1", 200<<10)
+	for _, c := range []struct {
+		method, target, body string
+		shows                string
+	}{
+		{"GET", "/rules", "", evil},
+		{"GET", "/rules/list", "", evil},
+		{"GET", "/rules/get?" + query, "", evil},
+		{"GET", "/rules/get?" + query + "2", "", "has no rule"},
+		{"GET", "/rules/get?domain=" + long[:20<<10], "", "there is no"},
+		{"GET", "/status", "", evil},
+		{"POST", "/json", `"2J‮"`, "\u009b2J\u202e"},
+		{"POST", "/json", `{"` + long + `":1}`, "invalid value"},
+		{"POST", "/keys/reset", `{"` + long[:3<<10] + `":1}`, "unknown field"},
+	} {
+		w := httptest.NewRecorder()
+		r := request(t, c.method, c.target)
+		r.Body = io.NopCloser(strings.NewReader(c.body))
+		h.ServeHTTP(w, r)
+		text := w.Body.String()
+		if strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) || len(text) > 10<<10 {
+			t.Errorf("%s %.80s answers %d, %d bytes: %.500q", c.method, c.target, w.Code, len(text), text)
+		}
+		var v any
+		if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || !strings.Contains(fmt.Sprint(v), c.shows) {
+			t.Errorf("%s %.80s answers %d %v: %.500s", c.method, c.target, w.Code, err, text)
+		}
+	}
+}
+
+// GET /rlconfig is in plain characters, too, and leaves whole those that take several bytes.
+func TestConfigIsPlain(t *testing.T) {
+	rules, want := "domain: d\ndescriptors:\n", ""
+	for i := range 5 {
+		key := strings.Repeat("x", i+1) + strings.Repeat("日", 1000)
+		rules += fmt.Sprintf("- {key: %s, value: \"\\u202e\", rate_limit: {requests_per_unit: 1, unit: hour}}\n", key)
+		want += fmt.Sprintf("d.%s_\\u202e: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false\n", key)
+	}
+	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(rules)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	admin.NewDebugServer(func() *descriptors.Set { return set }, nil).Handler.ServeHTTP(w, request(t, "GET", "/rlconfig"))
+	if diff := cmp.Diff(want, w.Body.String()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // What Envoys decided by quotas is shown beside what was decided here, and counts where rules are sorted.

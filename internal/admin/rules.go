@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // rulesChunk is how much of the rules is in memory at once, in bytes.
@@ -28,7 +29,7 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	}
 	header(w, http.StatusOK, "application/json")
 	b := bufio.NewWriterSize(w, rulesChunk)
-	_, _ = b.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
+	_, _ = words.Plain{Writer: b}.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
 	_, _ = b.WriteString(",\n  \"rules\": ")
 	if set == nil {
 		_, _ = b.WriteString("null")
@@ -107,10 +108,10 @@ func (h *handler) findRules(search string) (found []*descriptors.Rule) {
 	if set == nil {
 		return nil
 	}
-	words := strings.Fields(strings.ToLower(search))
+	sought := strings.Fields(strings.ToLower(search))
 	for _, d := range set.Domains() {
 		for _, r := range d.Rules() {
-			if len(words) == 0 || hasAll(r, words) {
+			if len(sought) == 0 || hasAll(r, sought) {
 				found = append(found, r)
 			}
 		}
@@ -118,13 +119,13 @@ func (h *handler) findRules(search string) (found []*descriptors.Rule) {
 	return found
 }
 
-func hasAll(r *descriptors.Rule, words []string) bool {
+func hasAll(r *descriptors.Rule, sought []string) bool {
 	texts := []string{r.Domain, r.Path, r.Source, r.Owner, r.Description}
 	for _, l := range r.Limits {
 		texts = append(texts, l.Name, l.Policy.Algorithm().String())
 	}
 	text := strings.ToLower(strings.Join(texts, "\n"))
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+	return !slices.ContainsFunc(sought, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // sortRules puts those first that were asked, or that denied, the most. Others keep their order.

@@ -24,7 +24,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0",
 		"rdis://:PASSWORD@h/0",
 		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@",
-		"redis+sentinel://:PASSWORD@h", "PASSWORD",
+		"redis+sentinel://:PASSWORD@h", "redis+sentinel://h/m?sentinel_password=x&PASSWORD", "PASSWORD",
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
 		for _, tc := range [][2]string{

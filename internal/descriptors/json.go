@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -73,7 +74,7 @@ func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "",
 
 func marshal(v any, prefix, indent string) ([]byte, error) {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+	e := json.NewEncoder(words.Plain{Writer: &b})
 	e.SetIndent(prefix, indent)
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
 	err := e.Encode(v)
@@ -87,11 +88,11 @@ func (s *Set) WriteJSON(w io.Writer, prefix, indent string) error {
 	level := func(n int) string { return "\n" + prefix + strings.Repeat(indent, n) }
 	_, _ = b.WriteString("{" + level(1) + `"domains": [`)
 	for i, d := range s.Domains() {
-		name, err := json.Marshal(d.name)
+		name, err := marshal(d.name, "", "")
 		if err != nil {
 			return err
 		}
-		_, _ = b.WriteString(comma(i) + level(2) + "{" + level(3) + `"domain": ` + string(name) + "," + level(3) + `"rules": [`)
+		_, _ = b.WriteString(comma(i) + level(2) + "{" + level(3) + `"domain": ` + strings.TrimSpace(string(name)) + "," + level(3) + `"rules": [`)
 		for j, r := range d.rules {
 			_, _ = b.WriteString(comma(j) + level(4))
 			text, err := marshal(showRule(r), level(4)[1:], indent)

@@ -241,7 +241,7 @@ func setOption(option any, name, value string) (err error) {
 	case func(string) error:
 		return to(value)
 	default:
-		return fmt.Errorf("option %q is not known; use %s", name, optionNames)
+		return errors.New("an option is not known; write & in a value as %26, and use " + optionNames) // it may be a secret
 	}
 	return nil
 }
