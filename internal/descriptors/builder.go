@@ -21,7 +21,6 @@ type Builder struct {
 	limits   []*Limit
 	stores   Errors // where stores are named, with their name as the message
 	policies map[form]*sharedPolicy
-	memory   memory
 	branches []*Branch // that have patterns
 	regexes  int       // steps that it took to compile them
 	pathText int       // bytes of the paths of rules

@@ -44,8 +44,7 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 			"above it; use fewer levels, or shorter keys and values", maxPathText>>20)
 		return 0
 	}
-	n := c.memory.nodes.next()
-	n.rule = c.rule(to, d)
+	n := &Node{rule: c.rule(to, d)}
 	return c.below(to, n, c.insert(to, d, n), d)
 }
 
@@ -65,11 +64,10 @@ func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforce
 }
 
 func (c *Builder) rule(to parent, d *Descriptor) *Rule {
-	r := c.memory.rules.next()
-	*r = Rule{
+	r := &Rule{
 		Domain:         to.domain.name,
 		Path:           c.path(to.above().Path, d),
-		Source:         c.memory.texts.source(c.here),
+		Source:         c.here.line(),
 		Metadata:       d.Metadata,
 		ShadowMode:     d.ShadowMode,
 		QuotaMode:      d.QuotaMode,
@@ -109,7 +107,7 @@ func (c *Builder) path(parent string, d *Descriptor) string {
 	if d.Value == "" {
 		is = ""
 	}
-	return c.memory.texts.join(parent, above, pathKey(d.Key), is, pathValue(d.Value), pathValue(d.Match.text()))
+	return parent + above + pathKey(d.Key) + is + pathValue(d.Value) + pathValue(d.Match.text())
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
@@ -134,7 +132,7 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 			r.Unlimited, r.Replaces = true, replaced(l)
 		case l.policy != nil:
 			if r.Limits == nil {
-				r.Limits = c.memory.limitLists.take(len(all))[:0]
+				r.Limits = make([]*Limit, 0, len(all))
 			}
 			r.Limits = append(r.Limits, c.newLimit(to, r, l, which))
 		}
@@ -150,8 +148,7 @@ func replaced(l *checked) []string {
 }
 
 func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *Limit {
-	l := c.memory.limits.next()
-	*l = Limit{
+	l := &Limit{
 		ID:             len(c.limits),
 		Name:           from.Name,
 		Policy:         from.policy.Policy,

@@ -58,8 +58,7 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	if byEnd {
 		affix, compare = func(p *Pattern) string { return p.suffix }, compareEnds
 	}
-	members := c.memory.patternLists.take(len(patterns))
-	copy(members, patterns)
+	members := slices.Clone(patterns)
 	slices.SortStableFunc(members, func(a, b *Pattern) int { return compare(affix(a), affix(b)) })
 	var texts []string
 	var groups []group

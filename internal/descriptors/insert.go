@@ -18,9 +18,8 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	}
 	b := to.keys[d.Key]
 	if b == nil {
-		b = c.memory.branches.next()
-		b.matchers = &noMatchers
-		to.keys[c.memory.texts.join(d.Key)] = b
+		b = &Branch{matchers: &noMatchers}
+		to.keys[d.Key] = b
 	}
 	switch {
 	case d.Match.Form != "":
@@ -34,7 +33,7 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	case strings.Contains(d.Value, "*"):
 		p = c.insertPattern(b, d, n)
 	default:
-		if first := b.addExact(c.memory.texts.join(d.Value), n); first != nil {
+		if first := b.addExact(d.Value, n); first != nil {
 			c.alreadyThere(d.At, first)
 		}
 	}
@@ -174,8 +173,7 @@ func (c *Builder) alreadyThere(at Position, first *Node) {
 // insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves
 // nothing to it.
 func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
-	p := c.memory.patterns.next()
-	*p = newPattern(c.memory.texts.join(d.Value), n)
+	p := newPattern(d.Value, n)
 	c.addPattern(b, p, d.At, d.ValueAt)
 	if b.every == nil && strings.Trim(p.text, "*") == "" {
 		b.every = p

@@ -193,9 +193,9 @@ func (s levels) below() levels { return s<<1 | s&(1<<deepest) }
 // has reports whether the level is in the set.
 func (s levels) has(level int) bool { return s>>min(level, deepest)&1 != 0 }
 
-func newPattern(text string, to *Node) Pattern {
+func newPattern(text string, to *Node) *Pattern {
 	first, last := strings.IndexByte(text, '*'), strings.LastIndexByte(text, '*')
-	p := Pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
+	p := &Pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
 	for part := range strings.SplitSeq(text[first:last+1], "*") {
 		if part != "" {
 			p.middle = append(p.middle, part)

@@ -135,6 +135,14 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
 }
 
+// line is "file:line", or the file alone if it has no lines.
+func (p Position) line() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
+}
+
 // given are the fields of a limit that a Go program made at that place: those that are not zero.
 func (l *RateLimit) given(at Position) (all []Field) {
 	p := &l.Params
