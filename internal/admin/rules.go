@@ -33,7 +33,7 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	_, _ = b.WriteString(",\n  \"rules\": ")
 	if set == nil {
 		_, _ = b.WriteString("null")
-	} else if set.WriteJSON(b, "  ", "  ") != nil {
+	} else if set.WriteJSON(b, "  ") != nil {
 		return // the client has gone, or reads too slowly: it sees that the end is missing
 	}
 	_, _ = b.WriteString("\n}\n")

@@ -55,7 +55,7 @@ func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 			c.enter(descriptor, d.name, "")
 			c.Errorf(descriptor.At, "the domain is empty; name the domain that Envoy's rate limit filter sends")
 		}
-		c.descriptor(parent{Node: &d.root, domain: d}, descriptor)
+		c.descriptor(parent{Node: &d.Root, domain: d}, descriptor)
 	}
 }
 

@@ -104,9 +104,9 @@ func TestBuilderEqualsFile(t *testing.T) {
 			r.Source, other[i].Source = "", ""
 		}
 	}
-	want, err1 := fromFile.MarshalJSON()
-	got, err2 := fromGo.MarshalJSON()
-	if diff := cmp.Diff(string(want), string(got)); diff != "" || err1 != nil || err2 != nil {
+	var want, got strings.Builder
+	err1, err2 := fromFile.WriteJSON(&want, ""), fromGo.WriteJSON(&got, "")
+	if diff := cmp.Diff(want.String(), got.String()); diff != "" || err1 != nil || err2 != nil {
 		t.Errorf("JSON: %v, %v -file +Go\n%s", err1, err2, diff)
 	}
 	for _, text := range []string{

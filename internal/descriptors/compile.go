@@ -17,7 +17,7 @@ type parent struct {
 }
 
 // above is the parent's rule, an empty one at the top of the domain.
-func (to *parent) above() *Rule { return cmp.Or(to.rule, &noRule) }
+func (to *parent) above() *Rule { return cmp.Or(to.Rule, &noRule) }
 
 var noRule Rule
 
@@ -44,14 +44,14 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 			"above it; use fewer levels, or shorter keys and values", maxPathText>>20)
 		return 0
 	}
-	n := &Node{rule: c.rule(to, d)}
+	n := &Node{Rule: c.rule(to, d)}
 	return c.below(to, n, c.insert(to, d, n), d)
 }
 
 // below adds the descriptors below one that leads to the node, by the pattern if that is not nil. It returns where
 // among all of these a limit denies.
 func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforced levels) {
-	if len(n.rule.Limits) > 0 && n.rule.Mode != limiter.Shadow {
+	if len(n.Rule.Limits) > 0 && n.Rule.Mode != limiter.Shadow {
 		enforced = 1
 	}
 	for _, child := range d.Descriptors {

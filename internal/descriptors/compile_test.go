@@ -2,6 +2,7 @@ package descriptors_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -69,8 +70,9 @@ func FuzzCompile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: data}})
 		if err == nil {
-			if _, err := set.MarshalJSON(); err != nil {
-				t.Errorf("MarshalJSON: %v", err)
+			var b bytes.Buffer
+			if err := set.WriteJSON(&b, ""); err != nil || !json.Valid(b.Bytes()) {
+				t.Errorf("WriteJSON: %v\n%s", err, b.Bytes())
 			}
 			return
 		}

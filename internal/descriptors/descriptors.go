@@ -20,7 +20,7 @@
 //
 // # Showing rules to people
 //
-// [Domain.Root], [Node] and [Branch] walk the tree, [Set.MarshalJSON] writes it, [Set.Warnings] lists what is not
+// [Domain].Root, [Node] and [Branch] are the tree, [Set.WriteJSON] writes it, [Set.Warnings] lists what is not
 // wrong but may not do what was meant. [ParseEntries] and [ParseKey] read what people write and what a store lists.
 // The Format functions are for messages.
 //
@@ -56,8 +56,8 @@ type Set struct {
 // Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
 type Domain struct {
 	name  string
-	id    int // in Set.Domains
-	root  Node
+	id    int     // in Set.Domains
+	Root  Node    // of its tree, where a request's first entry is matched
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
 	long  *Rule   // of values that are too long to decide which pattern they match

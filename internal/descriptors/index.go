@@ -26,7 +26,7 @@ func (c *Builder) finishBranch(b *Branch) {
 		c.Errorf(b.positions[last].value,
 			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
-			b.index.steps, maxMatchSteps, b.all[last].to.rule.Path)
+			b.index.steps, maxMatchSteps, b.all[last].To.Rule.Path)
 		b.positions = nil
 		return // each search below would take as long
 	}
@@ -39,14 +39,14 @@ func (c *Builder) finishBranch(b *Branch) {
 		}
 		// The pattern that matches this one's text, in which * is a character like any other that no literal part has,
 		// matches everything that this one matches.
-		switch first := b.firstStar(p.text); {
+		switch first := b.firstStar(p.Text); {
 		case first == nil || first.order >= p.order:
-		case first.text == p.text:
-			c.alreadyThere(b.positions[i].descriptor, first.to)
+		case first.Text == p.Text:
+			c.alreadyThere(b.positions[i].descriptor, first.To)
 		default:
 			c.Tolerate(b.positions[i].value, "no request reaches it",
 				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
-				p.text, first.text, first.to.rule.Source)
+				p.Text, first.Text, first.To.Rule.Source)
 		}
 	}
 	b.positions = nil

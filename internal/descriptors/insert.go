@@ -13,23 +13,23 @@ import (
 // insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
 // one does.
 func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
-	if to.keys == nil {
-		to.keys = map[string]*Branch{}
+	if to.Keys == nil {
+		to.Keys = map[string]*Branch{}
 	}
-	b := to.keys[d.Key]
+	b := to.Keys[d.Key]
 	if b == nil {
 		b = &Branch{matchers: &noMatchers}
-		to.keys[d.Key] = b
+		to.Keys[d.Key] = b
 	}
 	switch {
 	case d.Match.Form != "":
 		p = c.insertForm(b, d, n)
 	case d.Value == "":
-		if b.any != nil {
-			c.alreadyThere(d.At, b.any)
+		if b.Any != nil {
+			c.alreadyThere(d.At, b.Any)
 			return nil
 		}
-		b.any = n
+		b.Any = n
 	case strings.Contains(d.Value, "*"):
 		p = c.insertPattern(b, d, n)
 	default:
@@ -43,13 +43,13 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 
 // addExact adds the value, unless it is there already: then it returns where that leads.
 func (b *Branch) addExact(value string, n *Node) (first *Node) {
-	if first := b.exact[value]; first != nil {
+	if first := b.Values[value]; first != nil {
 		return first
 	}
-	if b.exact == nil {
-		b.exact = map[string]*Node{}
+	if b.Values == nil {
+		b.Values = map[string]*Node{}
 	}
-	b.exact[value] = n
+	b.Values[value] = n
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 	b.by[shared] = n
 	if all := b.every; all != nil && (d.Match.Form == FormCIDR || d.Match.Form == FormRegex) {
 		c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
-			d.Match.Form, all.text, all.to.rule.Source)
+			d.Match.Form, all.Text, all.To.Rule.Source)
 		return nil
 	}
 	switch d.Match.Form {
@@ -117,14 +117,14 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 		}
 		if first := b.addExact(v.Text, n); first != nil {
 			c.Errorf(v.At,
-				"%s is already matched by %s at %s; remove one of the two", words.Shown(v.Text), first.rule.Path, first.rule.Source)
+				"%s is already matched by %s at %s; remove one of the two", words.Shown(v.Text), first.Rule.Path, first.Rule.Source)
 		}
 	}
 }
 
 // insertBlocks adds the blocks as one pattern.
 func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
-	p := &Pattern{to: n, order: b.next()}
+	p := &Pattern{To: n, order: b.next()}
 	for _, item := range d.Match.Items {
 		prefix, ok := c.prefix(item)
 		if !ok {
@@ -135,7 +135,7 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 		}
 		if first, ok := b.blocks.table.Get(prefix); ok {
 			c.Errorf(item.At,
-				"%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
+				"%s is already matched by %s at %s; remove one of the two", prefix, first.To.Rule.Path, first.To.Rule.Source)
 			continue
 		}
 		b.blocks.table.Insert(prefix, p)
@@ -167,7 +167,7 @@ func (b *Branch) next() int {
 }
 
 func (c *Builder) alreadyThere(at Position, first *Node) {
-	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.Rule.Path, first.Rule.Source)
 }
 
 // insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves
@@ -175,7 +175,7 @@ func (c *Builder) alreadyThere(at Position, first *Node) {
 func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
 	p := newPattern(d.Value, n)
 	c.addPattern(b, p, d.At, d.ValueAt)
-	if b.every == nil && strings.Trim(p.text, "*") == "" {
+	if b.every == nil && strings.Trim(p.Text, "*") == "" {
 		b.every = p
 	}
 	return p
@@ -205,18 +205,18 @@ func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 // find returns where the descriptor would lead if a descriptor before it has the same key and value, and the pattern
 // that leads there, if one does. Else it returns nil.
 func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
-	b := to.keys[d.Key]
+	b := to.Keys[d.Key]
 	switch {
 	case b == nil || d.Match.Form != "":
 		return nil, nil
 	case d.Value == "":
-		return b.any, nil
+		return b.Any, nil
 	case !strings.Contains(d.Value, "*"):
-		return b.exact[d.Value], nil
+		return b.Values[d.Value], nil
 	}
 	for _, p := range b.all {
-		if p.re == nil && p.text == d.Value {
-			return p.to, p
+		if p.re == nil && p.Text == d.Value {
+			return p.To, p
 		}
 	}
 	return nil, nil
@@ -226,13 +226,13 @@ func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
 // if the first one has none. All else that it says does not count.
 func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	holds := "the limits of the first one hold, and its descriptors are those of both"
-	if r := first.rule; len(r.Limits) == 0 && !r.Unlimited {
+	if r := first.Rule; len(r.Limits) == 0 && !r.Unlimited {
 		c.addLimits(to.domain, r, d)
 		holds = "both are one"
 	} else {
 		c.checkLimits(d)
 	}
 	c.Tolerate(d.At, holds,
-		"%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+		"%s is already at %s; put what belongs to it in one place", first.Rule.Path, first.Rule.Source)
 	return c.below(to, first, by, d)
 }

@@ -59,59 +59,48 @@ type limitJSON struct {
 	Replaces        []string `json:"replaces,omitempty"`
 }
 
-// MarshalJSON shows the compiled rules to people: domains by name, rules in file order.
-func (s *Set) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	err := s.WriteJSON(&b, "", "")
-	return b.Bytes(), err
-}
+// MarshalJSON shows the rule as Set.WriteJSON does.
+func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r), "") }
 
-// MarshalJSON shows the rule as Set.MarshalJSON does.
-func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r), "", "") }
+// MarshalJSON shows the limit as Set.WriteJSON does.
+func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "") }
 
-// MarshalJSON shows the limit as Set.MarshalJSON does.
-func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "", "") }
+// indent is for each level of the JSON that Set.WriteJSON writes.
+const indent = "  "
 
-func marshal(v any, prefix, indent string) ([]byte, error) {
+func marshal(v any, prefix string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(words.Plain{Writer: &b})
 	e.SetIndent(prefix, indent)
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
 	err := e.Encode(v)
-	return b.Bytes(), err
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// WriteJSON writes what MarshalJSON returns, a rule at a time: lines after the first begin with prefix and one indent
-// for each level. The error is w's.
-func (s *Set) WriteJSON(w io.Writer, prefix, indent string) error {
+// WriteJSON writes the compiled rules for people, a rule at a time: domains by name, rules in file order. Lines after
+// the first begin with prefix. The error is w's.
+func (s *Set) WriteJSON(w io.Writer, prefix string) error {
 	b := bufio.NewWriter(w) // keeps the first error
-	level := func(n int) string { return "\n" + prefix + strings.Repeat(indent, n) }
-	_, _ = b.WriteString("{" + level(1) + `"domains": [`)
-	for i, d := range s.Domains() {
-		name, err := marshal(d.name, "", "")
+	domain, rule := "\n"+prefix+indent+indent, prefix+strings.Repeat(indent, 4)
+	_, _ = fmt.Fprintf(b, "{\n%s%s\"domains\": [", prefix, indent)
+	for i, d := range s.sorted {
+		name, err := marshal(d.name, "")
 		if err != nil {
 			return err
 		}
-		_, _ = b.WriteString(comma(i) + level(2) + "{" + level(3) + `"domain": ` + strings.TrimSpace(string(name)) + "," + level(3) + `"rules": [`)
+		_, _ = fmt.Fprintf(b, "%[1]s%[2]s{%[2]s%[3]s\"domain\": %[4]s,%[2]s%[3]s\"rules\": [", comma(i), domain, indent, name)
 		for j, r := range d.rules {
-			_, _ = b.WriteString(comma(j) + level(4))
-			text, err := marshal(showRule(r), level(4)[1:], indent)
+			text, err := marshal(showRule(r), rule)
 			if err != nil {
 				return err
 			}
-			if _, err := b.Write(bytes.TrimSuffix(text, []byte("\n"))); err != nil {
+			if _, err := fmt.Fprintf(b, "%s\n%s%s", comma(j), rule, text); err != nil {
 				return err
 			}
 		}
-		if len(d.rules) > 0 {
-			_, _ = b.WriteString(level(3))
-		}
-		_, _ = b.WriteString("]" + level(2) + "}")
+		_, _ = fmt.Fprintf(b, "%[1]s%[2]s]%[1]s}", domain, indent)
 	}
-	if len(s.Domains()) > 0 {
-		_, _ = b.WriteString(level(1))
-	}
-	_, _ = b.WriteString("]" + level(0) + "}")
+	_, _ = fmt.Fprintf(b, "\n%s%s]\n%s}", prefix, indent, prefix)
 	return b.Flush()
 }
 

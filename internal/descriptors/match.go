@@ -9,8 +9,8 @@ import (
 
 // Node is what a request's entries so far lead to: their rule, and where the next entry leads.
 type Node struct {
-	rule *Rule // nil at the root
-	keys map[string]*Branch
+	Rule *Rule // nil at the root of a domain
+	Keys map[string]*Branch
 }
 
 // Branch is where an entry of one key leads: by its exact value, else by the first pattern, be it one with *, a
@@ -18,8 +18,8 @@ type Node struct {
 type Branch struct {
 	*matchers
 
-	exact map[string]*Node
-	any   *Node
+	Values map[string]*Node // by the exact value
+	Any    *Node            // by the key alone, nil if nowhere
 }
 
 // matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may
@@ -53,7 +53,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	n := &d.root
+	n := &d.Root
 	for i := range entries {
 		var open *Pattern
 		if n, open = n.Next(&entries[i], len(entries)-1-i); n == nil {
@@ -63,30 +63,30 @@ func (d *Domain) Match(entries []Entry) *Rule {
 			return nil
 		}
 	}
-	return n.rule
+	return n.Rule
 }
 
 // Next returns where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and
 // the first pattern that the value may match.
 func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
-	b := n.keys[e.Key]
+	b := n.Keys[e.Key]
 	if b == nil {
 		return nil, nil
 	}
-	if to := b.exact[e.Value]; to != nil {
+	if to := b.Values[e.Value]; to != nil {
 		return to, nil
 	}
 	if b.order == 0 {
-		return b.any, nil
+		return b.Any, nil
 	}
 	best, open := b.find(e.Value, left)
 	switch {
 	case open != nil:
 		return nil, open
 	case best != nil:
-		return best.to, nil
+		return best.To, nil
 	default:
-		return b.any, nil
+		return b.Any, nil
 	}
 }
 

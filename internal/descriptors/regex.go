@@ -71,7 +71,7 @@ func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
-	return &Pattern{text: text, prefix: prefix, suffix: suffix, re: re, to: to}, nil
+	return &Pattern{Text: text, To: to, prefix: prefix, suffix: suffix, re: re}, nil
 }
 
 // fixedParts are the texts that every match begins with and ends with. They may overlap.

@@ -171,15 +171,15 @@ func (s *search) look(g *group) {
 const MaxPatternValue = 1024
 
 // Pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,
-// which has only to and order.
+// which has only To and order.
 type Pattern struct {
-	text           string
+	Text           string     // as a rule file has it, empty for blocks of addresses
+	To             *Node      // where the pattern leads
 	prefix, suffix string     // the fixed text before the first * and after the last; of a regex: that all matches have
 	middle         []string   // the texts between two *, in order; none is empty
 	re             *automaton // of a regex
-	to             *Node
-	order          int    // among the patterns of one branch, in file order
-	enforced       levels // where below the pattern a limit denies
+	order          int        // among the patterns of one branch, in file order
+	enforced       levels     // where below the pattern a limit denies
 }
 
 // levels is a set of levels below a pattern: bit 0 is the pattern's own level, the last bit all that are deeper.
@@ -195,7 +195,7 @@ func (s levels) has(level int) bool { return s>>min(level, deepest)&1 != 0 }
 
 func newPattern(text string, to *Node) *Pattern {
 	first, last := strings.IndexByte(text, '*'), strings.LastIndexByte(text, '*')
-	p := &Pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
+	p := &Pattern{Text: text, To: to, prefix: text[:first], suffix: text[last+1:]}
 	for part := range strings.SplitSeq(text[first:last+1], "*") {
 		if part != "" {
 			p.middle = append(p.middle, part)

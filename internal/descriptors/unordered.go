@@ -22,7 +22,7 @@ func (d *Domain) MatchUnordered(entries []Entry) (ordered []Entry, r *Rule) {
 	var walk func(n *Node, at int)
 	walk = func(n *Node, at int) { // the entries before at lead to n
 		if at == len(entries) {
-			reach(n.rule)
+			reach(n.Rule)
 		}
 		for i := at; i < len(entries); i++ {
 			entries[at], entries[i] = entries[i], entries[at]
@@ -34,6 +34,6 @@ func (d *Domain) MatchUnordered(entries []Entry) (ordered []Entry, r *Rule) {
 			entries[at], entries[i] = entries[i], entries[at]
 		}
 	}
-	walk(&d.root, 0)
+	walk(&d.Root, 0)
 	return ordered, r
 }

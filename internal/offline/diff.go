@@ -130,19 +130,20 @@ func branches(d *descriptors.Domain) iter.Seq2[branchAt, *descriptors.Branch] {
 	return func(yield func(branchAt, *descriptors.Branch) bool) {
 		var below func(n *descriptors.Node, path string) bool
 		below = func(n *descriptors.Node, path string) bool {
-			for key, b := range n.Branches() {
+			for _, key := range slices.Sorted(maps.Keys(n.Keys)) {
+				b := n.Keys[key]
 				if !yield(branchAt{path, key}, b) {
 					return false
 				}
 				for _, to := range b.Nodes() {
-					if !below(to, to.Rule().Path) {
+					if !below(to, to.Rule.Path) {
 						return false
 					}
 				}
 			}
 			return true
 		}
-		below(d.Root(), "")
+		below(&d.Root, "")
 	}
 }
 
@@ -164,11 +165,11 @@ func valuesOf(d *descriptors.Domain) map[*descriptors.Rule]map[string]bool {
 		all[r][value] = true
 	}
 	for _, b := range branches(d) {
-		for value, to := range b.Values() {
-			add(to.Rule(), value)
+		for value, to := range b.Values {
+			add(to.Rule, value)
 		}
 		for prefix, p := range b.Blocks() {
-			add(p.Rule(), prefix.String())
+			add(p.To.Rule, prefix.String())
 		}
 	}
 	return all

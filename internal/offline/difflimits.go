@@ -110,7 +110,7 @@ func (c *changes) branchOrder(before, after *descriptors.Branch) {
 	now, patterns := map[string]int{}, after.Patterns()
 	onlyBlocks := true // of which the longest matches first, whatever the order
 	for i, p := range patterns {
-		now[p.Rule().Path] = i + 1
+		now[p.To.Rule.Path] = i + 1
 		onlyBlocks = onlyBlocks && p.Kind() == descriptors.ByCIDR
 	}
 	if onlyBlocks {
@@ -118,13 +118,13 @@ func (c *changes) branchOrder(before, after *descriptors.Branch) {
 	}
 	last := "" // the pattern that came before in the old order
 	for _, p := range before.Patterns() {
-		r := p.Rule()
+		r := p.To.Rule
 		if now[r.Path] == 0 {
 			continue
 		}
 		if now[last] > now[r.Path] {
 			c.all = append(c.all, Change{
-				What: Reordered, Domain: r.Domain, Rule: r.Path, Source: patterns[now[r.Path]-1].Rule().Source,
+				What: Reordered, Domain: r.Domain, Rule: r.Path, Source: patterns[now[r.Path]-1].To.Rule.Source,
 				Fields: []FieldChange{{"matched", "after " + last, "before " + last}},
 			})
 		}

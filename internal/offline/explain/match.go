@@ -65,7 +65,7 @@ func (e *matcher) miss(why Reason, format string, args ...any) {
 
 // walk follows the entries as Match does.
 func (e *matcher) walk() {
-	n := e.domain.Root()
+	n := &e.domain.Root
 	for i, entry := range e.entries {
 		if _, open := n.Next(&entry, len(e.entries)-1-i); open != nil {
 			e.tooLong(entry, open)
@@ -76,19 +76,19 @@ func (e *matcher) walk() {
 			e.stuck(n, i)
 			return
 		}
-		level := newLevel(entry, all[0].By, all[0].To.Rule())
+		level := newLevel(entry, all[0].By, all[0].To.Rule)
 		for _, other := range all[1:] {
-			level.Also = append(level.Also, other.To.Rule().Source)
+			level.Also = append(level.Also, other.To.Rule.Source)
 		}
 		e.Levels = append(e.Levels, level)
 		n = all[0].To
 	}
-	e.rule = n.Rule()
+	e.rule = n.Rule
 	switch {
 	case len(e.rule.Limits) > 0:
 	case e.rule.Unlimited:
 		e.miss(Unlimited, "%s says unlimited: true", at(e.rule))
-	case n.Len() > 0:
+	case len(n.Keys) > 0:
 		e.miss(NoLimit, "%s has no limit of its own, only levels below it; their keys are %s", at(e.rule),
 			nearest("", keys(n)))
 	default:
@@ -104,7 +104,7 @@ func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.Message = fmt.Sprintf("the value has %d bytes, and its first %d and its end do not decide whether it "+
 		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end "+
 		"decides",
-		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))
+		len(entry.Value), descriptors.MaxPatternValue, at(open.To.Rule))
 }
 
 func newLevel(entry descriptors.Entry, by string, r *descriptors.Rule) Level {
@@ -115,16 +115,16 @@ func newLevel(entry descriptors.Entry, by string, r *descriptors.Rule) Level {
 func (e *matcher) stuck(n *descriptors.Node, i int) {
 	entry := e.entries[i]
 	below := "in domain " + quotedShort(e.domain.Name())
-	if n.Rule() != nil {
-		below = "below " + at(n.Rule())
+	if n.Rule != nil {
+		below = "below " + at(n.Rule)
 	}
-	switch b := n.Branch(entry.Key); {
-	case n.Len() == 0 && n.Rule() == nil:
+	switch b := n.Keys[entry.Key]; {
+	case len(n.Keys) == 0 && n.Rule == nil:
 		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.domain.Name()))
-	case n.Len() == 0:
+	case len(n.Keys) == 0:
 		e.miss(TooDeep,
 			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
-			shownEntry(entry), at(n.Rule()))
+			shownEntry(entry), at(n.Rule))
 	case b == nil:
 		e.miss(UnknownKey, "no rule %s has the key %s; the keys there are %s", below, quotedShort(entry.Key),
 			nearest(entry.Key, keys(n)))
@@ -138,7 +138,7 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 
 // matches is all that the entry matches below the node, as Branch.Matches has it.
 func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
-	b := n.Branch(entry.Key)
+	b := n.Keys[entry.Key]
 	if b == nil {
 		return nil
 	}

@@ -75,7 +75,7 @@ func domainNames(s *descriptors.Set) iter.Seq2[string, string] {
 // keys yields the keys of the node.
 func keys(n *descriptors.Node) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for key := range n.Keys() {
+		for key := range n.Keys {
 			if !yield(key, "") {
 				return
 			}
@@ -87,19 +87,19 @@ func keys(n *descriptors.Node) iter.Seq2[string, string] {
 // those of rules with hash_values.
 func values(b *descriptors.Branch, i int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for value, to := range b.Values() {
-			if r := to.Rule(); !r.Hashes(i) && !yield(value, r.Source) {
+		for value, to := range b.Values {
+			if r := to.Rule; !r.Hashes(i) && !yield(value, r.Source) {
 				return
 			}
 		}
 		for _, p := range b.Patterns() {
-			r := p.Rule()
-			if p.Kind() != descriptors.ByCIDR && !r.Hashes(i) && !yield(p.Text(), r.Source) {
+			r := p.To.Rule
+			if p.Kind() != descriptors.ByCIDR && !r.Hashes(i) && !yield(p.Text, r.Source) {
 				return
 			}
 		}
 		for block, p := range b.Blocks() {
-			if r := p.Rule(); !r.Hashes(i) && !yield(block.String(), r.Source) {
+			if r := p.To.Rule; !r.Hashes(i) && !yield(block.String(), r.Source) {
 				return
 			}
 		}
