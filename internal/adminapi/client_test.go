@@ -277,15 +277,15 @@ func TestOptions(t *testing.T) {
 		"no URL":             {adminapi.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
 		"no path":            {adminapi.Options{Server: "unix:"}, "--server: unix: needs a path"},
 		"authority without":  {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
-		"no such authority":  {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
-		"an empty authority": {adminapi.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
+		"no such authority":  {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: stat /nowhere"},
+		"no authority in it": {adminapi.Options{Server: "https://host", CA: "client_test.go"}, "has no certificate in PEM"},
 		"certificate, no key": {
 			adminapi.Options{Server: "https://host", Cert: "a.pem"},
 			"--server-cert and --server-key go together",
 		},
 		"no such certificate": {
 			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},
-			"--server-cert, --server-key: open /nowhere",
+			"--server-cert, --server-key: stat /nowhere",
 		},
 		"no token file": {adminapi.Options{TokenFile: "/nowhere"}, "--token-file: open /nowhere: no such file"},
 		"a short token": {adminapi.Options{TokenFile: file(t, "s3cret\n")}, "must hold one line with the token: at least 16"},

@@ -166,7 +166,6 @@ func connOf(ctx context.Context) *Conn {
 type answer struct {
 	message any
 	c       *Conn
-	made    func() // called when the message is encoded; may be nil
 }
 
 // address is a client's address, by which Answer finds the connection.
@@ -182,7 +181,7 @@ func (f *http2Conn) RemoteAddr() net.Addr { return address{f.Conn.RemoteAddr(), 
 const serviceCost = 32 << 10
 
 // Stream serves a stream whose messages Codec counts. Unless turn is nil, the stream's goroutine counts, too, and an
-// answer is in turn from the moment when its question is received until it is encoded.
+// answer is in turn from the moment when its question is received until it is handed to gRPC.
 func Stream(s grpc.ServerStream, turn chan struct{}, serve func(grpc.ServerStream) error) error {
 	counted := &stream{ServerStream: s, turn: turn}
 	if c := connOf(s.Context()); c != nil && turn != nil {
@@ -222,12 +221,8 @@ func (s *stream) RecvMsg(m any) error {
 }
 
 func (s *stream) SendMsg(m any) error {
-	message := Answer(s.Context(), m)
-	if a, ok := message.(answer); ok {
-		a.made = s.leave
-		message = a
-	}
-	return s.ServerStream.SendMsg(message)
+	s.leave()
+	return s.ServerStream.SendMsg(Answer(s.Context(), m))
 }
 
 // Codec counts the bytes of an Answer until gRPC has sent them.
@@ -251,9 +246,6 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	defer data.Free()
 	text := make([]byte, data.Len(), max(data.Len(), minCounted))
 	data.CopyTo(text)
-	if a.made != nil {
-		a.made()
-	}
 	a.c.take(int64(cap(text)))
 	return mem.BufferSlice{mem.NewBuffer(&text, unsent{a.c})}, nil
 }

@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -34,9 +35,6 @@ const Timeout = 10 * time.Second
 
 // maxHung is the most steps that may hang at once. Each file has at most one, but a directory may get ever more files.
 const maxHung = 100
-
-// soon is how long Step waits for its function after the context has ended.
-const soon = 100 * time.Millisecond
 
 // HungError reports a step that takes longer than Reader.Timeout.
 type HungError struct {
@@ -119,12 +117,8 @@ func Step[T any](
 	case <-time.After(r.timeout()):
 		return none, &HungError{Path: path, Since: now.since}
 	case <-ctx.Done():
+		return none, ctx.Err()
 	}
-	select { // if f does not hang, it has ended when Step returns
-	case <-done:
-	case <-time.After(soon):
-	}
-	return none, ctx.Err()
 }
 
 // begin waits for the step on the file that is under way, and then registers another.
@@ -186,29 +180,17 @@ const (
 	maxSmall = 16 << 20
 )
 
-// ReadFile is os.ReadFile for a file system that may hang. The file may have at most 16 MiB: it is for certificates,
-// keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx ends.
+// ReadFile is os.ReadFile for a file system that may hang. The file must be a regular one of at most 16 MiB: it is for
+// certificates, keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx ends.
 func ReadFile(ctx context.Context, path string) ([]byte, error) { return Default.ReadFile(ctx, path) }
 
 // ReadFile is the function ReadFile with this Reader.
 func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	abs, err := filepath.Abs(path)
+	realPath, info, _, err := r.Resolve(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := Step(ctx, r, abs, nil, func() (fs.FileInfo, error) { return os.Stat(path) })
-	var of *fs.PathError
-	switch {
-	case errors.As(err, &of):
-		return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // like os.ReadFile
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
-	case info.Size() > maxSmall:
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of it", path, maxSmall>>20)
-	}
-	return r.read(ctx, abs, path, info, maxSmall)
+	return r.ReadRegular(ctx, realPath, path, info, maxSmall)
 }
 
 // X509KeyPair is tls.LoadX509KeyPair with ReadFile.
@@ -258,42 +240,29 @@ func ClientTLS(ctx context.Context, prefix, ca, cert, key string) (*tls.Config, 
 	return config, nil
 }
 
-// Resolve returns the path without symbolic links, and the file there. onLink, if not nil, is called with each symbolic
-// link that it follows, and with the first path that does not exist. Errors name the path as it was given.
+// Resolve returns the path without symbolic links, the file there, and each symbolic link that it has followed, also
+// with an error; the last is then the path that does not exist. Errors name the path as it was given.
 func (r *Reader) Resolve(
-	ctx context.Context, path string, onLink func(path string),
-) (realPath string, info fs.FileInfo, err error) {
+	ctx context.Context, path string,
+) (realPath string, info fs.FileInfo, links []string, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	type result struct {
-		resolver
-
-		path string
-		info fs.FileInfo
-		err  error
-	}
-	got, err := Step(ctx, r, abs, nil, func() (got result, _ error) {
+	got, err := Step(ctx, r, abs, nil, func() (got resolver, _ error) {
 		got.path, got.info, got.err = got.follow(abs)
 		return got, nil
 	})
-	if err != nil {
-		return "", nil, named(err, path)
-	}
-	if onLink != nil {
-		for _, link := range got.links {
-			onLink(link)
-		}
-	}
-	if of, ok := errors.AsType[*fs.PathError](got.err); ok {
-		got.err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
-	}
-	return got.path, got.info, got.err
+	return got.path, got.info, got.links, named(cmp.Or(err, got.err), path)
 }
 
-// resolver collects the symbolic links that it follows, and the first path that does not exist.
-type resolver struct{ links []string }
+// resolver is the result of following a path.
+type resolver struct {
+	links []string // the symbolic links in it, and the first path that does not exist
+	path  string
+	info  fs.FileInfo
+	err   error
+}
 
 // follow resolves an absolute path link by link.
 func (r *resolver) follow(path string) (string, fs.FileInfo, error) {
@@ -328,15 +297,18 @@ func (r *resolver) follow(path string) (string, fs.FileInfo, error) {
 	return r.follow(target)
 }
 
-// Lstat is os.Lstat of an absolute path. Errors name it as name.
-func (r *Reader) Lstat(ctx context.Context, path, name string) (fs.FileInfo, error) {
-	info, err := Step(ctx, r, path, nil, func() (fs.FileInfo, error) { return os.Lstat(path) })
-	return info, named(err, name)
-}
-
-// ReadDir is os.ReadDir of a path that Resolve returned. Errors name it as name.
-func (r *Reader) ReadDir(ctx context.Context, realPath, name string) ([]fs.DirEntry, error) {
-	entries, err := Step(ctx, r, realPath, nil, func() ([]fs.DirEntry, error) { return os.ReadDir(realPath) })
+// ReadDir returns the entries of a directory, in the order of their names, as os.Lstat has them. Its path is one that
+// Resolve returned. Errors name it as name.
+func (r *Reader) ReadDir(ctx context.Context, realPath, name string) ([]fs.FileInfo, error) {
+	entries, err := Step(ctx, r, realPath, nil, func() (all []fs.FileInfo, _ error) {
+		entries, err := os.ReadDir(realPath)
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil { // else it has just been removed
+				all = append(all, info)
+			}
+		}
+		return all, err
+	})
 	return entries, named(err, name)
 }
 
@@ -349,14 +321,10 @@ func (r *Reader) ReadRegular(
 	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
 		return nil, fmt.Errorf("%s: not a regular file", name)
 	case info.Size() > limit:
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+		return nil, tooLarge(name, limit)
 	}
-	return r.read(ctx, realPath, name, info, limit)
-}
-
-func (r *Reader) read(ctx context.Context, path, name string, info fs.FileInfo, limit int64) ([]byte, error) {
-	data, err := Step(ctx, r, path, info, func() ([]byte, error) {
-		f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
+	data, err := Step(ctx, r, realPath, info, func() ([]byte, error) {
+		f, err := os.Open(realPath) //nolint:gosec // reading the files that the operator names is what this is for
 		if err != nil {
 			return nil, err
 		}
@@ -370,10 +338,14 @@ func (r *Reader) read(ctx context.Context, path, name string, info fs.FileInfo, 
 	case err != nil:
 		return nil, named(err, name)
 	case int64(len(data)) > limit:
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+		return nil, tooLarge(name, limit)
 	default:
 		return data, nil
 	}
+}
+
+func tooLarge(name string, limit int64) error {
+	return fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
 }
 
 // named returns an error about a path without links as one about the name that the user gave.
@@ -384,7 +356,7 @@ func named(err error, name string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &of):
-		return &fs.PathError{Op: of.Op, Path: name, Err: of.Err}
+		return &fs.PathError{Op: strings.TrimPrefix(of.Op, "l"), Path: name, Err: of.Err} // stat, not lstat
 	case errors.As(err, &hung):
 		if abs, absErr := filepath.Abs(name); absErr == nil && abs != hung.Path {
 			return fmt.Errorf("%s: %w", name, err)

@@ -83,10 +83,10 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for url, want := range map[string]string{
 		"redis://h/zero":                    "the database must be a number",
-		"redis://h?password_file=" + none:   "password_file: open " + none,
-		"rediss://h?tls_ca=" + none:         "tls_ca: open " + none,
-		"rediss://h?tls_ca=/dev/null":       "tls_ca: /dev/null has no certificate in PEM",
-		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert, tls_key: open a",
+		"redis://h?password_file=" + none:   "password_file: stat " + none,
+		"rediss://h?tls_ca=" + none:         "tls_ca: stat " + none,
+		"rediss://h?tls_ca=url_test.go":     "tls_ca: url_test.go has no certificate in PEM",
+		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert, tls_key: stat a",
 	} {
 		if _, err := store.Connect(store.RedisOptions{URL: url}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", url, err, want)

@@ -113,11 +113,6 @@ func (p Files) load(ctx context.Context, files []foundFile) error {
 		f := &files[i]
 		var err error
 		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, p.maxSize())
-		if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
-			if f.realPath, f.info, err = p.reader().Resolve(ctx, f.Name, nil); err == nil {
-				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, p.maxSize())
-			}
-		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -146,7 +141,7 @@ func (p Files) included(files []foundFile) map[string][]referrer {
 
 // readIncluded reads a file if all files that refer to it may include it, and takes its size from left.
 func (p Files) readIncluded(ctx context.Context, name string, by []referrer, left *int64) ([]byte, error) {
-	realPath, info, err := p.reader().Resolve(ctx, name, nil)
+	realPath, info, _, err := p.reader().Resolve(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +230,7 @@ func (w *walker) fail(err error) (found bool) {
 
 func (w *walker) start(path string) {
 	w.given = path
-	realPath, info, err := w.reader().Resolve(w.ctx, path, nil)
+	realPath, info, _, err := w.reader().Resolve(w.ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && w.Absent != nil && w.Absent():
 	case err != nil:
@@ -246,7 +241,7 @@ func (w *walker) start(path string) {
 			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
 		}
 	default:
-		if w.root, _, err = w.reader().Resolve(w.ctx, filepath.Dir(path), nil); err != nil {
+		if w.root, _, _, err = w.reader().Resolve(w.ctx, filepath.Dir(path)); err != nil {
 			w.fail(err)
 			return
 		}
@@ -276,27 +271,21 @@ func (w *walker) list(dir, realDir string) (found bool) {
 }
 
 // entry visits an entry of a directory.
-func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
-	if strings.HasPrefix(e.Name(), ".") {
+func (w *walker) entry(path, realPath string, info fs.FileInfo) (found bool) {
+	name := info.Name()
+	if strings.HasPrefix(name, ".") {
 		return false
 	}
 	below, _ := filepath.Rel(w.given, path)
-	mode, wanted := e.Type(), w.isFileName(e.Name()) && w.includesPath(below)
-	var info fs.FileInfo
-	var err error
-	switch {
-	case mode&fs.ModeSymlink != 0:
+	wanted := w.isFileName(name) && w.includesPath(below)
+	if info.Mode()&fs.ModeSymlink != 0 {
 		w.links = append(w.links, path)
-		realPath, info, err = w.reader().Resolve(w.ctx, path, nil)
-	case wanted && !mode.IsDir():
-		info, err = w.reader().Lstat(w.ctx, realPath, path)
+		var err error
+		if realPath, info, _, err = w.reader().Resolve(w.ctx, path); err != nil {
+			return wanted && w.fail(err)
+		}
 	}
-	if err != nil {
-		return wanted && w.fail(err)
-	}
-	if info != nil {
-		mode = info.Mode()
-	}
+	mode := info.Mode()
 	switch {
 	case mode.IsDir():
 		return w.leadsOn(below) && w.list(path, realPath)

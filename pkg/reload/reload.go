@@ -202,7 +202,6 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.changed:
-			r.pause(ctx, r.o.Settle/10) // an edit often has several steps; a read between them would be wasted
 			if news, _ := r.check(ctx, ReasonWatch); !news {
 				r.pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
 			}
@@ -440,13 +439,12 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 	return reading{snapshot, err}
 }
 
-// settle reads until two reads, Settle apart and without a hint between them, return the same. Errors must settle, too:
-// a file is often missing for a moment while it is replaced. After the deadline, settle ignores hints, which may come
-// without a change, and returns an error if the content still differs.
+// settle reads until two reads, Settle apart, return the same. Errors must settle, too: a file is often missing for a
+// moment while it is replaced. After the deadline, settle returns an error if the content still differs.
 func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 	deadline := time.Now().Add(patience * r.o.Settle)
 	for {
-		r.quiet(ctx, deadline)
+		r.pause(ctx, r.o.Settle)
 		if ctx.Err() != nil {
 			return last
 		}
@@ -459,22 +457,5 @@ func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 				patience*r.o.Settle, r.o.Settle)}
 		}
 		last = next
-	}
-}
-
-// quiet returns when there was no hint for Settle. After the deadline it returns in any case.
-func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
-	end := time.After(r.o.Settle)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-end:
-			return
-		case <-r.changed:
-			if time.Now().Before(deadline) {
-				end = time.After(r.o.Settle)
-			}
-		}
 	}
 }

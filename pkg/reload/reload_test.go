@@ -277,7 +277,7 @@ func TestRunFollowsHintsAndPolls(t *testing.T) {
 
 		src.set("b", nil)
 		src.hint()
-		time.Sleep(reload.DefaultSettle/10 + reload.DefaultSettle - 1)
+		time.Sleep(reload.DefaultSettle - 1)
 		synctest.Wait()
 		if r.Get() != "a" {
 			t.Fatalf("%q before it has settled", r.Get())
@@ -331,34 +331,6 @@ func TestOnlyWhatStaysIsCompiled(t *testing.T) {
 			t.Fatal(err)
 		}
 		events.want(t)
-	})
-}
-
-func TestAHintPutsSettlingOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, _ := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		run(t, r)
-		time.Sleep(time.Second)
-		src.set("b", nil)
-		src.hint()
-		for range 4 {
-			time.Sleep(reload.DefaultSettle * 3 / 4)
-			src.hint()
-		}
-		time.Sleep(reload.DefaultSettle - 1)
-		synctest.Wait()
-		if r.Get() != "a" {
-			t.Fatalf("%q while hints came", r.Get())
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if r.Get() != "b" {
-			t.Fatalf("%q after the hints' end", r.Get())
-		}
 	})
 }
 

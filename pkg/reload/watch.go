@@ -137,7 +137,7 @@ func (w *watcher) add(ctx context.Context) (added bool, err error) {
 		}
 	}
 	for dir := range w.wanted {
-		info, err := w.reader().Lstat(ctx, dir, dir) // its path has no links
+		_, info, _, err := w.reader().Resolve(ctx, dir)
 		if err == nil {
 			_, err = fileread.Step(ctx, w.reader(), dir, info, func() (struct{}, error) {
 				return struct{}{}, w.notify.Add(dir) // also a known one: another directory may have taken its place
@@ -159,8 +159,12 @@ func (w *watcher) add(ctx context.Context) (added bool, err error) {
 
 // link adds each directory where a change can make the path lead elsewhere.
 func (w *watcher) link(ctx context.Context, path string) {
-	if realPath, _, err := w.reader().Resolve(ctx, path, w.name); err == nil {
-		w.name(realPath)
+	realPath, _, links, err := w.reader().Resolve(ctx, path)
+	if err == nil {
+		links = append(links, realPath)
+	}
+	for _, link := range links {
+		w.name(link)
 	}
 }
 
