@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -89,8 +90,12 @@ func (r *remote) failed(err error) {
 		why := err // only a sample is kept, and allocated
 		r.sample.Store(&why)
 	}
-	if r.failing.CompareAndSwap(false, true) {
+	first := r.failing.CompareAndSwap(false, true)
+	if first {
 		r.since.Store(time.Now().UnixNano())
+	}
+	// What the breaker did not ask may be reachable again: that has been logged, and is not taken back.
+	if first || r.said.Load() == nil && !errors.Is(err, guard.ErrNotAsked) {
 		r.announce(context.Background(), slog.LevelError, err, false)
 	}
 }
@@ -237,18 +242,15 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	default:
 		away = unreachable
 	}
-	was := r.away
+	was, said := r.away, r.said.Load()
 	r.away = away
 	better := away != "" && r.vague.Load() && !redisstore.TimedOut(err) // it may say what to do, as a proxy's does
 	switch {
-	case away == was && !better:
-	case away != "":
+	case away != "" && (away != was || better):
 		r.announce(ctx, level, err, better || was != "")
-	default:
+	case away == "" && (was != "" || said != nil && said.what == unreachable):
 		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
-		if !r.failing.Load() {
-			r.said.Store(nil)
-		}
+		r.said.Store(nil)
 	}
 	return away == ""
 }
@@ -321,7 +323,7 @@ func (s *Store) watch(ctx context.Context) {
 			return
 		case <-reach.C:
 			for _, r := range s.remotes {
-				if r.isAway() {
+				if r.isAway() || r.failing.Load() {
 					r.reach(ctx)
 				}
 			}

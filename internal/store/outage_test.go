@@ -99,6 +99,60 @@ func watchedStore(log *proctest.Buffer, ping func() error) *Store {
 	}
 }
 
+// Each outage has its sentence, and each sentence its end, however soon one follows the other; yet a store that comes
+// and goes all the time has two lines a second at most.
+func TestOutagesThatFollow(t *testing.T) {
+	for _, c := range []struct {
+		down, up time.Duration
+		outages  int
+	}{
+		{2 * time.Second, 2 * time.Second, 3},
+		{300 * time.Millisecond, 2 * time.Second, 3},
+		{20 * time.Second, 20 * time.Second, 2},
+		{90 * time.Millisecond, 80 * time.Millisecond, 300},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			log, refused := &proctest.Buffer{}, errors.New("connection refused")
+			var down atomic.Bool
+			s := watchedStore(log, func() error {
+				if down.Load() {
+					return refused
+				}
+				return nil
+			})
+			go s.watch(ctx)
+			time.Sleep(20 * time.Millisecond) // requests and pings take turns
+			began := time.Now()
+			for range c.outages {
+				down.Store(true)
+				for at := time.Now(); time.Since(at) < c.down; time.Sleep(10 * time.Millisecond) {
+					s.Failed(refused)
+				}
+				down.Store(false)
+				time.Sleep(c.up)
+			}
+			time.Sleep(3 * defaultOutageTimes.Quiet)
+			sentences, goesOn := 0, false
+			for line := range strings.Lines(log.String()) {
+				begins := strings.Contains(line, "Redis unreachable")
+				if begins && goesOn {
+					t.Errorf("two sentences without an end between them: %s", line)
+				}
+				if goesOn = begins; begins {
+					sentences++
+				}
+			}
+			most := min(c.outages, int(time.Since(began)/time.Second))
+			if goesOn || sentences > most || c.up > time.Second && sentences < c.outages || s.Outage(ctx) != "" {
+				t.Errorf("%d outages of %s, %s apart: %d sentences, then %q; the log is\n%.4000s", c.outages, c.down, c.up,
+					sentences, s.Outage(ctx), log)
+			}
+		})
+	}
+}
+
 // A failure policy that decides for more than a minute is said loudly, with the cause and what to check, at a bounded
 // rate, and shown by the metric; also if nobody asks. It is over when the store answers in time. A store that decides
 // nearly all requests is none.
