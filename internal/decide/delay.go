@@ -79,6 +79,10 @@ func (v *Verdict) longestWait() (longest time.Duration) {
 	return longest
 }
 
+// slotAgain is the wait that a request without a slot announces: slots become free all the time, and its limits have not
+// been asked.
+const slotAgain = time.Second
+
 // refuse denies a request that might have to wait, because no slot is free. Only what the request gives back is taken
 // to the store: that has ended, whatever becomes of the rest. The other hits are charged nothing, also those that are
 // charged by themselves.
@@ -92,7 +96,7 @@ func (d *Decider) refuse(ctx context.Context, v *Verdict) error {
 		case h.N < 0:
 			gives = append(gives, *h)
 		case canWait(h):
-			v.Decisions[i] = limiter.Decision{RetryAfter: h.Policy.MaxWait()}
+			v.Decisions[i] = limiter.Decision{RetryAfter: slotAgain}
 		}
 	}
 	if len(gives) == 0 {
