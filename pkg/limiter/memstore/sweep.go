@@ -9,11 +9,14 @@ import (
 // chunk is how many slots are swept under one lock: a few microseconds' work.
 const chunk = 1024
 
+// reportPause is the least time between two calls of Options.OnCut.
+const reportPause = time.Minute
+
 // sweepUntil frees expired state until ctx is done, and reports that the wall clock was set and that states were cut.
 func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 	tick := time.NewTicker(o.SweepEvery)
 	defer tick.Stop()
-	reported := uint64(0)
+	reported, next := uint64(0), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -23,9 +26,9 @@ func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 			if by := s.clock.stepped.Swap(0); by != 0 && o.ClockStepped != nil {
 				o.ClockStepped(time.Duration(by) * time.Microsecond)
 			}
-			if cut := s.Stats().Cut; cut > reported && o.OnCut != nil {
+			if cut := s.Stats().Cut; cut > reported && o.OnCut != nil && time.Now().After(next) {
 				o.OnCut(cut - reported)
-				reported = cut
+				reported, next = cut, time.Now().Add(reportPause)
 			}
 			for i := range s.shards {
 				sh := &s.shards[i]
