@@ -38,7 +38,7 @@ release-push: ## push the image of make release: IMAGE=ghcr.io/weir-ratelimit/we
 	cd scripts/release && $(GO) run . -out ../../bin/release -push $(IMAGE)
 
 docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
-	$(GO) test ./internal/metrics -run 'TestMetricsPage$$' -update
+	$(GO) test ./internal/app -run 'TestMetricsPage$$' -update
 	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
 

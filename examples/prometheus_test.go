@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -67,13 +67,34 @@ func grafana(t *testing.T) (d dashboard) {
 	return d
 }
 
+// metricRow is a line of the tables in docs/reference/metrics.md, which a test writes from what the parts show.
+var metricRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
+
+// documented are Weir's own metrics, and those of the Go runtime and the process that pages and alerts use.
+func documented(t *testing.T) []metric.Description {
+	t.Helper()
+	all := []metric.Description{
+		{Name: "go_memstats_heap_alloc_bytes", Type: "gauge"}, {Name: "go_goroutines", Type: "gauge"},
+		{Name: "process_cpu_seconds_total", Type: "counter"}, {Name: "process_resident_memory_bytes", Type: "gauge"},
+		{Name: "process_start_time_seconds", Type: "gauge"}, {Name: "go_sched_latencies_seconds", Type: "histogram"},
+		{Name: "go_gc_duration_seconds", Type: "summary"},
+	}
+	for _, row := range metricRow.FindAllStringSubmatch(string(read(t, "../docs/reference/metrics.md")), -1) {
+		d := metric.Description{Name: row[1], Type: row[2]}
+		for label := range strings.SplitSeq(strings.ReplaceAll(row[3], "`", ""), ", ") {
+			if label != "" {
+				d.Labels = append(d.Labels, label)
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
 // known are the labels of every series that Prometheus has of a sidecar, by name.
 func known(t *testing.T) map[string][]string {
 	t.Helper()
-	all, err := metrics.Describe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := documented(t)
 	scraped := []string{"job", "instance"}
 	known := map[string][]string{"up": scraped}
 	for _, d := range all {
@@ -230,11 +251,7 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 			t.Errorf("there is no variable %s", want)
 		}
 	}
-	all, err := metrics.Describe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range all {
+	for _, m := range documented(t) {
 		if strings.HasPrefix(m.Name, "weir_") && !shown[m.Name] {
 			t.Errorf("no panel shows %s", m.Name)
 		}

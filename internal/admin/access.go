@@ -48,7 +48,7 @@ func (h *handler) authorize(r *http.Request) error {
 		return nil
 	case h.Token != nil:
 		return h.checkToken(r)
-	case h.ClientCerts:
+	case h.HTTPTLSClientCA != "":
 		return refused(http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)")
 	default:
 		return refused(http.StatusForbidden, r.Method+" "+r.URL.Path+" requires the admin socket, which weir "+
@@ -58,7 +58,7 @@ func (h *handler) authorize(r *http.Request) error {
 }
 
 func (h *handler) hasCertificate(r *http.Request) bool {
-	return h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	return h.HTTPTLSClientCA != "" && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 }
 
 // tokenLines is the pause between two lines about a token that cannot be read: every request can cause one.
@@ -88,7 +88,7 @@ func (h *handler) checkToken(r *http.Request) error {
 
 // wrongToken counts a wrong token, and logs who sent it, but not what.
 func (h *handler) wrongToken(r *http.Request) {
-	h.WrongTokens.Add(1)
+	h.wrongTokens.Add(1)
 	if skipped, ok := h.wrongLine.Allow(time.Now()); ok {
 		h.Log.LogAttrs(r.Context(), slog.LevelWarn, "a request with a wrong token was refused",
 			slog.String("addr", r.RemoteAddr), slog.Uint64("not_logged_before", skipped))

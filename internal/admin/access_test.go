@@ -44,6 +44,9 @@ func certified(r *http.Request) *http.Request {
 	return r
 }
 
+// certs takes client certificates.
+var certs = admin.Config{HTTPTLSClientCA: "ca.pem"}
+
 // Who changes something proves who they are by the admin socket, the token or a certificate. An address proves nothing.
 func TestWhoMayChange(t *testing.T) {
 	token := func() (string, error) { return "secret", nil }
@@ -60,10 +63,10 @@ func TestWhoMayChange(t *testing.T) {
 	}{
 		"by the socket": {onSocket: true, r: request(t, "POST", "/reload"), want: 200},
 		"by the socket, beside a token": {
-			o: admin.Options{Token: token, ClientCerts: true}, onSocket: true, r: request(t, "POST", "/reload"), want: 200,
+			o: admin.Options{Token: token, Config: certs}, onSocket: true, r: request(t, "POST", "/reload"), want: 200,
 		},
 		"a profile by the socket": {
-			o: admin.Options{Pprof: true}, onSocket: true, r: request(t, "GET", "/debug/pprof/"), want: 200,
+			o: admin.Options{Config: admin.Config{Pprof: true}}, onSocket: true, r: request(t, "GET", "/debug/pprof/"), want: 200,
 		},
 		"from here":             {r: fromHere(request(t, "POST", "/reload")), want: 403, says: "--http-token-file"},
 		"from here, to the API": {r: fromHere(request(t, "POST", "/api/v1/reload")), want: 403, says: "without --server"},
@@ -71,7 +74,7 @@ func TestWhoMayChange(t *testing.T) {
 		"a read":                {r: request(t, "GET", "/status"), want: 200},
 		"a probe":               {r: request(t, "GET", "/healthz"), want: 200},
 		"a profile": {
-			o: admin.Options{Pprof: true}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket",
+			o: admin.Options{Config: admin.Config{Pprof: true}}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket",
 		},
 		"without the token": {
 			o: admin.Options{Token: token}, r: fromHere(request(t, "POST", "/reload")), want: 401, says: "a token is needed",
@@ -84,10 +87,10 @@ func TestWhoMayChange(t *testing.T) {
 			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", "Authorization", "Bearer secret"), want: 200,
 		},
 		"no certificate": {
-			o: admin.Options{ClientCerts: true}, r: fromHere(request(t, "POST", "/reload")), want: 403, says: "certificate",
+			o: admin.Options{Config: certs}, r: fromHere(request(t, "POST", "/reload")), want: 403, says: "certificate",
 		},
 		"a certificate": {
-			o: admin.Options{ClientCerts: true}, r: certified(request(t, "POST", "/reload")), want: 200,
+			o: admin.Options{Config: certs}, r: certified(request(t, "POST", "/reload")), want: 200,
 		},
 		"a certificate for TLS alone": {
 			r: certified(request(t, "POST", "/reload")), want: 403, says: "requires the admin socket",
@@ -342,7 +345,7 @@ func TestReadersOfRules(t *testing.T) {
 // A certificate of a client is worth a token.
 func TestCertificateSeesValues(t *testing.T) {
 	h := admin.NewServer(admin.Options{
-		Top: hashedTop, ClientCerts: true, Token: func() (string, error) { return "secret", nil },
+		Top: hashedTop, Config: certs, Token: func() (string, error) { return "secret", nil },
 		Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
 	}).Handler
 	w := httptest.NewRecorder()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
@@ -51,8 +52,10 @@ type Rules interface {
 	Reload(ctx context.Context) error
 }
 
-// Options are what the handler shows.
+// Options are what the handler shows, and what no flag changes.
 type Options struct {
+	Config
+
 	// Checks are asked by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
@@ -78,21 +81,25 @@ type Options struct {
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
 	StartedAt time.Time
-	// Healthcheck is why GET /healthcheck answers 500; nil if it does not. The function may be nil, too.
-	Healthcheck func(ctx context.Context) error
-	// DecideJSON decides a request in protobuf's JSON form; nil: /json is not there. DecideGuarded says that it needs what
+	// Counted is why the store has not counted since the process started; nil if it has. The function may be nil, too.
+	Counted func(ctx context.Context) error
+	// DecideJSON decides a request in protobuf's JSON form, with --http-json. DecideGuarded says that it needs what
 	// changing state needs.
 	DecideJSON    func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error)
 	DecideGuarded bool
-	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
-	Pprof bool
 	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request
-	// needs it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither,
-	// only requests through NewSocketServer may.
-	Token       func() (string, error)
-	ClientCerts bool
-	// WrongTokens counts requests whose token was another one. It may be nil.
-	WrongTokens *atomic.Uint64
+	// needs it as "Authorization: Bearer ...", or a verified client certificate with --http-tls-client-ca. With neither,
+	// only requests through NewSocketServer may. Nil is the token in --http-token-file.
+	Token func() (string, error)
+	// ClassicText writes a line for each metric of envoyproxy/ratelimit.
+	ClassicText func(w io.Writer) error
+	// Panicked counts a panic of a request.
+	Panicked func()
+	// Guard bounds the connections of --http-addr, and Budget what waits for all clients.
+	Guard  *conns.Guard
+	Budget *conns.Budget
+	// Embedded lets another Weir have the same addresses: the one before this one, which still ends.
+	Embedded bool
 	// Log has a line for each change of state.
 	Log *slog.Logger
 }
@@ -133,7 +140,9 @@ func newHandler(o Options) *handler {
 		Options: o, tokenLine: logging.Every{Interval: tokenLines}, wrongLine: logging.Every{Interval: time.Second},
 		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
-	h.WrongTokens = cmp.Or(o.WrongTokens, new(atomic.Uint64))
+	if h.Token == nil && o.HTTPTokenFile != "" {
+		h.Token = h.token
+	}
 	h.Checks = slices.Clone(o.Checks)
 	for i, c := range o.Checks {
 		if !c.Remote {
@@ -181,7 +190,7 @@ func (h *handler) routes() []Route {
 		{"GET", "/{$}", false, root},
 		{"GET", "/healthcheck", false, h.healthcheck},
 	}
-	if h.DecideJSON != nil {
+	if h.HTTPJSON {
 		all = append(all, Route{"", jsonPath, false, h.decideJSON})
 	}
 	if h.Pprof {
@@ -211,10 +220,12 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
-	reloads *shared
+	reloads  *shared
+	stopping atomic.Bool
 
-	tokenLine logging.Every // about a token that cannot be read
-	wrongLine logging.Every // about a wrong token
+	tokenLine   logging.Every // about a token that cannot be read
+	wrongLine   logging.Every // about a wrong token
+	wrongTokens atomic.Uint64
 }
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.

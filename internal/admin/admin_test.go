@@ -232,7 +232,7 @@ func TestIndex(t *testing.T) {
 // Profiles are there on request only, and without the command line, where a password may be.
 func TestProfilesOnRequest(t *testing.T) {
 	plain := handler(&fakeRules{})
-	asked := onSocket(admin.NewServer(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}))
+	asked := onSocket(admin.NewServer(admin.Options{Config: admin.Config{Pprof: true}, Metrics: http.NotFoundHandler()}))
 	for target, want := range map[string]int{
 		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/symbol": 200,
 		"/debug/pprof/cmdline": 404,

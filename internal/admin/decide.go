@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/weir-ratelimit/weir/internal/words"
@@ -18,11 +19,36 @@ const (
 func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if h.Healthcheck != nil && h.Healthcheck(ctx) != nil {
+	if h.unhealthy(ctx) != nil {
 		header(w, http.StatusInternalServerError, "text/plain; charset=utf-8")
 		return
 	}
 	writeText(w, http.StatusOK, "OK")
+}
+
+// unhealthy returns why GET /healthcheck answers 500. Envoy Gateway restarts a process that answers so for half a
+// minute. So a Redis that has answered once and is unreachable now does not count: all replicas would be restarted.
+func (h *handler) unhealthy(ctx context.Context) error {
+	if err := h.stoppingErr(ctx); err != nil {
+		return err
+	}
+	if h.HealthcheckNeedsLoad || h.HealthcheckNeedsRules {
+		set := h.Rules.Set()
+		if set == nil || h.HealthcheckNeedsRules && len(set.Domains()) == 0 {
+			return errors.New("there are no rules")
+		}
+	}
+	if h.Counted == nil {
+		return nil
+	}
+	return h.Counted(ctx)
+}
+
+func (h *handler) stoppingErr(context.Context) error {
+	if h.stopping.Load() {
+		return errors.New("stopping")
+	}
+	return nil
 }
 
 // decideJSON answers a request for a decision: 200, 429 for OVER_LIMIT, 400 for one that cannot be decided.

@@ -5,26 +5,27 @@ package app
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
-	"net"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/grpcserver"
+	"github.com/weir-ratelimit/weir/internal/listen"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 	"github.com/weir-ratelimit/weir/internal/metrics/telemetry"
+	"github.com/weir-ratelimit/weir/internal/offline/explain"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
-	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -32,7 +33,7 @@ import (
 // Bounds of a stop, besides Options.DrainDelay and Options.StopTimeout: it ends whatever hangs.
 const (
 	httpStop  = time.Second     // for an HTTP request to end
-	lastSend  = time.Second     // for the last traces to be sent
+	lastSend  = time.Second     // for the last charges of quotas, besides Options.StoreTimeout
 	lastWait  = 3 * time.Second // for requests that were cut off, and for the work in the background
 	lastClose = 2 * time.Second // and Options.StoreTimeout: for each part that Close closes
 )
@@ -47,31 +48,19 @@ type App struct {
 	o     Options
 	parts []part // in the order in which they were opened
 
-	metrics   *metrics.Metrics
-	rules     *rules.Rules
-	xds       *xds.Source // nil without --rules xds
-	telemetry *telemetry.Telemetry
-	redis     *store.Redis // the connections of --store; nil for memory
-	store     *store.Store
-	top       *topkeys.Top   // nil if off
-	history   *admin.History // counts over the last hour
-	decider   *decide.Decider
-	quotas    atomic.Pointer[rlqs.Keeper] // nil without --quota
+	metrics *metrics.Metrics
+	clients *clients
+	traces  *telemetry.Telemetry
+	top     *topkeys.Top // nil with --top-keys 0
+	rules   *rules.Rules
+	store   *store.Store
+	engine  *engineCheck
+	decider *decide.Decider
+	quotas  *rlqs.Keeper       // nil without --quota
+	grpc    *grpcserver.Server // nil inside another process
+	admin   *admin.Server
 
-	health         *healthServer
-	service        *rls.Service
-	grpc           *grpc.Server
-	clients        *clients
-	reflecting     chan struct{} // has an element while an answer of gRPC's reflection is made
-	grpcHandshakes *handshakes
-	httpHandshakes *handshakes
-	grpcListener   net.Listener
-
-	http        *httpServer   // of --http-addr
-	httpServers []*httpServer // all that have an address
-
-	stopping atomic.Bool
-	closed   func() error // closes all parts, once
+	closed func() error // closes all parts, once
 }
 
 // part is what an App has opened.
@@ -83,16 +72,27 @@ type part struct {
 	close func() error
 }
 
-func (a *App) add(name string, run func(ctx context.Context) error, closePart func() error) {
-	a.parts = append(a.parts, part{name, run, closePart})
-}
-
-// always runs f, which does not fail.
-func always(f func(ctx context.Context)) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		f(ctx)
-		return nil
+// add adds a part, which has any of the methods Run, Close and Metrics.
+func (a *App) add(name string, p any) {
+	added := part{name: name}
+	switch p := p.(type) {
+	case interface {
+		Run(ctx context.Context) error
+	}:
+		added.run = p.Run
+	case interface{ Run(ctx context.Context) }:
+		added.run = func(ctx context.Context) error {
+			p.Run(ctx)
+			return nil
+		}
 	}
+	if p, ok := p.(io.Closer); ok {
+		added.close = p.Close
+	}
+	if p, ok := p.(interface{ Metrics() []metric.Group }); ok {
+		a.metrics.Add(p.Metrics()...)
+	}
+	a.parts = append(a.parts, added)
 }
 
 // New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A Redis that
@@ -102,17 +102,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	o.Bounds.fill(debug.SetMemoryLimit(-1))
-	o.Metrics.Version, o.Metrics.Commit, o.Metrics.Go = o.Build.Version, o.Build.Commit, o.Build.Go
-	a := &App{
-		o: o, health: newHealth(), clients: newClients(&o), reflecting: make(chan struct{}, 1),
-		metrics:        metrics.New(o.Metrics),
-		grpcHandshakes: newHandshakes("grpc", o.Log), httpHandshakes: newHandshakes("http", o.Log),
-	}
+	a := &App{o: o}
 	a.closed = sync.OnceValue(a.close)
-	a.showProcess()
 	for _, open := range []func(context.Context) error{
-		a.openTop, a.openRedis, a.openRules, a.openTelemetry, a.openStore, a.openDecider,
-		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.listen,
+		a.openMetrics, a.openRules, a.openDecider, a.openQuotas, a.openServers, a.load, a.listen,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())
@@ -121,109 +114,79 @@ func New(ctx context.Context, o Options) (*App, error) {
 	return a, nil
 }
 
-// showProcess shows in the metrics what is not of a part.
-func (a *App) showProcess() {
-	if a.o.LogStats != nil {
-		a.metrics.Log.From(a.o.LogStats)
+// openMetrics opens what shows the work of the other parts.
+func (a *App) openMetrics(ctx context.Context) (err error) {
+	o := &a.o
+	o.Metrics.Build, o.OTel.Version, o.OTel.Log, o.Statsd.Log = o.Build, o.Build.Version, o.Log, o.Log
+	a.metrics = metrics.New(o.Metrics)
+	a.clients = newClients(o)
+	a.metrics.Add(conns.Metrics(a.clients.memory, a.clients.grpc, a.clients.http)...)
+	if o.LogQueue != nil {
+		a.metrics.Add(o.LogQueue.Metrics()...)
 	}
-	a.metrics.Handshakes.From(func() map[string]uint64 {
-		return map[string]uint64{"grpc": a.grpcHandshakes.failures.Load(), "http": a.httpHandshakes.failures.Load()}
-	})
-	a.metrics.ClientMemory.From(a.clients.memory.Used)
-	a.metrics.HungReads.From(fileread.Default.Hung)
-	a.metrics.Clients.From(func() []metrics.ClientStats {
-		return []metrics.ClientStats{
-			{Listener: "grpc", Stats: a.clients.grpc.Stats()}, {Listener: "http", Stats: a.clients.http.Stats()},
+	if o.Statsd.Addr != "" {
+		sender, err := metrics.NewStatsd(o.Statsd, a.metrics.Classic())
+		if err != nil {
+			return err
 		}
-	})
-}
-
-func (a *App) openTop(context.Context) (err error) {
-	if a.o.Top.PerRule == 0 {
-		return nil
+		a.add("statsd", sender)
 	}
-	if a.top, err = topkeys.New(a.o.Top); err != nil {
+	if o.Top.PerRule > 0 {
+		if a.top, err = topkeys.New(o.Top); err != nil {
+			return err
+		}
+		a.add("top keys", a.top)
+	}
+	if a.traces, err = telemetry.Start(ctx, o.OTel); err != nil {
 		return err
 	}
-	a.add("top keys", always(a.top.Run), nil)
+	a.add("OpenTelemetry", a.traces)
 	return nil
 }
 
-func (a *App) openStatsd(context.Context) error {
-	if a.o.Statsd.Addr == "" {
-		return nil
+// openRules opens the store of the counters, and the rules, which load later.
+func (a *App) openRules(context.Context) (err error) {
+	o, m := &a.o, a.metrics
+	if o.Redis, err = o.Primary(); err != nil { //nolint:contextcheck // it does not connect yet
+		return err
 	}
-	a.o.Statsd.Log = a.o.Log
-	sender, err := metrics.NewStatsd(a.o.Statsd)
+	if o.Redis != nil {
+		a.add("Redis", o.Redis)
+	}
+	process, err := o.process()
 	if err != nil {
 		return err
 	}
-	a.add("statsd", always(func(ctx context.Context) { sender.Run(ctx, a.metrics.Classic()) }), nil)
-	return nil
-}
-
-// openHistory keeps the metrics' counts over time, for the page of the HTTP address.
-func (a *App) openHistory(context.Context) error {
-	a.history = admin.NewHistory(a.metrics.Sample)
-	if a.o.HTTPAddr != "" {
-		a.add("history", always(a.history.Run), nil)
-	}
-	return nil
-}
-
-// Close frees what New has opened: listeners, connections to Redis. Call it after Run, or without
-// Run. A part that does not close in time is left behind, and is an error. A second Close returns the result of the
-// first.
-func (a *App) Close() error { return a.closed() }
-
-// close closes every part, the last opened first.
-func (a *App) close() error {
-	a.health.end()
-	var errs []error
-	for _, p := range slices.Backward(a.parts) {
-		if p.close != nil {
-			errs = append(errs, closeInTime(p.name, lastClose+a.o.StoreTimeout, p.close))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// GRPCAddr is where the service listens: "host:port" or "unix:PATH".
-func (a *App) GRPCAddr() string { return address(a.grpcListener) }
-
-// HTTPAddr is where health, rules and metrics are; empty if nowhere.
-func (a *App) HTTPAddr() string { return address(a.http.listener) }
-
-// openTelemetry starts to send traces by OTLP. At the end it sends the last of them; a collector that is unreachable is
-// no failure.
-func (a *App) openTelemetry(ctx context.Context) (err error) {
-	a.o.OTel.Version, a.o.OTel.Log = a.o.Build.Version, a.o.Log
-	a.telemetry, err = telemetry.Start(ctx, a.o.OTel)
+	a.rules, err = rules.New(rules.Options{
+		Config: o.RulesOptions, Redis: o.Redis, Process: process, Stores: slices.Sorted(maps.Keys(o.NamedStores)),
+		Poll: o.Bounds.RulesPoll, Settle: o.Bounds.RulesSettle, HoldGC: o.HoldGC, Log: o.Log,
+	})
 	if err != nil {
 		return err
 	}
-	a.add("OpenTelemetry", nil, func() error { //nolint:contextcheck // ctx has ended by then
-		ctx, cancel := context.WithTimeout(context.Background(), lastSend)
-		defer cancel()
-		if err := a.telemetry.Close(ctx); err != nil {
-			a.o.Log.LogAttrs(ctx, slog.LevelWarn, "the last traces are not sent", slog.String("error", err.Error()))
-		}
-		return nil
-	})
+	a.add("rules", a.rules)
+	o.Requests, o.Effects, o.StoreOptions.Log = m.Requests, a.rules.Effects, o.Log
+	o.Instrument = func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.traces.Store(s), names...) }
+	if a.store, err = store.Open(&o.StoreOptions); err != nil { //nolint:contextcheck // the store outlives ctx
+		return err
+	}
+	a.add("store", a.store)
+	a.engine = &engineCheck{store: a.store, rules: a.rules, log: o.Log, changed: make(chan struct{}, 1)}
+	a.add("check of redis_cell", a.engine)
 	return nil
 }
 
 func (a *App) openDecider(ctx context.Context) (err error) {
-	watchers := a.telemetry.Watchers()
-	if a.o.Log.Enabled(ctx, slog.LevelDebug) {
-		watchers = append(watchers, newDecisionLog(a.o.Log))
+	o, watchers := &a.o, a.traces.Watchers()
+	if o.Log.Enabled(ctx, slog.LevelDebug) {
+		watchers = append(watchers, newDecisionLog(o.Log))
 	}
 	if a.top != nil {
 		watchers = append(watchers, a.top)
 	}
 	var headers decide.LimitHeaders
-	if a.o.RatelimitHeaders {
-		headers = a.o.LimitHeaders
+	if o.RatelimitHeaders {
+		headers = o.LimitHeaders
 	}
 	a.decider, err = decide.New(decide.Options{
 		Rules:          a.rules.Set,
@@ -232,15 +195,15 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 		Observer:       observer{a.metrics, a.store},
 		Watchers:       watchers,
 		LimitHeaders:   headers,
-		MaxDescriptors: a.o.MaxDescriptors,
-		MaxDelayed:     a.o.MaxHeld,
-		MaxCounters:    a.o.MaxCounters,
-		ChargeEach:     a.o.ChargeEach,
-		NoRetryAfter:   !a.o.RetryAfter,
-		Lenient:        a.o.LenientRules,
+		MaxDescriptors: o.MaxDescriptors,
+		MaxDelayed:     o.MaxHeld,
+		MaxCounters:    o.MaxCounters,
+		ChargeEach:     o.ChargeEach,
+		NoRetryAfter:   !o.RetryAfter,
+		Lenient:        o.LenientRules,
 	})
 	if err == nil {
-		a.metrics.Delayed.From(a.decider.Delayed)
+		a.metrics.Add(metrics.Delayed(a.decider.Delayed))
 	}
 	return err
 }
@@ -256,4 +219,174 @@ func (o observer) StoreFailed(err error) {
 	if !errors.Is(err, limiter.ErrLate) {
 		o.store.Failed(err)
 	}
+}
+
+// openQuotas opens what --quota switches on.
+func (a *App) openQuotas(context.Context) (err error) {
+	if !a.o.Quota || a.o.Embedded {
+		return nil
+	}
+	a.quotas, err = rlqs.New(rlqs.Options{
+		Store: a.store, Resolve: rlqs.Resolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL, Logger: a.o.Log,
+		Reported: a.metrics.ReportedByEnvoys,
+		Decided: func(d rlqs.Decided) {
+			a.metrics.DecidedByEnvoys(d.Limit, d.Outcome, d.Requests)
+			if a.top != nil && d.IsFirst {
+				a.top.Add(d.Limit, d.Key, d.Requests, d.Outcome.Unfit() || d.Outcome == decide.Uncharged)
+			}
+		},
+	})
+	if err == nil {
+		a.add("quotas", a.quotas)
+	}
+	return err
+}
+
+// openServers makes the servers. They listen later.
+func (a *App) openServers(ctx context.Context) error {
+	o, m := &a.o, a.metrics
+	calls := grpcserver.NewCalls(m, o.Log)
+	service, err := rls.New(rls.Options{Decider: a.decider, Rejected: m.Rejected, DynamicMetadata: o.DynamicMetadata})
+	if err != nil {
+		return err
+	}
+	if !o.Embedded {
+		a.grpc, err = grpcserver.New(ctx, grpcserver.Options{
+			Config: o.GRPCOptions, Service: service, Quotas: a.quotas, Calls: calls, Guard: a.clients.grpc,
+			ServerOptions: a.traces.ServerOptions(), IdleConnection: o.Bounds.IdleConnection,
+			MaxStreams: o.Bounds.Streams, MaxMessage: o.Bounds.Message, Log: o.Log,
+		})
+		if err != nil {
+			return err
+		}
+		a.add("gRPC server", a.grpc)
+		a.add("certificates of --grpc-addr", a.grpc.TLS)
+	}
+	a.admin, err = admin.New(ctx, a.adminOptions(service, calls))
+	if err != nil {
+		return err
+	}
+	m.Add(a.admin.Metrics()...)
+	tls := []*listen.TLS{a.admin.TLS}
+	if a.grpc != nil {
+		tls = append(tls, a.grpc.TLS)
+	}
+	m.Add(listen.Metrics(tls...)...)
+	a.add("certificates of --http-addr", a.admin.TLS)
+	if a.o.HTTPAddr != "" {
+		a.add("history", a.admin.History)
+	}
+	for _, server := range a.admin.Addresses {
+		a.add(server.Name+" server", server)
+	}
+	return nil
+}
+
+// adminOptions are what the HTTP addresses show of the other parts.
+func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.Options {
+	o := admin.Options{
+		Config: a.o.HTTPOptions,
+		Checks: []admin.Check{
+			{Name: "rules", Err: a.rules.Ready, Note: a.rules.Note},
+			{Name: "store", Err: a.engine.ready, Remote: true},
+		},
+		Rules: a.rules,
+		Counters: &admin.Counters{
+			Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset, KeyOf: a.store.KeyOf,
+		},
+		Metrics: a.metrics.Handler(), ClassicText: a.metrics.WriteText, Decisions: a.metrics.Decisions,
+		History: admin.NewHistory(a.metrics.Sample),
+		Store:   a.store.String(), Degraded: a.store.Outage, Counted: a.store.Counted,
+		Explain:       explain.Live(a.decider, a.rules.Set),
+		DecideGuarded: a.o.GRPCTLSClientCA != "",
+		DecideJSON: func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error) {
+			return service.DecideJSON(ctx, body, calls.Unary)
+		},
+		Build: a.o.Build, StartedAt: time.Now(), Panicked: a.metrics.Panicked,
+		Guard: a.clients.http, Budget: a.clients.memory, Embedded: a.o.Embedded, Log: a.o.Log,
+	}
+	if a.top != nil {
+		o.Top = a.top.Keys
+	}
+	if a.quotas != nil {
+		o.Quotas = a.quotas
+	}
+	return o
+}
+
+// reset removes a counter, with what was charged ahead to it.
+func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
+	existed, err = a.store.Reset(ctx, key)
+	if a.quotas != nil {
+		a.quotas.Changed()
+	}
+	return existed, err
+}
+
+// load loads the rules for the first time. This is the list of all parts that are told of a change of rules. What else
+// knows rules looks them up by pointers that a request brings along: leases, and the store's packed policies.
+func (a *App) load(ctx context.Context) error {
+	parts := []rules.Part{a.metrics, rules.After(a.store.DropDenials), rules.After(a.engine.hint)}
+	if a.grpc != nil {
+		parts = append(parts, rules.After(a.grpc.Health.Serving))
+	}
+	if a.quotas != nil {
+		parts = append(parts, rules.After(a.quotas.Changed))
+	}
+	if a.top != nil {
+		parts = append(parts, a.top)
+	}
+	return a.rules.Load(ctx, parts...)
+}
+
+// listen opens the addresses.
+func (a *App) listen(ctx context.Context) error {
+	if a.grpc != nil {
+		if err := a.grpc.Listen(ctx); err != nil {
+			return err
+		}
+	}
+	for _, server := range a.admin.Addresses {
+		if err := server.Listen(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close frees what New has opened: listeners, connections to Redis. Call it after Run, or without
+// Run. A part that does not close in time is left behind, and is an error. A second Close returns the result of the
+// first.
+func (a *App) Close() error { return a.closed() }
+
+// close closes every part, the last opened first.
+func (a *App) close() error {
+	var errs []error
+	for _, p := range slices.Backward(a.parts) {
+		if p.close != nil {
+			errs = append(errs, closeInTime(p.name, lastClose+a.o.StoreTimeout, p.close))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// GRPCAddr is where the service listens: "host:port" or "unix:PATH"; empty inside another process.
+func (a *App) GRPCAddr() string {
+	if a.grpc == nil {
+		return ""
+	}
+	return a.grpc.Addr()
+}
+
+// HTTPAddr is where health, rules and metrics are; empty if nowhere.
+func (a *App) HTTPAddr() string { return a.admin.Addr() }
+
+// Reload reads the rule files now. Its error is why their content is not in force; it has been logged.
+func (a *App) Reload(ctx context.Context) error {
+	before := a.rules.Status()
+	err := a.rules.Reload(ctx)
+	if after := a.rules.Status(); after.LoadedAt.Equal(before.LoadedAt) && after.ErrorsAt.Equal(before.ErrorsAt) {
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "rule files have not changed", slog.Bool("refused", err != nil))
+	}
+	return err
 }

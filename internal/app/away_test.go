@@ -9,6 +9,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 
+	"github.com/weir-ratelimit/weir/internal/grpcserver"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -124,12 +125,13 @@ func TestAbandonedRequests(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
+	calls := grpcserver.NewCalls(p.app.metrics, p.app.o.Log)
 	gone, cancel := context.WithTimeout(t.Context(), time.Hour)
 	cancel()
-	_, _ = p.app.unary(gone, nil, info, untilGone)
+	_, _ = calls.Unary(gone, nil, info, untilGone)
 	late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, _ = p.app.unary(late, nil, info, untilGone)
+	_, _ = calls.Unary(late, nil, info, untilGone)
 	if got := p.metricOf("weir_requests_abandoned_total"); got != "1" {
 		t.Errorf("%s abandoned requests, want 1", got)
 	}

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -305,19 +304,6 @@ func TestLargeHeaders(t *testing.T) {
 	case <-c.ended: // the framer of gRPC gives up on far too many
 	case <-time.After(patience):
 		t.Errorf("headers of %d KiB are taken (%v)", len(text)>>10, err)
-	}
-}
-
-// Those who watch the health hold a stream each: there are not more than so many.
-func TestMostWatches(t *testing.T) {
-	p := start(t, options(t, rulesOf("1000")))
-	p.app.health.watches.Store(maxWatches)
-	watch, err := p.health.Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one more: %v, want ResourceExhausted", err)
 	}
 }
 

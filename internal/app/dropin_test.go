@@ -125,23 +125,10 @@ func TestJSONIsGuardedAsGRPC(t *testing.T) {
 	o.GRPCTLSCert, o.GRPCTLSKey = ca.Issue("server", "127.0.0.1")
 	o.GRPCTLSClientCA = ca.CA()
 	p := start(t, o)
-	req, _ := http.NewRequestWithContext(t.Context(), "POST", "/json", strings.NewReader("{}"))
-	req.RemoteAddr, req.Host = "10.0.0.1:5", "weir"
-	w := &answerTo{header: http.Header{}}
-	p.app.http.server.Handler.ServeHTTP(w, req)
-	if w.status != http.StatusForbidden {
-		t.Errorf("status %d, want 403", w.status)
+	if status, text := get(t, "POST", "http://"+p.app.HTTPAddr()+"/json", "{}"); status != http.StatusForbidden {
+		t.Errorf("status %d, want 403: %s", status, text)
 	}
 }
-
-type answerTo struct {
-	header http.Header
-	status int
-}
-
-func (a *answerTo) Header() http.Header         { return a.header }
-func (a *answerTo) WriteHeader(status int)      { a.status = status }
-func (a *answerTo) Write(p []byte) (int, error) { return len(p), nil }
 
 // The debug pages are those of envoyproxy/ratelimit and change nothing; the metrics have an address of their own.
 func TestDebugAndMetricsAddresses(t *testing.T) {

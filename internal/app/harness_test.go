@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -56,10 +57,9 @@ func options(t *testing.T, rules string) Options {
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,
 		},
-		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},
-		GRPCOptions: GRPCOptions{
-			MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100,
-		},
+		GRPCOptions:   GRPCOptions{GRPCAddr: "127.0.0.1:0"},
+		HTTPOptions:   HTTPOptions{HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},
+		BoundOptions:  BoundOptions{MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100},
 		Bounds:        Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
 		HeaderOptions: HeaderOptions{RetryAfter: true},
 		Metrics:       metrics.Options{MaxRules: 100, NearLimitRatio: 0.8},
@@ -234,6 +234,19 @@ func want(t *testing.T, what, want string, got func() string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// metricOf is the value of a series, from the registry.
+func (p *process) metricOf(series string) string {
+	p.t.Helper()
+	answer := httptest.NewRecorder()
+	p.app.metrics.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(answer.Body.String()) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }
 
 // logged says how many lines of the log contain the text.

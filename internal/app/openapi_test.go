@@ -2,7 +2,6 @@ package app
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -265,8 +264,7 @@ func checkRoutes(t *testing.T, doc *openAPI) {
 	t.Helper()
 	var there []string
 	for _, r := range admin.Routes(admin.Options{
-		Metrics: http.NotFoundHandler(), Pprof: true,
-		DecideJSON: func(context.Context, io.Reader) ([]byte, bool, error) { return nil, false, nil },
+		Metrics: http.NotFoundHandler(), Config: admin.Config{Pprof: true, HTTPJSON: true},
 	}) {
 		if r.Method == "" {
 			r.Method = "POST" // every method, of which one is documented

@@ -2,15 +2,12 @@ package app
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
@@ -35,23 +32,4 @@ func TestPartsOutlivePanics(t *testing.T) {
 			t.Errorf("close: %v, %d panics caught, want 2", err, caught.Load())
 		}
 	})
-}
-
-// A panic of an HTTP request is counted, and goes on to package net/http.
-func TestCountPanics(t *testing.T) {
-	a := &App{metrics: metrics.New(metrics.Options{})}
-	h := a.countPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }))
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic ended in the handler")
-			}
-		}()
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	}()
-	page := httptest.NewRecorder()
-	a.metrics.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	if !strings.Contains(page.Body.String(), "\nweir_panics_total 1\n") {
-		t.Error("the panic is not counted")
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +40,6 @@ func (a *App) Run(ctx context.Context) error {
 		})
 	}
 	a.logStart(work)
-	a.checkEngine(work)
 
 	var err error
 	select {
@@ -50,7 +48,7 @@ func (a *App) Run(ctx context.Context) error {
 	case err = <-failed:
 		err = errors.Join(err, a.cut())
 	}
-	err = errors.Join(err, a.stopHTTP(work))
+	err = errors.Join(err, a.stopHTTP(work)) // last, so that probes are answered until the end
 	stopWork()
 	if within(lastWait, background.Wait) {
 		return err
@@ -66,58 +64,42 @@ func (a *App) Run(ctx context.Context) error {
 // stop ends the service after the requests in flight. An error means that some did not end even when they were cut off.
 func (a *App) stop(ctx context.Context) (err error) {
 	start := time.Now()
-	a.stopping.Store(true)
-	a.health.Shutdown()
-	if a.o.Embedded { // nobody asks any more
-		a.health.end()
+	a.admin.Stopping()
+	if a.grpc == nil { // nobody asks any more
 		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
 		return nil
 	}
+	a.grpc.Health.Shutdown()
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopping",
 		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
 	<-time.After(a.o.DrainDelay)
-	a.health.end()
-	a.stopQuotas(ctx)
-
-	answered := make(chan struct{})
-	panics.Go("stop of the gRPC server", func() {
-		defer close(answered)
-		a.grpc.GracefulStop()
-	})
-	cut := false
-	select {
-	case <-answered:
-	case <-time.After(a.o.StopTimeout):
-		cut = true
+	a.grpc.Health.End()
+	if a.quotas != nil { // which charges what Envoys may still admit, and ends streams, for which a stop would wait
+		last, cancel := context.WithTimeout(ctx, a.o.MaxWait()+lastSend)
+		a.quotas.Stop(last)
+		cancel()
+	}
+	answered := within(a.o.StopTimeout, a.grpc.Stop)
+	if !answered {
 		err = a.cut()
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped",
-		slog.Bool("all_answered", !cut), slog.Duration("took", time.Since(start)))
+		slog.Bool("all_answered", answered), slog.Duration("took", time.Since(start)))
 	return err
 }
 
 // cut ends all requests. An error means that some went on.
 func (a *App) cut() error {
-	if a.o.Embedded {
-		return nil
-	}
-	if !within(lastWait, a.grpc.Stop) {
+	if a.grpc != nil && !within(lastWait, a.grpc.Cut) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
 	}
 	return nil
 }
 
-// stopHTTP goes last, so that probes are answered until the end.
 func (a *App) stopHTTP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, httpStop)
 	defer cancel()
-	var errs []error
-	for _, h := range a.httpServers {
-		if err := h.server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-			errs = append(errs, h.server.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return a.admin.Stop(ctx)
 }
 
 // logStart is the line that says what runs.
@@ -128,7 +110,7 @@ func (a *App) logStart(ctx context.Context) {
 		limits = len(set.Limits())
 	}
 	grpc := slog.String("grpc", a.GRPCAddr())
-	if a.o.Embedded { // it has no gRPC server
+	if a.grpc == nil {
 		grpc = slog.Attr{}
 	}
 	parts := []slog.Attr{
@@ -140,7 +122,7 @@ func (a *App) logStart(ctx context.Context) {
 		slog.Int("files", len(status.Files)),
 		slog.Int("limits", limits),
 	}
-	if a.o.Quota && !a.o.Embedded {
+	if a.quotas != nil {
 		parts = append(parts, slog.Bool("quota", true))
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
@@ -185,18 +167,4 @@ func (a *App) Metrics() *metrics.Metrics { return a.metrics }
 func runPart(ctx context.Context, p *part) (err error) {
 	panics.Restart(ctx.Done(), p.name, func() { err = p.run(ctx) })
 	return err
-}
-
-// countPanics counts panics of HTTP requests. package net/http logs them, and closes their connections.
-func (a *App) countPanics(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		returned := false
-		defer func() {
-			if !returned {
-				a.metrics.Panicked()
-			}
-		}()
-		next.ServeHTTP(w, r)
-		returned = true
-	})
 }

@@ -87,7 +87,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		return err
 	}
 	o.Log, o.Build = log.Logger, build()
-	o.LogStats = log.Stats
+	o.LogQueue = log.Queue
 	warnVariables(ctx, o.Log, command)
 	if c.Origins != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so the environment of "+
@@ -142,7 +142,7 @@ func (c *serveCmd) validate(o *app.Options) error {
 	if err := o.Check(); err != nil || o.AllowEmptyRules || o.RulesEveryFile {
 		return err
 	}
-	paths := slices.DeleteFunc(slices.Clone(o.Rules), app.IsNoPath)
+	paths := slices.DeleteFunc(slices.Clone(o.Rules), rules.IsNoPath)
 	if err := rules.CheckPaths(paths); err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}

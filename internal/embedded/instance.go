@@ -151,7 +151,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		}
 	}
 	options := o.Options
-	options.Log, options.HoldGC, options.LogStats = log.Logger, m.pace.Hold, log.Stats
+	options.Log, options.HoldGC, options.LogQueue = log.Logger, m.pace.Hold, log.Queue
 	m.warnOfSharedAddress(log, o)
 	a, err := app.New(context.Background(), options)
 	if err != nil {

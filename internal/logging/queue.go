@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
@@ -162,4 +163,19 @@ func (q *Queue) flush(spare []byte) []byte {
 		q.notWritten.Add(count)
 	}
 	return lines
+}
+
+// Metrics are of the lines that were dropped.
+func (q *Queue) Metrics() []metric.Group {
+	return []metric.Group{
+		metric.Of(q.Stats,
+			metric.Counters("weir_log_dropped_total", "reason",
+				"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
+					"write_error (nobody reads it, or the disk is full).",
+				func(s QueueStats, w metric.Writer) {
+					metric.Put(w, s.FullBuffer, "buffer")
+					metric.Put(w, s.NotWritten, "write_error")
+				}),
+		),
+	}
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
 // The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
 // src/stats/prom/default_mapper.yaml. Rules there have one level (key1) or two (key2). Deeper rules, and all limits of
 // one rule, count together under the first two levels.
 
-var classicRuleRows = []row[*classicRule]{
+var classicRuleRows = []metric.Row[*classicRule]{
 	classicCounter("total_hits", "Hits that requests asked of a rule.",
 		func(r *classicRule) uint64 { return r.hits.sum(decide.Outcomes()...) }),
 	classicCounter("over_limit", "Hits that do not fit, in shadow mode, too.",
@@ -31,42 +32,40 @@ var classicRuleRows = []row[*classicRule]{
 		func(r *classicRule) uint64 { return r.hits.sum(decide.ShadowDenied) }),
 }
 
-var classicRows = []row[*Metrics]{
-	counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
-		func(m *Metrics, w writer) { put(w, m.Requests(), "ShouldRateLimit") }),
-	histograms("ratelimit_service_response_time_seconds", "grpc_method", "Time from a decoded request to its response.",
-		func(m *Metrics, w writer) {
+var classicRows = []metric.Row[*Metrics]{
+	metric.Counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
+		func(m *Metrics, w metric.Writer) { metric.Put(w, m.Requests(), "ShouldRateLimit") }),
+	metric.Histograms("ratelimit_service_response_time_seconds", "grpc_method",
+		"Time from a decoded request to its response.",
+		func(m *Metrics, w metric.Writer) {
 			h := m.requestHistogram()
 			upTo := make(map[float64]uint64, len(h.GetBucket()))
 			for _, b := range h.GetBucket() {
 				upTo[b.GetUpperBound()] = b.GetCumulativeCount()
 			}
-			w.histogram(h.GetSampleCount(), h.GetSampleSum(), upTo, "ShouldRateLimit")
+			w.Histogram(h.GetSampleCount(), h.GetSampleSum(), upTo, "ShouldRateLimit")
 		}),
-	counters("ratelimit_service_should_rate_limit_error", "err_type",
+	metric.Counters("ratelimit_service_should_rate_limit_error", "err_type",
 		"Requests that the store did not decide, and requests answered with a gRPC error.",
-		func(m *Metrics, w writer) {
+		func(m *Metrics, w metric.Writer) {
 			var rejected uint64
 			for code := range m.rejected {
 				rejected += m.rejected[code].Load()
 			}
-			put(w, m.storeErrors.timeout.Load()+m.storeErrors.breakerOpen.Load()+m.storeErrors.unreachable.Load(), "redis_error")
-			put(w, rejected, "service_error")
+			e := &m.storeErrors
+			metric.Put(w, e.timeout.Load()+e.breakerOpen.Load()+e.unreachable.Load(), "redis_error")
+			metric.Put(w, rejected, "service_error")
 		}),
-	counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",
-		func(m *Metrics) uint64 { return m.loads.ok.Load() }),
-	counter("ratelimit_service_config_load_error", "Loads of changed rules that were refused.",
-		func(m *Metrics) uint64 { return m.loads.refused.Load() }),
 }
 
 // classicMetrics returns the metrics of envoyproxy/ratelimit.
-func (m *Metrics) classicMetrics() []described {
-	return []described{newGroup(m.classicRules, classicRuleRows...), newGroup(only(m), classicRows...)}
+func (m *Metrics) classicMetrics() []metric.Group {
+	return []metric.Group{metric.Each(m.classicRules, classicRuleRows...), metric.Of(m.self, classicRows...)}
 }
 
-func classicCounter(name, help string, value func(*classicRule) uint64) row[*classicRule] {
-	return counters("ratelimit_service_rate_limit_"+name, "domain key1 key2", help,
-		func(r *classicRule, w writer) { put(w, value(r), r.key[:]...) })
+func classicCounter(name, help string, value func(*classicRule) uint64) metric.Row[*classicRule] {
+	return metric.Counters("ratelimit_service_rate_limit_"+name, "domain key1 key2", help,
+		func(r *classicRule, w metric.Writer) { metric.Put(w, value(r), r.key[:]...) })
 }
 
 // classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.

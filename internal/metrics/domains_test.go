@@ -31,7 +31,7 @@ func domains(tb testing.TB, names ...string) *descriptors.Set {
 func TestRequests(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2})
 	before := domains(t, "shop", "web")
-	m.RulesCompiled(before)
+	m.Prepare(before)
 	m.Answered(before.Domain("shop"), false)
 	m.Answered(before.Domain("shop"), true)
 	m.Answered(before.Domain("web"), true)
@@ -48,7 +48,7 @@ func TestRequests(t *testing.T) {
 
 	// After a reload: one is gone, one stays, one is beyond the bound, and a request is still under way in the old rules.
 	after := domains(t, "api", "shop", "zoo")
-	m.RulesCompiled(after)
+	m.Prepare(after)
 	m.Answered(before.Domain("shop"), false)
 	m.Answered(after.Domain("shop"), false)
 	m.Answered(before.Domain("web"), false)
@@ -83,7 +83,7 @@ func TestRejected(t *testing.T) {
 func TestAnsweredAllocatesNothing(t *testing.T) {
 	m := newMetrics()
 	set := domains(t, "shop")
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	if n := testing.AllocsPerRun(100, func() { m.Answered(set.Domain("shop"), true) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

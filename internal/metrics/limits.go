@@ -74,10 +74,9 @@ func newCounts(maxRules int, ratio float64) *ruleCounts {
 	return cs
 }
 
-// RulesCompiled makes the set's counters the live ones. Call it just before the set goes live. A limit or a domain
-// that both sets have keeps its counts; one that is gone loses its series. The first MaxRules rules and domains have
-// counters of their own.
-func (m *Metrics) RulesCompiled(set *descriptors.Set) {
+// Prepare makes the counters of the next rules, just before these go live. A limit or a domain that both sets have
+// keeps its counts; one that is gone loses its series. The first MaxRules rules and domains have counters of their own.
+func (m *Metrics) Prepare(set *descriptors.Set) (commit func()) {
 	cs, before := m.counts, m.counts.live.Load()
 	t := &setCounters{
 		limits:   make([]slot[*descriptors.Rule, limitCounters], len(set.Limits())),
@@ -116,6 +115,7 @@ func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 		t.domains[i].of, t.domains[i].counters, t.byName[c.domain] = d, c, c
 	}
 	cs.live.Store(t)
+	return func() {}
 }
 
 // nameOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
@@ -148,6 +148,12 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 	case hits < 0:
 		c.returned.Add(uint64(-hits))
 	}
+}
+
+// ReportedByEnvoys counts requests that Envoys reported, whatever limits decided them.
+func (m *Metrics) ReportedByEnvoys(allowed, denied uint64) {
+	m.allowedByEnvoys.Add(allowed)
+	m.deniedByEnvoys.Add(denied)
 }
 
 // DecidedByEnvoys counts requests that Envoys decided by their quotas of a limit.
@@ -270,10 +276,8 @@ func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Count
 		total.Allowed += grown(&d.sampledOK, d.ok.Load())
 		total.Denied += grown(&d.sampledOver, d.overLimit.Load())
 	}
-	for quotas := range m.Quotas.now {
-		total.Allowed += grown(&m.sampledQuotas.Allowed, quotas.Allowed)
-		total.Denied += grown(&m.sampledQuotas.Denied, quotas.Denied)
-	}
+	total.Allowed += grown(&m.sampledByEnvoys.Allowed, m.allowedByEnvoys.Load())
+	total.Denied += grown(&m.sampledByEnvoys.Denied, m.deniedByEnvoys.Load())
 	for c := range m.counts.allLimits {
 		counts := c.sample()
 		if counts == (adminapi.Counts{}) {

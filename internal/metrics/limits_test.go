@@ -42,7 +42,7 @@ func TestNearLimit(t *testing.T) {
 	} {
 		m := metrics.New(metrics.Options{MaxRules: 1, NearLimitRatio: tt.ratio})
 		set := compile(t, tt.rule)
-		m.RulesCompiled(set)
+		m.Prepare(set)
 		m.Decided(set.Limits()[0], decide.Allowed, tt.hits, &limiter.Decision{Allowed: true, Remaining: tt.remaining})
 		m.Decided(set.Limits()[0], decide.Denied, 1, &limiter.Decision{}) // not charged, and so not near
 		got := only(t, m, "weir_hits_near")[`weir_hits_near_limit_total{domain="shop",limit="",rule="a"}`]
@@ -56,7 +56,7 @@ func TestNearLimit(t *testing.T) {
 func TestKnownDenials(t *testing.T) {
 	m := newMetrics()
 	set := compile(t, rule("a"))
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
 	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Cached: true})
 	got := only(t, m, "weir_hits_known")
@@ -72,7 +72,7 @@ func TestMaxRules(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
 	two := "{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}"
 	before := compile(t, rule("one"), two, rule("three"), rule("four"))
-	m.RulesCompiled(before)
+	m.Prepare(before)
 	for _, l := range before.Limits() {
 		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
@@ -96,7 +96,7 @@ func TestMaxRules(t *testing.T) {
 	})
 
 	after := compile(t, rule("one"), rule("four"), rule("five"))
-	m.RulesCompiled(after)
+	m.Prepare(after)
 	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
 	m.Decided(before.Limits()[3], decide.Allowed, 1, &nearly) // three, which is gone
 	check("1", map[string]string{
@@ -112,9 +112,7 @@ func TestClassic(t *testing.T) {
 	address := "{key: remote_address, value: 10.1.2.3, shadow_mode: true, " +
 		"rate_limit: {requests_per_unit: 10, unit: second}}"
 	set := compile(t, rule("client"), deep, address)
-	m.RulesCompiled(set)
-	m.RulesLoaded("hash")
-	m.RulesRefused()
+	m.Prepare(set)
 	for _, l := range set.Limits() {
 		m.Decided(l, decide.Allowed, 2, &nearly)
 	}
@@ -127,8 +125,6 @@ func TestClassic(t *testing.T) {
 	m.Requested(0)
 
 	want := map[string]string{
-		`ratelimit_service_config_load_success`:                                        "1",
-		`ratelimit_service_config_load_error`:                                          "1",
 		`ratelimit_service_should_rate_limit_error{err_type="redis_error"}`:            "1",
 		`ratelimit_service_should_rate_limit_error{err_type="service_error"}`:          "0",
 		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`:              "1",
@@ -173,7 +169,7 @@ func BenchmarkScrape(b *testing.B) {
 				rules[i] = rule(fmt.Sprint("rule", i))
 			}
 			set := compile(b, rules...)
-			m.RulesCompiled(set)
+			m.Prepare(set)
 			for _, l := range set.Limits() {
 				m.Decided(l, decide.Allowed, 1, &nearly)
 			}

@@ -1,15 +1,17 @@
-// Package metrics counts what the process does, and shows it to Prometheus and by statsd. It is the only package that
-// knows Prometheus. table.go lists every metric.
+// Package metrics counts what was decided, and shows it, with the metrics of all parts, to Prometheus and by statsd.
 //
 // Label values come from rule files, never from requests, so the number of rules bounds the number of series. A request
 // finds a limit's counters by the limit's ID; it looks nothing up by name.
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,21 +22,23 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 var _ decide.Observer = (*Metrics)(nil)
 
-// Metrics holds the process's counters and the sources of all other numbers. It is safe for concurrent use.
+// Metrics counts what was decided, and shows the metrics of all parts. It is safe for concurrent use.
 type Metrics struct {
-	Sources
-
 	o        Options
 	registry *prometheus.Registry
 	classic  *prometheus.Registry // the metrics of envoyproxy/ratelimit
+	all      []metric.Description // of both
 
 	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
@@ -42,23 +46,18 @@ type Metrics struct {
 
 	sampling sync.Mutex // one Sample runs at a time
 	panics   atomic.Uint64
-	// sampledQuotas is what Sample alone has counted of the requests that Envoys decided by themselves.
-	sampledQuotas struct{ Allowed, Denied uint64 }
-	rejected      [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
-	storeErrors   struct{ timeout, breakerOpen, unreachable, answered, late atomic.Uint64 }
-	abandoned     atomic.Uint64 // requests whose callers' time was over
-	loads         struct {
-		ok, refused atomic.Uint64
-		isRefused   atomic.Bool            // the rule files now
-		hash        atomic.Pointer[string] // of the live rules, nil without
-		at          atomic.Int64           // when they went live, in nanoseconds since 1970
-	}
+	// requests that Envoys reported, and those of them that Sample has returned
+	allowedByEnvoys, deniedByEnvoys atomic.Uint64
+	sampledByEnvoys                 adminapi.Counts
+
+	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
+	storeErrors struct{ timeout, breakerOpen, unreachable, answered, late atomic.Uint64 }
+	abandoned   atomic.Uint64 // requests whose callers' time was over
 }
 
 // Options say what was built, and as flags of serve what is shown.
 type Options struct {
-	// Version, Commit and Go are of the binary.
-	Version, Commit, Go string `kong:"-"`
+	Build adminapi.Build `kong:"-"`
 	// MaxRules is how many rules have series of their own; the others share one. So do domains.
 	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
 	// NearLimitRatio is the share of a limit, from 0 to 1, above which a hit is near it.
@@ -67,29 +66,48 @@ type Options struct {
 	Classic bool `name:"classic-metrics" env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
 }
 
+// Check checks the flags.
+func (o *Options) Check(e *flags.Errors) {
+	flags.Between(e, "--metrics-max-rules", o.MaxRules, 0, 1_000_000)
+	flags.Between(e, "--near-limit-ratio", o.NearLimitRatio, 0, 1)
+}
+
 // New returns the metrics of a process, in a registry of their own.
 func New(o Options) *Metrics {
 	m := &Metrics{
 		o: o, registry: prometheus.NewRegistry(), classic: prometheus.NewRegistry(),
 		counts:         newCounts(o.MaxRules, o.NearLimitRatio),
-		requestSeconds: prometheus.NewHistogram(seconds(requestSecondsRow)),
-		takeSeconds:    prometheus.NewHistogramVec(seconds(takeSecondsRow), takeSecondsRow.Labels),
+		requestSeconds: prometheus.NewHistogram(requestSecondsRow.Seconds()),
+		takeSeconds:    prometheus.NewHistogramVec(takeSecondsRow.Seconds(), takeSecondsRow.Labels),
 	}
-	for _, c := range m.table() {
-		m.registry.MustRegister(c)
-	}
-	for _, c := range m.classicMetrics() {
-		m.classic.MustRegister(c)
-		if o.Classic {
-			m.registry.MustRegister(c)
-		}
-	}
+	m.Add(slices.Concat(m.requestMetrics(), m.processMetrics(), m.classicMetrics())...)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics( // how late goroutines get a CPU
 			collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
+}
+
+// Add shows the metrics of a part. Those of envoyproxy/ratelimit go to Classic.
+func (m *Metrics) Add(groups ...metric.Group) {
+	for _, g := range groups {
+		described := g.Descriptions()
+		m.all = append(m.all, described...)
+		isClassic := strings.HasPrefix(described[0].Name, "ratelimit_")
+		if isClassic {
+			m.classic.MustRegister(g)
+		}
+		if !isClassic || m.o.Classic {
+			m.registry.MustRegister(g)
+		}
+	}
+}
+
+// Describe returns every metric of the parts, by name.
+func (m *Metrics) Describe() []metric.Description {
+	byName := func(a, b metric.Description) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.SortedFunc(slices.Values(m.all), byName)
 }
 
 // Handler answers a scrape.
@@ -145,23 +163,6 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// RulesLoaded reports that the rules with this content hash went live.
-func (m *Metrics) RulesLoaded(hash string) {
-	m.loads.ok.Add(1)
-	m.loads.isRefused.Store(false)
-	m.loads.hash.Store(&hash)
-	m.loads.at.Store(time.Now().UnixNano())
-}
-
-// RulesRestored reports that the files hold the live rules again.
-func (m *Metrics) RulesRestored() { m.loads.isRefused.Store(false) }
-
-// RulesRefused reports a load of files with errors; the live rules stay.
-func (m *Metrics) RulesRefused() {
-	m.loads.refused.Add(1)
-	m.loads.isRefused.Store(true)
-}
-
 // severalStores labels a request that asks several stores; no named store has parentheses in its name.
 const severalStores = "(several)"
 
@@ -171,7 +172,7 @@ func (m *Metrics) Timed(store limiter.Store, names ...string) limiter.Store {
 	t := &timedStore{Store: store, named: map[string]prometheus.Observer{}}
 	t.later.Learn = func(c *timedCall, _ error) { c.took.Observe(time.Since(c.start).Seconds()) }
 	for _, name := range names {
-		t.several = m.takeSeconds.WithLabelValues(storeLabel(name))
+		t.several = m.takeSeconds.WithLabelValues(metric.Store(name))
 		t.named[name] = t.several
 	}
 	if len(names) > 1 {

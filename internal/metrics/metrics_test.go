@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,7 +44,7 @@ func rule(key string) string {
 var nearly = limiter.Decision{Allowed: true, Remaining: 1}
 
 func newMetrics() *metrics.Metrics {
-	return metrics.New(metrics.Options{Version: "v1", Commit: "abc", Go: "go1", MaxRules: 100, NearLimitRatio: 0.8})
+	return metrics.New(metrics.Options{MaxRules: 100, NearLimitRatio: 0.8})
 }
 
 // scrape is what Prometheus gets: series to value.
@@ -84,7 +83,7 @@ func TestDecisions(t *testing.T) {
 		"{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}",
 		rule("plain"), rule("silent"),
 	)
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
 	m.Decided(one, decide.Allowed, 3, &nearly)
 	m.Decided(one, decide.Allowed, 1, &nearly)
@@ -128,13 +127,13 @@ const allowed = `weir_decisions_total{domain="shop",limit="",outcome="allowed",r
 func TestReload(t *testing.T) {
 	m := newMetrics()
 	before := compile(t, rule("gone"), rule("stays"))
-	m.RulesCompiled(before)
+	m.Prepare(before)
 	gone, stays := before.Limits()[0], before.Limits()[1]
 	m.Decided(gone, decide.Allowed, 1, &nearly)
 	m.Decided(stays, decide.Allowed, 1, &nearly)
 
 	after := compile(t, rule("stays"), rule("new"))
-	m.RulesCompiled(after)
+	m.Prepare(after)
 	m.Decided(after.Limits()[0], decide.Allowed, 1, &nearly)
 	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
 	m.Decided(stays, decide.Allowed, 1, &nearly)
@@ -152,7 +151,7 @@ func TestReload(t *testing.T) {
 func TestOverride(t *testing.T) {
 	m := newMetrics()
 	set := compile(t, rule("other"), rule("key"))
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	r := set.Domain("shop").Match([]descriptors.Entry{{Key: "key", Value: "v"}})
 	for n := range uint32(100) {
 		l, err := r.Override(n, time.Minute)
@@ -164,33 +163,6 @@ func TestOverride(t *testing.T) {
 	series := decisions(t, m)
 	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 5 {
 		t.Errorf("%s decisions of the rule in %d series, want 100 in 5: %v", got, len(series), series)
-	}
-}
-
-func TestRules(t *testing.T) {
-	m := newMetrics()
-	state := func() string {
-		s := scrape(t, m)
-		info := slices.Collect(maps.Keys(s))
-		info = slices.DeleteFunc(info, func(name string) bool { return !strings.HasPrefix(name, "weir_rules_info") })
-		return fmt.Sprintf("%v %s %s %s", info,
-			s[`weir_rules_loads_total{result="ok"}`], s[`weir_rules_loads_total{result="refused"}`], s["weir_rules_refused"])
-	}
-	for _, step := range []struct {
-		does func()
-		want string
-	}{
-		{func() {}, `[] 0 0 0`},
-		{func() { m.RulesLoaded("one") }, `[weir_rules_info{hash="one"}] 1 0 0`},
-		{m.RulesRefused, `[weir_rules_info{hash="one"}] 1 1 1`},
-		{m.RulesRestored, `[weir_rules_info{hash="one"}] 1 1 0`},
-		{m.RulesRefused, `[weir_rules_info{hash="one"}] 1 2 1`},
-		{func() { m.RulesLoaded("two") }, `[weir_rules_info{hash="two"}] 2 2 0`},
-	} {
-		step.does()
-		if got := state(); got != step.want {
-			t.Errorf("info, loads, refused loads, refused now: %s, want %s", got, step.want)
-		}
 	}
 }
 
@@ -256,7 +228,7 @@ func TestTimed(t *testing.T) {
 func TestDecidedAllocatesNothing(t *testing.T) {
 	m := newMetrics()
 	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
 		if n := testing.AllocsPerRun(100, func() { m.Decided(l, decide.Allowed, 1, &nearly) }); n != 0 {
 			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
@@ -267,7 +239,7 @@ func TestDecidedAllocatesNothing(t *testing.T) {
 func BenchmarkDecided(b *testing.B) {
 	m := newMetrics()
 	set := compile(b, rule("a"))
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	l := set.Limits()[0]
 	for b.Loop() {
 		m.Decided(l, decide.Allowed, 1, &nearly)

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,7 +27,7 @@ func TestSample(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
 	rules := rule("a") + "\n  - " + rule("b") + "\n  - " + rule("c")
 	set := compile(t, rules)
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	decided := func(i int, o decide.Outcome, hits, remaining int64) {
 		l := set.Limits()[i]
 		m.Decided(l, o, hits, &limiter.Decision{Allowed: !o.Unfit(), Remaining: remaining})
@@ -56,7 +55,7 @@ func TestSample(t *testing.T) {
 		t.Errorf("without requests: %v, %+v", limits, total)
 	}
 	decided(0, decide.Allowed, 4, 1) // costs 4, of which one hit is near: a quarter of a request
-	m.RulesCompiled(compile(t, rules))
+	m.Prepare(compile(t, rules))
 	if limits, _ = sampleOf(m); limits[a] != (adminapi.Counts{Allowed: 1}) {
 		t.Errorf("after a reload: %v", limits)
 	}
@@ -67,14 +66,14 @@ func TestSample(t *testing.T) {
 func TestDecidedByEnvoys(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
 	set := compile(t, rule("a")+"\n  - "+rule("b")+"\n  - "+rule("c"))
-	m.RulesCompiled(set)
+	m.Prepare(set)
 	m.Decided(set.Limits()[0], decide.Allowed, 1, &limiter.Decision{Allowed: true, Remaining: 9})
 	for i, l := range set.Limits() {
 		m.DecidedByEnvoys(l, decide.Allowed, uint64(10*(i+1)))
 	}
 	m.DecidedByEnvoys(set.Limits()[0], decide.Denied, 5)
 	m.DecidedByEnvoys(set.Limits()[1], decide.ShadowDenied, 6)
-	m.Quotas.From(func() rlqs.Stats { return rlqs.Stats{Allowed: 70, Denied: 5} })
+	m.ReportedByEnvoys(70, 5)
 	series := func(rule, outcome, domain string) string {
 		return fmt.Sprintf(`weir_quota_decisions_total{by="envoy",domain=%q,limit=%q,outcome=%q,rule=%q}`, domain,
 			map[bool]string{true: rule}[rule == "(other)"], outcome, rule)
@@ -126,7 +125,7 @@ func BenchmarkSample(b *testing.B) {
 				rules[i] = rule(fmt.Sprint("rule-", i))
 			}
 			set := compile(b, strings.Join(rules, "\n  - "))
-			m.RulesCompiled(set)
+			m.Prepare(set)
 			h := admin.NewHistory(m.Sample)
 			for b.Loop() {
 				b.StopTimer()

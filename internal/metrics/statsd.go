@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
 // Bounds of what is sent by statsd, in bytes.
@@ -56,6 +58,7 @@ type StatsdOptions struct {
 // waits for it. It is for one goroutine.
 type Statsd struct {
 	o             StatsdOptions
+	from          prometheus.Gatherer
 	network, addr string
 	tags          string             // of the options
 	sent          map[string]float64 // the counters that the receiver has, by identity
@@ -64,67 +67,70 @@ type Statsd struct {
 
 var statsdTag = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*:[^,|#\s]+$`)
 
-// NewStatsd checks the options. It does not connect.
-func NewStatsd(o StatsdOptions) (*Statsd, error) {
-	s := &Statsd{o: o, tags: strings.Join(o.Tags, ",")}
-	if o.Addr == "" {
-		return nil, errors.New("--statsd-tag: needs --statsd-addr")
-	}
-	var errs []error
-	if o.Interval < time.Second || o.Interval > time.Hour {
-		errs = append(errs, fmt.Errorf("--statsd-interval: must be between 1s and 1h0m0s, got %s", o.Interval))
-	}
-	if scheme, host, _ := strings.Cut(o.Addr, "://"); scheme == "udp" || scheme == "tcp" {
-		s.network, s.addr = scheme, host
+// address returns the network and the address to send to.
+func (o *StatsdOptions) address() (network, addr string, err error) {
+	scheme, host, _ := strings.Cut(o.Addr, "://")
+	if scheme == "udp" || scheme == "tcp" {
 		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
-			errs = append(errs, fmt.Errorf("--statsd-addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q",
-				scheme, o.Addr))
+			return "", "", fmt.Errorf("write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q", scheme, o.Addr)
 		}
-	} else if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
-		s.network, s.addr = "unixgram", path
-	} else {
-		errs = append(errs,
-			fmt.Errorf("--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
+		return scheme, host, nil
 	}
-	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
-		errs = append(errs, fmt.Errorf("--statsd-format: must be statsd or dogstatsd, got %q", o.Format))
+	if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
+		return "unixgram", path, nil
 	}
-	if len(o.Tags) > 0 && o.Format == statsdFormat {
-		errs = append(errs,
-			errors.New("--statsd-tag: statsd has no tags: use --statsd-format dogstatsd"))
+	return "", "", fmt.Errorf("write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr)
+}
+
+// Check checks the flags.
+func (o *StatsdOptions) Check(e *flags.Errors) {
+	if o.Addr == "" {
+		e.Check(len(o.Tags) == 0, "--statsd-tag", "needs --statsd-addr")
+		return
 	}
+	flags.Between(e, "--statsd-interval", o.Interval, time.Second, time.Hour)
+	_, _, err := o.address()
+	e.Check(err == nil, "--statsd-addr", "%w", err)
+	e.Check(o.Format == statsdFormat || o.Format == dogstatsdFormat, "--statsd-format",
+		"must be statsd or dogstatsd, got %q", o.Format)
+	e.Check(len(o.Tags) == 0 || o.Format != statsdFormat, "--statsd-tag",
+		"statsd has no tags: use --statsd-format dogstatsd")
 	for _, t := range o.Tags {
-		if !statsdTag.MatchString(t) {
-			errs = append(errs,
-				fmt.Errorf("--statsd-tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got %q", t))
-		}
+		e.Check(statsdTag.MatchString(t), "--statsd-tag", "write NAME:VALUE without spaces, commas, | and #, such as "+
+			"env:prod, got %q", t)
 	}
-	if len(s.tags) > maxTags {
-		errs = append(errs, fmt.Errorf("--statsd-tag: all together may have %d bytes, got %d", maxTags, len(s.tags)))
-	}
-	return s, errors.Join(errs...)
+	all := strings.Join(o.Tags, ",")
+	e.Check(len(all) <= maxTags, "--statsd-tag", "all together may have %d bytes, got %d", maxTags, len(all))
+}
+
+// NewStatsd returns a sender of these metrics. It does not connect.
+func NewStatsd(o StatsdOptions, from prometheus.Gatherer) (*Statsd, error) {
+	s := &Statsd{o: o, from: from, tags: strings.Join(o.Tags, ",")}
+	var err error
+	s.network, s.addr, err = o.address()
+	return s, err
 }
 
 // Run sends what has changed at each interval until ctx is done, and then a last time.
-func (s *Statsd) Run(ctx context.Context, from prometheus.Gatherer) {
+func (s *Statsd) Run(ctx context.Context) {
 	tick := time.NewTicker(s.o.Interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.send(ctx, from, s.o.Interval/2)
+			s.send(ctx, s.o.Interval/2)
 		case <-ctx.Done():
-			s.send(context.WithoutCancel(ctx), from, min(lastSend, s.o.Interval/2))
+			s.send(context.WithoutCancel(ctx), min(lastSend, s.o.Interval/2))
 			return
 		}
 	}
 }
 
 // send takes no longer than timeout. It connects each time, so that it follows a host name to another address.
-func (s *Statsd) send(ctx context.Context, from prometheus.Gatherer, timeout time.Duration) {
+func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	families, err := from.Gather() // of an error that concerns some of them, GET /metrics tells
+	families, err := s.from.Gather() // of an error that concerns some of them, GET /metrics tells
 	if len(families) == 0 {
 		s.log(ctx, err)
 		return

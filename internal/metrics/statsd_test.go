@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,15 +84,12 @@ func newSender(t *testing.T, o StatsdOptions) (*Statsd, *bytes.Buffer) {
 	if o.Format == "" {
 		o.Format = statsdFormat
 	}
-	s, err := NewStatsd(o)
+	s, err := NewStatsd(o, of())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, &log
 }
-
-// Gather returns all series of /metrics.
-func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }
 
 // of are series to send. After them comes a counter that always grows, by which a test recognizes the end.
 func of(series ...*dto.MetricFamily) prometheus.Gatherer {
@@ -128,7 +127,8 @@ func hitsOf(rule string, n float64) *dto.MetricFamily {
 
 func send(t *testing.T, s *Statsd, from prometheus.Gatherer) {
 	t.Helper()
-	s.send(t.Context(), from, patience)
+	s.from = from
+	s.send(t.Context(), patience)
 }
 
 // Counters are sent as what they have grown by, and not at all if they have not.
@@ -354,7 +354,8 @@ func TestStatsdSlowReceiver(t *testing.T) {
 	for i := range 100_000 { // more than its buffer has
 		series = append(series, hitsOf(fmt.Sprint("rule", i), 1))
 	}
-	s.send(t.Context(), of(series...), 50*time.Millisecond)
+	s.from = of(series...)
+	s.send(t.Context(), 50*time.Millisecond)
 	if !strings.Contains(log.String(), "timeout") {
 		t.Errorf("the log does not tell of the timeout: %s", log)
 	}
@@ -367,7 +368,8 @@ func TestStatsdSendsAtTheEnd(t *testing.T) {
 	s.o.Interval = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Run(ctx, of(hitsOf("a", 3)))
+	s.from = of(hitsOf("a", 3))
+	s.Run(ctx)
 	if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.shop.a.total_hits:3|c"}, r.lines(last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -410,8 +412,9 @@ func TestStatsdOptions(t *testing.T) {
 	} {
 		o := good
 		tt.change(&o)
-		_, err := NewStatsd(o)
-		got := ""
+		var e flags.Errors
+		o.Check(&e)
+		got, err := "", e.Join()
 		if err != nil {
 			got = err.Error()
 		}

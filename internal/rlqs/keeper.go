@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -23,6 +24,21 @@ const (
 	betweenLines = 10 * time.Second       // between two log lines of one kind that clients can cause
 )
 
+// Config are the flags of the parts of limits that are assigned to Envoys.
+type Config struct {
+	Quota    bool          `env:"WEIR_QUOTA" help:"Also assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide by themselves; see docs/operate/quotas.md. Experimental."`
+	QuotaTTL time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use what is assigned to it without hearing from Weir again: whole seconds, at least 10s."`
+}
+
+// Check checks the flags.
+func (c *Config) Check(e *flags.Errors) {
+	if c.Quota {
+		flags.Between(e, "--quota-ttl", c.QuotaTTL, MinTTL, time.Hour)
+		e.Check(c.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
+			c.QuotaTTL)
+	}
+}
+
 // Options are the parts of a Keeper.
 type Options struct {
 	// Store has the counters that assignments are charged to. It must bound the time of each call.
@@ -34,6 +50,8 @@ type Options struct {
 	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper. Nil:
 	// reports are not counted.
 	Decided func(Decided)
+	// Reported receives how many requests were admitted and denied, as Decided does.
+	Reported func(allowed, denied uint64)
 	// Logger receives what an operator should know.
 	Logger *slog.Logger
 }
@@ -69,6 +87,9 @@ func New(o Options) (*Keeper, error) {
 	demandPolicy, err := limiter.NewPolicy(demandParams)
 	if err != nil {
 		return nil, err
+	}
+	if o.Reported == nil {
+		o.Reported = func(uint64, uint64) {}
 	}
 	return &Keeper{
 		o: o, demandPolicy: demandPolicy, start: time.Now(),

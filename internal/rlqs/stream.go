@@ -80,6 +80,7 @@ func (s *Stream) Report(usages []Usage) {
 	var fresh []*Usage
 	for i := range usages {
 		k.stats.Allowed, k.stats.Denied = k.stats.Allowed+usages[i].Allowed, k.stats.Denied+usages[i].Denied
+		k.o.Reported(usages[i].Allowed, usages[i].Denied)
 		if c := s.buckets[usages[i].ID]; c != nil {
 			c.report(&usages[i], now)
 		} else {

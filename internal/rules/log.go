@@ -27,8 +27,8 @@ func (r *Rules) logLoad(e reload.Event) {
 		info, _ := r.published.Last()
 		attrs = append(attrs, slog.Uint64("published", info.Version), slog.String("author", info.Author))
 	}
-	if r.o.XDS != nil {
-		attrs = append(attrs, slog.String("xds_version", r.o.XDS.Status().Version))
+	if r.xds != nil {
+		attrs = append(attrs, slog.String("xds_version", r.xds.Status().Version))
 	}
 	log := slog.New(r.o.Log.Handler().WithAttrs(attrs))
 	ctx := context.Background()
@@ -37,9 +37,9 @@ func (r *Rules) logLoad(e reload.Event) {
 		set := r.Set()
 		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
 			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
-		if len(set.Domains()) == 0 && r.o.XDS == nil { // which a control plane often sends first
+		if len(set.Domains()) == 0 && r.xds == nil { // which a control plane often sends first
 			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules: every request is admitted",
-				slog.Any("paths", lines(r.o.Paths)))
+				slog.Any("paths", lines(r.paths)))
 		}
 		if warnings := set.Warnings(); len(warnings) > 0 {
 			log.LogAttrs(ctx, slog.LevelWarn, "rules have warnings", slog.Int("warning_count", warnings.Count()),
@@ -50,7 +50,7 @@ func (r *Rules) logLoad(e reload.Event) {
 	case reload.Restored:
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
 	case reload.Refused:
-		if e.Reason == reload.ReasonStart && !r.o.AllowEmpty {
+		if e.Reason == reload.ReasonStart && !r.o.AllowEmptyRules {
 			return // the process ends with this error
 		}
 		lines := errorLines(e.Err)
@@ -116,13 +116,13 @@ func (r *Rules) logReachable(why error) {
 // logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own,
 // as a file system may not answer, and in one at a time.
 func (r *Rules) logNotRead() {
-	if len(r.o.Paths) == 0 || r.o.EveryFile || !r.notReadOn.CompareAndSwap(false, true) {
+	if len(r.paths) == 0 || r.o.RulesEveryFile || !r.notReadOn.CompareAndSwap(false, true) {
 		return
 	}
 	panics.Go("search for files that are not read", func() {
 		defer r.notReadOn.Store(false)
 		ctx := context.Background()
-		found := NotRead(ctx, r.o.Paths...)
+		found := NotRead(ctx, r.paths...)
 		if len(found) == 0 {
 			return
 		}

@@ -19,61 +19,53 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Observer counts what becomes of loads. Its methods are called one at a time.
-type Observer interface {
-	// RulesCompiled is called before a set goes live.
-	RulesCompiled(set *descriptors.Set)
-	// RulesLoaded is called when rules went live; hash is of their files.
-	RulesLoaded(hash string)
-	// RulesRestored is called when the files are those of the rules in force again after a refusal.
-	RulesRestored()
-	// RulesRefused is called when new files were refused.
-	RulesRefused()
+// Part is a part of the process that is told of a change of rules, in two phases.
+type Part interface {
+	// Prepare is called before the next rules are in force, and must not fail or wait. commit, if not nil, is called once
+	// they are, and must not wait either: a reload waits for it.
+	Prepare(next *descriptors.Set) (commit func())
 }
 
-// Options are where the rules come from, how they are compiled, and who is notified.
+// After is a Part that has nothing to prepare.
+type After func()
+
+// Prepare implements Part.
+func (f After) Prepare(*descriptors.Set) (commit func()) { return f }
+
+// Options are the parts of Rules, and what no flag changes.
 type Options struct {
-	// Paths are rule files and directories of them.
-	Paths []string
-	// EveryFile reads every regular file of the directories, and lets them be missing at the start, or empty. Prefix, if
-	// not empty, is which of their files are read: see reload.Files.
-	EveryFile bool
-	Prefix    string
-	// MaxSize is how many bytes the files may have together; 0 means reload.DefaultMaxSize.
-	MaxSize int64
-	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
-	Published *Published
-	// XDS, if not nil, is the rules of a control plane. Load starts it, the caller closes it.
-	XDS *xds.Source
+	Config
+
+	// Redis has the sets of --rules store. The caller closes it.
+	Redis *store.Redis
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
 	// Stores are the names that limits may have as their store.
 	Stores []string
-	// AllowEmpty lets Load succeed although the rules cannot be loaded: Run goes on trying.
-	AllowEmpty bool
 	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
 	// loaded.
 	Poll, Settle time.Duration
 	// HoldGC, if not nil, puts garbage collections off until release is called, for the time of a load.
 	HoldGC func() (release func())
-
-	// Live is called when a set has gone live.
-	Live     func()
-	Observer Observer
-	Log      *slog.Logger
+	Log    *slog.Logger
 }
 
 // Rules are the rules of a process: the set in force and the state of the last load. Its methods are safe for
 // concurrent use.
 type Rules struct {
 	o         Options
+	paths     []string // of rule files, and directories of them
 	reloader  *reload.Reloader[compiled]
-	published *Follower // nil without rules in Redis
+	published *Follower   // nil without rules in Redis
+	xds       *xds.Source // nil without rules of a control plane
 	pacer     pacer
 	releaseGC func()                          // ends the hold of the load in progress
+	parts     []Part                          // that are told of changes
+	commits   []func()                        // of the parts, for the load in progress
 	notReadOn atomic.Bool                     // the search for files that are not read is in progress
 	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it
 	logged    *descriptors.Set                // of the last line about a load; only logLowered uses it
@@ -86,41 +78,64 @@ type compiled struct {
 	published PublishedInfo // of version 0: none
 }
 
-// Load loads the rules for the first time, which must succeed unless they may be empty.
-func Load(ctx context.Context, o Options) (*Rules, error) {
+// New returns the rules before they are loaded: there are none.
+func New(o Options) (*Rules, error) {
 	if o.HoldGC == nil {
 		o.HoldGC = func() func() { return func() {} }
 	}
 	r := &Rules{o: o, releaseGC: func() {}}
-	r.life.Store(&ctx)
 	r.o.Process.Rest = r.rest
+	r.o.Process.Lenient = o.LenientRules
+	for _, path := range o.Rules {
+		switch {
+		case path == fromRedis && r.published == nil:
+			r.published = NewPublished(o.Redis).Follow(r.logReachable)
+		case path == fromXDS && r.xds == nil:
+			o.XDS.Log, o.XDS.MaxSize = o.Log, o.MaxRulesSize
+			r.xds = xds.New(o.XDS)
+		case !IsNoPath(path):
+			r.paths = append(r.paths, path)
+		}
+	}
 	var err error
 	r.reloader, err = reload.New(reload.Options[compiled]{
 		Sources: r.sources(), Compile: r.compile, Poll: o.Poll, Settle: o.Settle, OnLoad: r.loaded,
 	})
-	if err != nil {
-		return nil, err
+	return r, err
+}
+
+// Load loads the rules for the first time, which must succeed unless they may be empty. It tells the parts, in this
+// order, of these rules and of all that come later. Call it once, before Run.
+func (r *Rules) Load(ctx context.Context, parts ...Part) error {
+	r.parts = parts
+	r.life.Store(&ctx)
+	if r.xds != nil {
+		r.xds.Start(ctx, r.o.Process, r.o.AllowEmptyRules)
 	}
-	if o.XDS != nil {
-		o.XDS.Start(ctx, r.o.Process, o.AllowEmpty)
+	if err := r.reloader.Load(ctx); err != nil && !r.o.AllowEmptyRules {
+		return fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
-	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
-		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
+	return nil
+}
+
+// Close ends the stream to a control plane.
+func (r *Rules) Close() error {
+	if r.xds == nil {
+		return nil
 	}
-	return r, nil
+	return r.xds.Close()
 }
 
 // sources are where the rules come from: files, then what is published, then what a control plane has sent.
 func (r *Rules) sources() (sources []reload.Source) {
-	if len(r.o.Paths) > 0 {
+	if len(r.paths) > 0 {
 		sources = append(sources, SourceFor(r.o.Process, r.files()))
 	}
-	if r.o.Published != nil {
-		r.published = r.o.Published.Follow(r.logReachable)
+	if r.published != nil {
 		sources = append(sources, r.published)
 	}
-	if r.o.XDS != nil {
-		sources = append(sources, r.o.XDS)
+	if r.xds != nil {
+		sources = append(sources, r.xds)
 	}
 	return sources
 }
@@ -128,8 +143,10 @@ func (r *Rules) sources() (sources []reload.Source) {
 // files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they
 // stay.
 func (r *Rules) files() reload.Files {
-	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix, MaxSize: r.o.MaxSize}
-	if r.o.EveryFile {
+	files := reload.Files{
+		Paths: r.paths, EveryFile: r.o.RulesEveryFile, Prefix: r.o.RulesPrefix, MaxSize: r.o.MaxRulesSize,
+	}
+	if r.o.RulesEveryFile {
 		files.Absent = func() bool { return len(r.reloader.Get().files) == 0 }
 	}
 	return files
@@ -159,7 +176,10 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	for i, f := range files {
 		names[i] = f.Name
 	}
-	r.o.Observer.RulesCompiled(set) // the swap follows at once, and cannot fail
+	r.commits = nil
+	for _, p := range r.parts { // the swap follows at once, and cannot fail
+		r.commits = append(r.commits, p.Prepare(set))
+	}
 	live := compiled{set: set, files: names}
 	if r.published != nil {
 		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
@@ -172,7 +192,7 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 func (r *Rules) build(ctx context.Context, files []reload.File) (*descriptors.Set, error) {
 	process := r.o.Process
 	process.Rest = func() error { return cmp.Or(context.Cause(ctx), r.rest()) }
-	process.Lenient = process.Lenient || r.o.XDS != nil
+	process.Lenient = process.Lenient || r.xds != nil
 	own := Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile))
 	b := descriptors.NewBuilder(process)
 	rulefile.Add(b, own)
@@ -202,15 +222,12 @@ func (r *Rules) loaded(e reload.Event) {
 		return
 	}
 	defer func() { r.releaseGC() }()
-	switch e.Outcome {
-	case reload.Loaded:
-		r.o.Observer.RulesLoaded(e.Hash)
-		r.o.Live()
-	case reload.Restored:
-		r.o.Observer.RulesRestored()
-	case reload.Refused:
-		r.o.Observer.RulesRefused()
-	case reload.Unwatched, reload.Slow:
+	if e.Outcome == reload.Loaded {
+		for _, commit := range r.commits {
+			if commit != nil {
+				commit()
+			}
+		}
 	}
 	r.logLoad(e)
 }
@@ -240,6 +257,21 @@ func (r *Rules) RedisCellStores() (names []string) {
 		}
 	}
 	return names
+}
+
+// Effects says what the limits of a store do while it fails.
+func (r *Rules) Effects(store string) string {
+	var limits [descriptors.Fail + 1]int
+	if set := r.Set(); set != nil {
+		for _, l := range set.Limits() {
+			if at := l.Placement(); at.Store == store {
+				limits[l.OnStoreFailure]++
+			}
+		}
+	}
+	return fmt.Sprintf(
+		"%d of its limits are not enforced, %d are counted in this process, %d deny, %d answer with an error",
+		limits[descriptors.Allow], limits[descriptors.Local], limits[descriptors.Deny], limits[descriptors.Fail])
 }
 
 // Ready returns why requests cannot be decided; nil if they can.
@@ -319,10 +351,10 @@ func (r *Rules) Published() *adminapi.PublishedStatus {
 
 // XDS is the state of the rules that come by xDS, nil without them.
 func (r *Rules) XDS() *adminapi.XDSStatus {
-	if r.o.XDS == nil {
+	if r.xds == nil {
 		return nil
 	}
-	return r.o.XDS.Status()
+	return r.xds.Status()
 }
 
 // A load works for loadWork, then pauses for loadPause, so that requests wait less than 10 ms for a CPU.

@@ -11,21 +11,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
-// observer counts nothing.
-type observer struct{}
-
-func (observer) RulesCompiled(*descriptors.Set) {}
-func (observer) RulesLoaded(string)             {}
-func (observer) RulesRestored()                 {}
-func (observer) RulesRefused()                  {}
+// load loads rules for the first time.
+func load(t *testing.T, o rules.Options, parts ...rules.Part) *rules.Rules {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r, err := rules.New(o)
+	if err == nil {
+		err = r.Load(t.Context(), parts...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
 
 // The status has the warnings of the rules in force: the first hundred of them, and how many there are.
 func TestStatusHasWarnings(t *testing.T) {
@@ -39,13 +51,7 @@ func TestStatusHasWarnings(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, Observer: observer{}, Log: slog.New(slog.DiscardHandler),
-		Live: func() {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, rules.Options{Config: rules.Config{Rules: []string{file}}})
 	s := r.Status()
 	if s.WarningCount != 150 || len(s.Warnings) != 100 || !strings.HasPrefix(s.Warnings[0], file+":3:") {
 		t.Errorf("%d warnings, %d shown: %.1q", s.WarningCount, len(s.Warnings), s.Warnings)
@@ -70,13 +76,9 @@ func TestStopEndsALoad(t *testing.T) {
 		}
 	}
 	write(1)
-	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", Log: slog.New(slog.DiscardHandler)})
-	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, XDS: source, Observer: observer{}, Log: slog.New(slog.DiscardHandler), Live: func() {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, rules.Options{Config: rules.Config{
+		Rules: []string{file, "xds"}, XDS: xds.Options{Server: s.Addr, NodeID: "n"},
+	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -94,7 +96,6 @@ func TestStopEndsALoad(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	_ = source.Close()
 	if set := r.Set(); set.Domain("many") != nil || len(set.Limits()) != 2 {
 		t.Errorf("%d rules were loaded after the stop", len(set.Limits()))
 	}
@@ -114,12 +115,7 @@ func TestLowerLimitsAreLogged(t *testing.T) {
 	}
 	write(20, 20)
 	var log strings.Builder
-	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, Observer: observer{}, Log: slog.New(slog.NewTextHandler(&log, nil)), Live: func() {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, rules.Options{Config: rules.Config{Rules: []string{file}}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	write(5, 30)
 	if err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
@@ -127,5 +123,84 @@ func TestLowerLimitsAreLogged(t *testing.T) {
 	const want = `limits=1 lowered="shop low: funnel: 5 per 1h, burst 5, was funnel: 20 per 1h, burst 20"`
 	if got := log.String(); strings.Count(got, "limits are lower") != 1 || !strings.Contains(got, want) {
 		t.Errorf("the log has %s, want %s", got, want)
+	}
+}
+
+// phases notes which rules a part is told of, before and after they are in force.
+type phases struct {
+	of   *rules.Rules
+	seen []string
+}
+
+func (p *phases) Prepare(next *descriptors.Set) (commit func()) {
+	note := func(phase string) {
+		inForce := 0
+		if p.of != nil && p.of.Set() != nil {
+			inForce = len(p.of.Set().Limits())
+		}
+		p.seen = append(p.seen, fmt.Sprintf("%s %d, in force %d", phase, len(next.Limits()), inForce))
+	}
+	note("prepare")
+	return func() { note("commit") }
+}
+
+// A part prepares before the next rules are in force, and commits after; of refused rules it hears nothing.
+func TestPartsChangeInTwoPhases(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("domain: shop\ndescriptors:\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one = "- {key: a, rate_limit: {requests_per_unit: 5, unit: hour}}\n"
+	write(one)
+	p, after := &phases{}, 0
+	p.of = load(t, rules.Options{Config: rules.Config{Rules: []string{file}}}, p, rules.After(func() { after++ }))
+	write("- {kay: a}\n")
+	_ = p.of.Reload(t.Context()) // refused
+	write(one + strings.ReplaceAll(one, "key: a", "key: b"))
+	if err := p.of.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"prepare 1, in force 0", "commit 1, in force 0", "prepare 2, in force 1", "commit 2, in force 2"}
+	if diff := cmp.Diff(want, p.seen); diff != "" || after != 2 {
+		t.Errorf("%d calls of After; -want +got:\n%s", after, diff)
+	}
+}
+
+// The metrics of loads follow what becomes of the files.
+func TestMetrics(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	var r *rules.Rules
+	last := ""
+	for i, step := range []struct{ limit, loads string }{
+		{"1", "ok 1, refused 0, now 0"}, {"no", "ok 1, refused 1, now 1"}, {"1", "ok 1, refused 1, now 0"},
+		{"no", "ok 1, refused 2, now 1"}, {"2", "ok 2, refused 2, now 0"},
+	} {
+		text := "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: " + step.limit + "}}]\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			r = load(t, rules.Options{Config: rules.Config{Rules: []string{file}}})
+		}
+		_ = r.Reload(t.Context())
+		s := proctest.Series(t, r.Metrics()...)
+		if got := fmt.Sprintf("ok %s, refused %s, now %s", s[`weir_rules_loads_total{result="ok"}`],
+			s[`weir_rules_loads_total{result="refused"}`], s["weir_rules_refused"]); got != step.loads {
+			t.Errorf("limit %s: %s, want %s", step.limit, got, step.loads)
+		}
+		if s["ratelimit_service_config_load_success"] != s[`weir_rules_loads_total{result="ok"}`] ||
+			s["ratelimit_service_config_load_error"] != s[`weir_rules_loads_total{result="refused"}`] {
+			t.Errorf("limit %s: the metrics of envoyproxy/ratelimit differ: %v", step.limit, s)
+		}
+		last = s["weir_rules_last_load_timestamp_seconds"]
+		if s[`weir_rules_info{hash="`+r.Status().Hash+`"}`] != "1" {
+			t.Errorf("limit %s: no hash: %v", step.limit, s)
+		}
+	}
+	if at, err := strconv.ParseFloat(last, 64); err != nil || time.Since(time.Unix(int64(at), 0)) > time.Hour {
+		t.Errorf("the last load was at %s", last)
 	}
 }

@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
@@ -28,16 +28,9 @@ func TestXDSBesideAFolder(t *testing.T) {
 		}
 	}
 	write("1")
-	log := slog.New(slog.DiscardHandler)
-	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxSize: 1 << 20, Log: log})
-	t.Cleanup(func() { _ = source.Close() })
-	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log,
-		Live: func() {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := load(t, rules.Options{Config: rules.Config{
+		Rules: []string{file, "xds"}, XDS: xds.Options{Server: s.Addr, NodeID: "n"},
+	}})
 	limit := func(key string) int64 {
 		if rule := r.Set().Domain("shop").Rule(key); rule != nil && len(rule.Limits) > 0 {
 			return rule.Limits[0].Policy.Limit()
@@ -72,6 +65,16 @@ func TestXDSBesideAFolder(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); r.Status().XDS.FindingCount == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no findings")
+		}
+	}
+	series := proctest.Series(t, r.Metrics()...)
+	for name, value := range map[string]string{
+		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "1", "weir_rules_xds_refused_domains": "1",
+		"weir_rules_xds_findings": "1", "weir_rules_xds_connections_total": "1",
+		`weir_rules_xds_answers_total{result="ok"}`: "2", `weir_rules_xds_answers_total{result="refused"}`: "1",
+	} {
+		if series[name] != value {
+			t.Errorf("%s is %s, want %s", name, series[name], value)
 		}
 	}
 	write("4")

@@ -276,15 +276,6 @@ func (r *remote) isAway() bool {
 	return r.away != ""
 }
 
-// PolicyFor returns for how long on_store_failure has decided instead of each Redis, by name.
-func (s *Store) PolicyFor() map[string]time.Duration {
-	all := make(map[string]time.Duration, len(s.remotes))
-	for _, r := range s.remotes {
-		all[r.name] = r.policyFor()
-	}
-	return all
-}
-
 // Failed notes a request that was decided without the servers that the error names.
 func (s *Store) Failed(err error) {
 	if len(s.remotes) == 0 {

@@ -193,8 +193,8 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		}
 		tooSlow.Store(true)
 		ask(50, time.Second)
-		if lines := loud(); len(lines) != 0 || s.PolicyFor()[""] < 49*time.Second {
-			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.PolicyFor()[""], lines)
+		if lines := loud(); len(lines) != 0 || s.remotes[0].policyFor() < 49*time.Second {
+			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.remotes[0].policyFor(), lines)
 		}
 		ask(20, time.Second)
 		lines := loud()
@@ -211,15 +211,15 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		tooSlow.Store(false)
 		time.Sleep(2 * defaultOutageTimes.Quiet)
 		n := len(loud())
-		if d := s.PolicyFor()[""]; d != 0 || strings.Count(log.String(), "store answers again") != 1 {
+		if d := s.remotes[0].policyFor(); d != 0 || strings.Count(log.String(), "store answers again") != 1 {
 			t.Errorf("the store answers, and the policy has decided for %s; log:\n%s", d, log)
 		}
 		for range 300 { // one request in a thousand fails
 			others.Add(1000)
 			ask(1, time.Second)
 		}
-		if got := len(loud()); got != n || s.PolicyFor()[""] > defaultOutageTimes.Loud {
-			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.PolicyFor()[""])
+		if got := len(loud()); got != n || s.remotes[0].policyFor() > defaultOutageTimes.Loud {
+			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.remotes[0].policyFor())
 		}
 		for range 300 { // one in ten
 			others.Add(10)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -68,6 +69,19 @@ func (o *Options) Connect(url string) (*Redis, error) {
 	})
 }
 
+// Primary makes the connections of --store, which the counters and the published rules share; nil for memory. It does
+// not connect.
+func (o *Options) Primary() (*Redis, error) {
+	if o.Store == Memory {
+		return nil, nil //nolint:nilnil // Options.Redis takes nil for memory
+	}
+	r, err := o.Connect(o.Store)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	return r, nil
+}
+
 // Store is the limiter.Store of a process. Its methods are safe for concurrent use.
 type Store struct {
 	limiter.Store
@@ -81,11 +95,12 @@ type Store struct {
 	// OutageTimes say when an outage is logged. They change before Run only.
 	OutageTimes OutageTimes
 
-	named  []*Redis      // connections to the named servers
-	redis  limiter.Store // nil for memory
-	memory *memstore.Store
-	local  *local // nil for memory
-	log    *slog.Logger
+	named   []*Redis      // connections to the named servers
+	redis   limiter.Store // nil for memory
+	memory  *memstore.Store
+	maxKeys int    // most counters of memory
+	local   *local // nil for memory
+	log     *slog.Logger
 	// remotes are the Redis servers, the first one first; none for memory.
 	remotes  []*remote
 	hearing  sync.Mutex // guards what remotes hear
@@ -137,7 +152,7 @@ func openMemory(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Store: m, Counters: m, memory: m, log: o.Log}, nil
+	return &Store{Store: m, Counters: m, memory: m, maxKeys: o.MemoryMaxKeys, log: o.Log}, nil
 }
 
 // logCut logs counters that were further ahead than their limits can put them.
@@ -252,21 +267,6 @@ func (s *Store) PingRedisCell(ctx context.Context, names []string) error {
 		}
 		return r.store.PingRedisCell(ctx)
 	})
-}
-
-// EachRedis calls f for each Redis server by its name, "" for the first one; never for memory.
-func (s *Store) EachRedis(f func(name string, s *redisstore.Store)) {
-	for _, r := range s.remotes {
-		f(r.name, r.store)
-	}
-}
-
-// MemoryStats returns what memory holds; ok is false for Redis.
-func (s *Store) MemoryStats() (stats memstore.Stats, ok bool) {
-	if s.memory == nil {
-		return memstore.Stats{}, false
-	}
-	return s.memory.Stats(), true
 }
 
 // Fallback decides limits with on_store_failure: local while Redis fails; nil for memory, which never does.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
 var _ decide.Watcher = (*Top)(nil)
@@ -44,6 +45,9 @@ type Options struct {
 	// HashValues shows a value as # and the first 16 bytes of its SHA-256, as `hash_values` does in counters' names.
 	HashValues bool `name:"top-keys-hash" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 }
+
+// Check checks the flags.
+func (o *Options) Check(e *flags.Errors) { flags.Between(e, "--top-keys", o.PerRule, 0, MaxPerRule) }
 
 // Top counts keys. It is safe for concurrent use.
 //
@@ -348,6 +352,9 @@ func (t *Top) retryRefused() {
 		}
 	}
 }
+
+// Prepare drops, once the next rules are in force, the keys of all other rules.
+func (t *Top) Prepare(next *descriptors.Set) (commit func()) { return func() { t.Keep(next) } }
 
 // Keep is called when the set goes live. It drops the keys of rules that are not in the set. A request under way may
 // bring such a rule back; rotate drops it then.

@@ -37,6 +37,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -52,9 +53,16 @@ type Options struct {
 	Log *slog.Logger `kong:"-"`
 }
 
+// Check checks the flags.
+func (o *Options) Check(e *flags.Errors) {
+	p := o.Protocol
+	e.Check(!o.Traces || p == "" || p == "grpc" || p == "http", "--otel-protocol", "must be grpc or http, got %q", p)
+}
+
 // Telemetry sends traces. Its methods are safe for concurrent use.
 type Telemetry struct {
 	traces *sdktrace.TracerProvider // nil without Options.Traces
+	log    *slog.Logger
 }
 
 // Start checks the environment. It does not connect. Its error names the variable that is wrong.
@@ -81,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if strings.TrimSpace(os.Getenv(samplerVariable)) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
-	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...)}, nil
+	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...), log: o.Log}, nil
 }
 
 // newExporter returns the exporter of a protocol, which the environment configures.
@@ -92,12 +100,20 @@ func newExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error
 	return otlptracegrpc.New(ctx)
 }
 
-// Close sends the spans that wait in the queue, as long as ctx allows, and ends.
-func (t *Telemetry) Close(ctx context.Context) error {
+// lastSend is how long Close sends.
+const lastSend = time.Second
+
+// Close sends the spans that wait in the queue, and ends. A collector that is unreachable is no failure.
+func (t *Telemetry) Close() error {
 	if t.traces == nil {
 		return nil
 	}
-	return t.traces.Shutdown(ctx)
+	ctx, cancel := context.WithTimeout(context.Background(), lastSend)
+	defer cancel()
+	if err := t.traces.Shutdown(ctx); err != nil {
+		t.log.LogAttrs(ctx, slog.LevelWarn, "the last traces are not sent", slog.String("error", err.Error()))
+	}
+	return nil
 }
 
 // errorLog logs few of the errors: a collector that is away causes one every few seconds.

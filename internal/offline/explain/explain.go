@@ -397,6 +397,21 @@ func ParseQuery(v url.Values) (Question, error) {
 // begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
+// Live returns the answer of GET /explain by the live rules and counters, as something for JSON.
+func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Context, query url.Values) (any, error) {
+	return func(ctx context.Context, query url.Values) (any, error) {
+		q, err := ParseQuery(query)
+		if err != nil {
+			return nil, err
+		}
+		set := rules()
+		if set == nil {
+			return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
+		}
+		return Ask(ctx, d, set, q)
+	}
+}
+
 // Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer.
 func Offline(ctx context.Context, rules *descriptors.Set, q Question) (*Report, error) {
 	if err := q.chooseDomain(rules); err != nil {

@@ -10,7 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -44,6 +48,31 @@ type Options struct {
 
 	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
 	unit time.Duration `kong:"-"`
+}
+
+// Check checks the flags. isUsed says that --rules names the control plane.
+func (o *Options) Check(e *flags.Errors, isUsed bool) {
+	e.Check(!isUsed || o.Server != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
+		"HOST:PORT; write ./%s for a directory of that name", "xds", "xds")
+	if o.Server == "" {
+		return
+	}
+	e.Check(isUsed, "--xds-server", "needs --rules %s", "xds")
+	host, port, err := net.SplitHostPort(o.Server)
+	e.Check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, "+
+		"got %q", o.Server)
+	e.Check(o.NodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
+	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
+		// What is no name may hold a secret, as of authorization: Basic c2VjcmV0Cg==
+		e.Check(flags.IsHeader(name), "--xds-header", "what is before the first = must be a header's name of "+
+			"letters, digits and -; write NAME=VALUE")
+		// gRPC has these for itself.
+		e.Check(!strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header", "the name must not begin with grpc-")
+	}
+	e.Check((o.TLS.Cert == "") == (o.TLS.Key == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
+	e.Check(o.UseTLS || o.TLS.Cert == "" && o.TLS.CA == "" && o.TLS.ServerName == "", "--xds-tls",
+		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
+			"add --xds-tls, or remove them")
 }
 
 // Times.

@@ -1,8 +1,9 @@
-package metrics_test
+package app
 
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -11,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/reference/metrics.md")
@@ -23,9 +25,18 @@ func TestMetricsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := metrics.Describe()
+	o := quotaOptions(t, "")
+	o.Rules, o.AllowEmptyRules, o.XDS.Server, o.XDS.NodeID = []string{"xds"}, true, "127.0.0.1:1", "weir"
+	o.Log = slog.New(slog.DiscardHandler)
+	o.LogQueue = logging.NewQueue(func([]byte) error { return nil }, func(logging.QueueStats) {})
+	a, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	all := a.metrics.Describe()
+	o.LogQueue.Close(patience)
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 	want := string(data)
 	for what, prefix := range map[string]string{"metrics": "weir_", "classic": "ratelimit_"} {
@@ -52,7 +63,7 @@ func TestMetricsPage(t *testing.T) {
 }
 
 // table describes the metrics whose names begin with the prefix.
-func table(all []metrics.Description, prefix string) string {
+func table(all []metric.Description, prefix string) string {
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, d := range all {

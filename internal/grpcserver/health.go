@@ -1,8 +1,7 @@
-package app
+package grpcserver
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,13 +12,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
+// Health is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
 // health.Server it can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
-type healthServer struct {
+type Health struct {
 	*health.Server
 	watches atomic.Int64    // streams of those who watch
 	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
-	end     context.CancelFunc
+	cancel  context.CancelFunc
 }
 
 // ratelimitService is what envoyproxy/ratelimit calls the service in health checks.
@@ -28,22 +27,29 @@ const ratelimitService = "ratelimit"
 // maxWatches bounds those who watch, each a stream that does not end by itself. Envoy asks instead.
 const maxWatches = 1000
 
-// newHealth says NOT_SERVING.
-func newHealth() *healthServer {
-	h := &healthServer{Server: health.NewServer()}
-	h.watched, h.end = context.WithCancel(context.Background())
+// newHealth returns a Health that says NOT_SERVING.
+func newHealth() *Health {
+	h := &Health{Server: health.NewServer()}
+	h.watched, h.cancel = context.WithCancel(context.Background())
 	h.set(healthpb.HealthCheckResponse_NOT_SERVING)
 	return h
 }
 
 // set changes the answer, unless Shutdown was called.
-func (h *healthServer) set(to healthpb.HealthCheckResponse_ServingStatus) {
+func (h *Health) set(to healthpb.HealthCheckResponse_ServingStatus) {
 	for _, name := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName, ratelimitService} {
 		h.SetServingStatus(name, to)
 	}
 }
 
-func (h *healthServer) Watch(
+// Serving says that there are rules, unless Shutdown was called.
+func (h *Health) Serving() { h.set(healthpb.HealthCheckResponse_SERVING) }
+
+// End ends all watches.
+func (h *Health) End() { h.cancel() }
+
+// Watch implements grpc.health.v1.
+func (h *Health) Watch(
 	req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
 ) error {
 	defer h.watches.Add(-1)
@@ -67,16 +73,3 @@ type endingStream struct {
 }
 
 func (s endingStream) Context() context.Context { return s.ctx }
-
-// healthcheck is why GET /healthcheck answers 500. Envoy Gateway restarts a process that answers so for half a minute,
-// so a Redis that has answered once and is away does not count: all replicas would be restarted in its outage.
-func (a *App) healthcheck(ctx context.Context) error {
-	if err := a.stoppingErr(ctx); err != nil {
-		return err
-	}
-	set := a.rules.Set()
-	if set == nil && a.o.HealthcheckNeedsLoad || a.o.HealthcheckNeedsRules && (set == nil || len(set.Domains()) == 0) {
-		return errors.New("there are no rules")
-	}
-	return a.store.Counted(ctx)
-}

@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"regexp"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/flags"
+	"github.com/weir-ratelimit/weir/internal/listen"
+)
+
+// Config are the flags of the HTTP addresses.
+type Config struct {
+	HTTPAddr    string `group:"listen" name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
+	Pprof       bool   `group:"listen" env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
+	AdminSocket string `group:"listen" env:"WEIR_ADMIN_SOCKET" default:"auto" placeholder:"PATH|@NAME" help:"Unix socket for commands of weir on this machine, whose requests may change state without a token, from the same user and root: a file, or an abstract socket of Linux. auto is @weir-PORT for the port of --http-addr (elsewhere than on Linux weir-PORT.sock in the folder for temporary files), and PATH.admin beside unix:PATH. Empty for none."`
+	DebugAddr   string `group:"listen" env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats."`
+
+	HealthcheckNeedsRules bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 while there are no rules."`
+	HealthcheckNeedsLoad  bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck answers 500 until rules have been loaded for the first time, even if there are none."`
+	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Whoever reaches the address may send them, unless the gRPC address requires client certificates: then those who may change state."`
+
+	HTTPTLSCert     string `group:"tls" name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; switches TLS on."`
+	HTTPTLSKey      string `group:"tls" name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`
+	HTTPTLSClientCA string `group:"tls" name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, the token or the admin socket."`
+	HTTPTokenFile   string `group:"tls" name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., a certificate or the admin socket."`
+
+	MetricsAddr string `group:"metrics" env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
+	MetricsPath string `group:"metrics" env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
+}
+
+// metricsPath is a path without patterns.
+var metricsPath = regexp.MustCompile("^/[A-Za-z0-9._~/-]*$")
+
+// Check checks the flags.
+func (c *Config) Check(e *flags.Errors) {
+	if c.HTTPAddr != "" {
+		e.Addr("--http-addr", c.HTTPAddr)
+	}
+	if c.DebugAddr != "" {
+		e.Addr("--debug-addr", c.DebugAddr)
+	}
+	c.tls(nil).Check(e)
+	if c.MetricsAddr != "" {
+		e.Addr("--metrics-addr", c.MetricsAddr)
+		e.Check(metricsPath.MatchString(c.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
+			c.MetricsPath)
+	}
+}
+
+// tls returns the certificates of --http-addr. It requires no certificate for reading. It does not speak HTTP/2, whose
+// clients could ask hundreds of things at once on each connection.
+func (c *Config) tls(log *slog.Logger) *listen.TLS {
+	return &listen.TLS{
+		Listener: "http", Cert: c.HTTPTLSCert, Key: c.HTTPTLSKey, ClientCA: c.HTTPTLSClientCA,
+		Auth: tls.VerifyClientCertIfGiven, Protocols: []string{"http/1.1"}, Log: log,
+	}
+}
+
+// token reads the token again for each request, so that it can be changed.
+func (c *Config) token() (string, error) {
+	text, err := fileread.ReadFile(context.Background(), c.HTTPTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--http-token-file: %w", err)
+	}
+	token, err := adminapi.ParseToken(text)
+	if err != nil {
+		return "", fmt.Errorf("--http-token-file: %s %w", c.HTTPTokenFile, err)
+	}
+	return token, nil
+}

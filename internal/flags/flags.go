@@ -1,0 +1,72 @@
+// Package flags collects what is wrong with the flags of serve. Each part of the process has a Config with kong's tags,
+// and a method Check that says what its flags may be.
+package flags
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+)
+
+// Unix begins an address that is the path of a Unix socket.
+const Unix = "unix:"
+
+// Errors are what is wrong: an error for each flag, which begins with its name. The zero value is ready to use.
+type Errors struct {
+	errs   []error
+	listen map[string]string // the flag of each address
+}
+
+// Join returns all errors in one, nil without any.
+func (e *Errors) Join() error { return errors.Join(e.errs...) }
+
+// Add adds an error, which begins with the name of its flag, unless it is nil.
+func (e *Errors) Add(err error) { e.errs = append(e.errs, err) }
+
+// Check adds an error about a flag unless ok.
+func (e *Errors) Check(ok bool, flag, format string, args ...any) {
+	if !ok {
+		e.Add(fmt.Errorf("%s: "+format, append([]any{flag}, args...)...))
+	}
+}
+
+// Between checks a number or a time.
+func Between[T cmp.Ordered](e *Errors, flag string, v, lo, hi T) {
+	e.Check(v >= lo && v <= hi, flag, "must be between %v and %v, got %v", lo, hi, v)
+}
+
+// headerName is what RFC 9110 allows.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$")
+
+// IsHeader reports whether a header may have the name.
+func IsHeader(name string) bool { return headerName.MatchString(name) }
+
+// Header checks the name of a header.
+func (e *Errors) Header(flag, name string) {
+	e.Check(IsHeader(name), flag, "must be a header's name of letters, digits and -, got %q", name)
+}
+
+// Addr checks an address to listen on, which no other flag may have.
+func (e *Errors) Addr(flag, addr string) {
+	if path, ok := strings.CutPrefix(addr, Unix); ok {
+		e.Check(path != "", flag, "has no path after %s", Unix)
+		return
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port) //nolint:noctx // it asks no server
+	}
+	e.Check(err == nil, flag, "must be host:port, :port or unix:PATH, got %q", addr)
+	if strings.HasSuffix(addr, ":0") {
+		return
+	}
+	other, isTaken := e.listen[addr]
+	e.Check(!isTaken, flag, "is %s, as %s is; take another port", addr, other)
+	if e.listen == nil {
+		e.listen = map[string]string{}
+	}
+	e.listen[addr] = flag
+}

@@ -1,0 +1,198 @@
+// Package grpcserver is the gRPC server of a process: Envoy's service, quotas, health and reflection at one address.
+package grpcserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"time"
+
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/flags"
+	"github.com/weir-ratelimit/weir/internal/listen"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
+	"github.com/weir-ratelimit/weir/internal/rls"
+)
+
+const (
+	handshakeTimeout = 10 * time.Second
+	// maxAgeGrace is how long the requests of a connection that has reached its age have to end.
+	maxAgeGrace = 30 * time.Second
+	// workersPerCPU are goroutines that are kept for requests. A new one for each request has to grow its stack
+	// first, which costs 3 of 19 us (docs/performance.md). Requests beyond them get a goroutine of their own.
+	workersPerCPU = 64
+	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to
+	// the client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
+	connWindow = 1 << 20
+	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16
+	// MB.
+	maxHeaderList = 16 << 10
+	// UnreadFor is how long a client may leave unread what it was sent.
+	UnreadFor = 30 * time.Second
+	// A client that is silent for keepaliveTime is pinged, and has KeepaliveTimeout to answer.
+	keepaliveTime, KeepaliveTimeout = time.Minute, 10 * time.Second
+	// minPing is the shortest pause between a client's pings; faster ones are cut off.
+	minPing = 5 * time.Second
+)
+
+// Config are the flags of the gRPC address.
+type Config struct {
+	GRPCAddr string `group:"listen" name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
+
+	GRPCTLSCert        string   `group:"tls" name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; switches TLS on. Certificates, keys and authorities are read again when they change."`
+	GRPCTLSKey         string   `group:"tls" name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Private key of --grpc-tls-cert, in PEM."`
+	GRPCTLSClientCA    string   `group:"tls" name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: clients need a certificate of one of them."`
+	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
+
+	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
+}
+
+// TLS returns the certificates of the address.
+func (c *Config) TLS(log *slog.Logger) *listen.TLS {
+	return &listen.TLS{
+		Listener: "grpc", Cert: c.GRPCTLSCert, Key: c.GRPCTLSKey, ClientCA: c.GRPCTLSClientCA, Names: c.GRPCTLSClientNames,
+		Auth: tls.RequireAndVerifyClientCert, Protocols: []string{"h2"}, Log: log,
+	}
+}
+
+// Check checks the flags.
+func (c *Config) Check(e *flags.Errors) {
+	e.Addr("--grpc-addr", c.GRPCAddr)
+	c.TLS(nil).Check(e)
+	if c.GRPCMaxConnectionAge != 0 {
+		flags.Between(e, "--grpc-max-connection-age", c.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
+	}
+}
+
+// Options are the parts of a Server, and what no flag changes.
+type Options struct {
+	Config
+
+	Service *rls.Service
+	Quotas  *rlqs.Keeper // nil without --quota
+	Calls   *Calls
+	Guard   *conns.Guard
+	// ServerOptions are of traces.
+	ServerOptions []grpc.ServerOption
+	// IdleConnection is after how long a connection without requests is closed, gracefully. MaxStreams is the most
+	// requests at once on one connection, MaxMessage the most bytes of a request.
+	IdleConnection time.Duration
+	MaxStreams     uint32
+	MaxMessage     int
+	Log            *slog.Logger
+}
+
+// Server is the gRPC server. Its methods are safe for concurrent use.
+type Server struct {
+	Health *Health
+	TLS    *listen.TLS
+
+	o        Options
+	server   *grpc.Server
+	listener net.Listener
+}
+
+// New reads the certificates. The server does not listen yet.
+func New(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{Health: newHealth(), TLS: o.TLS(o.Log), o: o}
+	config, err := s.TLS.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		o.ServerOptions = append(o.ServerOptions, grpc.Creds(s.TLS.Credentials(config)))
+	}
+	codec := conns.Codec(rls.Codec())
+	if o.Quotas != nil {
+		codec = conns.Codec(rlqs.Codec(rls.Codec()))
+	}
+	s.server = newServer(&o, codec)
+	o.Service.Register(s.server)
+	if o.Quotas != nil {
+		quotapb.RegisterRateLimitQuotaServiceServer(s.server, o.Quotas)
+	}
+	healthpb.RegisterHealthServer(s.server, s.Health)
+	reflection.Register(s.server)
+	return s, nil
+}
+
+// newServer returns a server without services.
+func newServer(o *Options, codec encoding.CodecV2) *grpc.Server {
+	return grpc.NewServer(append(o.ServerOptions,
+		grpc.ForceServerCodecV2(codec),
+		grpc.UnaryInterceptor(o.Calls.Unary),
+		grpc.StreamInterceptor(o.Calls.stream),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.MaxConcurrentStreams(o.MaxStreams),
+		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else stands before the registered gzip
+		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     o.IdleConnection,
+			MaxConnectionAge:      o.GRPCMaxConnectionAge,
+			MaxConnectionAgeGrace: maxAgeGrace,
+			Time:                  keepaliveTime,
+			Timeout:               KeepaliveTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true), // the store is closed after Stop
+	)...)
+}
+
+// Listen opens the address.
+func (s *Server) Listen(ctx context.Context) error {
+	l, err := listen.Listen(ctx, "--grpc-addr", s.o.GRPCAddr, listen.SocketMode, false)
+	if err != nil {
+		return err
+	}
+	s.listener = s.o.Guard.Listen(l, s.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
+	return nil
+}
+
+// Addr returns where the server listens: "host:port" or "unix:PATH".
+func (s *Server) Addr() string { return listen.Address(s.listener) }
+
+// Run serves until Stop or Close.
+func (s *Server) Run(context.Context) error { return s.server.Serve(s.listener) }
+
+// Stop ends the server once its requests are answered. Health must have ended, and the streams of quotas.
+func (s *Server) Stop() { s.server.GracefulStop() }
+
+// Cut ends all requests.
+func (s *Server) Cut() { s.server.Stop() }
+
+// Close frees the address. It may be called again, and without Run.
+func (s *Server) Close() error {
+	s.Health.End()
+	s.server.Stop() // it has workers before it serves
+	if s.listener == nil {
+		return nil
+	}
+	return listen.Except(net.ErrClosed, s.listener.Close())
+}
+
+// uncompressed refuses messages that are compressed by gzip, which a library registers for all servers of the process.
+// Envoy does not compress, and a client could have Weir make a megabyte of each kilobyte.
+type uncompressed struct{}
+
+// Type implements grpc.Decompressor.
+func (uncompressed) Type() string { return gzip.Name }
+
+// Do implements grpc.Decompressor.
+func (uncompressed) Do(io.Reader) ([]byte, error) {
+	return nil, errors.New("no compressed messages are taken: send them without grpc-encoding")
+}

@@ -1,0 +1,46 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/flags"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/store"
+)
+
+// Config says where the rules come from, as flags of serve.
+type Config struct {
+	Rules           []string `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for what weir publish has put into Redis, or xds for those of --xds-server. Repeat it, or separate by commas."`
+	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
+	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
+	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
+	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Most bytes of rule files together, and of an answer of --rules xds. More are refused before they are parsed. Loading takes up to 60 times as much memory."`
+	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
+
+	XDS xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`
+}
+
+// The values of --rules that are no path.
+const (
+	fromRedis = "store"
+	fromXDS   = "xds"
+)
+
+// IsNoPath reports that the value of --rules names another source than a file or a directory.
+func IsNoPath(rules string) bool { return rules == fromRedis || rules == fromXDS }
+
+// Check checks the flags, those of the store of --rules store, too.
+func (c *Config) Check(e *flags.Errors, s *store.Options) {
+	e.Check(len(c.Rules) > 0, "--rules", "name at least one file or directory")
+	e.Check(!slices.Contains(c.Rules, fromRedis) || s.Store != store.Memory, "--rules",
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name",
+		fromRedis, fromRedis)
+	e.Check(!slices.Contains(c.Rules, fromRedis) || !store.Proxied(s.Store), "--rules",
+		"%s is the rules in Redis, whose changes are not heard through a proxy (proxy=true): take the rules from files or "+
+			"by xDS", fromRedis)
+	flags.Between(e, "--max-rules-size", c.MaxRulesSize, 1<<10, 1<<30)
+	e.Check(!strings.ContainsAny(c.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
+		c.RulesPrefix)
+	c.XDS.Check(e, slices.Contains(c.Rules, fromXDS))
+}

@@ -1,0 +1,57 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Metrics are of the rules in force and where they come from.
+func (r *Rules) Metrics() []metric.Group {
+	all := []metric.Group{
+		metric.Of(r.reloader.Status,
+			metric.Gauges("weir_rules_info", "hash", "1. The label is the content hash of the live rules.",
+				func(s reload.Status, w metric.Writer) {
+					if s.Hash != "" {
+						metric.Put(w, 1, s.Hash)
+					}
+				}),
+			metric.Gauge("weir_rules_last_load_timestamp_seconds", "When the live rules went live. 0: there are none.",
+				func(s reload.Status) float64 {
+					if s.LoadedAt.IsZero() {
+						return 0
+					}
+					return time.Duration(s.LoadedAt.UnixNano()).Seconds()
+				}),
+			metric.Counters("weir_rules_loads_total", "result", "Loads of changed rule files. result: ok, refused.",
+				func(s reload.Status, w metric.Writer) {
+					metric.Put(w, s.Loads, "ok")
+					metric.Put(w, s.Refused, "refused")
+				}),
+			metric.Gauge("weir_rules_refused",
+				"1 while the rule files are refused and older rules are live, else 0. Alert on it.",
+				func(s reload.Status) int { return metric.OneIf(s.Err != nil) }),
+		),
+		metric.Of(r.reloader.Status,
+			metric.Counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",
+				func(s reload.Status) uint64 { return s.Loads }),
+			metric.Counter("ratelimit_service_config_load_error", "Loads of changed rules that were refused.",
+				func(s reload.Status) uint64 { return s.Refused }),
+		),
+		metric.Each(metric.If(r.Published),
+			metric.Gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
+				func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
+			metric.Gauge("weir_rules_published_newest_version",
+				"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
+				func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
+			metric.Gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
+				func(s *adminapi.PublishedStatus) int { return metric.OneIf(s.Error == "") }),
+		),
+	}
+	if r.xds != nil {
+		all = append(all, r.xds.Metrics()...)
+	}
+	return all
+}

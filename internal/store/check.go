@@ -1,0 +1,44 @@
+package store
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/flags"
+)
+
+// storeName is what a limit can call a store.
+var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+
+// Check checks the flags.
+func (o *Options) Check(e *flags.Errors) {
+	if o.Store != Memory {
+		checkURL(e, "--store", o.Store)
+	}
+	e.Check(o.Store != Memory || len(o.NamedStores) == 0, "--named-store",
+		"needs a Redis as --store, too, for the limits without store: NAME: add --store "+
+			"redis://host:6379/0, or put the URL there and drop the name")
+	if o.PerSecondStore != "" {
+		e.Check(o.Store != Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
+		e.Check(o.NamedStores[PerSecond] == "", "--named-store",
+			"%s is the name of --per-second-store; take another one", PerSecond)
+		checkURL(e, "--per-second-store", o.PerSecondStore)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
+		e.Check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		checkURL(e, "--named-store "+name, o.NamedStores[name])
+	}
+	if o.StoreTimeout != 0 { // as long as the caller waits
+		flags.Between(e, "--store-timeout", o.StoreTimeout, time.Millisecond, MaxTimeout)
+	}
+	flags.Between(e, "--replicas", o.Replicas, 1, 100_000)
+	flags.Between(e, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
+}
+
+// checkURL never quotes the URL, since there may be a password in it.
+func checkURL(e *flags.Errors, flag, url string) {
+	err := CheckURL(url)
+	e.Check(err == nil, flag, "%w", err)
+}

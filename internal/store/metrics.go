@@ -1,0 +1,158 @@
+package store
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// Metrics are of the counters in memory or in Redis, and of what stands before Redis: failure policy, breaker, cached
+// denials and leases.
+func (s *Store) Metrics() []metric.Group {
+	return []metric.Group{
+		memoryMetrics(s.eachMemory),
+		redisMetrics(s.eachRedis),
+		leaseMetrics(s.eachLeases),
+		metric.Each(slices.Values(s.remotes),
+			metric.Gauges("weir_store_policy_seconds", "store",
+				"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
+					"Redis only.",
+				func(r *remote, w metric.Writer) { metric.Put(w, r.policyFor().Seconds(), metric.Store(r.name)) }),
+		),
+		metric.Each(metric.If(func() *guard.Breaker { return s.Breaker }),
+			metric.Gauge("weir_store_breaker_open",
+				"Redis servers, and masters of a Cluster, that Weir has stopped querying, since they did not answer. Redis only.",
+				(*guard.Breaker).Open),
+		),
+		metric.Each(metric.If(func() *guard.Denials { return s.Denials }),
+			metric.Counter("weir_known_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
+				(*guard.Denials).Answered),
+		),
+	}
+}
+
+// memoryStats are what memory holds, and the most that it may hold.
+type memoryStats struct {
+	memstore.Stats
+	maxKeys int
+}
+
+func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
+	return metric.Each(each,
+		metric.Gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
+			func(m memoryStats) int { return m.Keys }),
+		metric.Gauge("weir_memory_max_keys", "Most counters that memory holds.",
+			func(m memoryStats) int { return m.maxKeys }),
+		metric.Gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
+			func(m memoryStats) int64 { return m.Bytes }),
+		metric.Counter("weir_memory_keys_expired_total", "Counters freed, since their limits were fully available again.",
+			func(m memoryStats) uint64 { return m.Expired }),
+		metric.Counter("weir_memory_keys_evicted_total",
+			"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
+			func(m memoryStats) uint64 { return m.Evicted }),
+		metric.Counter("weir_memory_limiting_evicted_total",
+			"Counters dropped that denied, or had nothing left, since seven eighths of all do. They count as evicted, too.",
+			func(m memoryStats) uint64 { return m.LimitingEvicted }),
+		metric.Counter("weir_memory_cut_counters_total",
+			"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or "+
+				"the clock was set back.",
+			func(m memoryStats) uint64 { return m.Cut }),
+		metric.Counter("weir_memory_clock_steps_total",
+			"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
+				"resumes.",
+			func(m memoryStats) uint64 { return m.ClockSteps }),
+	)
+}
+
+// redisStats are what a Redis store has done, and its name: empty for --store.
+type redisStats struct {
+	name string
+	redisstore.Stats
+}
+
+func redisMetrics(each iter.Seq[redisStats]) metric.Group {
+	return metric.Each(each,
+		metric.Histograms("weir_store_batch_requests", "store",
+			"Requests that share a script call. The count is the script calls, the sum the requests. Redis only.",
+			func(r redisStats, w metric.Writer) {
+				var calls uint64
+				upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
+				for i, n := range r.Batches {
+					if calls += n; i < len(redisstore.BatchSizes) {
+						upTo[float64(redisstore.BatchSizes[i])] = calls
+					}
+				}
+				w.Histogram(calls, float64(r.Requests), upTo, metric.Store(r.name))
+			}),
+		metric.Counters("weir_store_script_loads_total", "store",
+			"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Texts, metric.Store(r.name)) }),
+		metric.Counters("weir_store_restarted_counters_total", "store",
+			"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read. Redis only.",
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Restarted, metric.Store(r.name)) }),
+		metric.Counters("weir_store_cut_counters_total", "store",
+			"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or Redis's "+
+				"clock was set back. Redis only.",
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Cut, metric.Store(r.name)) }),
+		metric.Gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
+			func(r redisStats, w metric.Writer) {
+				metric.Put(w, r.Idle, metric.Store(r.name), "idle")
+				metric.Put(w, r.Connections-r.Idle, metric.Store(r.name), "used")
+			}),
+		metric.Counters("weir_store_pool_gets_total", "store result",
+			"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
+			func(r redisStats, w metric.Writer) {
+				metric.Put(w, r.Found, metric.Store(r.name), "found")
+				metric.Put(w, r.Made, metric.Store(r.name), "made")
+				metric.Put(w, r.Timeouts, metric.Store(r.name), "timeout")
+			}),
+		metric.Counters("weir_store_pool_waits_total", "store",
+			"Script calls that waited for a connection, since all were in use. Redis only.",
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Waits, metric.Store(r.name)) }),
+		metric.Counters("weir_store_pool_stale_total", "store",
+			"Connections closed, since they were idle, old or broken. Redis only.",
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Stale, metric.Store(r.name)) }),
+	)
+}
+
+func leaseMetrics(each iter.Seq[guard.LeaseStats]) metric.Group {
+	return metric.Each(each,
+		metric.Gauge("weir_lease_keys", "Counters that this process holds a lease of.",
+			func(s guard.LeaseStats) int { return s.Keys }),
+		metric.Gauge("weir_lease_permits", "Permits on lease: charged in Redis, neither spent nor released.",
+			func(s guard.LeaseStats) int64 { return s.Permits }),
+		metric.Counter("weir_lease_answers_total", "Requests that leases decided, without Redis.",
+			func(s guard.LeaseStats) uint64 { return s.Answers }),
+		metric.Counter("weir_lease_permits_taken_total", "Permits that leases acquired.",
+			func(s guard.LeaseStats) uint64 { return s.Taken }),
+		metric.Counter("weir_lease_permits_returned_total", "Permits that leases released unspent.",
+			func(s guard.LeaseStats) uint64 { return s.Returned }),
+		metric.Counter("weir_lease_permits_lost_total",
+			"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
+			func(s guard.LeaseStats) uint64 { return s.Lost }),
+	)
+}
+
+func (s *Store) eachRedis(yield func(redisStats) bool) {
+	for _, r := range s.remotes {
+		if !yield(redisStats{r.name, r.store.Stats()}) {
+			return
+		}
+	}
+}
+
+func (s *Store) eachMemory(yield func(memoryStats) bool) {
+	if s.memory != nil {
+		yield(memoryStats{s.memory.Stats(), s.maxKeys})
+	}
+}
+
+func (s *Store) eachLeases(yield func(guard.LeaseStats) bool) {
+	if s.Leases != nil {
+		yield(s.Leases.Stats())
+	}
+}

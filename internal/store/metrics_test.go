@@ -1,0 +1,59 @@
+package store
+
+import (
+	"iter"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+func one[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) } }
+
+// Each number of the stores is under its name.
+func TestMetrics(t *testing.T) {
+	redis := redisstore.Stats{
+		Requests: 26, Texts: 27, Restarted: 28, Cut: 281, Connections: 40, Idle: 30,
+		Found: 31, Made: 32, Waits: 33, Timeouts: 34, Stale: 35,
+	}
+	redis.Batches[0], redis.Batches[1], redis.Batches[len(redis.Batches)-1] = 1, 2, 4
+	got := proctest.Series(t,
+		memoryMetrics(one(memoryStats{
+			memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22, Cut: 221, LimitingEvicted: 211}, 23,
+		})),
+		redisMetrics(one(redisStats{"b", redis})),
+		leaseMetrics(one(guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6})),
+	)
+	maps.DeleteFunc(got, func(name, _ string) bool {
+		return strings.Contains(name, `_bucket{`) && !strings.Contains(name, `le="2"`)
+	})
+	want := map[string]string{
+		"weir_lease_keys": "1", "weir_lease_permits": "2", "weir_lease_answers_total": "3",
+		"weir_lease_permits_taken_total": "4", "weir_lease_permits_returned_total": "5", "weir_lease_permits_lost_total": "6",
+		"weir_memory_keys": "18", "weir_memory_bytes": "19", "weir_memory_keys_expired_total": "20",
+		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23",
+		"weir_memory_cut_counters_total": "221", "weir_memory_limiting_evicted_total": "211",
+		`weir_store_batch_requests_bucket{store="b",le="2"}`:     "3",
+		`weir_store_batch_requests_count{store="b"}`:             "7",
+		`weir_store_batch_requests_sum{store="b"}`:               "26",
+		`weir_store_script_loads_total{store="b"}`:               "27",
+		`weir_store_restarted_counters_total{store="b"}`:         "28",
+		`weir_store_cut_counters_total{store="b"}`:               "281",
+		`weir_store_pool_connections{state="idle",store="b"}`:    "30",
+		`weir_store_pool_connections{state="used",store="b"}`:    "10",
+		`weir_store_pool_gets_total{result="found",store="b"}`:   "31",
+		`weir_store_pool_gets_total{result="made",store="b"}`:    "32",
+		`weir_store_pool_gets_total{result="timeout",store="b"}`: "34",
+		`weir_store_pool_waits_total{store="b"}`:                 "33",
+		`weir_store_pool_stale_total{store="b"}`:                 "35",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
