@@ -27,7 +27,7 @@ type target struct {
 
 // newAffixes makes the index of these texts, which are different, and sorted by what they begin with, or end with.
 func newAffixes(texts []string, groups []group, byEnd bool) *affixes {
-	a := &affixes{groups: groups, byEnd: byEnd, by: make(map[string]target, len(texts)), empty: target{group: -1, up: -1}}
+	a := &affixes{groups: groups, byEnd: byEnd, empty: target{group: -1, up: -1}}
 	steps := make([]int, len(texts))
 	for i, text := range texts {
 		up := int32(i) - 1
@@ -58,6 +58,9 @@ func newAffixes(texts []string, groups []group, byEnd bool) *affixes {
 			within := i
 			for within >= 0 && len(texts[within]) > n {
 				within = int(groups[within].up)
+			}
+			if a.by == nil {
+				a.by = make(map[string]target, len(texts))
 			}
 			a.by[a.part(text, n)] = a.target(within)
 			lo = middle + 1

@@ -141,8 +141,8 @@ func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
 // Problems is the number of problems so far.
 func (c *Builder) Problems() int { return c.found.total }
 
-// OnlyCounts reports whether the file has so many problems that Errorf only counts further ones.
-func (c *Builder) OnlyCounts(file string) bool { return c.found.full(file) }
+// OnlyCounts reports whether there are so many problems that Errorf only counts further ones.
+func (c *Builder) OnlyCounts() bool { return c.found.full() }
 
 // SkipsRules tells the Builder that rules could not be read, so that it reports no names that only these may have.
 func (c *Builder) SkipsRules() { c.incomplete = true }

@@ -71,8 +71,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 		}
 	}
 	if name := l.placement.Store; name != "" {
-		at := l.fieldAt("store")
-		c.stores = append(c.stores, &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: name})
+		c.stores = append(c.stores, &Error{Position: l.fieldAt("store"), Msg: name})
 	}
 	if l.Unlimited {
 		c.checkUnlimited(&l)

@@ -3,25 +3,18 @@ package descriptors
 import (
 	"net/netip"
 	"strings"
-
-	"github.com/gaissmai/bart"
 )
 
-// blocks finds the rule of the longest block of addresses that holds a value.
-type blocks struct {
-	table *bart.Table[*Pattern] // nil: none
-}
-
-// match is the longest block's, nil if none holds the value or it is no address.
-func (b *blocks) match(value string) *Pattern {
-	if b.table == nil {
+// block returns the pattern of the longest block that holds the value, nil if none does or it is no address.
+func (m *matchers) block(value string) *Pattern {
+	if m.blocks == nil {
 		return nil
 	}
 	addr, ok := address(value)
 	if !ok {
 		return nil
 	}
-	p, _ := b.table.Lookup(addr)
+	p, _ := m.blocks.Lookup(addr)
 	return p
 }
 

@@ -1,28 +1,15 @@
 // Package descriptors is the rule language of Weir: it checks rules, compiles them into an immutable [Set], and
-// matches a request's descriptors against it without allocating.
+// matches a request's descriptors against it without allocating. pkg/descriptors is what Go programs see of it.
 //
 // A Set is made of domains, a [Domain] is a tree of rules, and a [Rule] has limits. A [Builder] makes a Set of
-// descriptors; package rulefile reads these from YAML files:
-//
-//	b := descriptors.NewBuilder(descriptors.Process{})
-//	b.Add("shop", &descriptors.Descriptor{
-//		Key:       "remote_address",
-//		RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
-//	})
-//	set, err := b.Build() // everything that is wrong, as Errors
-//
-// # Deciding a request
+// descriptors; package rulefile reads these from YAML files, and internal/rules/xds from a control plane.
 //
 // A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule that a descriptor
-// reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit]. All
-// hits of a request go to a [limiter.Store] together. internal/decide of this module does that for Envoy, with shadow
-// and quota mode, replaces and failure policies.
+// reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit].
+// internal/decide makes these, with shadow and quota mode, replaces and failure policies.
 //
-// # Showing rules to people
-//
-// [Domain].Root, [Node] and [Branch] are the tree, [Set.WriteJSON] writes it, [Set.Warnings] lists what is not
-// wrong but may not do what was meant. [ParseEntries] and [ParseKey] read what people write and what a store lists.
-// The Format functions are for messages.
+// For people, [Domain].Root, [Node] and [Branch] are the tree, [Set.WriteJSON] writes it, [Set.Warnings] lists what is
+// not wrong but may not do what was meant, and [ParseEntries] and [ParseKey] read what people write and a store lists.
 //
 // This package knows no YAML, no protobuf, no store, and not where files lie.
 package descriptors
@@ -213,7 +200,7 @@ func (s *Set) UnknownStores(known []string) Errors {
 	var found findings
 	for _, e := range s.stores {
 		if !slices.Contains(known, e.Msg) {
-			found.add("", Position{e.File, e.Line, e.Column}, "store: there is no store %q: %s", e.Msg, say)
+			found.add("", e.Position, "store: there is no store %q: %s", e.Msg, say)
 		}
 	}
 	return found.sorted()

@@ -10,12 +10,12 @@ import (
 
 // Error is one thing that is wrong with a rule file, or that it warns of.
 type Error struct {
-	File         string
-	Line, Column int    // from 1
-	Msg          string // what is wrong, and what to write instead
-	Code         string // of a warning: one of the Warn words; else empty
-	// More is the number of further errors that are not listed, in the last Error of a file that has too many; else 0. Msg
-	// says so.
+	Position
+
+	Msg  string // what is wrong, and what to write instead
+	Code string // of a warning: one of the Warn words; else empty
+	// More is the number of further errors that are not listed, in the last Error if there are too many; else 0. Msg says
+	// so.
 	More int
 }
 
@@ -33,17 +33,12 @@ const (
 	WarnNoEffect    = "no_effect"      // a field that envoyproxy/ratelimit knows and that does nothing here
 )
 
-// Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a
-// million errors costs neither memory nor an answer of a hundred megabytes.
-const (
-	maxFileErrors = 1_000  // of one file
-	maxErrors     = 10_000 // of all files
-)
+// maxListed is the maximum number of errors, and of warnings, that are listed. Further ones are only counted, so that a
+// file of a million errors costs neither memory nor an answer of a hundred megabytes.
+const maxListed = 1_000
 
 // Error is "file:line:column: message".
-func (e *Error) Error() string {
-	return Position{File: e.File, Line: e.Line, Column: e.Column}.String() + ": " + e.Msg
-}
+func (e *Error) Error() string { return e.String() + ": " + e.Msg }
 
 // Errors are all things that are wrong with all files, sorted by file, line and column.
 type Errors []*Error
@@ -67,64 +62,45 @@ func (es Errors) Count() (n int) {
 
 // findings is a bounded list of errors, or of warnings.
 type findings struct {
-	total   int // added, with those that were there already
-	listed  Errors
-	seen    map[Error]bool // each that is listed
-	inFile  map[string]int // how many are listed of a file
-	further map[string]int // how many are not
-	beyond  *Error         // the first of the file for which nothing could be listed, and how many such there are
+	total  int // added, with those that were there already
+	listed Errors
+	seen   map[Error]bool // each that is listed
+	more   *Error         // the first one that is not listed, with the number of all such; nil if all are listed
 }
 
 // add lists the finding, unless there are too many. One that several aliases lead to is listed only the first time.
 func (f *findings) add(code string, at Position, format string, args ...any) {
-	if f.seen == nil {
-		f.seen, f.inFile, f.further = map[Error]bool{}, map[string]int{}, map[string]int{}
-	}
 	f.total++
-	switch full := f.full(at.File); {
-	case full && f.inFile[at.File] > 0:
-		f.further[at.File]++
-		return
-	case full:
-		if f.beyond == nil {
-			f.beyond = &Error{File: at.File, Line: at.Line, Column: at.Column, Code: code}
+	if f.full() {
+		if f.more == nil {
+			f.more = &Error{Position: at, Code: code}
 		}
-		f.beyond.More++
+		f.more.More++
 		return
 	}
-	e := &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...), Code: code}
+	e := &Error{Position: at, Msg: fmt.Sprintf(format, args...), Code: code}
+	if f.seen == nil {
+		f.seen = map[Error]bool{}
+	}
 	if !f.seen[*e] {
 		f.seen[*e] = true
-		f.inFile[at.File]++
 		f.listed = append(f.listed, e)
 	}
 }
 
-// full says that no more findings of the file are listed.
-func (f *findings) full(file string) bool {
-	return f.inFile[file] >= maxFileErrors || len(f.listed) >= maxErrors
-}
+// full reports that no more findings are listed.
+func (f *findings) full() bool { return len(f.listed) >= maxListed }
 
-// sorted is what is listed, by file, line and column, and behind each file how many were not.
-func (f *findings) sorted() (all Errors) {
+// sorted returns the listed findings by file, line and column, and then the number of others.
+func (f *findings) sorted() Errors {
 	slices.SortStableFunc(f.listed, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	for i, e := range f.listed {
-		all = append(all, e)
-		last := i+1 == len(f.listed) || f.listed[i+1].File != e.File
-		if more := f.further[e.File]; last && more > 0 {
-			all = append(all, &Error{
-				File: e.File, Line: e.Line, Column: e.Column, Code: e.Code, More: more,
-				Msg: fmt.Sprintf("and %d more in this file; mend the first ones, and check again", more),
-			})
-		}
+	if f.more != nil {
+		f.more.Msg = fmt.Sprintf("and %d more; mend the first ones, and check again", f.more.More)
+		f.listed = append(f.listed, f.more)
 	}
-	if f.beyond != nil {
-		f.beyond.Msg = fmt.Sprintf("and %d more in this file and others; mend the first ones, and check again", f.beyond.More)
-		all = append(all, f.beyond)
-	}
-	return all
+	return f.listed
 }
 
 // warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches

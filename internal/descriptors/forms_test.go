@@ -147,19 +147,16 @@ descriptors:
 domain: e
 descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 `
-	got := rulefile.Includes(rulefile.File{Name: "dir/rules.yaml", Data: []byte(text)})
-	at := func(line, column int) descriptors.Position {
-		return descriptors.Position{File: "dir/rules.yaml", Line: line, Column: column}
-	}
+	got := rulefile.Includes(descriptors.Process{}, rulefile.File{Name: "dir/rules.yaml", Data: []byte(text)})
 	want := []rulefile.Include{
-		{Name: "dir/one.txt", At: at(4, 27)},
-		{Name: "dir/two.txt", At: at(6, 41)},
-		{Name: "dir/deep/three.txt", At: at(11, 37)},
+		{Name: "dir/one.txt", At: "dir/rules.yaml:4:27"},
+		{Name: "dir/two.txt", At: "dir/rules.yaml:6:41"},
+		{Name: "dir/deep/three.txt", At: "dir/rules.yaml:11:37"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Includes -want +got\n%s", diff)
 	}
-	if got := rulefile.Includes(rulefile.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
+	if got := rulefile.Includes(descriptors.Process{}, rulefile.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
 		t.Errorf("an included file includes %v", got)
 	}
 }

@@ -109,14 +109,7 @@ func (c *Builder) group(patterns []*Pattern) group {
 		g.few = others
 	}
 	if len(withTexts) > maxTried {
-		g.sequences = newSequences(withTexts, c.endings)
-		g.sequences.tails = c.index(withTexts, true)
-		for i := range g.sequences.tails.groups {
-			tail := &g.sequences.tails.groups[i]
-			for _, p := range tail.few {
-				tail.enforced |= p.enforced
-			}
-		}
+		g.sequences = c.sequences(withTexts)
 	} else {
 		g.few = append(g.few, withTexts...)
 		slices.SortFunc(g.few, byOrder)
@@ -131,14 +124,6 @@ func newGroup(patterns []*Pattern) group {
 		g.only = p
 	}
 	return g
-}
-
-// endings makes the group of patterns that differ in their fixed ends alone.
-func (c *Builder) endings(patterns []*Pattern) group {
-	if len(patterns) <= maxTried {
-		return group{few: patterns}
-	}
-	return group{bySuf: c.index(patterns, true)}
 }
 
 // steps is what it may cost to look through the group.

@@ -130,15 +130,15 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 		if !ok {
 			continue
 		}
-		if b.blocks.table == nil {
-			b.blocks.table = &bart.Table[*Pattern]{}
+		if b.blocks == nil {
+			b.blocks = &bart.Table[*Pattern]{}
 		}
-		if first, ok := b.blocks.table.Get(prefix); ok {
+		if first, ok := b.blocks.Get(prefix); ok {
 			c.Errorf(item.At,
 				"%s is already matched by %s at %s; remove one of the two", prefix, first.To.Rule.Path, first.To.Rule.Source)
 			continue
 		}
-		b.blocks.table.Insert(prefix, p)
+		b.blocks.Insert(prefix, p)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -25,9 +27,9 @@ type Branch struct {
 // matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may
 // be a hundred thousand of them.
 type matchers struct {
-	index  *affixes // of patterns with * and regexes; nil if there are none
-	blocks blocks
-	every  *Pattern // the first one that matches every value
+	index  *affixes              // of patterns with * and regexes; nil if there are none
+	blocks *bart.Table[*Pattern] // of addresses; nil if there are none
+	every  *Pattern              // the first one that matches every value
 
 	all       []*Pattern       // patterns with * and regexes, in file order
 	positions []written        // where these are, until the branch is finished
@@ -92,7 +94,7 @@ func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 
 // find is the first pattern that the value matches, or if that cannot be decided, the first that it may match.
 func (m *matchers) find(value string, left int) (best, open *Pattern) {
-	s := search{best: m.blocks.match(value)}
+	s := search{best: m.block(value)}
 	if m.index != nil {
 		s.begin(value, left)
 		m.index.look(&s, value, toDecide)

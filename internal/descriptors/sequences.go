@@ -3,7 +3,6 @@ package descriptors
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -28,9 +27,8 @@ type sequences struct {
 
 // step is one text in a sequence of texts between two *.
 type step struct {
-	first int   // the order of the first pattern here or below
-	inner bool  // there are steps below
-	ends  group // the patterns that end here, with their fixed ends
+	first int      // the order of the first pattern here or below
+	ends  *affixes // the patterns that end here, by their fixed ends; nil if none does
 }
 
 // state is what the value's last bytes are the beginning of.
@@ -56,10 +54,11 @@ type progress struct {
 // maxSteps is how many steps fit on the stack.
 const maxSteps = 128
 
-// newSequences builds the automaton for patterns with texts between two *, in file order. ends makes the group of
-// patterns that are behind the same step.
-func newSequences(patterns []*Pattern, ends func([]*Pattern) group) *sequences {
-	ps := &sequences{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
+// sequences builds the automaton for patterns with texts between two *, in file order.
+func (c *Builder) sequences(patterns []*Pattern) *sequences {
+	ps := &sequences{
+		begin: len(patterns[0].prefix), steps: []step{{first: patterns[0].order}}, tails: c.index(patterns, true),
+	}
 	type edge struct {
 		from int32
 		text string
@@ -74,7 +73,6 @@ func newSequences(patterns []*Pattern, ends func([]*Pattern) group) *sequences {
 			if !ok {
 				to = int32(len(ps.steps)) //nolint:gosec // rules are fewer
 				ps.steps = append(ps.steps, step{first: p.order})
-				ps.steps[at].inner = true
 				index[edge{at, text}] = to
 				texts[text] = append(texts[text], found{at, to, int32(len(text))}) //nolint:gosec // texts are short
 			}
@@ -83,7 +81,13 @@ func newSequences(patterns []*Pattern, ends func([]*Pattern) group) *sequences {
 		endings[at] = append(endings[at], p)
 	}
 	for at, all := range endings {
-		ps.steps[at].ends = ends(all)
+		ps.steps[at].ends = c.index(all, true)
+	}
+	for i := range ps.tails.groups {
+		tail := &ps.tails.groups[i]
+		for _, p := range tail.few {
+			tail.enforced |= p.enforced
+		}
 	}
 	ps.pool.New = func() any { return &progress{at: make([]uint16, len(ps.steps))} }
 	ps.build(texts)
@@ -96,7 +100,7 @@ func (ps *sequences) look(s *search) {
 		var at [maxSteps]uint16
 		ps.find(s, at[:], nil)
 	} else {
-		p := ps.pool.Get().(*progress) //nolint:errcheck // newSequences makes no others
+		p := ps.pool.Get().(*progress) //nolint:errcheck // Builder.sequences makes no others
 		ps.find(s, p.at, p)
 		for _, step := range p.taken {
 			p.at[step] = 0
@@ -143,14 +147,8 @@ func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 		return false
 	}
 	at[f.to] = uint16(end + 1) //nolint:gosec // no more than MaxPatternValue
-	for _, q := range to.ends.few {
-		if len(s.value)-end >= len(q.suffix) && strings.HasSuffix(s.value, q.suffix) {
-			s.found(q)
-			break
-		}
-	}
-	if to.ends.bySuf != nil {
-		to.ends.bySuf.look(s, s.value[end:], toMatch)
+	if to.ends != nil {
+		to.ends.look(s, s.value[end:], toMatch)
 	}
 	return true
 }

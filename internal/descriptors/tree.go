@@ -10,10 +10,10 @@ import (
 
 // Blocks returns the blocks of addresses of the branch's cidr rules, sorted.
 func (b *Branch) Blocks() iter.Seq2[netip.Prefix, *Pattern] {
-	if b.blocks.table == nil {
+	if b.blocks == nil {
 		return func(func(netip.Prefix, *Pattern) bool) {}
 	}
-	return b.blocks.table.AllSorted()
+	return b.blocks.AllSorted()
 }
 
 // Patterns returns the branch's patterns of all kinds in file order. All blocks of one rule are one pattern.
@@ -54,7 +54,7 @@ func (b *Branch) Matches(value string) (all []Match) {
 	if to := b.Values[value]; to != nil {
 		all = append(all, Match{"value", to})
 	}
-	patterns := slices.DeleteFunc([]*Pattern{b.first(value, ByText), b.first(value, ByRegex), b.blocks.match(value)},
+	patterns := slices.DeleteFunc([]*Pattern{b.first(value, ByText), b.first(value, ByRegex), b.block(value)},
 		func(p *Pattern) bool { return p == nil })
 	slices.SortFunc(patterns, byOrder)
 	for _, p := range patterns {

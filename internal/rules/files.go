@@ -63,8 +63,8 @@ func (i *includes) of(f reload.File) []reload.Include {
 	if ok {
 		return all
 	}
-	for _, to := range rulefile.IncludesFor(i.process, file) {
-		all = append(all, reload.Include{Name: to.Name, At: to.At.String()})
+	for _, to := range rulefile.Includes(i.process, file) {
+		all = append(all, reload.Include(to))
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -113,7 +113,7 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}
-	for _, to := range rulefile.Includes(rulefile.File(file)) {
+	for _, to := range rulefile.Includes(descriptors.Process{}, rulefile.File(file)) {
 		name := to.Name
 		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {

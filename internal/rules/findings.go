@@ -43,32 +43,41 @@ type Problem struct {
 	Hint     string `json:"hint,omitempty"`   // what to write instead
 	Source   string `json:"source,omitempty"` // the line; of a long one the text around the column
 
-	cut int // characters of the line that are missing before Source
+	cut int // number of characters of the line before Source
 }
 
 // Bounds of the lines that are shown: a file may be one line of many megabytes.
 const (
-	maxSource  = 4 << 10 // bytes of a line
-	maxScanned = 1 << 20 // bytes of a line in which a column is looked for
+	maxExcerpt = 110     // characters of a line that are shown
+	maxScanned = 1 << 20 // column up to which a line is shown
 )
 
-// around is the line as text, or the text around the column of a long one, and how many characters before it are
-// missing.
-func around(line []byte, column int) (text string, cut int) {
+// excerpt returns the line, or of a long one the text around the column, and how many characters the text begins after
+// the line does.
+func excerpt(line []byte, column int) (text string, cut int) {
 	line = bytes.TrimRight(line, "\r")
-	if len(line) > maxSource {
-		begin := 0
-		for begin < min(len(line), maxScanned) && cut < column-maxExcerpt {
-			_, size := utf8.DecodeRune(line[begin:])
-			begin += size
-			cut++
-		}
-		if begin >= maxScanned {
-			return "", 0
-		}
-		line = line[begin:min(begin+maxSource/2, len(line))]
+	if column > maxScanned {
+		return "", 0
 	}
-	return strings.ToValidUTF8(string(line), "\ufffd"), cut
+	isLong := utf8.RuneCount(line[:min(len(line), utf8.UTFMax*maxExcerpt)]) > maxExcerpt
+	for isLong && cut < column-1-maxExcerpt/2 {
+		_, size := utf8.DecodeRune(line)
+		line = line[size:]
+		cut++
+	}
+	end := 0
+	for n := 0; n < maxExcerpt && end < len(line); n++ {
+		_, size := utf8.DecodeRune(line[end:])
+		end += size
+	}
+	text = strings.ToValidUTF8(string(line[:end]), "\ufffd")
+	if end < len(line) {
+		text += "..."
+	}
+	if cut > 0 {
+		return "..." + text, cut - len("...")
+	}
+	return text, cut
 }
 
 // The severities of a problem, as GitHub has them, too.
@@ -130,40 +139,25 @@ func (f *Findings) add(files []reload.File, severity string, errs descriptors.Er
 			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]
 		}
 		if of := lines[e.File]; e.Line <= len(of) && e.More == 0 {
-			p.Source, p.cut = around(of[e.Line-1], e.Column)
+			p.Source, p.cut = excerpt(of[e.Line-1], e.Column)
 		}
 		f.Problems = append(f.Problems, p)
 	}
 }
 
-// maxExcerpt is how many characters of a line are shown.
-const maxExcerpt = 110
-
 // Text writes the problem for people: with its line and a caret below its column.
 func (p *Problem) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
-	line := []rune(p.Source)
-	at := min(max(p.Column-1-p.cut, 0), len(line))
-	before, after := "", ""
-	if p.cut > 0 {
-		before = "..."
-	}
-	if from := at - maxExcerpt/2; len(line) > maxExcerpt && from > 0 {
-		line, at, before = line[from:], at-from, "..."
-	}
-	if len(line) > maxExcerpt {
-		line, after = line[:maxExcerpt], "..."
-	}
 	number := strconv.Itoa(p.Line)
 	margin := strings.Repeat(" ", len(number))
-	if p.Source != "" {
+	if line := []rune(p.Source); len(line) > 0 {
 		indent := strings.Map(func(c rune) rune {
 			if c == '\t' {
 				return c
 			}
 			return ' '
-		}, before+string(line[:at]))
-		fmt.Fprintf(w, "  %s | %s%s%s\n", number, before, string(line), after)
+		}, string(line[:min(max(p.Column-1-p.cut, 0), len(line))]))
+		fmt.Fprintf(w, "  %s | %s\n", number, p.Source)
 		fmt.Fprintf(w, "  %s | %s^\n", margin, indent)
 	}
 	if p.Hint != "" {
@@ -218,7 +212,7 @@ func NotRead(ctx context.Context, paths ...string) (warnings descriptors.Errors)
 			continue
 		}
 		warnings = append(warnings, &descriptors.Error{
-			File: name, Line: 1, Column: 1, Code: descriptors.WarnNotRead,
+			Position: descriptors.Position{File: name, Line: 1, Column: 1}, Code: descriptors.WarnNotRead,
 			Msg: "this file looks like rules, but is not read, because of its name; rename it to " +
 				readableName(filepath.Base(name)) +
 				", or move it out of the rules' folder",

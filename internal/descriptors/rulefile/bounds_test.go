@@ -29,77 +29,45 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too.
-// What that takes does not grow with their number.
+// The first ones of very many errors are listed, and how many more there are, and so it is with warnings and unknown
+// stores. What that takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
-	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other " +
-		"parser\ndescriptors:\n"} {
+	const n = 30_000
+	compile := func(item string) (*descriptors.Set, error) {
 		var text strings.Builder
-		fmt.Fprintf(&text, begin, "a")
-		const n = 30_000
+		text.WriteString("domain: a\ndescriptors:\n")
 		for i := range n {
-			fmt.Fprintf(&text, "  - {key: k%d, nonsense: 1}\n", i)
+			fmt.Fprintf(&text, "  - {key: k%d, %s}\n", i, item)
 		}
-		files := []rulefile.File{
-			{Name: "a.yaml", Data: []byte(text.String())},
-			{Name: "b.yaml", Data: []byte("domain: b\ndescriptors: [{kay: x}]\n")},
-		}
-		runtime.GC()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := rulefile.Compile(files)
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		var all descriptors.Errors
-		if !errors.As(err, &all) || len(all) != 1002 || all.Count() != n+1 {
-			t.Fatalf("%d errors that stand for %d, want 1002 and %d", len(all), all.Count(), n+1)
-		}
-		if got, want := all[1000].Error(), "and 29000 more in this file; mend the first ones, and check again"; !strings.HasSuffix(got, want) {
-			t.Errorf("the last error of a.yaml is %s, want %s", got, want)
-		}
-		if got := all[1001].Error(); !strings.HasPrefix(got, "b.yaml:2:16: kay is not a field of a descriptor") {
-			t.Errorf("the last error is %s, want that of b.yaml", got)
-		}
-		if len(err.Error()) > 1<<20 {
-			t.Errorf("the errors have %d bytes", len(err.Error()))
-		}
-		if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 8<<20 {
-			t.Errorf("the errors hold %d bytes", held)
-		}
-		runtime.KeepAlive(err)
+		return rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(text.String())}})
 	}
-}
-
-// Very many files with errors are bounded, too, and so are warnings and unknown stores.
-func TestAllErrorsAreBounded(t *testing.T) {
-	var files []rulefile.File
-	for i := range 12_000 {
-		files = append(files, rulefile.File{Name: fmt.Sprintf("%05d.yaml", i), Data: []byte("domain: a\n")})
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
 	}
-	_, err := rulefile.Compile(files)
+	before := heap()
+	_, err := compile("nonsense: 1")
+	if held := heap() - before; held > 8<<20 {
+		t.Errorf("the errors hold %d bytes", held)
+	}
+	if len(err.Error()) > 1<<20 {
+		t.Errorf("the errors have %d bytes", len(err.Error()))
+	}
+	set, _ := compile("value: ^a$, rate_limit: {unit: day, requests_per_unit: 1, store: s}")
 	var all descriptors.Errors
-	if !errors.As(err, &all) || len(all) != 10_001 || all.Count() != 12_000 {
-		t.Fatalf("%d errors that stand for %d, want 10001 and 12000", len(all), all.Count())
-	}
-	if got, want := all[10_000].Error(), "10000.yaml:1:1: and 2000 more in this file and others; mend the first ones, and check again"; got != want {
-		t.Errorf("the last error is %s, want %s", got, want)
-	}
-
-	var text strings.Builder
-	text.WriteString("domain: a\ndescriptors:\n")
-	for i := range 5_000 {
-		fmt.Fprintf(&text, "  - {key: k%d, value: ^a$, rate_limit: {unit: day, requests_per_unit: 1, store: s}}\n", i)
-	}
-	set, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(text.String())}})
-	if err != nil {
+	if !errors.As(err, &all) {
 		t.Fatal(err)
 	}
 	for what, all := range map[string]descriptors.Errors{
-		"warnings":       set.Warnings(),
-		"unknown stores": set.UnknownStores(nil),
+		"errors": all, "warnings": set.Warnings(), "unknown stores": set.UnknownStores(nil),
 	} {
-		if len(all) != 1001 || all.Count() != 5000 {
-			t.Errorf("%d %s that stand for %d, want 1001 and 5000", len(all), what, all.Count())
+		if len(all) != 1001 || all.Count() != n {
+			t.Fatalf("%d %s that stand for %d, want 1001 and %d", len(all), what, all.Count(), n)
+		}
+		if got, want := all[1000], "and 29000 more; mend the first ones, and check again"; got.Line != 1003 || got.Msg != want {
+			t.Errorf("the last of the %s is %s, want %s", what, got, want)
 		}
 	}
 }

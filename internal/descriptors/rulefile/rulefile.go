@@ -58,18 +58,15 @@ func Add(b *descriptors.Builder, files []File) {
 	}
 }
 
-// Include is a file that a rule file refers to.
+// Include is a file that a rule file names.
 type Include struct {
-	Name string               // as File.Name has it
-	At   descriptors.Position // where the rule file names it
+	Name string // as File.Name must have it
+	At   string // where the rule file names it, as "file:line:column"
 }
 
-// Includes returns the files that a rule file refers to with values_file: Compile wants them among its files, with
-// Included. Compile reports what is wrong with them.
-func Includes(f File) []Include { return IncludesFor(descriptors.Process{}, f) }
-
-// IncludesFor is Includes for a process whose Rest pauses the parsing.
-func IncludesFor(process descriptors.Process, f File) (all []Include) {
+// Includes returns the files that a rule file names with values_file. Compile needs these among its files, too, with
+// Included set, and reports what is wrong with them. The Rest of the process pauses the parsing.
+func Includes(process descriptors.Process, f File) (all []Include) {
 	if !MayInclude(f) {
 		return nil
 	}
@@ -78,7 +75,7 @@ func IncludesFor(process descriptors.Process, f File) (all []Include) {
 		if d.Match.Form == descriptors.FormFile && len(d.Match.Items) > 0 {
 			file := d.Match.Items[0]
 			if name, err := valuesFileName(f.Name, file.Text); err == nil {
-				all = append(all, Include{name, file.At})
+				all = append(all, Include{name, file.At.String()})
 			}
 		}
 		for _, child := range d.Descriptors {

@@ -60,7 +60,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 		case r.Lenient() && peerFields[key.Value]:
 			r.Tolerate(r.at(key), "it means nothing",
 				"%s is not a field of %s; %s", key.Value, s.what, r.hint(key.Value, "", s.names))
-		case r.OnlyCounts(r.file.Name):
+		case r.OnlyCounts():
 			given = true
 			r.Errorf(r.at(key), "") // it is only counted, and needs no hint
 		default:

@@ -12,39 +12,25 @@
 package rulefile
 
 import (
+	core "github.com/weir-ratelimit/weir/internal/descriptors"
 	reader "github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// File is a rule file of one or several YAML documents, or a file of values.
-type File struct {
-	Name string // as errors show it
-	Data []byte
-	// Included says that it is no rule file, but one that a rule file names: see Includes.
-	Included bool
-}
+// File is a rule file of one or several YAML documents, or a file of values: its Name as errors show it, and its Data.
+// Included says that it is no rule file, but one that a rule file names: see Includes.
+type File = reader.File
+
+// Include is a file that a rule file names: its Name, as File.Name must have it, and At, where the rule file names it,
+// as "file:line:column".
+type Include = reader.Include
 
 // Compile reads the files and compiles them into one Set. Its error is descriptors.Errors.
 func Compile(files []File) (*descriptors.Set, error) {
-	all := make([]reader.File, len(files))
-	for i, f := range files {
-		all[i] = reader.File(f)
-	}
-	set, err := reader.Compile(all)
+	set, err := reader.Compile(files)
 	return (*descriptors.Set)(set), err
-}
-
-// Include is a file that a rule file names.
-type Include struct {
-	Name string // as File.Name must have it
-	At   string // where the rule file names it, as "file:line:column"
 }
 
 // Includes returns the files that a rule file names with values_file. Give these to Compile, too, with Included set.
 // Compile reports what is wrong with them.
-func Includes(f File) (all []Include) {
-	for _, to := range reader.Includes(reader.File(f)) {
-		all = append(all, Include{to.Name, to.At.String()})
-	}
-	return all
-}
+func Includes(f File) []Include { return reader.Includes(core.Process{}, f) }
