@@ -75,38 +75,49 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decisio
 	if n < 1 {
 		return nil, fmt.Errorf("%w: the cost must be at least 1 hit, got %d", ErrInvalid, n)
 	}
-	return l.take(ctx, key, n, anyPolicy)
+	return l.take(ctx, key, n, anyPolicy, nil)
 }
 
 // Refund gives n hits back to the key's counters, for example what an estimated cost was too high.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	return l.giveBack(ctx, key, n, anyPolicy)
+	return l.giveBack(ctx, key, n, anyPolicy, nil)
 }
 
 // Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
-// calls it when done; hits that are not released count until the policy's Window ends. Other policies stay charged.
-func (l *Limiter) Release(ctx context.Context, key string, n int64) error {
-	return l.giveBack(ctx, key, n, countsInFlight)
+// calls it when done, with the decisions that AllowEach returned: then a request that was in flight for longer than the
+// policy's Window, so that it counts no more, frees nothing. Without them the oldest hits are released, whoever holds
+// them. Hits that are not released count until the policy's Window ends. Other policies stay charged.
+func (l *Limiter) Release(ctx context.Context, key string, n int64, admitted ...Decision) error {
+	return l.giveBack(ctx, key, n, countsInFlight, admitted)
 }
 
 func anyPolicy(*Policy) bool { return true }
 
 func countsInFlight(p *Policy) bool { return p != nil && p.Algorithm().CountsInFlight() }
 
-func (l *Limiter) giveBack(ctx context.Context, key string, n int64, to func(*Policy) bool) error {
+func (l *Limiter) giveBack(
+	ctx context.Context, key string, n int64, to func(*Policy) bool, admitted []Decision,
+) error {
 	if n < 1 {
 		return fmt.Errorf("%w: at least 1 hit can be given back, got %d", ErrInvalid, n)
 	}
-	_, err := l.take(ctx, key, -n, to)
+	_, err := l.take(ctx, key, -n, to, admitted)
 	return err
 }
 
-// take makes one request of a hit of cost n for each of the policies that are wanted.
-func (l *Limiter) take(ctx context.Context, key string, n int64, wanted func(*Policy) bool) ([]Decision, error) {
+// take makes one request of a hit of cost n for each of the policies that are wanted. What gives back has the decisions
+// that admitted it, if they are known.
+func (l *Limiter) take(
+	ctx context.Context, key string, n int64, wanted func(*Policy) bool, admitted []Decision,
+) ([]Decision, error) {
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
 		if wanted(p) {
-			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route})
+			h := Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route}
+			if i < len(admitted) {
+				h.TakenAt = admitted[i].TakenAt
+			}
+			hits = append(hits, h)
 		}
 	}
 	if len(hits) == 0 {

@@ -245,21 +245,22 @@ func TestReleaseAndRefund(t *testing.T) {
 				t.Fatalf("%s: %+v, %v; want %v and %v", what, each, err, inFlight, hourly)
 			}
 		}
-		do := func(f func(context.Context, string, int64) error) {
+		do := func(err error) {
 			t.Helper()
-			if err := f(t.Context(), "ann", 1); err != nil {
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
+		ctx := t.Context()
 		want("first", true, true)
 		want("while the first is in flight", false, true)
 		for range 2 {
-			do(l.Release)
+			do(l.Release(ctx, "ann", 1))
 			want("after a release", true, true)
 		}
-		do(l.Release)
+		do(l.Release(ctx, "ann", 1))
 		want("the fourth of the hour", true, false)
-		do(l.Refund)
+		do(l.Refund(ctx, "ann", 1))
 		want("after a refund", true, true)
 		if err := l.Release(t.Context(), "ann", 0); !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("a release of nothing: %v, want ErrInvalid", err)

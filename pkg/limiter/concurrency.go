@@ -1,13 +1,17 @@
 package limiter
 
-import "sort"
+import (
+	"sort"
+	"time"
+)
 
 // Concurrency counts requests in flight: negative hits give them back.
 const Concurrency Algorithm = 8
 
 // concurrency is a slidingLog of leases: a hit counts until it is given back, or until its lease, the Window, ends.
-// Which lease a hit gives back is not known, so it is the oldest: those that stay end later than they have to, never
-// earlier.
+// When a lease was taken says which one a hit gives back (Hit.TakenAt). Those of the same microsecond also end in the
+// same one, so that any of them will do. Without a TakenAt the oldest is given back: those that stay end later than they
+// have to, never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (algorithm, error) {
@@ -26,7 +30,38 @@ func (l *concurrency) step(s State, now, n int64, c Charge) (next State, o outco
 	if c == ChargeSpend {
 		c = ChargeNothing // nobody gives back what a hit that did not fit would hold
 	}
-	return l.slidingLog.step(s, now, n, c)
+	next, o = l.slidingLog.step(s, now, n, c)
+	if n > 0 && o.is&fits != 0 && c <= ChargeOrPenalty {
+		o.is, o.delay = o.is|holds, time.Duration(max(0, now))
+	}
+	return next, o
+}
+
+// canTakeBack reports whether the hit may have a TakenAt: the time has to be one that the script can add a lease to.
+func (h *Hit) canTakeBack() bool {
+	return h.N < 0 && h.Mode != Quota && h.Policy.Algorithm().CountsInFlight() && h.TakenAt > 0 && h.TakenAt < horizon
+}
+
+// takesBack returns the algorithm for a hit with a TakenAt.
+func (h *Hit) takesBack() algorithm {
+	l, ok := h.Policy.algorithm.(*concurrency)
+	if !ok { // a limit of 0
+		return h.Policy.algorithm
+	}
+	own := l.slidingLog
+	own.giveBack = func(log []int64, base, n int64) (int64, []int64) {
+		from := totalBefore(log, base, h.TakenAt)
+		return base, cutOut(log, base, from, min(n, totalBefore(log, base, h.TakenAt+1)-from))
+	}
+	return &own
+}
+
+// totalBefore is the sum of all costs before a time.
+func totalBefore(log []int64, base, at int64) int64 {
+	if i := sort.Search(len(log)/2, func(i int) bool { return log[2*i] >= at }); i > 0 {
+		return log[2*i-1]
+	}
+	return base
 }
 
 // giveBackOldest forgets the log up to n hits after base.

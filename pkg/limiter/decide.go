@@ -205,7 +205,11 @@ func (s *Slot) step(h *Hit, now *Clocks, c Charge, d *Decision) {
 	if s.Changed {
 		from = &s.Next
 	}
-	next, o := h.Policy.algorithm.step(*from, now.of(h.Policy), h.N, c)
+	a := h.Policy.algorithm
+	if h.TakenAt != 0 {
+		a = h.takesBack()
+	}
+	next, o := a.step(*from, now.of(h.Policy), h.N, c)
 	*d = o.decision()
 	if !o.changed() {
 		return

@@ -120,6 +120,10 @@ type Hit struct {
 	// is over its quota when it is over one of them, wherever its hits stand. A group below 0 is never over: its hits are
 	// decided and charged, and deny nothing.
 	Group int
+	// TakenAt is of a hit that gives back what another one took of a limit on requests in flight: the Decision.TakenAt of
+	// that one. The hit frees this alone, or nothing if it counts no more. With 0 it frees what was taken first, whoever
+	// holds it. It must be 0 unless N is below 0, the Policy is of Concurrency, and the Mode is not Quota.
+	TakenAt int64
 	// Route is for the store alone: it says which one has the counter, or who decides. A store reads it by interfaces of
 	// its own, and ignores what it does not know; nil is its default. Hits with equal keys have the same.
 	Route any
@@ -147,6 +151,8 @@ func (h *Hit) TakesPlaces() bool { return h.N > 0 && h.Policy.Algorithm().Counts
 type Decision struct {
 	// Allowed says whether the hit fits. Whether the request passes is Admitted's answer.
 	Allowed bool
+	// Cached says that no store was asked: an earlier denial still holds.
+	Cached bool
 	// Remaining is how many hits of cost 1 would pass right now, after this one.
 	Remaining int64
 	// RetryAfter is the shortest wait after which the same cost fits if nothing else arrives: 0 when it
@@ -157,8 +163,9 @@ type Decision struct {
 	ResetAfter time.Duration
 	// Wait is for how long an admitted request is delayed, by LeakyQueue, SmoothBursty and SmoothWarmingUp; else 0.
 	Wait time.Duration
-	// Cached says that no store was asked: an earlier denial still holds.
-	Cached bool
+	// TakenAt is when an admitted hit of Concurrency was taken, by the store's clock, in microseconds since the Unix
+	// epoch; 0 of other hits. The hit that gives it back has it as Hit.TakenAt.
+	TakenAt int64
 }
 
 // Store keeps the counters' state and decides requests over it.

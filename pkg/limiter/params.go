@@ -179,7 +179,7 @@ func CheckEach(hits []Hit, out []Decision) error {
 	}
 	for i := range hits {
 		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == nil || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota ||
-			h.Look != (h.N == 0) {
+			h.Look != (h.N == 0) || h.TakenAt != 0 && !h.canTakeBack() {
 			return invalidHit(i, h)
 		}
 	}
@@ -218,6 +218,9 @@ func invalidHit(i int, h *Hit) error {
 		return fmt.Errorf("%w: hits[%d].Look: a hit that only looks has no cost, got N %d", ErrInvalid, i, h.N)
 	case h.N == 0:
 		return fmt.Errorf("%w: hits[%d].N: must not be 0; set Look if the hit is only to look", ErrInvalid, i)
+	case h.TakenAt != 0 && !h.canTakeBack():
+		return fmt.Errorf("%w: hits[%d].TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in "+
+			"Mode Quota, by a policy of Concurrency; got %d", ErrInvalid, i, h.TakenAt)
 	default:
 		return fmt.Errorf("%w: hits[%d].N: must be between %d and %d, got %d",
 			ErrInvalid, i, -int64(MaxHits), int64(MaxHits), h.N)

@@ -98,14 +98,29 @@ func (l *slidingLog) leaves(log []int64, need int64) int64 {
 
 // giveBackNewest takes the n newest hits out of the log.
 func giveBackNewest(log []int64, base, n int64) (int64, []int64) {
-	if len(log) == 0 || log[len(log)-1]-n <= base {
+	if len(log) == 0 {
 		return base, nil
 	}
-	total := log[len(log)-1] - n
-	last := sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] >= total })
-	rest := append([]int64(nil), log[:2*last+2]...)
-	rest[2*last+1] = total
-	return base, rest
+	return base, cutOut(log, base, max(base, log[len(log)-1]-n), n)
+}
+
+// cutOut is a copy of the log without the n hits that follow the total from.
+func cutOut(log []int64, base, from, n int64) []int64 {
+	after := func(total int64) int {
+		return 2 * sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] > total })
+	}
+	first := after(from)
+	if first > 0 {
+		base = log[first-1]
+	}
+	rest := slices.Clone(log[:first])
+	if base < from { // a part of the first entry stays
+		rest = append(rest, log[first], from)
+	}
+	for i := after(from + n); i < len(log); i += 2 {
+		rest = append(rest, log[i], log[i+1]-n)
+	}
+	return rest
 }
 
 // prune joins the oldest entries that the newest limit hits already outweigh to the entry after them.

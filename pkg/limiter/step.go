@@ -55,7 +55,7 @@ func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 type outcome struct {
 	is        verdict
 	remaining int64
-	delay     time.Duration // RetryAfter if the hit does not fit, Wait if it does
+	delay     time.Duration // RetryAfter if the hit does not fit, Wait or TakenAt if it does
 	reset     time.Duration
 }
 
@@ -66,6 +66,7 @@ const (
 	fits    verdict = 1 << iota // Decision.Allowed
 	changes                     // the next state differs from the one before
 	cuts                        // the state before was further ahead than the policy can put it
+	holds                       // the hit was taken to be given back: delay is Decision.TakenAt
 )
 
 // verdictOf is the verdict of a hit that fits if ok, changes the state if changed, and has cut it so if isCut.
@@ -91,10 +92,13 @@ func (o *outcome) changed() bool { return o.is&changes != 0 }
 
 func (o *outcome) decision() Decision {
 	d := Decision{Allowed: o.is&fits != 0, Remaining: o.remaining, ResetAfter: o.reset}
-	if d.Allowed {
-		d.Wait = o.delay
-	} else {
+	switch {
+	case !d.Allowed:
 		d.RetryAfter = o.delay
+	case o.is&holds != 0:
+		d.TakenAt = int64(o.delay)
+	default:
+		d.Wait = o.delay
 	}
 	return d
 }

@@ -15,7 +15,7 @@
 //
 // A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds the request until it may go on. If the
 // request's context ends earlier, the answer is 503 Service Unavailable, or the context's status. Hits of
-// [limiter.Concurrency] are released when the request ends.
+// [limiter.Concurrency] are released when the request ends, unless it was in flight for longer than the Window.
 //
 // # When the store fails
 //
@@ -106,7 +106,7 @@ func (g *gate) enter(ctx context.Context, key string) (verdict, error) {
 	if !v.allowed {
 		return v, nil
 	}
-	v.release = g.releaser(ctx, key)
+	v.release = g.releaser(ctx, key, all)
 	if err := limiter.Sleep(ctx, limiter.LongestWait(all)); err != nil {
 		v.release()
 		return verdict{}, err
@@ -123,14 +123,14 @@ func (g *gate) rateLimit(i int, d *limiter.Decision) string {
 	return fmt.Sprintf("%q;r=%d;t=%d", g.names[i], d.Remaining, seconds(reset))
 }
 
-func (g *gate) releaser(ctx context.Context, key string) func() {
+func (g *gate) releaser(ctx context.Context, key string, admitted []limiter.Decision) func() {
 	if !g.releases {
 		return func() {}
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		if err := g.limiter.Release(ctx, key, 1); err != nil && g.o.OnError != nil {
+		if err := g.limiter.Release(ctx, key, 1, admitted...); err != nil && g.o.OnError != nil {
 			g.o.OnError(err)
 		}
 	}

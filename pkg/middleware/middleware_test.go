@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -254,6 +255,43 @@ func TestRelease(t *testing.T) {
 			t.Errorf("after the release: %+v, %v, reported %v", d, err, failed)
 		}
 	}
+}
+
+// A request that is in flight for longer than the window does not release the place of another one.
+func TestReleaseAfterTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := memstore.New(memstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		l := limit(t, s, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+		limits := middleware.UnaryServerInterceptor(l, func(context.Context, string) string { return "ann" },
+			middleware.Options{})
+		lasts := func(d time.Duration) error {
+			_, err := limits(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+				time.Sleep(d)
+				return nil, nil //nolint:nilnil // an answer
+			})
+			return err
+		}
+		done := make(chan error, 2)
+		go func() { done <- lasts(90 * time.Second) }()
+		time.Sleep(time.Minute)
+		go func() { done <- lasts(50 * time.Second) }()
+		time.Sleep(40 * time.Second)
+		if err := lasts(0); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("beside a request in flight: %v, want ResourceExhausted", err)
+		}
+		for range cap(done) {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := lasts(0); err != nil {
+			t.Errorf("after the end of all requests: %v", err)
+		}
+	})
 }
 
 func TestRemoteIP(t *testing.T) {

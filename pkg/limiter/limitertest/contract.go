@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"a quota group that is never over", quotaWithRoom},
 		{"each hit by itself", eachByItself},
 		{"each quota by itself", eachQuotaByItself},
+		{"ends of requests in flight", endsInFlight},
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
@@ -133,6 +134,9 @@ func describe(hits []limiter.Hit) string {
 		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, [...]string{"enforce", "shadow", "quota"}[h.Mode])
 		if h.ByItself {
 			parts[i] += " by itself"
+		}
+		if h.TakenAt != 0 {
+			parts[i] += fmt.Sprint(" taken at ", h.TakenAt)
 		}
 	}
 	return strings.Join(parts, ", ")

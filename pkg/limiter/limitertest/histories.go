@@ -101,6 +101,7 @@ type counter struct {
 	key    string
 	policy *limiter.Policy
 	last   limiter.Decision
+	taken  []int64 // the TakenAt of decisions, the newest last
 }
 
 func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Algorithm) *history {
@@ -330,6 +331,9 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 			h.report(i, hits, want[i], got[i])
 		}
 		of[i].last = got[i]
+		if got[i].TakenAt != 0 {
+			of[i].taken = append(of[i].taken[max(0, len(of[i].taken)-4):], got[i].TakenAt)
+		}
 	}
 	if limiter.Admitted(hits, got) != admitted {
 		h.Fatalf("seed %d, step %d: admitted is %t, want %t", h.seed, h.steps, !admitted, admitted)
@@ -438,6 +442,9 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 				hits[i].N = -hits[i].N
 			}
 		}
+		if len(c.taken) > 0 && hits[i].N < 0 && hits[i].Mode != limiter.Quota && h.rng.IntN(3) > 0 {
+			hits[i].TakenAt = c.taken[h.rng.IntN(len(c.taken))]
+		}
 	}
 	return hits, of
 }
@@ -520,6 +527,6 @@ func short(d limiter.Decision) string {
 	if d.Allowed {
 		answer = "allowed"
 	}
-	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s, wait %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter,
-		d.Wait)
+	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s, wait %s, taken at %d", answer, d.Remaining, d.RetryAfter,
+		d.ResetAfter, d.Wait, d.TakenAt)
 }

@@ -288,13 +288,16 @@ func (b *batch) read(answer any) error {
 	}
 	rest := text
 	for _, c := range b.calls {
-		for range c.hits {
+		for i := range c.hits {
 			d, n, err := readDecision(rest)
 			if n == 0 {
 				return fmt.Errorf("the script answered %d bytes for %d hits, which is too short", len(text), b.hits)
 			}
 			if err != nil {
 				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
+			}
+			if b.takesPlaces && c.hits[i].TakesPlaces() {
+				d.TakenAt, d.Wait = d.Wait.Microseconds(), 0
 			}
 			c.out = append(c.out, d)
 			rest = rest[n:]

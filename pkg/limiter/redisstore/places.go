@@ -42,7 +42,7 @@ func (q *queue) giveBackPlaces(unheard *call) {
 			c = q.second(context.Background(), unheard)
 			c.ended.Store(true)
 		}
-		h.N, h.Mode = -h.N, limiter.Enforce
+		h.N, h.Mode, h.TakenAt = -h.N, limiter.Enforce, unheard.out[i].TakenAt
 		c.hits = append(c.hits, h)
 	}
 	if c != nil {

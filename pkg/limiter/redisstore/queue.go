@@ -109,7 +109,7 @@ func (c *call) mode(i int) int64 {
 	switch h := &c.hits[i]; {
 	case c.modes != nil:
 		return c.modes[i]
-	case c.byItself:
+	case c.byItself, h.TakenAt != 0:
 		return modeCharge + int64(chargeByItself(h))
 	default:
 		return int64(h.Mode)
@@ -118,10 +118,14 @@ func (c *call) mode(i int) int64 {
 
 // group is hit i's as the script reads it.
 func (c *call) group(i int) int64 {
+	h := &c.hits[i]
+	if h.TakenAt != 0 {
+		return h.TakenAt + h.Policy.Window().Microseconds()
+	}
 	if c.until != nil {
 		return c.until[i]
 	}
-	return int64(c.hits[i].Group)
+	return int64(h.Group)
 }
 
 // queue sends calls in batches. Calls that come while as many batches are under way as may be go out together in the

@@ -125,7 +125,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 		p.charge.scope, p.charge.byItself = p.scope, byItself
 		for _, j := range p.hits {
 			due := limiter.TryCharge(&hits[j])
-			if byItself {
+			if byItself || hits[j].TakenAt != 0 {
 				due = chargeByItself(&hits[j])
 			}
 			p.charge.add(hits[j], due, j)
@@ -296,10 +296,14 @@ func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0
 
 // chargeByItself is what a hit is charged that is charged by itself.
 func chargeByItself(h *limiter.Hit) limiter.Charge {
-	if h.Mode == limiter.Quota {
+	switch {
+	case h.TakenAt != 0:
+		return chargeTakeBack
+	case h.Mode == limiter.Quota:
 		return chargeQuota
+	default:
+		return limiter.ChargeOrPenalty
 	}
-	return limiter.ChargeOrPenalty
 }
 
 // add adds a hit that is charged so. of is its index in the request.

@@ -18,7 +18,7 @@
 --           2 remaining, 3 full), and the largest cost that can ever fit.
 -- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED,
 --           then remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait
---           helps.
+--           helps. wait of an admitted hit of concurrency is limiter.Decision.TakenAt.
 --           A batch with a mode from 8 on, with a request that could not be decided or with a restarted or cut counter
 --           answers a list of five: these doubles, zeros for such a request; the number of each such request, from 1, and
 --           the reason; the keys of restarted counters, whose state cannot be read; the time of the decisions; the keys

@@ -53,28 +53,27 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
   charged = min(charged, HORIZON - (total - base))
   local changed = charged ~= 0
   if charged < 0 then
-    local goal = total + charged
     changed = total ~= base
-    local from = charge == TAKE_BACK and search(function(i) return time_of(i) >= gone - window end)
-    if from and total_of(from - 1) < goal then -- the charge's own entries go
-      local before, parts = total_of(from - 1), {string.sub(log, 1, WORD + (from - 1) * ENTRY)}
-      for i = from, count do
-        local of, with = time_of(i), total_of(i) + charged
-        if with > before then parts[#parts + 1] = struct.pack('>dd', of, with) end
-      end
-      log = table.concat(parts)
-      count = (#log - WORD) / ENTRY
-    elseif a[3] == CONCURRENCY and not from then
+    if a[3] == CONCURRENCY and charge ~= TAKE_BACK then
       local kept = min(total, base - charged)
       local from = search(function(i) return total_of(i) > kept end)
       log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
       count = count - (from - 1)
-    elseif goal <= base then
-      log, count = string.sub(log, 1, WORD), 0
-    else
-      local last = search(function(i) return total_of(i) >= goal end)
-      log = string.sub(log, 1, last * ENTRY) .. struct.pack('>d', goal)
-      count = last
+    else -- cutOut: what follows the total from goes
+      local from, n = max(base, total + charged), -charged
+      if charge == TAKE_BACK then -- no other hits than those of the charge
+        local at = gone - window
+        from = total_of(search(function(i) return time_of(i) >= at end) - 1)
+        n = min(n, total_of(search(function(i) return time_of(i) > at end) - 1) - from)
+      end
+      local first = search(function(i) return total_of(i) > from end)
+      local parts = {string.sub(log, 1, WORD + (first - 1) * ENTRY)}
+      if total_of(first - 1) < from then parts[2] = struct.pack('>dd', time_of(first), from) end
+      for i = search(function(i) return total_of(i) > from + n end), count do
+        parts[#parts + 1] = struct.pack('>dd', time_of(i), total_of(i) - n)
+      end
+      log = table.concat(parts)
+      count = (#log - WORD) / ENTRY
     end
   elseif charged > 0 then
     if total + charged > EXACT then
@@ -108,5 +107,7 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
 
   changed = note_cut(cut) or changed
   if count == 0 then return changed, false, ok, limit, retry, 0 end
-  return changed, log, ok, max(0, limit - (total_of(count) - total_of(0))), retry, time_of(count) + window - now
+  local holds = a[3] == CONCURRENCY and ok and n > 0 and charge <= TAKE_OR_PENALTY
+  return changed, log, ok, max(0, limit - (total_of(count) - total_of(0))), retry, time_of(count) + window - now,
+    holds and max(0, now) or 0
 end

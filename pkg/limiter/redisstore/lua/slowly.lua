@@ -111,7 +111,7 @@ local function decider()
       together[k] = (together[k] or 0) + max(0, cost_of[i])
       local charge = LOOK
       if mode_of[i] == SHADOW or cost_of[i] < 0 then
-        charge = TAKE_OR_PENALTY
+        charge = charge_at_first[i]
       elseif not allowed[i] and (mode_of[i] == ENFORCE or (mode_of[i] == QUOTA and quota_denies)) then
         charge = PENALTY
       end

@@ -2,15 +2,17 @@
 -- batch with a request that decide_quickly (batch.lua) does not decide. A step is
 --   function(args, state, now, n, charge, denied, gone)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
+-- wait of an admitted hit of concurrency is limiter.Decision.TakenAt.
 -- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
 -- available again. A state is a few numbers as doubles, big-endian, one after the other. now is in microseconds since the
 -- epoch, the other times are in microseconds. next_state matters for reset_after + linger. linger is 0 if left out, KEPT
 -- where the key has this time to live already, and below 0 where there is no state but a reset_after: a window in which
 -- nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
 --
--- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n for a request that is denied
--- (split.go, docs/adr/0050). gone is the time at which that call expected the limit to be fully available again, in
--- microseconds since the epoch. It is after now, and shows where in the state the charge is.
+-- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n, for a request that is denied
+-- (split.go, docs/adr/0050) or that has ended (limiter.Hit.TakenAt, docs/adr/0085). gone is the time at which that call
+-- expected the limit to be fully available again, in microseconds since the epoch. It is after now, and shows where in
+-- the state the charge is.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
