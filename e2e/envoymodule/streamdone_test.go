@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -192,6 +193,51 @@ func TestInFlight(t *testing.T) {
 			ended.Wait()
 		})
 	}
+}
+
+// A request whose counter was forgotten frees no place that others hold when its stream ends. The others free their own.
+func TestEndsFreeTheirOwnPlaces(t *testing.T) {
+	server, admin, up := redistest.Start(t), proctest.FreeAddr(t), newHold(t)
+	actions := `{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}`
+	limits := `[` + actions + `]}, ` + actions + `, {"metadata": {"descriptor_key": "weir_start", "source": "DYNAMIC",
+		"metadata_key": {"key": "envoy.filters.http.ratelimit", "path": [{"key": "weir_start"}]}}}],
+		"apply_on_stream_done": true, "hits_addend": {"format": "` + leased + `", "is_negative_hits": true}}]`
+	filter := moduleFilter(config([]string{rules(t, inFlight), "--store=" + server.URL(), "--store-timeout=5s",
+		"--http-addr=" + admin}, limits, withHeaders))
+	e := startBefore(t, up.addr, listener("front", []string{filter, denyLater}, toUpstream))
+	c := newClient(t, e, "front")
+	begin := func() (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Key", "ann")
+			go func() {
+				if resp, err := c.HTTP.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			up.await(t)
+		}
+		return cancel
+	}
+	end := begin()
+	redistest.Do(t, server, "flushall")
+	endLater := begin()
+	asked := func() float64 { return metric(t, admin, `weir_requests_total{code="ok",domain="shop"}`) }
+	before := asked()
+	end()
+	eventually(t, "two streams have ended", func() bool { return asked() == before+2 })
+	if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
+		t.Errorf("a third request beside two in flight: status %d", r.Status)
+	}
+	endLater()
+	eventually(t, "two places are free", func() bool {
+		r := c.Get(t, "/", "x-key", "ann", "x-envoy-fault-abort-request", "418")
+		return r.Header.Get("X-Ratelimit-Remaining") == "1"
+	})
 }
 
 // Streams that end while Redis is asked hold nothing once it has answered.

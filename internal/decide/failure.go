@@ -53,7 +53,7 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 		case v.isLocal(i):
 			h.Policy = l.Local
 		case l.OnStoreFailure == descriptors.Deny:
-			h.Policy = d.denier
+			h.Policy, h.TakenAt = d.denier, 0
 		default:
 			continue
 		}

@@ -117,6 +117,7 @@ func (v *Verdict) makeHits() error {
 	for i, end := range v.ends {
 		v.Hits[i].Key, start = keys[start:end], end
 	}
+	v.findStarts()
 	v.Decisions = slices.Grow(v.Decisions, len(v.Hits))[:len(v.Hits)]
 	return nil
 }

@@ -1,10 +1,57 @@
 package decide
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// StartKey is the key of the entry that brings Verdict.Start of a request to the descriptor of its end.
+const StartKey = "weir_start"
+
+// Start returns what the request holds of limits on requests in flight until its stream is done: how many hits of the
+// first one, and a token of all for the end. A denied request holds nothing.
+func (v *Verdict) Start() (leased int64, token string) {
+	for i := range v.Hits {
+		h, at := &v.Hits[i], v.Decisions[i].TakenAt
+		if at != 0 && !v.Denied && v.Counted(i) {
+			leased = cmp.Or(leased, h.N)
+			token += fmt.Sprintf("%s%d.%d ", inTokens(h.Key), h.N, at)
+		}
+	}
+	return leased, strings.TrimSpace(token)
+}
+
+// inTokens returns what a counter's entry in a token begins with, of the same length for each counter.
+func inTokens(key string) string {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(key))
+	return fmt.Sprintf("%016x:", hash.Sum64())
+}
+
+// findStarts has the hits of a descriptor with a token give back what the token has of their counters, or nothing.
+func (v *Verdict) findStarts() {
+	for i := range v.Statuses {
+		token, first, last := v.Request.Descriptors[i].start, v.Statuses[i].first, v.Statuses[i].last
+		for ; token != "" && first < last; first++ {
+			h := &v.Hits[first]
+			if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
+				continue
+			}
+			var n, at int64
+			_, own, _ := strings.Cut(token, inTokens(h.Key))
+			_, _ = fmt.Sscanf(own, "%d.%d", &n, &at)
+			h.Mode, h.TakenAt = limiter.Enforce, 1 // nothing was taken then
+			if 0 < n && n <= limiter.MaxHits && 0 < at && at < 1<<52 {
+				h.N, h.TakenAt = -n, at
+			}
+		}
+	}
+}
 
 // takesPlaceByItself reports whether a hit takes places although other limits deny the request.
 func takesPlaceByItself(h *limiter.Hit) bool {
@@ -43,7 +90,7 @@ func (d *Decider) giveBack(ctx context.Context, v *Verdict, wanted func(*limiter
 			continue
 		}
 		h := v.Hits[i]
-		h.N = -h.N
+		h.N, h.TakenAt = -h.N, v.Decisions[i].TakenAt
 		if v.Failed() {
 			h.Policy = v.Limits[i].Local
 		}

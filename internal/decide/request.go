@@ -26,7 +26,8 @@ type Descriptor struct {
 	// Own is a limit that the request itself brings along.
 	Own OwnLimit
 
-	added int // entries: more than Entries if they are too many
+	added int    // entries: more than Entries if they are too many
+	start string // the value of StartKey
 }
 
 // OwnLimit is a rate that replaces the one of the rule's first limit. A Window of 0 is none.
@@ -50,12 +51,16 @@ func (r *Request) AddDescriptor() *Descriptor {
 	return &r.Descriptors[len(r.Descriptors)-1]
 }
 
-// AddEntry adds an entry to the descriptor that was added last.
+// AddEntry adds an entry to the descriptor that was added last. No rule sees the entry of StartKey.
 func (r *Request) AddEntry(key, value string) {
 	if r.added > r.o.MaxDescriptors {
 		return
 	}
 	d := &r.Descriptors[len(r.Descriptors)-1]
+	if key == StartKey && len(value) <= r.o.MaxEntryBytes {
+		d.start = value
+		return
+	}
 	if d.added++; d.added > r.o.MaxEntries {
 		return
 	}

@@ -27,11 +27,13 @@ func Of(v *decide.Verdict, costs Costs, all bool) *structpb.Struct {
 	if all || hasMetadata(v) {
 		fields = dynamicMetadata(v, costs, all)
 	}
-	if leased := leased(v); leased > 0 {
+	// Envoy reports the end also of streams that were denied. What their ends read of this metadata, which denied requests
+	// do not have and no client can send, gives back what was taken, and no more.
+	if leased, token := v.Start(); leased > 0 {
 		if fields == nil {
 			fields = map[string]any{}
 		}
-		fields["leased"] = leased
+		fields["leased"], fields[decide.StartKey] = leased, token
 	}
 	if fields == nil {
 		return nil
@@ -60,21 +62,6 @@ func hasMetadata(v *decide.Verdict) bool {
 		}
 	}
 	return false
-}
-
-// leased is how many hits the request holds of its first concurrency limit. They are given back when its stream is
-// done. Envoy reports the end also of streams that were denied. Only a hits_addend that is made of this metadata, which
-// a denied request does not have and a client cannot send, gives back exactly what was taken.
-func leased(v *decide.Verdict) int64 {
-	if v.Denied {
-		return 0
-	}
-	for i := range v.Hits {
-		if v.Hits[i].Policy.Algorithm().CountsInFlight() && v.Decisions[i].Allowed && v.Counted(i) {
-			return max(0, v.Hits[i].N)
-		}
-	}
-	return 0
 }
 
 // dynamicMetadata is what Envoy keeps under envoy.filters.http.ratelimit, for access logs and the filters that
