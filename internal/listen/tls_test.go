@@ -156,7 +156,7 @@ func TestFilesAreChecked(t *testing.T) {
 		{&TLS{ClientCA: cert}, "--grpc-tls-client-ca: needs --grpc-tls-cert and --grpc-tls-key: without TLS there are no " +
 			"client certificates"},
 		{&TLS{Names: []string{"a"}}, "--grpc-tls-client-names: needs --grpc-tls-client-ca"},
-		{&TLS{Cert: cert, Key: "nowhere"}, "--grpc-tls-cert, --grpc-tls-key: open nowhere: no such file or directory"},
+		{&TLS{Cert: cert, Key: "nowhere"}, "--grpc-tls-cert, --grpc-tls-key: stat nowhere: no such file or directory"},
 		{&TLS{Cert: cert, Key: cert}, "--grpc-tls-cert, --grpc-tls-key: tls: found a certificate rather than a key"},
 		{&TLS{Cert: cert, Key: key, ClientCA: empty}, "--grpc-tls-client-ca: " + empty + " has no certificate in PEM"},
 	} {

@@ -272,10 +272,6 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 		return false, ctx.Err()
 	}
 	defer r.endTurn()
-	select {
-	case <-r.changed: // what it is about will be read now
-	default:
-	}
 	start := time.Now()
 	got := r.read(ctx)
 	switch {
@@ -285,7 +281,7 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 		got = r.settle(ctx, got)
 	}
 	if ctx.Err() != nil {
-		Hint(r.changed) // settle may have used one up
+		Hint(r.changed) // a read may have used one up
 		return false, ctx.Err()
 	}
 	if got.id() == r.seen {
@@ -422,6 +418,10 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 			got = reading{err: fmt.Errorf("reading panicked: %v", p)}
 		}
 	}()
+	select {
+	case <-r.changed: // what it is about is read now
+	default:
+	}
 	var files []File
 	var errs []error
 	var snapshot Snapshot

@@ -334,6 +334,28 @@ func TestOnlyWhatStaysIsCompiled(t *testing.T) {
 	})
 }
 
+// A hint that comes while content settles is about what is read then, and does not end its load.
+func TestAHintWhileContentSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, _ := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		time.Sleep(time.Second)
+		src.set("slow", nil)
+		src.hint()
+		time.Sleep(reload.DefaultSettle / 2)
+		src.hint()
+		time.Sleep(reload.DefaultSettle/2 + 20*time.Second)
+		synctest.Wait()
+		if r.Get() != "slow" {
+			t.Fatalf("%q, want what has settled", r.Get())
+		}
+	})
+}
+
 func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
