@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 var fence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")

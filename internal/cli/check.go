@@ -26,7 +26,7 @@ func (*checkCmd) Help() string {
 	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
 reach a rule; max_wait is above Envoy's timeout; a value that looks like an address block or a regular expression; a
 number that begins with 0; a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each
-has file:line:column, the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings a file.
+has file:line:column, the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings.
 
 With --quota, a limit that cannot be divided among Envoys is an error, and one that divides badly a warning.
 
