@@ -16,7 +16,7 @@ func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) 
 		return nil, err
 	}
 	for i := range v.Hits {
-		v.Hits[i].N, v.Hits[i].Look = 0, true
+		v.Hits[i].N, v.Hits[i].Look, v.Hits[i].TakenAt = 0, true, 0
 	}
 	if len(v.Hits) > 0 {
 		if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {

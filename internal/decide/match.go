@@ -115,9 +115,12 @@ func (v *Verdict) makeHits() error {
 	}
 	keys, start := string(v.keys), 0
 	for i, end := range v.ends {
-		v.Hits[i].Key, start = keys[start:end], end
+		h := &v.Hits[i]
+		h.Key, start = keys[start:end], end
+		if token := v.Request.Descriptors[max(h.Group, ^h.Group)].start; token != "" {
+			takeBack(h, token)
+		}
 	}
-	v.findStarts()
 	v.Decisions = slices.Grow(v.Decisions, len(v.Hits))[:len(v.Hits)]
 	return nil
 }

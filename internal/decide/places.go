@@ -3,8 +3,8 @@ package decide
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -26,30 +26,23 @@ func (v *Verdict) Start() (leased int64, token string) {
 	return leased, strings.TrimSpace(token)
 }
 
-// inTokens returns what a counter's entry in a token begins with, of the same length for each counter.
+// inTokens returns what a counter's entry in a token begins with: a hash of the key, as in the log.
 func inTokens(key string) string {
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(key))
-	return fmt.Sprintf("%016x:", hash.Sum64())
+	sum := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("%x:", sum[:8])
 }
 
-// findStarts has the hits of a descriptor with a token give back what the token has of their counters, or nothing.
-func (v *Verdict) findStarts() {
-	for i := range v.Statuses {
-		token, first, last := v.Request.Descriptors[i].start, v.Statuses[i].first, v.Statuses[i].last
-		for ; token != "" && first < last; first++ {
-			h := &v.Hits[first]
-			if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
-				continue
-			}
-			var n, at int64
-			_, own, _ := strings.Cut(token, inTokens(h.Key))
-			_, _ = fmt.Sscanf(own, "%d.%d", &n, &at)
-			h.Mode, h.TakenAt = limiter.Enforce, 1 // nothing was taken then
-			if 0 < n && n <= limiter.MaxHits && 0 < at && at < 1<<52 {
-				h.N, h.TakenAt = -n, at
-			}
-		}
+// takeBack has a hit that gives back return what the token has of its counter, or nothing.
+func takeBack(h *limiter.Hit, token string) {
+	if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
+		return
+	}
+	var n, at int64
+	_, own, _ := strings.Cut(token, inTokens(h.Key))
+	_, _ = fmt.Sscanf(own, "%d.%d", &n, &at)
+	h.Mode, h.TakenAt = limiter.Enforce, 1 // nothing was taken then
+	if 0 < n && n <= limiter.MaxHits && 0 < at && at < 1<<52 {
+		h.N, h.TakenAt = -n, at
 	}
 }
 
@@ -90,7 +83,7 @@ func (d *Decider) giveBack(ctx context.Context, v *Verdict, wanted func(*limiter
 			continue
 		}
 		h := v.Hits[i]
-		h.N, h.TakenAt = -h.N, v.Decisions[i].TakenAt
+		h.N, h.Mode, h.TakenAt = -h.N, limiter.Enforce, v.Decisions[i].TakenAt
 		if v.Failed() {
 			h.Policy = v.Limits[i].Local
 		}

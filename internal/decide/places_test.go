@@ -15,6 +15,7 @@ func TestDeniedRequestsHoldNoPlace(t *testing.T) {
 domain: shop
 descriptors:
   - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
+  - {key: quota, quota_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
   - {key: ban, rate_limit: {requests_per_unit: 0, unit: hour}}
 `)
 	d := newDecider(t, set)
@@ -27,11 +28,17 @@ descriptors:
 		return v
 	}
 	atOnce := func(r *decide.Request) (*decide.Verdict, error) { return d.Decide(t.Context(), r) }
-	inUse := func() int64 {
-		return 10 - ask(func(r *decide.Request) (*decide.Verdict, error) { return d.Look(t.Context(), set, r) }, "tried").
-			Decisions[0].Remaining
+	inUse := func() (places int64) {
+		look := func(r *decide.Request) (*decide.Verdict, error) { return d.Look(t.Context(), set, r) }
+		for _, decision := range ask(look, "tried", "quota").Decisions {
+			places += 10 - decision.Remaining
+		}
+		return places
 	}
-	admitted := ask(atOnce, "tried")
+	admitted, quota := ask(atOnce, "tried"), ask(atOnce, "quota")
+	if err := d.GiveBackPlaces(t.Context(), quota); err != nil || inUse() != 1 {
+		t.Errorf("a request within its quota that is gone: %v, %d places are in use, want the 1 of another", err, inUse())
+	}
 	for name, decided := range map[string]func(*decide.Request) (*decide.Verdict, error){
 		"Decide": atOnce,
 		"DecideRest": func(r *decide.Request) (*decide.Verdict, error) {

@@ -75,12 +75,12 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decisio
 	if n < 1 {
 		return nil, fmt.Errorf("%w: the cost must be at least 1 hit, got %d", ErrInvalid, n)
 	}
-	return l.take(ctx, key, n, anyPolicy, nil)
+	return l.take(ctx, key, n, false, nil)
 }
 
 // Refund gives n hits back to the key's counters, for example what an estimated cost was too high.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	return l.giveBack(ctx, key, n, anyPolicy, nil)
+	return l.giveBack(ctx, key, n, false, nil)
 }
 
 // Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
@@ -88,37 +88,30 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 // policy's Window, so that it counts no more, frees nothing. Without them the oldest hits are released, whoever holds
 // them. Hits that are not released count until the policy's Window ends. Other policies stay charged.
 func (l *Limiter) Release(ctx context.Context, key string, n int64, admitted ...Decision) error {
-	return l.giveBack(ctx, key, n, countsInFlight, admitted)
+	return l.giveBack(ctx, key, n, true, admitted)
 }
 
-func anyPolicy(*Policy) bool { return true }
-
-func countsInFlight(p *Policy) bool { return p != nil && p.Algorithm().CountsInFlight() }
-
-func (l *Limiter) giveBack(
-	ctx context.Context, key string, n int64, to func(*Policy) bool, admitted []Decision,
-) error {
+func (l *Limiter) giveBack(ctx context.Context, key string, n int64, ends bool, admitted []Decision) error {
 	if n < 1 {
 		return fmt.Errorf("%w: at least 1 hit can be given back, got %d", ErrInvalid, n)
 	}
-	_, err := l.take(ctx, key, -n, to, admitted)
+	_, err := l.take(ctx, key, -n, ends, admitted)
 	return err
 }
 
-// take makes one request of a hit of cost n for each of the policies that are wanted. What gives back has the decisions
-// that admitted it, if they are known.
-func (l *Limiter) take(
-	ctx context.Context, key string, n int64, wanted func(*Policy) bool, admitted []Decision,
-) ([]Decision, error) {
+// take makes one request of a hit of cost n for each of the policies, at its end for those of Concurrency. What gives
+// back has the decisions that admitted it, if they are known.
+func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admitted []Decision) ([]Decision, error) {
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
-		if wanted(p) {
-			h := Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route}
-			if i < len(admitted) {
-				h.TakenAt = admitted[i].TakenAt
-			}
-			hits = append(hits, h)
+		if ends && (p == nil || !p.Algorithm().CountsInFlight()) {
+			continue
 		}
+		h := Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route}
+		if i < len(admitted) {
+			h.TakenAt = admitted[i].TakenAt
+		}
+		hits = append(hits, h)
 	}
 	if len(hits) == 0 {
 		return nil, nil
