@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // raw is a client that sends frames as it likes.
@@ -367,40 +366,4 @@ func TestCompressedMessagesAreRefused(t *testing.T) {
 	if got := p.ask("a"); got != "OK" {
 		t.Errorf("a message without compression: %s", got)
 	}
-}
-
-// Answers that the client's window does not admit end the connection when they take more memory than they may.
-func TestMemoryOfAnswersWithoutWindow(t *testing.T) {
-	o := options(t, rulesOf("1000000"))
-	o.Bounds.Waiting = 1 << 20 // 128 streams
-	p := start(t, o)
-	c := p.connect()
-	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-		t.Fatal(err)
-	}
-	for range 1000 {
-		if err := c.whole(inFlightOf("client")); err != nil {
-			break // closed
-		}
-	}
-	c.closed()
-	want(t, "the bound on memory", "1", func() string { return p.refused("grpc", "memory") })
-	want(t, "bytes after the end", "0", func() string { return p.metric("weir_client_memory_bytes") })
-	if got := p.ask("me"); got != "OK" {
-		t.Errorf("a polite client: %s", got)
-	}
-}
-
-// whole sends a complete request.
-func (r *raw) whole(q *pb.RateLimitRequest) error {
-	stream, err := r.head()
-	if err != nil {
-		return err
-	}
-	text, err := proto.Marshal(q)
-	if err != nil {
-		return err
-	}
-	message := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
-	return r.WriteData(stream, true, append(message, text...))
 }

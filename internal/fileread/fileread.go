@@ -182,15 +182,12 @@ const (
 
 // ReadFile is os.ReadFile for a file system that may hang. The file must be a regular one of at most 16 MiB: it is for
 // certificates, keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx ends.
-func ReadFile(ctx context.Context, path string) ([]byte, error) { return Default.ReadFile(ctx, path) }
-
-// ReadFile is the function ReadFile with this Reader.
-func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	realPath, info, _, err := r.Resolve(ctx, path)
+func ReadFile(ctx context.Context, path string) ([]byte, error) {
+	realPath, info, _, err := Default.Resolve(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	return r.ReadRegular(ctx, realPath, path, info, maxSmall)
+	return Default.ReadRegular(ctx, realPath, path, info, maxSmall)
 }
 
 // X509KeyPair is tls.LoadX509KeyPair with ReadFile.

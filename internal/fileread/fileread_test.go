@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/fileread"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,36 +140,6 @@ func TestManyFilesHang(t *testing.T) {
 		}
 		close(release)
 	})
-}
-
-// A real file hangs when it is opened; another one that takes its place is read.
-func TestAFileThatHangsIsReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tls.key")
-	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	hung := proctest.Hang(t, path)
-	r := &fileread.Reader{Timeout: 100 * time.Millisecond}
-	for range 3 {
-		_, err := r.ReadFile(t.Context(), path)
-		_ = wantHung(t, err, path)
-	}
-	if err := os.WriteFile(path+"~", []byte("new"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"~", path); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := r.ReadFile(t.Context(), path); err != nil || string(text) != "new" {
-		t.Errorf("the new file: %q, %v", text, err)
-	}
-	hung.Release()
-	for deadline := time.Now().Add(10 * time.Second); r.Hung() > 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("the read does not end after the file answers")
-		}
-		<-time.After(time.Millisecond)
-	}
 }
 
 func TestReadFile(t *testing.T) {

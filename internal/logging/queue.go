@@ -115,17 +115,10 @@ func (q *Queue) Close(within time.Duration) bool {
 		q.mu.Unlock()
 		close(q.closing)
 	})
-	timer := time.NewTimer(within)
-	defer timer.Stop()
 	select {
 	case <-q.done:
 		return true
-	case <-timer.C:
-	}
-	select {
-	case <-q.done: // at the same time
-		return true
-	default:
+	case <-time.After(within):
 		return false
 	}
 }

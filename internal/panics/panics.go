@@ -11,8 +11,6 @@ package panics
 
 import (
 	"runtime/debug"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,42 +22,21 @@ const Pause = time.Second
 // goroutine, possibly on several at once, and must not panic.
 type Handler func(name string, value any, stack []byte)
 
-var (
-	mu       sync.Mutex // of changes
-	handlers atomic.Pointer[[]*Handler]
-)
+var handler atomic.Pointer[Handler]
 
-// Handle has panics caught from now on, and h called for each. If there are several handlers, each is called. The
-// returned function removes h; without a handler a panic ends the process again.
+// Handle has panics caught from now on, and h called for each, in place of the handler before. The returned function
+// removes h; without a handler a panic ends the process again.
 func Handle(h Handler) (remove func()) {
-	change(func(all []*Handler) []*Handler { return append(all, &h) })
-	return func() {
-		change(func(all []*Handler) []*Handler {
-			return slices.DeleteFunc(all, func(other *Handler) bool { return other == &h })
-		})
-	}
-}
-
-func change(f func([]*Handler) []*Handler) {
-	mu.Lock()
-	defer mu.Unlock()
-	next := f(slices.Clone(installed()))
-	handlers.Store(&next)
-}
-
-func installed() []*Handler {
-	if all := handlers.Load(); all != nil {
-		return *all
-	}
-	return nil
+	handler.Store(&h)
+	return func() { handler.CompareAndSwap(&h, nil) }
 }
 
 // Catch runs f, and reports whether it panicked and a handler took the panic. Deferred calls of f have run by then.
 // Name what f does for the log, such as "sweep of expired counters".
 func Catch(name string, f func()) (panicked bool) {
 	defer func() {
-		all := installed()
-		if len(all) == 0 {
+		h := handler.Load()
+		if h == nil {
 			return // a panic goes on
 		}
 		value := recover()
@@ -67,10 +44,7 @@ func Catch(name string, f func()) (panicked bool) {
 			return
 		}
 		panicked = true
-		stack := debug.Stack()
-		for _, h := range all {
-			(*h)(name, value, stack)
-		}
+		(*h)(name, value, debug.Stack())
 	}()
 	f()
 	return false

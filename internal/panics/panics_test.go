@@ -47,19 +47,6 @@ func TestCatch(t *testing.T) {
 	}
 }
 
-// Every handler is called, and one that is removed is not.
-func TestSeveralHandlers(t *testing.T) {
-	first, second := record(t), 0
-	remove := panics.Handle(func(string, any, []byte) { second++ })
-	panics.Catch("part", explode)
-	remove()
-	remove()
-	panics.Catch("part", explode)
-	if len(first()) != 2 || second != 1 {
-		t.Errorf("called %d and %d times, want 2 and 1", len(first()), second)
-	}
-}
-
 func TestGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := record(t)

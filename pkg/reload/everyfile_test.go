@@ -1,28 +1,23 @@
-package reload
+package reload_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // put writes files, each "path" or "path -> target" for a link.
 func put(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	for _, f := range files {
-		path, target, isLink := strings.Cut(f, " -> ")
-		path = filepath.Join(dir, path)
-		err := os.MkdirAll(filepath.Dir(path), 0o700)
-		if err == nil && isLink {
-			err = os.Symlink(target, path)
-		} else if err == nil {
-			err = os.WriteFile(path, []byte(f), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
+		if path, target, isLink := strings.Cut(f, " -> "); isLink {
+			must(t, os.Symlink(target, filepath.Join(dir, path)))
+		} else {
+			write(t, filepath.Join(dir, f), f)
 		}
 	}
 }
@@ -38,30 +33,30 @@ func TestEveryFile(t *testing.T) {
 		"linked/i", "config/link -> ../linked")
 	for _, c := range []struct {
 		name string
-		from Files
+		from reload.Files
 		want []string
 	}{
-		{"only YAML", Files{Paths: []string{dir + "/config"}}, []string{"config/h.yaml", "config/sub/c.yaml"}},
-		{"every file", Files{Paths: []string{dir + "/config"}, EveryFile: true}, []string{
+		{"only YAML", reload.Files{Paths: []string{dir + "/config"}}, []string{"config/h.yaml", "config/sub/c.yaml"}},
+		{"every file", reload.Files{Paths: []string{dir + "/config"}, EveryFile: true}, []string{
 			"config/a", "config/b.json", "config/h.yaml", "config/link/i", "config/sub/c.yaml",
 		}},
-		{"every file with the prefix", Files{Paths: []string{dir}, EveryFile: true, Prefix: "config"}, []string{
+		{"every file with the prefix", reload.Files{Paths: []string{dir}, EveryFile: true, Prefix: "config"}, []string{
 			"config/a", "config/b.json", "config/h.yaml", "config/link/i", "config/sub/c.yaml", "config.d/e", "config.yaml",
 			"config.yaml.bak",
 		}},
 		{
 			"a prefix with a dot",
-			Files{Paths: []string{dir}, EveryFile: true, Prefix: "other.config"},
+			reload.Files{Paths: []string{dir}, EveryFile: true, Prefix: "other.config"},
 			[]string{"other/config/g.yaml"},
 		},
-		{"no such file", Files{Paths: []string{dir}, EveryFile: true, Prefix: "limits"}, nil},
+		{"no such file", reload.Files{Paths: []string{dir}, EveryFile: true, Prefix: "limits"}, nil},
 		{
 			"no such directory",
-			Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return true }},
+			reload.Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return true }},
 			nil,
 		},
 	} {
-		got, err := c.from.Read(context.Background())
+		got, err := c.from.Read(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -76,11 +71,7 @@ func TestEveryFile(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, names, c.want)
 		}
 	}
-	_, err := Files{
-		Paths: []string{dir + "/none"}, EveryFile: true,
-		Absent: func() bool { return false },
-	}.Read(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("a directory that is gone: error %v", err)
-	}
+	gone := reload.Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return false }}
+	_, err := gone.Read(t.Context())
+	wantError(t, err, "none")
 }

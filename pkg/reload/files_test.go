@@ -3,10 +3,8 @@ package reload_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -385,32 +383,6 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestEditToEffect(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.yaml")
-	write(t, path, "first")
-	l := follow(t, reload.Options[string]{}, dir)
-	edits := map[string]func(content string){
-		"in place": func(content string) { write(t, path, content) },
-		"rename":   func(content string) { replace(t, path, content) },
-	}
-	for name, edit := range edits {
-		var took []time.Duration
-		for i := range 11 {
-			content := fmt.Sprintf("%s %d", name, i)
-			edit(content)
-			start := time.Now()
-			l.await(t, content)
-			took = append(took, time.Since(start))
-		}
-		slices.Sort(took)
-		t.Logf("edit to effect, %s: median %v, slowest %v", name, took[len(took)/2], took[len(took)-1])
-		if median := took[len(took)/2]; median > 5*time.Second {
-			t.Errorf("%s: %v from edit to effect", name, median)
-		}
-	}
-}
-
 // pair is compiled from two files that carry the same number.
 type pair struct{ a, b string }
 
@@ -472,79 +444,5 @@ func TestAThousandReloadsAndNoMixture(t *testing.T) {
 	t.Logf("%d loads, %d unsettled, %d reads of the value meanwhile", s.Loads, unsettled, gets.Load())
 	if s.Loads != 1001 || s.Refused != unsettled {
 		t.Errorf("%d loads and %d refused, want 1001 and none: %q", s.Loads, s.Refused-unsettled, refused)
-	}
-}
-
-// including reads the files that lines such as "values_file: name" refer to.
-func including(f reload.File) (all []reload.Include) {
-	number := 0
-	for line := range strings.Lines(string(f.Data)) {
-		number++
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "values_file: "); ok {
-			all = append(all, reload.Include{
-				Name: filepath.Join(filepath.Dir(f.Name), name),
-				At:   fmt.Sprintf("%s:%d", f.Name, number),
-			})
-		}
-	}
-	return all
-}
-
-func TestIncludedFiles(t *testing.T) {
-	dir := t.TempDir()
-	rules, list := filepath.Join(dir, "r.yaml"), filepath.Join(dir, "list.txt")
-	other := filepath.Join(dir, "deep", "other.txt")
-	write(t, rules, "values_file: list.txt")
-	write(t, list, "l1")
-	write(t, other, "o1")
-	for name, path := range map[string]string{"directory": dir, "file": rules} {
-		t.Run(name, func(t *testing.T) {
-			write(t, rules, "values_file: list.txt")
-			write(t, list, "l1")
-			files := reload.Files{Paths: []string{path}, Includes: including}
-			l := follow(t, reload.Options[string]{Sources: []reload.Source{files}})
-			if want := "values_file: list.txt+l1"; l.Get() != want {
-				t.Fatalf("%q, want %q", l.Get(), want)
-			}
-			write(t, list, "l2")
-			l.await(t, "values_file: list.txt+l2")
-			write(t, list, "bad")
-			l.awaitError(t, list+`: "bad" is bad`)
-			write(t, list, "l2")
-			if e := l.next(t); e.Outcome != reload.Restored {
-				t.Fatalf("%+v, want Restored", e)
-			}
-			must(t, os.Remove(list))
-			l.await(t, "values_file: list.txt") // for Compile to say
-			replace(t, list, "l3")
-			l.await(t, "values_file: list.txt+l3")
-			write(t, rules, "values_file: deep/other.txt") // in place, and what it refers to is watched from now on
-			l.await(t, "values_file: deep/other.txt+o1")
-			time.Sleep(100 * time.Millisecond) // for the watch of it, which is a hint
-			write(t, other, "o2")
-			l.await(t, "values_file: deep/other.txt+o2")
-			write(t, other, "o1")
-			l.await(t, "values_file: deep/other.txt+o1")
-			l.still(t)
-		})
-	}
-}
-
-func TestIncludedFileThatCannotBeRead(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "r.yaml"), "values_file: list")
-	must(t, os.Mkdir(filepath.Join(dir, "list"), 0o755))
-	_, err := reload.Files{Paths: []string{dir}, Includes: including}.Read(t.Context())
-	wantError(t, err, filepath.Join(dir, "list")+": not a regular file")
-}
-
-func TestIncludedFilesOfAConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	configMap(t, dir, "1", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l1"})
-	files := reload.Files{Paths: []string{dir}, Includes: including}
-	l := follow(t, reload.Options[string]{Sources: []reload.Source{files}})
-	configMap(t, dir, "2", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l2"})
-	if e := l.next(t); e.Err != nil || e.Files != 2 || l.Get() != "values_file: list.txt+l2" {
-		t.Fatalf("%+v, %q", e, l.Get())
 	}
 }

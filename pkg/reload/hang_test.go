@@ -83,38 +83,3 @@ func TestRunEndsWhileAFileHangs(t *testing.T) {
 	}
 	hung.Release()
 }
-
-// A file that others refer to must not be reached by a link that leads out of where they lie: its content would be
-// shown as values of rules.
-func TestIncludedFileThatLeadsOut(t *testing.T) {
-	t.Chdir(t.TempDir())
-	here, err := os.Getwd()
-	must(t, err)
-	write(t, "secret", "s1")
-	write(t, "rules/r.yaml", "values_file: list.txt")
-	write(t, "rules/lists/l.txt", "l1")
-	read := func(paths ...string) error {
-		_, err := reload.Files{Paths: paths, Includes: including}.Read(t.Context())
-		return err
-	}
-	link := func(to string) {
-		must(t, os.RemoveAll("rules/list.txt"), os.Symlink(to, "rules/list.txt"))
-	}
-	for _, to := range []string{"../secret", filepath.Join(here, "secret")} {
-		link(to)
-		for _, path := range []string{"rules", "rules/r.yaml"} {
-			wantError(t, read(path), "rules/r.yaml:1: rules/list.txt, which it refers to, leads by a symbolic link to "+
-				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+
-				": put the file itself into that directory, or a link that stays in it")
-		}
-	}
-	for _, to := range []string{"lists/l.txt", filepath.Join(here, "rules/lists/l.txt")} {
-		link(to)
-		must(t, read("rules"), read("rules/r.yaml"))
-	}
-	// A directory of rules that is itself reached by a link, with the list in it.
-	write(t, "team/r.yaml", "values_file: own.txt")
-	write(t, "team/own.txt", "o1")
-	must(t, os.Symlink("../team", "rules/team"))
-	must(t, read("rules"))
-}

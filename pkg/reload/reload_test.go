@@ -140,9 +140,7 @@ func inMemory(t *testing.T, src *memory) (*reload.Reloader[string], *log) {
 	t.Helper()
 	var l log
 	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{src}, Compile: compile, OnLoad: l.add})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r, &l
 }
 
@@ -246,31 +244,11 @@ func TestLoadJudgesContentOnce(t *testing.T) {
 	})
 }
 
-func TestStatusShowsARefusalBesideWhatIsInForce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, _ := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		before := r.Status()
-		src.set("bad", nil)
-		err := r.Load(t.Context())
-		want := before
-		want.Err, want.ErrAt, want.Refused = err, time.Now(), 1
-		if got := r.Status(); got != want || r.Get() != "a" {
-			t.Fatalf("%+v, want %+v", got, want)
-		}
-	})
-}
-
 func TestRunFollowsHintsAndPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		run(t, r)
 		time.Sleep(time.Second)
 		events.want(t, "start loaded")
@@ -314,22 +292,16 @@ func TestOnlyWhatStaysIsCompiled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		src.next = []string{"bad 1", "bad 2", "bad 3", "b"}
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		events.want(t, "start loaded", "request loaded")
 		if r.Get() != "b" {
 			t.Fatalf("%q", r.Get())
 		}
 		// Back to what is in force: nothing to do.
 		src.next = []string{"bad 4", "b"}
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		events.want(t)
 	})
 }
@@ -339,9 +311,7 @@ func TestAHintWhileContentSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, _ := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		run(t, r)
 		time.Sleep(time.Second)
 		src.set("slow", nil)
@@ -360,9 +330,7 @@ func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, _ := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		run(t, r)
 		synctest.Wait()
 		for range 1000 { // a second of them, and content that stays
@@ -387,9 +355,7 @@ func TestWhatNeverSettlesIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		for i := range 10000 {
 			src.next = append(src.next, strconv.Itoa(i))
 		}
@@ -414,9 +380,7 @@ func TestWithoutAWatchThePollGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a", watchErr: errors.New("no watches left")}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		run(t, r)
 		for _, content := range []string{"b", "c"} {
 			src.set(content, nil)
@@ -445,9 +409,7 @@ func TestLoadsAreOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		src.set("b", nil)
 		var wg sync.WaitGroup
 		for range 8 {
@@ -466,9 +428,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, events := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		src.set("b", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), reload.DefaultSettle/2)
 		defer cancel()
@@ -497,9 +457,7 @@ func TestALoadThatIsGivenUpLosesNoHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
 		r, _ := inMemory(t, src)
-		if err := r.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Load(t.Context()))
 		run(t, r)
 		time.Sleep(time.Second)
 		src.hint() // for nothing: Run pauses
@@ -516,43 +474,4 @@ func TestALoadThatIsGivenUpLosesNoHint(t *testing.T) {
 			t.Fatalf("%q, want b long before the poll", r.Get())
 		}
 	})
-}
-
-// noHash is a Source that breaks its promise.
-type noHash struct{ *memory }
-
-func (noHash) Read(context.Context) (reload.Snapshot, error) { return reload.Snapshot{}, nil }
-
-func TestASourceMustHash(t *testing.T) {
-	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{noHash{}}, Compile: compile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, r.Load(t.Context()), "the source gave no hash; it must make its snapshots with NewSnapshot")
-}
-
-func TestHashIsOfNamesContentsAndOrder(t *testing.T) {
-	files := func(pairs ...string) (files []reload.File) {
-		for i := 0; i < len(pairs); i += 2 {
-			files = append(files, reload.File{Name: pairs[i], Data: []byte(pairs[i+1])})
-		}
-		return files
-	}
-	hashes := map[string]bool{}
-	for _, f := range [][]reload.File{
-		nil, files("", ""), files("a", "bc"), files("ab", "c"), files("a", "b"), files("a", "", "b", ""),
-		files("b", "", "a", ""), files("ab", ""),
-	} {
-		hash := reload.NewSnapshot(f).Hash
-		if hashes[hash] {
-			t.Errorf("%v has another's hash", f)
-		}
-		hashes[hash] = true
-		if again := reload.NewSnapshot(f).Hash; again != hash || reload.ShortHash(hash) != hash[:12] {
-			t.Errorf("%s, %s, %s", hash, again, reload.ShortHash(hash))
-		}
-	}
-	if reload.ShortHash("") != "" {
-		t.Error("the short form of no hash is not empty")
-	}
 }

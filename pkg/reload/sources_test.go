@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,30 +14,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// given is a source that gives what it was given.
-type given struct {
-	files           []reload.File
-	err, watchError error
-}
-
-func (g *given) Read(context.Context) (reload.Snapshot, error) {
-	return reload.NewSnapshot(g.files), g.err
-}
-
-func (g *given) Watch(ctx context.Context, changed chan<- struct{}) error {
-	if g.watchError != nil {
-		return g.watchError
-	}
-	changed <- struct{}{}
-	<-ctx.Done()
-	return nil
-}
-
 // The files of several sources are one content: those of the first, then those of the next, or none.
 func TestSeveralSources(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "A")
-	other := &given{files: []reload.File{{Name: "other", Data: []byte("B")}}}
+	other := &memory{content: "B"}
 	r, err := reload.New(reload.Options[[]reload.File]{
 		Sources: []reload.Source{reload.Paths(dir), other}, Settle: time.Millisecond,
 		Compile: func(_ context.Context, files []reload.File) ([]reload.File, error) { return slices.Clone(files), nil },
@@ -44,12 +26,12 @@ func TestSeveralSources(t *testing.T) {
 	must(t, err)
 	must(t, r.Load(t.Context()))
 	want := reload.NewSnapshot([]reload.File{
-		{Name: filepath.Join(dir, "a.yaml"), Data: []byte("A")}, {Name: "other", Data: []byte("B")},
+		{Name: filepath.Join(dir, "a.yaml"), Data: []byte("A")}, {Name: "f", Data: []byte("B")},
 	})
 	if diff := cmp.Diff(want, reload.Snapshot{Files: r.Get(), Hash: r.Status().Hash}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	other.err = errors.New("away")
+	other.set("B", errors.New("away"))
 	if err := r.Load(t.Context()); err == nil || err.Error() != "away" || len(r.Get()) != 2 {
 		t.Errorf("%v, %v: half of what there should be was given", r.Get(), err)
 	}
@@ -57,33 +39,60 @@ func TestSeveralSources(t *testing.T) {
 
 // A source that cannot be watched is told of, and does not end the watch of the other.
 func TestSeveralWatches(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	told, loads := make(chan error, 1), make(chan string, 2)
-	other := &given{files: []reload.File{{Name: "other", Data: []byte("B")}}}
-	r, err := reload.New(reload.Options[string]{
-		Sources: []reload.Source{&given{watchError: errors.New("no watches left")}, other}, Poll: time.Hour,
-		Compile: compile,
-		OnLoad: func(e reload.Event) {
-			if e.Outcome == reload.Unwatched {
-				told <- e.Err
-				return
-			}
-			loads <- string(e.Reason)
-		},
+	synctest.Test(t, func(t *testing.T) {
+		var events log
+		other := &memory{content: "b"}
+		r, err := reload.New(reload.Options[string]{
+			Sources: []reload.Source{&memory{content: "a", watchErr: errors.New("no watches left")}, other},
+			Compile: compile, OnLoad: events.add,
+		})
+		must(t, err)
+		must(t, r.Load(t.Context()))
+		run(t, r)
+		time.Sleep(time.Second)
+		events.want(t, "start loaded", "watch unwatched: no watches left")
+		other.set("c", nil)
+		other.hint()
+		time.Sleep(time.Second)
+		events.want(t, "watch loaded")
 	})
-	must(t, err)
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
-	if err := <-told; err.Error() != "no watches left" {
-		t.Error(err)
+}
+
+// noHash is a Source that breaks its promise.
+type noHash struct{ *memory }
+
+func (noHash) Read(context.Context) (reload.Snapshot, error) { return reload.Snapshot{}, nil }
+
+func TestASourceMustHash(t *testing.T) {
+	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{noHash{}}, Compile: compile})
+	if err != nil {
+		t.Fatal(err)
 	}
-	select {
-	case <-loads:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the other source is not watched")
+	wantError(t, r.Load(t.Context()), "the source gave no hash; it must make its snapshots with NewSnapshot")
+}
+
+func TestHashIsOfNamesContentsAndOrder(t *testing.T) {
+	files := func(pairs ...string) (files []reload.File) {
+		for i := 0; i < len(pairs); i += 2 {
+			files = append(files, reload.File{Name: pairs[i], Data: []byte(pairs[i+1])})
+		}
+		return files
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	hashes := map[string]bool{}
+	for _, f := range [][]reload.File{
+		nil, files("", ""), files("a", "bc"), files("ab", "c"), files("a", "b"), files("a", "", "b", ""),
+		files("b", "", "a", ""), files("ab", ""),
+	} {
+		hash := reload.NewSnapshot(f).Hash
+		if hashes[hash] {
+			t.Errorf("%v has another's hash", f)
+		}
+		hashes[hash] = true
+		if again := reload.NewSnapshot(f).Hash; again != hash || reload.ShortHash(hash) != hash[:12] {
+			t.Errorf("%s, %s, %s", hash, again, reload.ShortHash(hash))
+		}
+	}
+	if reload.ShortHash("") != "" {
+		t.Error("the short form of no hash is not empty")
 	}
 }

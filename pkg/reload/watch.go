@@ -19,25 +19,15 @@ import (
 // resyncAfter is how long after a change of the tree the watches are set again: once for a burst of changes.
 const resyncAfter = 10 * time.Millisecond
 
-// closing is how long a watcher may take to close. It waits for a watch that is being added, and that may hang.
-const closing = time.Second
-
 // Watch implements Source. It returns soon after ctx ends. A file system that hangs is an error.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
 	}
+	defer panics.Go("end of a watch", func() { _ = notify.Close() }) // it waits for a watch that is being added
 	w := &watcher{Files: p, notify: notify, watched: map[string]fs.FileInfo{}}
-	err = w.run(ctx, changed)
-	closed := make(chan error, 1)
-	panics.Go("end of a watch", func() { closed <- notify.Close() })
-	select {
-	case closeErr := <-closed:
-		err = errors.Join(err, closeErr)
-	case <-time.After(closing):
-	}
-	if err != nil {
+	if err := w.run(ctx, changed); err != nil {
 		return fmt.Errorf("watch files: %w", err)
 	}
 	return nil
