@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -432,6 +434,31 @@ func TestScrapesAreShared(t *testing.T) {
 				t.Errorf("an honest scrape: %d bytes, %v", n, err)
 			}
 		})
+	}
+}
+
+// The token may change while the process runs. What is in the file is checked.
+func TestTokenFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	h := admin.NewServer(admin.Options{
+		Config: admin.Config{HTTPTokenFile: file}, Rules: &fakeRules{}, Log: slog.New(slog.DiscardHandler),
+		Metrics: http.NotFoundHandler(),
+	}).Handler
+	for _, step := range []struct {
+		content, sent string
+		want          int
+	}{
+		{"s3cret-s3cret-s3cret\n", "s3cret-s3cret-s3cret", 200}, {"another-token-of-16", "s3cret-s3cret-s3cret", 401},
+		{"another-token-of-16", "another-token-of-16", 200}, {"short", "short", 503},
+	} {
+		if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(t, "POST", "/reload", "Authorization", "Bearer "+step.sent))
+		if w.Code != step.want {
+			t.Errorf("%q sent, %q in the file: status %d, want %d", step.sent, step.content, w.Code, step.want)
+		}
 	}
 }
 

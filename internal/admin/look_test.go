@@ -72,7 +72,7 @@ func TestAnswersArePlain(t *testing.T) {
 	rules := fmt.Sprintf("{domain: %[1]s, descriptors: [{key: %[1]s, description: %[1]s, rate_limit: "+
 		"{name: %[1]s, requests_per_unit: 1, unit: hour}}]}", name)
 	h := looked(t, rules, admin.Options{
-		Rules: &fakeRules{status: adminapi.RulesStatus{Errors: []string{evil}}},
+		Rules:  &fakeRules{status: adminapi.RulesStatus{Errors: []string{evil}}},
 		Config: admin.Config{HTTPJSON: true},
 		DecideJSON: func(_ context.Context, body io.Reader) ([]byte, bool, error) {
 			text, err := io.ReadAll(body)

@@ -73,33 +73,10 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// The number of series grows with rules, not with what requests bring.
-func TestSeriesAreBounded(t *testing.T) {
-	p := start(t, options(t, rulesOf("2")))
-	count := func() int {
-		_, text := p.http("GET", "/metrics")
-		n := 0
-		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "weir_") {
-				n++
-			}
-		}
-		return n
-	}
-	p.ask("first")
-	before := count()
-	for i := range 300 {
-		if got := p.ask(fmt.Sprint("client", i)); got != "OK" {
-			t.Fatal(got)
-		}
-	}
-	if after := count(); after != before {
-		t.Errorf("%d series after 300 clients, %d after one", after, before)
-	}
-}
-
 func TestReload(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")))
+	o := options(t, rulesOf("1"))
+	o.Top.PerRule = 10
+	p := start(t, o)
 	file := p.app.o.Rules[0]
 	limit := func() string { // of a client of its own
 		n := 0
@@ -149,6 +126,16 @@ func TestReload(t *testing.T) {
 	if n := p.logged(`msg="rules loaded"`); n != 3 {
 		t.Errorf("%d loads are logged, want 3:\n%s", n, p.log)
 	}
+	if _, top := p.http("GET", "/top?n=1"); !strings.Contains(top, `"rule": "client"`) {
+		t.Errorf("keys do not stay with their rule: %s", top)
+	}
+	writeFile(t, file, strings.ReplaceAll(rulesOf("3"), "client", "user"))
+	if status, body := p.http("POST", "/reload"); status != 200 {
+		t.Error(body)
+	}
+	if _, top := p.http("GET", "/top"); strings.Contains(top, `"rule": "client"`) {
+		t.Errorf("keys of a rule that is gone: %s", top)
+	}
 }
 
 // Collections are deferred from before rules are compiled until they are live, or refused.
@@ -194,6 +181,10 @@ func TestNoRulesYet(t *testing.T) {
 	status, body := p.http("GET", "/readyz")
 	if status != 503 || !strings.Contains(body, "rules: none are loaded yet: ") || !strings.Contains(body, o.Rules[0]) {
 		t.Errorf("/readyz without rules answers %d %q", status, body)
+	}
+	if status, body = p.http("GET", "/explain?domain=shop&descriptor=client=eve"); status != 400 ||
+		!strings.Contains(body, "no rules are loaded yet; GET /rules says what is wrong") {
+		t.Errorf("/explain without rules answers %d %q", status, body)
 	}
 	if got := p.serving(); got != "NOT_SERVING" {
 		t.Errorf("health without rules says %s, want NOT_SERVING", got)
@@ -314,23 +305,6 @@ func TestUnixSockets(t *testing.T) {
 	p.wait()
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)
-	}
-}
-
-func TestPortTaken(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")))
-	for flag, set := range map[string]func(*Options){
-		"--grpc-addr": func(o *Options) { o.GRPCAddr = p.app.GRPCAddr() },
-		"--http-addr": func(o *Options) { o.HTTPAddr = p.app.HTTPAddr() },
-	} {
-		o := options(t, rulesOf("1"))
-		o.Log = slog.New(slog.DiscardHandler)
-		set(&o)
-		_, err := New(t.Context(), o)
-		if err == nil || !strings.HasPrefix(err.Error(), flag+": listen tcp 127.0.0.1:") ||
-			!strings.Contains(err.Error(), "in use") {
-			t.Errorf("a port that is taken gives %v", err)
-		}
 	}
 }
 

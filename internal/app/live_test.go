@@ -3,7 +3,6 @@ package app
 import (
 	"net/url"
 	"strconv"
-	"strings"
 	"testing"
 
 	redisclient "github.com/redis/go-redis/v9"
@@ -134,27 +133,5 @@ func TestOtherRulesEndCachedDenials(t *testing.T) {
 	redistest.Do(t, redis, "del", p.get("me").Key, "weir:1:"+p.get("me").Key) // as if it had drained
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("after two edits of the rule the response is %s: an old denial stands", got)
-	}
-}
-
-// Without Redis no counter is read or reset, and errors say why.
-func TestLiveWithoutRedis(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	p := start(t, redisOptions(t, redis, rulesOf("1")))
-	p.ask("me")
-	redis.Stop()
-	c := p.admin()
-	for what, err := range map[string]error{
-		"a reset": c.Post(t.Context(), "/keys/reset", adminapi.ResetRequest{Domain: "shop", Descriptor: "client=me"}, nil),
-		"a look":  c.Get(t.Context(), "/keys/get", url.Values{"domain": {"shop"}, "descriptor": {"client=me"}}, nil),
-	} {
-		if err == nil || !strings.Contains(err.Error(), "limit store unavailable: ") ||
-			!strings.Contains(err.Error(), "redis://") {
-			t.Errorf("%s without Redis: %v", what, err)
-		}
-	}
-	if p.logged("action=reset result=failed") != 1 {
-		t.Errorf("what failed is not in the log:\n%s", p.log)
 	}
 }

@@ -77,10 +77,3 @@ func TestListOfQuotas(t *testing.T) {
 		}
 	}
 }
-
-func TestStatusWithoutQuotas(t *testing.T) {
-	p := start(t, options(t, listedRules))
-	if _, body := p.http("GET", "/status"); !strings.Contains(body, `"quotas": null`) {
-		t.Errorf("GET /status: %s", body)
-	}
-}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -44,38 +45,12 @@ func awaitSpans(t *testing.T, c *otlptest.Collector, n int) map[string]otlptest.
 	return byName
 }
 
+// A request that its caller traces has a span, without values of clients. Zipkin's headers say of which trace a request
+// is, in both of their forms; where W3C's says so too, it counts.
 func TestTraces(t *testing.T) {
-	c := collect(t)
-	o := options(t, rulesOf("1"))
-	o.OTel.Traces = true
-	p := start(t, o)
-	p.ask("secret") // nobody asks for a trace
-	for _, parent := range []string{untraced, traced} {
-		p.askIn(metadata.AppendToOutgoingContext(context.Background(), "traceparent", parent), "secret")
-	}
-	p.wait()
-	s := awaitSpans(t, c, 1)["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]
-	if s.Service != "weir" || s.Kind != "SPAN_KIND_SERVER" || !strings.Contains(traced, s.Trace+"-"+s.Parent) {
-		t.Errorf("%+v is no part of %s", s, traced)
-	}
-	if s.Strings["weir.domain"] != "shop" || !s.Bools["weir.denied"] || s.Bools["weir.store_failed"] {
-		t.Errorf("%+v", s)
-	}
-	want := map[string][]string{"weir.rules": {"client"}, "weir.outcomes": {"denied"}}
-	if diff := cmp.Diff(want, s.Lists); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, v := range s.Strings {
-		if strings.Contains(v, "secret") {
-			t.Errorf("a value is told: %s", v)
-		}
-	}
-}
-
-// Zipkin's headers say of which trace a request is, in both of their forms; where W3C's says so too, it counts.
-func TestTracesByB3(t *testing.T) {
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	for name, headers := range map[string][]string{
+		"W3C":             {"traceparent", traced},
 		"one header":      {"b3", trace + "-" + parent + "-1"},
 		"several headers": {"x-b3-traceid", trace, "x-b3-spanid", parent, "x-b3-sampled", "1"},
 		"W3C's besides":   {"b3", strings.Repeat("1", 32) + "-" + parent + "-1", "traceparent", traced},
@@ -85,12 +60,22 @@ func TestTracesByB3(t *testing.T) {
 			o := options(t, rulesOf("1"))
 			o.OTel.Traces = true
 			p := start(t, o)
-			p.askIn(metadata.AppendToOutgoingContext(context.Background(), headers...), "ann")
+			p.ask("secret") // nobody asks for a trace
+			for _, h := range [][]string{{"traceparent", untraced}, headers} {
+				p.askIn(metadata.AppendToOutgoingContext(context.Background(), h...), "secret")
+			}
 			p.wait()
-			for _, s := range awaitSpans(t, c, 1) {
-				if s.Trace != trace || s.Parent != parent {
-					t.Errorf("the span is of trace %s and parent %s, want %s and %s", s.Trace, s.Parent, trace, parent)
-				}
+			s := awaitSpans(t, c, 1)["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]
+			if s.Service != "weir" || s.Kind != "SPAN_KIND_SERVER" || s.Trace != trace || s.Parent != parent {
+				t.Errorf("%+v is no part of %s", s, traced)
+			}
+			if s.Strings["weir.domain"] != "shop" || !s.Bools["weir.denied"] || s.Bools["weir.store_failed"] ||
+				strings.Contains(fmt.Sprint(s.Strings), "secret") {
+				t.Errorf("%+v", s)
+			}
+			want := map[string][]string{"weir.rules": {"client"}, "weir.outcomes": {"denied"}}
+			if diff := cmp.Diff(want, s.Lists); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -139,6 +124,7 @@ func TestNoCollector(t *testing.T) {
 }
 
 func TestEnvironmentIsChecked(t *testing.T) {
+	t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio") // of the last case
 	for _, tt := range []struct{ name, value, want string }{
 		{
 			"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf",
@@ -147,27 +133,16 @@ func TestEnvironmentIsChecked(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or " +
 			"https:// for TLS"},
 		{"OTEL_TRACES_SAMPLER", "sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on, `},
+		{"OTEL_TRACES_SAMPLER_ARG", "10%", `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to ` +
+			`trace, got "10%"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(tt.name, tt.value)
 			o := options(t, rulesOf("1"))
-			o.OTel.Traces = true
-			wantNoApp(t, o, tt.want)
+			o.OTel.Traces, o.Log = true, slog.New(slog.DiscardHandler)
+			if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
 		})
-	}
-	t.Run("argument", func(t *testing.T) {
-		t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
-		t.Setenv("OTEL_TRACES_SAMPLER_ARG", "10%")
-		o := options(t, rulesOf("1"))
-		o.OTel.Traces = true
-		wantNoApp(t, o, `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to trace, got "10%"`)
-	})
-}
-
-func wantNoApp(t *testing.T, o Options, text string) {
-	t.Helper()
-	o.Log = slog.New(slog.DiscardHandler)
-	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), text) {
-		t.Errorf("error %v, want one with %q", err, text)
 	}
 }
