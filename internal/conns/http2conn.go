@@ -29,7 +29,7 @@ type http2Conn struct {
 func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 	f := &http2Conn{Conn: plain, c: c, h: c.g.o.HTTP2}
 	f.requests = requests{
-		f: f, cutter: cutter{preface: prefaceLen}, resets: tokenBucket{firstResets * float64(c.g.o.HTTP2.MaxResets), c.g.now()},
+		f: f, cutter: cutter{preface: prefaceLen}, tokens: firstResets * float64(f.h.MaxResets), tokensAt: c.g.now(),
 	}
 	f.answers.f = f
 	c.http2.Store(f)

@@ -7,11 +7,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/mem"
 )
-
-// tcpUserTimeout is TCP_USER_TIMEOUT, which package syscall does not name.
-const tcpUserTimeout = 18
 
 // setUserTimeout closes a connection whose client does not acknowledge sent bytes in time. gRPC sets it only on
 // connections that it knows to be TCP.
@@ -25,7 +23,7 @@ func setUserTimeout(conn net.Conn, timeout time.Duration) {
 		return // the connection is closed
 	}
 	_ = raw.Control(func(fd uintptr) { // if this fails, keepalive ends the connection later
-		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(timeout.Milliseconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
 	})
 }
 

@@ -83,28 +83,23 @@ type requests struct {
 	cutter
 
 	f         *http2Conn
-	ending    uint32 // the stream whose request ends with this frame; 0: none
-	data      uint32 // the stream whose messages this frame has, of HTTP2.Streams; 0: none
-	completed int64  // requests that have arrived completely since feed has looked
-	freePing  bool   // a request has begun since the last PING
-	resets    tokenBucket
+	ending    uint32  // the stream whose request ends with this frame; 0: none
+	data      uint32  // the stream whose messages this frame has, of HTTP2.Streams; 0: none
+	completed int64   // requests that have arrived completely since feed has looked
+	freePing  bool    // a request has begun since the last PING
+	tokens    float64 // of resets: at most a second's
+	tokensAt  int64   // when they were counted, by Guard.now
 }
 
 // errResets closes the connection.
 var errResets = errors.New("the client resets too many requests a second")
 
-// tokenBucket holds at most a second's tokens.
-type tokenBucket struct {
-	tokens float64
-	at     int64 // by Guard.now
-}
-
-// take takes a token, of perSecond a second. It returns false if there is none.
-func (b *tokenBucket) take(now int64, perSecond float64) bool {
-	b.tokens = min(perSecond, b.tokens+perSecond*float64(now-b.at)/1000)
-	b.at = now
-	b.tokens--
-	return b.tokens >= 0
+// reset takes a token. It returns false if there is none.
+func (r *requests) reset(now int64) bool {
+	most := float64(r.f.h.MaxResets)
+	r.tokens = min(most, r.tokens+most*float64(now-r.tokensAt)/1000) - 1
+	r.tokensAt = now
+	return r.tokens >= 0
 }
 
 // begin returns false if the client has reset too many requests. Frames that make the server work for nothing count as
@@ -145,7 +140,7 @@ func (r *requests) begin(f frame, now int64) bool {
 	default: // no gRPC server needs it
 		isReset = true
 	}
-	return !isReset || r.resets.take(now, float64(r.f.h.MaxResets))
+	return !isReset || r.reset(now)
 }
 
 // payload follows the messages of the request that the frame is of. f.mu is locked.

@@ -57,12 +57,10 @@ func Go(name string, f func()) { go Catch(name, f) }
 // instead if stop is closed. A nil stop never is.
 func Restart(stop <-chan struct{}, name string, f func()) {
 	for Catch(name, f) {
-		pause := time.NewTimer(Pause)
 		select {
 		case <-stop:
-			pause.Stop()
 			return
-		case <-pause.C:
+		case <-time.After(Pause):
 		}
 	}
 }
