@@ -1,6 +1,10 @@
 package redisstore
 
-import "github.com/redis/go-redis/v9"
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // MaxFlights is maxFlights.
 const MaxFlights = maxFlights
@@ -19,6 +23,9 @@ func (s *Store) Flights() int {
 	defer s.queue.mu.Unlock()
 	return s.queue.flights
 }
+
+// ReadLateFor puts another time in the place of LateAnswer, before the store is used.
+func (s *Store) ReadLateFor(d time.Duration) { s.queue.late = d }
 
 // CanLend reports whether a request lends its goroutine to the next call.
 func (s *Store) CanLend() bool { return s.queue.canLend() }

@@ -135,9 +135,10 @@ type queue struct {
 	batcher *batcher
 	store   *Store // for errors
 	timeout time.Duration
-	shard   string    // the master's address, in a cluster
-	calls   sync.Pool // of *call
-	batches sync.Pool // of *batch
+	late    time.Duration // LateAnswer
+	shard   string        // the master's address, in a cluster
+	calls   sync.Pool     // of *call
+	batches sync.Pool     // of *batch
 
 	mu       sync.Mutex
 	silent   time.Time // since when Redis has not answered: see queue.judges; zero: it has
@@ -152,7 +153,7 @@ type queue struct {
 }
 
 func newQueue(s *Store, shard string) *queue {
-	q := &queue{batcher: s.batcher(), store: s, timeout: s.o.Timeout, shard: shard}
+	q := &queue{batcher: s.batcher(), store: s, timeout: s.o.Timeout, late: LateAnswer, shard: shard}
 	q.calls.New = func() any { return &call{done: make(chan error, 1)} }
 	q.batches.New = func() any { return new(batch) }
 	q.alarm = time.AfterFunc(noticeCancel, func() { panics.Catch("timeouts of Redis", q.expire) })
@@ -482,7 +483,7 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	deadline := start.Add(q.timeout)
 	switch {
 	case b.isPatient:
-		deadline = start.Add(max(q.timeout, LateAnswer))
+		deadline = start.Add(max(q.timeout, q.late))
 	case q.store.o.UntilDeadline:
 		deadline = b.latestDeadline(deadline)
 	}
