@@ -49,17 +49,21 @@ func (e *Errors) Header(flag, name string) {
 	e.Check(IsHeader(name), flag, "must be a header's name of letters, digits and -, got %q", name)
 }
 
+// hostName is a name that may stand for an address, whose last part is no number; or an address of IPv6 with a zone.
+var hostName = regexp.MustCompile(`^([\w-]+\.)*\d*[A-Za-z_-][\w-]*\.?$|^[0-9a-fA-F:.]+%\S+$`)
+
 // Addr checks an address to listen on, which no other flag may have.
 func (e *Errors) Addr(flag, addr string) {
 	if path, ok := strings.CutPrefix(addr, Unix); ok {
 		e.Check(path != "", flag, "has no path after %s", Unix)
 		return
 	}
-	_, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port) //nolint:noctx // it asks no server
 	}
-	e.Check(err == nil, flag, "must be host:port, :port or unix:PATH, got %q", addr)
+	isHost := host == "" || net.ParseIP(host) != nil || hostName.MatchString(host)
+	e.Check(err == nil && isHost, flag, "must be host:port, :port or unix:PATH, got %q", addr)
 	if strings.HasSuffix(addr, ":0") {
 		return
 	}
