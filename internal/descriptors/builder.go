@@ -153,7 +153,6 @@ type domain struct {
 
 	named    map[string]bool // the names of its limits
 	replaces []replacement   // in file order
-	starts   map[counter]string
 }
 
 // replacement says that one limit, named or not, replaces others by name.
@@ -165,7 +164,7 @@ type replacement struct {
 func (c *Builder) domain(name string) *domain {
 	d := c.domains[name]
 	if d == nil {
-		d = &domain{Domain: &Domain{name: cmp.Or(name, "no domain")}, named: map[string]bool{}, starts: map[counter]string{}}
+		d = &domain{Domain: &Domain{name: cmp.Or(name, "no domain")}, named: map[string]bool{}}
 		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process, Mode: c.process.mode(false, false)}
 		var err error
 		if d.long, err = newLongRule(name, c.process); err != nil {
@@ -174,14 +173,4 @@ func (c *Builder) domain(name string) *domain {
 		c.domains[name] = d
 	}
 	return d
-}
-
-// keyStart is counter.keyStart, of equal counters the same text.
-func (d *domain) keyStart(which counter) string {
-	start, ok := d.starts[which]
-	if !ok {
-		start = which.keyStart(d.name)
-		d.starts[which] = start
-	}
-	return start
 }

@@ -64,6 +64,7 @@ func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforce
 }
 
 func (c *Builder) rule(to parent, d *Descriptor) *Rule {
+	own := newLevel(d)
 	r := &Rule{
 		Domain:         to.domain.name,
 		Path:           c.path(to.above().Path, d),
@@ -73,12 +74,14 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		QuotaMode:      d.QuotaMode,
 		DetailedMetric: d.DetailedMetric,
 		ValueToMetric:  d.ValueToMetric,
+		ShareThreshold: own.shared != "",
+		HashValues:     own.hash,
 		Response:       d.Response,
 		Description:    d.Description,
 		Owner:          d.Owner,
 		Extra:          d.Extra,
 		depth:          to.above().depth + 1,
-		levels:         to.above().levelsTo(d),
+		levels:         to.above().levelsTo(own),
 		process:        c.process,
 	}
 	r.Mode = c.process.mode(d.ShadowMode, d.QuotaMode)
@@ -87,9 +90,8 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	return r
 }
 
-// levelsTo are the levels of a descriptor below the rule: no more than the last that is not shown as it came.
-func (r *Rule) levelsTo(d *Descriptor) []level {
-	last := newLevel(d)
+// levelsTo returns the levels of a rule below this one, without those at the end that show values as they came.
+func (r *Rule) levelsTo(last level) []level {
 	if last == (level{}) {
 		return r.levels
 	}
@@ -134,7 +136,7 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 			if r.Limits == nil {
 				r.Limits = make([]*Limit, 0, len(all))
 			}
-			r.Limits = append(r.Limits, c.newLimit(to, r, l, which))
+			r.Limits = append(r.Limits, c.newLimit(r, l, which))
 		}
 	}
 }
@@ -147,7 +149,7 @@ func replaced(l *checked) []string {
 	return all
 }
 
-func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *Limit {
+func (c *Builder) newLimit(r *Rule, from *checked, which counter) *Limit {
 	l := &Limit{
 		ID:             len(c.limits),
 		Name:           from.Name,
@@ -166,7 +168,7 @@ func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *L
 	if err := l.share(); err != nil {
 		c.Errorf(from.at, "%s", err)
 	}
-	l.keyStart = to.keyStart(which)
+	l.keyStart = which.keyStart(r.Domain)
 	c.limits = append(c.limits, l)
 	return l
 }

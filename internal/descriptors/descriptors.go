@@ -55,30 +55,36 @@ type Domain struct {
 
 // Rule is one node of a domain's tree: what a descriptor that ends there means.
 type Rule struct {
-	Domain string
+	Domain string `json:"-"`
 	// Path is for people: "remote_address", or "api_key > path=/checkout*".
-	Path string
+	Path string `json:"path"`
 	// Source is where the rule is written, as "file:line".
-	Source string
-	// Limits must all pass. A rule without limits is known and has no limit.
-	Limits []*Limit
+	Source string `json:"source"`
+	// Mode is Shadow with shadow_mode, else Quota with quota_mode, else Enforce.
+	Mode limiter.Mode `json:"-"`
 	// Unlimited is set by `unlimited: true`.
-	Unlimited bool
+	Unlimited bool `json:"unlimited,omitempty"`
 	// Replaces names the limits that an unlimited rule drops within one request. Nil for other rules: each
 	// limit has its own.
-	Replaces []string
-	// Mode is Shadow with shadow_mode, else Quota with quota_mode, else Enforce.
-	Mode limiter.Mode
+	Replaces []string `json:"replaces,omitempty"`
+	// Limits must all pass. A rule without limits is known and has no limit.
+	Limits []*Limit `json:"limits,omitempty"`
+	// The flags of that name.
+	ShadowMode     bool `json:"-"`
+	QuotaMode      bool `json:"-"`
+	DetailedMetric bool `json:"detailed_metric,omitempty"`
+	ValueToMetric  bool `json:"value_to_metric,omitempty"`
+	ShareThreshold bool `json:"share_threshold,omitempty"`
+	HashValues     bool `json:"hash_values,omitempty"`
 	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.
-	Metadata map[string]any
-	// ShadowMode, QuotaMode, DetailedMetric and ValueToMetric are the flags of that name.
-	ShadowMode, QuotaMode, DetailedMetric, ValueToMetric bool
+	Metadata map[string]any `json:"metadata,omitempty"`
 	// Response is what Envoy adds to the response to a request that the rule denies. Nil adds nothing.
-	Response *Response
+	Response *Response `json:"response,omitempty"`
 	// Description and Owner are for people.
-	Description, Owner string
+	Description string `json:"description,omitempty"`
+	Owner       string `json:"owner,omitempty"`
 	// Extra are the descriptor's x-* fields, which mean nothing here: values as encoding/json decodes them.
-	Extra map[string]any
+	Extra map[string]any `json:"extra,omitempty"`
 
 	depth   int     // entries that lead to it
 	levels  []level // of those entries; the zero level from where it ends

@@ -12,24 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-type ruleJSON struct {
-	Path           string         `json:"path"`
-	Source         string         `json:"source"`
-	Mode           string         `json:"mode,omitempty"` // shadow or quota
-	Unlimited      bool           `json:"unlimited,omitempty"`
-	Replaces       []string       `json:"replaces,omitempty"`
-	Limits         []limitJSON    `json:"limits,omitempty"`
-	DetailedMetric bool           `json:"detailed_metric,omitempty"`
-	ValueToMetric  bool           `json:"value_to_metric,omitempty"`
-	Shared         bool           `json:"share_threshold,omitempty"`
-	Hashed         bool           `json:"hash_values,omitempty"`
-	Metadata       map[string]any `json:"metadata,omitempty"`
-	Response       *Response      `json:"response,omitempty"`
-	Description    string         `json:"description,omitempty"`
-	Owner          string         `json:"owner,omitempty"`
-	Extra          map[string]any `json:"extra,omitempty"`
-}
-
 // limitJSON shows numbers as they are in effect, and other parameters where they are not the default.
 type limitJSON struct {
 	ID              int      `json:"id"`
@@ -60,7 +42,13 @@ type limitJSON struct {
 }
 
 // MarshalJSON shows the rule as Set.WriteJSON does.
-func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r), "") }
+func (r *Rule) MarshalJSON() ([]byte, error) {
+	type fields Rule
+	return marshal(struct {
+		*fields
+		Mode string `json:"mode,omitempty"` // shadow or quota
+	}{(*fields)(r), unless(r.Mode, limiter.Enforce)}, "")
+}
 
 // MarshalJSON shows the limit as Set.WriteJSON does.
 func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "") }
@@ -90,7 +78,7 @@ func (s *Set) WriteJSON(w io.Writer, prefix string) error {
 		}
 		_, _ = fmt.Fprintf(b, "%[1]s%[2]s{%[2]s%[3]s\"domain\": %[4]s,%[2]s%[3]s\"rules\": [", comma(i), domain, indent, name)
 		for j, r := range d.rules {
-			text, err := marshal(showRule(r), rule)
+			text, err := marshal(r, rule)
 			if err != nil {
 				return err
 			}
@@ -110,20 +98,6 @@ func comma(i int) string {
 		return ""
 	}
 	return ","
-}
-
-func showRule(r *Rule) ruleJSON {
-	last := r.level(r.depth - 1)
-	shown := ruleJSON{
-		Path: r.Path, Source: r.Source, Mode: unless(r.Mode, limiter.Enforce), Unlimited: r.Unlimited, Replaces: r.Replaces,
-		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
-		Shared: last.shared != "", Hashed: last.hash, Metadata: r.Metadata,
-		Response: r.Response, Description: r.Description, Owner: r.Owner, Extra: r.Extra,
-	}
-	for _, l := range r.Limits {
-		shown.Limits = append(shown.Limits, showLimit(l))
-	}
-	return shown
 }
 
 // unless is the value's name, empty for the usual value.
