@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
@@ -188,114 +185,6 @@ func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 		t.Errorf("error %v, want one with %s", err, want)
 	}
 }
-
-// formRule is a descriptor as a slow reader of rules.md would keep it.
-type formRule struct{ form, text string }
-
-// matches says how well: 0 not at all, 1 as a pattern, beyond it by the length of a block, 1000 as a value.
-func (r formRule) matches(value string) int {
-	switch r.form {
-	case "value", "values":
-		if r.text == value {
-			return 1000
-		}
-	case "pattern":
-		if regexp.MustCompile(`\A` + strings.ReplaceAll(regexp.QuoteMeta(r.text), `\*`, `(?s:.*)`) +
-			`\z`).MatchString(value) {
-			return 1
-		}
-	case "regex":
-		if regexp.MustCompile(`\A(?:` + r.text + `)\z`).MatchString(value) {
-			return 1
-		}
-	case "cidr":
-		prefix := netip.MustParsePrefix(r.text)
-		if addr, err := netip.ParseAddr(value); err == nil && prefix.Contains(addr.Unmap()) {
-			return 1 + prefix.Bits()
-		}
-	}
-	return 0
-}
-
-// findForm is an exact value, else the first in file order of the patterns, of which only the longest block counts.
-func findForm(rules []formRule, value string) int {
-	longest := 0
-	for _, r := range rules {
-		switch {
-		case r.matches(value) == 1000:
-			longest = 1000
-		case r.form == "cidr":
-			longest = max(longest, r.matches(value))
-		}
-	}
-	for i, r := range rules {
-		if n := r.matches(value); n == 1000 || n > 0 && longest < 1000 && (r.form != "cidr" || n == longest) {
-			return i
-		}
-	}
-	return -1
-}
-
-func drawForm(t *rapid.T) formRule {
-	switch form := rapid.SampledFrom([]string{"value", "values", "pattern", "regex", "cidr"}).Draw(t, "form"); form {
-	case "cidr":
-		addr := netip.AddrFrom4([4]byte{
-			1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")),
-			byte(rapid.IntRange(0, 3).Draw(t, "d")),
-		})
-		return formRule{form, netip.PrefixFrom(addr, rapid.IntRange(0, 32).Draw(t, "bits")).Masked().String()}
-	case "pattern":
-		return formRule{form, rapid.StringMatching(`[1.*]{0,3}\*[1.*]{0,3}`).Draw(t, "pattern")}
-	case "regex":
-		return formRule{form, rapid.StringMatching(`(1|\\\.|\.|[123]|\[12\]|1\*|2\?|\(1\|\\\.2\)|\\\.\+){1,6}`).Draw(t,
-			"regex")}
-	default:
-		return formRule{form, rapid.StringMatching(`1\.1\.[0-3]\.[0-3]|[1.]{1,3}`).Draw(t, "value")}
-	}
-}
-
-func checkForms(t *rapid.T) {
-	var rules []formRule
-	text := "domain: d\ndescriptors:\n"
-	for range rapid.IntRange(1, 8).Draw(t, "rules") {
-		r := drawForm(t)
-		line := fmt.Sprintf("  - {key: k, %s: ['%s']}\n", r.form, r.text)
-		switch r.form {
-		case "pattern":
-			line = fmt.Sprintf("  - {key: k, value: '%s'}\n", r.text)
-		case "value", "regex":
-			line = fmt.Sprintf("  - {key: k, %s: '%s'}\n", r.form, r.text)
-		}
-		if _, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
-			rules, text = append(rules, r), text+line // what hides another is left out
-		}
-	}
-	if len(rules) == 0 {
-		return
-	}
-	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		value := rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|1\.1\.[0-3]`).Draw(t, "value")
-		want, got := "", ""
-		ruletest.Explain(t, set, "d", []descriptors.Entry{{Key: "k", Value: value}})
-		if i := findForm(rules, value); i >= 0 {
-			want = fmt.Sprintf("f:%d", i+3)
-		}
-		if r := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}); r != nil {
-			got = r.Source
-		}
-		if got != want {
-			t.Fatalf("Match(%q) is %q, want %q\n%s", value, got, want, text)
-		}
-	}
-}
-
-func TestFormsAgreeWithOracle(t *testing.T) { rapid.Check(t, checkForms) }
-
-func FuzzForms(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkForms)) }
 
 // FuzzValuesFile throws anything at a file of values: no panic, and errors lead to a line of it.
 func FuzzValuesFile(f *testing.F) {

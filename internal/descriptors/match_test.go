@@ -2,6 +2,7 @@ package descriptors_test
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,157 +102,146 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// oracleRule is a descriptor as a slow reader of rules.md would keep it.
-type oracleRule struct {
-	key, value string
-	children   []*oracleRule
+// matches says how well a descriptor's value matches, as a slow reader of rules.md would: 0 not at all, 1 as a pattern,
+// beyond it by the length of a block, 1000 as a value.
+func matches(d *descriptors.Descriptor, value string) int {
+	text, pattern := d.Value, ""
+	if d.Match.Form != "" {
+		text = d.Match.Items[0].Text
+	}
+	switch {
+	case d.Match.Form == descriptors.FormCIDR:
+		prefix := netip.MustParsePrefix(text)
+		if addr, err := netip.ParseAddr(value); err == nil && prefix.Contains(addr.Unmap()) {
+			return 1 + prefix.Bits()
+		}
+		return 0
+	case d.Match.Form == descriptors.FormRegex:
+		pattern = `\A(?:` + text + `)\z`
+	case strings.Contains(text, "*"):
+		pattern = `\A` + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, `(?s:.*)`) + `\z`
+	case text == value && text != "":
+		return 1000
+	default:
+		return 0
+	}
+	if regexp.MustCompile(pattern).MatchString(value) {
+		return 1
+	}
+	return 0
 }
 
-// find is what rules.md says of one level, by looking at each rule in turn.
-func find(level []*oracleRule, e descriptors.Entry) *oracleRule {
-	for _, r := range level {
-		if r.key == e.Key && r.value == e.Value && r.value != "" && !strings.Contains(r.value, "*") {
-			return r
+// find is an exact value, else the first in file order of the patterns, of which only the longest block counts, else
+// the key alone.
+func find(level []*descriptors.Descriptor, e descriptors.Entry) (found *descriptors.Descriptor) {
+	best, longest := 0, 0
+	for _, d := range level {
+		if n := matches(d, e.Value); d.Key == e.Key && (n == 1000 || d.Match.Form == descriptors.FormCIDR) {
+			longest = max(longest, n)
 		}
 	}
-	for _, r := range level {
-		if r.key != e.Key || !strings.Contains(r.value, "*") {
-			continue
-		}
-		pattern := strings.ReplaceAll(regexp.QuoteMeta(r.value), `\*`, `(?s:.*)`)
-		if regexp.MustCompile(`\A` + pattern + `\z`).MatchString(e.Value) {
-			return r
-		}
-	}
-	for _, r := range level {
-		if r.key == e.Key && r.value == "" {
-			return r
+	for _, d := range level {
+		n := matches(d, e.Value)
+		switch isBlock := d.Match.Form == descriptors.FormCIDR; {
+		case d.Key != e.Key:
+		case n == 1000, n > 0 && best == 0 && longest < 1000 && (!isBlock || n == longest):
+			found, best = d, n
+		case found == nil && d.Value == "" && d.Match.Form == "":
+			found = d
 		}
 	}
-	return nil
+	return found
 }
 
-// drawLevel draws descriptors of few keys and letters, so that they get in each other's way, and writes them as
-// YAML. What Compile would refuse is left out.
-func drawLevel(t *rapid.T, depth int, indent string, out *strings.Builder) (level []*oracleRule) {
-	taken := map[descriptors.Entry]bool{}
-	n := rapid.IntRange(1, 8).Draw(t, "descriptors")
-	for range n {
-		r := &oracleRule{
-			key:   rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key"),
-			value: rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "value"),
-		}
-		if taken[descriptors.Entry{Key: r.key, Value: r.value}] || hidden(level, r) {
-			continue
-		}
-		taken[descriptors.Entry{Key: r.key, Value: r.value}] = true
-		fmt.Fprintf(out, "%s- key: %s\n%s  value: '%s'\n", indent, r.key, indent, r.value)
-		if depth > 0 && rapid.Bool().Draw(t, "children") {
-			fmt.Fprintf(out, "%s  descriptors:\n", indent)
-			r.children = drawLevel(t, depth-1, indent+"  ", out)
-		}
-		level = append(level, r)
+// drawRule draws a descriptor of few keys and letters, so that rules get in each other's way.
+func drawRule(t *rapid.T) *descriptors.Descriptor {
+	draw := func(expr string) string { return rapid.StringMatching(expr).Draw(t, "value") }
+	d := &descriptors.Descriptor{Key: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key")}
+	switch rapid.SampledFrom([]string{"value", "values", "pattern", "regex", "cidr", "key"}).Draw(t, "form") {
+	case "value":
+		d.Value = draw(`1\.1\.[0-3]\.[0-3]|[1.ab]{1,3}`)
+	case "values":
+		d.Match = descriptors.OneOf(draw(`1\.1\.[0-3]\.[0-3]|[1.ab]{1,3}`))
+	case "pattern":
+		d.Value = draw(`[1.]{0,3}\*[1.*]{0,3}|[ab*]{0,3}\*[ab*]{0,3}`)
+	case "regex":
+		d.Match = descriptors.MatchingRegex(draw(`(1|\\.|\.|[123a]|\[12b\]|1\*|2\?|\(1\|\\.2\)|\\.\+){1,6}`))
+	case "cidr":
+		addr := netip.AddrFrom4([4]byte{1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")), byte(rapid.IntRange(0, 3).Draw(t, "d"))})
+		d.Match = descriptors.InBlocks(netip.PrefixFrom(addr, rapid.IntRange(0, 32).Draw(t, "bits")).Masked().String())
 	}
-	return level
+	return d
 }
 
-// hidden reports whether a rule above hides r: one that matches whatever r matches, tried on every text up to the
-// length at which patterns of this size differ.
-func hidden(level []*oracleRule, r *oracleRule) bool {
-	for _, above := range level {
-		if above.key != r.key {
-			continue
-		}
-		all := strings.Trim(above.value, "*") == "" && above.value != ""
-		own := strings.Trim(r.value, "*") == "" && r.value != ""
-		if r.value == "" && all || above.value == "" && own {
-			return true
-		}
-		if strings.Contains(r.value, "*") && strings.Contains(above.value, "*") && covers(above.value, r.value) {
-			return true
-		}
-	}
-	return false
-}
-
-func covers(above, below string) bool {
-	for _, fill := range []string{"", "a", "b", "c", "ab", "ba", "cc", "acb", "bca"} {
-		text := strings.ReplaceAll(below, "*", fill)
-		if find([]*oracleRule{{key: "k", value: above}}, descriptors.Entry{Key: "k", Value: text}) == nil {
-			return false
-		}
-	}
-	return true
-}
-
-func TestMatchAgreesWithOracle(t *testing.T) {
-	rapid.Check(t, checkAgainstOracle)
-}
-
-func FuzzMatch(f *testing.F) {
-	f.Fuzz(rapid.MakeFuzz(checkAgainstOracle))
-}
-
+// checkAgainstOracle compares Match with find, level by level, for rules of all forms that a Builder takes.
 func checkAgainstOracle(t *rapid.T) {
-	var rules strings.Builder
-	rules.WriteString("domain: d\ndescriptors:\n")
-	level := drawLevel(t, 2, "", &rules)
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
+	var top []*descriptors.Descriptor
+	build := func() (*descriptors.Set, error) {
+		b := descriptors.NewBuilder(descriptors.Process{})
+		b.Add("d", top...)
+		return b.Build()
+	}
+	line := 0
+	var add func(level *[]*descriptors.Descriptor, depth int)
+	add = func(level *[]*descriptors.Descriptor, depth int) {
+		for range rapid.IntRange(1, 8).Draw(t, "rules") {
+			d := drawRule(t)
+			line++
+			d.At = descriptors.Position{File: "f", Line: line}
+			*level = append(*level, d)
+			if _, err := build(); err != nil { // what hides another is left out
+				*level = (*level)[:len(*level)-1]
+			} else if depth > 0 && rapid.Bool().Draw(t, "children") {
+				add(&d.Descriptors, depth-1)
+			}
+		}
+	}
+	add(&top, 2)
+	set, err := build()
 	if err != nil {
-		t.Fatalf("Compile: %v\n%s", err, rules.String())
+		t.Fatal(err)
 	}
 	for range 20 {
-		es := drawEntries(t, level)
-		want := oraclePath(level, es)
-		got := ""
-		ruletest.Explain(t, set, "d", es)
-		if r := set.Domain("d").Match(es); r != nil {
-			got = r.Path
+		es, rule := drawEntries(t, top)
+		want, got := "", ""
+		if ruletest.Explain(t, set, "d", es); rule != nil {
+			want = fmt.Sprintf("f:%d", rule.At.Line)
+		}
+		if d := set.Domain("d"); d != nil {
+			if r := d.Match(es); r != nil {
+				got = r.Source
+			}
 		}
 		if got != want {
-			t.Fatalf("Match(%v) is %q, want %q\n%s", es, got, want, rules.String())
+			text := new(strings.Builder)
+			t.Fatalf("Match(%v) is %q, want %q\n%v%s", es, got, want, set.WriteJSON(text, ""), text)
 		}
 	}
 }
 
-// drawEntries draws entries that lead down the tree more often than not.
-func drawEntries(t *rapid.T, level []*oracleRule) (es []descriptors.Entry) {
+// drawEntries draws entries that lead down the tree more often than not, and the rule that they lead to.
+func drawEntries(t *rapid.T, level []*descriptors.Descriptor) (es []descriptors.Entry, rule *descriptors.Descriptor) {
 	for range rapid.IntRange(0, 4).Draw(t, "entries") {
 		e := descriptors.Entry{
 			Key:   rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "key"),
-			Value: rapid.StringMatching(`[abc*]{0,4}`).Draw(t, "value"),
+			Value: rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|[abc*]{0,4}`).Draw(t, "value"),
 		}
 		if len(level) > 0 && rapid.IntRange(0, 4).Draw(t, "toward a rule") > 0 {
 			r := rapid.SampledFrom(level).Draw(t, "rule")
-			e.Key = r.key
-			parts := strings.Split(r.value, "*")
-			for i := range parts[1:] {
-				parts[i+1] = rapid.StringMatching(`[ab]{0,2}`).Draw(t, "for *") + parts[i+1]
-			}
-			if r.value != "" {
-				e.Value = strings.Join(parts, "")
+			if e.Key = r.Key; r.Value != "" {
+				e.Value = strings.ReplaceAll(r.Value, "*", rapid.StringMatching(`[1ab]{0,2}`).Draw(t, "for *"))
 			}
 		}
 		es = append(es, e)
-		if r := find(level, e); r != nil {
-			level = r.children
+		if rule = find(level, e); rule != nil {
+			level = rule.Descriptors
+		} else {
+			level = nil
 		}
 	}
-	return es
+	return es, rule
 }
 
-func oraclePath(level []*oracleRule, es []descriptors.Entry) string {
-	var path []string
-	for _, e := range es {
-		r := find(level, e)
-		if r == nil {
-			return ""
-		}
-		step := r.key
-		if r.value != "" {
-			step += "=" + r.value
-		}
-		path, level = append(path, step), r.children
-	}
-	return strings.Join(path, " > ")
-}
+func TestMatchAgreesWithOracle(t *testing.T) { rapid.Check(t, checkAgainstOracle) }
+
+func FuzzMatch(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkAgainstOracle)) }
