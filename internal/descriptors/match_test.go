@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 const matchRules = `
@@ -156,7 +157,7 @@ func find(level []*descriptors.Descriptor, e descriptors.Entry) (found *descript
 // drawRule draws a descriptor of few keys and letters, so that rules get in each other's way.
 func drawRule(t *rapid.T) *descriptors.Descriptor {
 	draw := func(expr string) string { return rapid.StringMatching(expr).Draw(t, "value") }
-	d := &descriptors.Descriptor{Key: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key")}
+	d := &descriptors.Descriptor{Key: rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "key")}
 	switch rapid.SampledFrom([]string{"value", "values", "pattern", "regex", "cidr", "key"}).Draw(t, "form") {
 	case "value":
 		d.Value = draw(`1\.1\.[0-3]\.[0-3]|[1.ab]{1,3}`)
@@ -170,11 +171,14 @@ func drawRule(t *rapid.T) *descriptors.Descriptor {
 		addr := netip.AddrFrom4([4]byte{1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")), byte(rapid.IntRange(0, 3).Draw(t, "d"))})
 		d.Match = descriptors.InBlocks(netip.PrefixFrom(addr, rapid.IntRange(0, 32).Draw(t, "bits")).Masked().String())
 	}
+	if rapid.Bool().Draw(t, "limited") {
+		d.RateLimit = &descriptors.RateLimit{Params: limiter.Params{Limit: 1}, Unit: descriptors.Day}
+	}
 	return d
 }
 
-// checkAgainstOracle compares Match with find, level by level, for rules of all forms that a Builder takes.
-func checkAgainstOracle(t *rapid.T) {
+// drawSet draws a tree of rules of all forms that a Builder takes, in domain d.
+func drawSet(t *rapid.T) (*descriptors.Set, []*descriptors.Descriptor) {
 	var top []*descriptors.Descriptor
 	build := func() (*descriptors.Set, error) {
 		b := descriptors.NewBuilder(descriptors.Process{})
@@ -196,21 +200,27 @@ func checkAgainstOracle(t *rapid.T) {
 			}
 		}
 	}
-	add(&top, 2)
+	for len(top) == 0 {
+		add(&top, 2)
+	}
 	set, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return set, top
+}
+
+// checkAgainstOracle compares Match with find, level by level.
+func checkAgainstOracle(t *rapid.T) {
+	set, top := drawSet(t)
 	for range 20 {
 		es, rule := drawEntries(t, top)
 		want, got := "", ""
 		if ruletest.Explain(t, set, "d", es); rule != nil {
 			want = fmt.Sprintf("f:%d", rule.At.Line)
 		}
-		if d := set.Domain("d"); d != nil {
-			if r := d.Match(es); r != nil {
-				got = r.Source
-			}
+		if r := set.Domain("d").Match(es); r != nil {
+			got = r.Source
 		}
 		if got != want {
 			text := new(strings.Builder)
@@ -223,7 +233,7 @@ func checkAgainstOracle(t *rapid.T) {
 func drawEntries(t *rapid.T, level []*descriptors.Descriptor) (es []descriptors.Entry, rule *descriptors.Descriptor) {
 	for range rapid.IntRange(0, 4).Draw(t, "entries") {
 		e := descriptors.Entry{
-			Key:   rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "key"),
+			Key:   rapid.SampledFrom([]string{"k", "l", "m", "n"}).Draw(t, "key"),
 			Value: rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|[abc*]{0,4}`).Draw(t, "value"),
 		}
 		if len(level) > 0 && rapid.IntRange(0, 4).Draw(t, "toward a rule") > 0 {
