@@ -43,11 +43,6 @@ type readyConn struct {
 
 // readyToRead returns f as a readyConn, if accepted, which f reads from, can be read like that.
 func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
-	switch accepted.(type) {
-	case *net.TCPConn, *net.UnixConn:
-	default:
-		return f
-	}
 	of, ok := accepted.(syscall.Conn)
 	if !ok {
 		return f

@@ -181,7 +181,8 @@ const (
 )
 
 // ReadFile is os.ReadFile for a file system that may hang. The file must be a regular one of at most 16 MiB: it is for
-// certificates, keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx ends.
+// certificates, keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx
+// ends.
 func ReadFile(ctx context.Context, path string) ([]byte, error) {
 	realPath, info, _, err := Default.Resolve(ctx, path)
 	if err != nil {

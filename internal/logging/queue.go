@@ -119,6 +119,11 @@ func (q *Queue) Close(within time.Duration) bool {
 	case <-q.done:
 		return true
 	case <-time.After(within):
+	}
+	select {
+	case <-q.done: // at the same time
+		return true
+	default:
 		return false
 	}
 }
