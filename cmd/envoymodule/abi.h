@@ -168,7 +168,6 @@ typedef struct weir_waiting {
   void *envoy;   // the filter; of the worker alone, as stream and left
   void *stream;
   bool left;     // the stream has ended, or has followed the answer
-  bool in_batch; // weirSend has to be called
   uint64_t id;   // Go's, to cancel it; 0 if state says enough
   weir_answer answer;
 } weir_waiting;

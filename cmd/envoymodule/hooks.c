@@ -141,7 +141,7 @@ weir_waiting *weir_wait(void *envoy) {
   w->next = NULL;
   w->envoy = envoy;
   w->stream = NULL;
-  w->left = w->in_batch = false;
+  w->left = false;
   w->id = 0;
   w->answer.text = w->answer.room;
   w->scheduler = envoy_dynamic_module_callback_http_filter_scheduler_new(envoy);
@@ -413,7 +413,7 @@ HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const 
   s->waiting = weirDecide(s->config->id, route ? route->id : 0, &r, &a);
   if (s->waiting) {
     s->waiting->stream = s;
-    if (s->waiting->in_batch) send_soon(s->waiting);
+    send_soon(s->waiting);
     return STOP_ALL_AND_WATERMARK;
   }
   bool goes_on = obey(envoy, s, &a);

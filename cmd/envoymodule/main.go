@@ -243,33 +243,28 @@ func decide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.
 	p, _ := pendings.Get().(*pending) // New makes nothing else
 	w := C.weir_wait(r.envoy)
 	p.w, p.worker = w, w.worker
-	if call.DecideInBatch(p) {
-		w.in_batch = true
-		return w
+	if call.MayWait() { // Envoy says when the request has gone, so that its delay ends
+		ctx, cancel := context.WithCancel(context.Background())
+		p.id = ids.Add(1)
+		w.id = C.uint64_t(p.id)
+		cancels.Store(p.id, cancel)
+		call.Later(ctx, p)
+	} else {
+		call.Later(p, p)
 	}
-	id := ids.Add(1)
-	w.id = C.uint64_t(id)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancels.Store(id, cancel)
-	call.DecideLater(ctx, func() {
-		cancels.Delete(id)
-		cancel()
-		if !p.Answered(call) {
-			call.GiveBackPlaces()
-		}
-		call.Release()
-		p.BatchAnswered()
-	})
 	return w
 }
 
-// pending is a request that waits for its answer.
+// pending is a request that waits for its answer, and the context of one that cannot be delayed.
 type pending struct {
+	context.Context //nolint:containedctx // the background
+
 	w      *C.weir_waiting // Go's reference, until Answered
 	worker *C.weir_worker
+	id     uint64 // in cancels; 0: it is not there
 }
 
-var pendings = sync.Pool{New: func() any { return new(pending) }}
+var pendings = sync.Pool{New: func() any { return &pending{Context: context.Background()} }}
 
 // state is how C has it.
 func (p *pending) state() *int32 { return (*int32)(unsafe.Pointer(&p.w.state)) }
@@ -292,10 +287,13 @@ func (p *pending) Answered(call *embedded.Call) (inTime bool) {
 	}
 }
 
-// BatchAnswered implements embedded.Waiter. One event brings the worker all answers of a batch.
-func (p *pending) BatchAnswered() {
+// Ended implements embedded.Waiter. One event brings the worker all answers of a batch.
+func (p *pending) Ended() {
+	if p.id != 0 {
+		weirCancel(C.uint64_t(p.id))
+	}
 	worker := p.worker
-	p.w, p.worker = nil, nil
+	p.w, p.worker, p.id = nil, nil, 0
 	pendings.Put(p)
 	answered := (*unsafe.Pointer)(unsafe.Pointer(&worker.answered))
 	carrier := (*unsafe.Pointer)(unsafe.Pointer(&worker.carrier))
@@ -304,8 +302,13 @@ func (p *pending) BatchAnswered() {
 	}
 }
 
-// IsGone implements embedded.Waiter.
-func (p *pending) IsGone() bool { return atomic.LoadInt32(p.state()) == C.WEIR_GONE }
+// Err implements context.Context.
+func (p *pending) Err() error {
+	if atomic.LoadInt32(p.state()) == C.WEIR_GONE {
+		return context.Canceled
+	}
+	return nil
+}
 
 // weirSend sends the requests that wait for it.
 //

@@ -27,6 +27,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -166,7 +167,9 @@ func (a *App) openRules(context.Context) (err error) {
 	}
 	a.add("rules", a.rules)
 	o.Requests, o.Effects, o.StoreOptions.Log = m.Requests, a.rules.Effects, o.Log
-	o.Instrument = func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.traces.Store(s), names...) }
+	if o.Redis != nil { // memory decides in less time than it takes to read the clock
+		o.Stages = func(names []string) []take.Stage { return append(a.traces.Stages(), m.Timed(names...)) }
+	}
 	if a.store, err = store.Open(&o.StoreOptions); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
@@ -190,7 +193,7 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 	}
 	a.decider, err = decide.New(decide.Options{
 		Rules:          a.rules.Set,
-		Store:          a.store,
+		Store:          a.store.Store,
 		Local:          a.store.Fallback(),
 		Observer:       observer{a.metrics, a.store},
 		Watchers:       watchers,

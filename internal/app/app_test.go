@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -199,27 +199,27 @@ func TestNoRulesYet(t *testing.T) {
 	}
 }
 
-// gate is a store that decides when it is opened.
-type gate struct {
-	limiter.Store
-	entered, open chan struct{}
-}
+// gate stands in front of a store, closed.
+type gate struct{ entered, open chan struct{} }
 
-func (g *gate) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+func (g *gate) Before(c *take.Call) bool {
 	g.entered <- struct{}{}
 	select {
 	case <-g.open:
-		return g.Store.Take(ctx, hits, out)
-	case <-ctx.Done():
-		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+		return false
+	case <-c.Ctx.Done():
+		c.Err = errors.Join(limiter.ErrUnavailable, c.Ctx.Err())
+		return true
 	}
 }
+func (*gate) After(*take.Call) {}
 
 // startGated runs a process with requests under way that wait for the gate.
 func startGated(t *testing.T, o Options, requests int) (p *process, g *gate, answers chan string) {
 	t.Helper()
 	g = &gate{entered: make(chan struct{}, 2*requests), open: make(chan struct{})}
-	p = start(t, o, func(a *App) { g.Store, a.store.Store = a.store.Store, g })
+	o.Stages = func([]string) []take.Stage { return []take.Stage{g} }
+	p = start(t, o)
 	answers = make(chan string, requests)
 	for i := range requests {
 		go func() { answers <- p.ask(fmt.Sprint("client", i)) }()
@@ -244,14 +244,14 @@ func TestStopTimeout(t *testing.T) {
 	}
 }
 
-type panicking struct{ limiter.Store }
+type panicking struct{ take.Stage }
 
-func (panicking) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
-	panic("broken")
-}
+func (panicking) Before(*take.Call) bool { panic("broken") }
 
 func TestPanic(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panicking{} })
+	o := options(t, rulesOf("1"))
+	o.Stages = func([]string) []take.Stage { return []take.Stage{panicking{}} }
+	p := start(t, o)
 	for range 2 {
 		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") ||
 			strings.Contains(got, "broken") {
@@ -364,9 +364,7 @@ func TestRedisCellMissing(t *testing.T) {
 	if err := p.app.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := p.logged(cellWarning); n != 1 {
-		t.Errorf("%d warnings after the reload, want 1:\n%s", n, p.log)
-	}
+	want(t, "warnings after the reload", "1", func() string { return strconv.Itoa(p.logged(cellWarning)) })
 	want(t, "readiness without the module", "503", p.ready)  // it asks Redis once a second
 	want(t, "the reason on /readyz", "true", func() string { // a busy machine may be too slow for one answer
 		status, body := p.http("GET", "/readyz")

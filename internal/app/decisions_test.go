@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -46,8 +45,8 @@ descriptors:
 			for i := 0; i < len(pairs); i += 2 {
 				r.Add(decide.Descriptor{Cost: cost, Entries: []descriptors.Entry{{Key: pairs[i], Value: pairs[i+1]}}})
 			}
-			if _, err := d.Decide(context.Background(), r); err != nil {
-				t.Fatal(err)
+			if d.Decide(r); r.Err != nil {
+				t.Fatal(r.Err)
 			}
 		}
 		ask(1, "client", "secret")

@@ -1,15 +1,14 @@
 package app
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // An App that never runs is closed by Close, and one that could not be made by New: goroutines (TestMain looks)
@@ -43,15 +42,15 @@ func TestNewWithoutRun(t *testing.T) {
 
 // deaf is a store that goes on although it was told to stop.
 type deaf struct {
-	limiter.Store
+	take.Stage
 	entered chan struct{}
 	open    chan struct{}
 }
 
-func (d *deaf) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+func (d *deaf) Before(*take.Call) bool {
 	close(d.entered)
 	<-d.open
-	return nil
+	return true
 }
 
 // A request that not even a cancelled context ends does not keep Run from ending, nor Close; the error says so.
@@ -60,7 +59,8 @@ func TestStopEndsWhateverHangs(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	o.StopTimeout, o.StoreTimeout = time.Millisecond, time.Millisecond
 	d := &deaf{entered: make(chan struct{}), open: make(chan struct{})}
-	p := start(t, o, func(a *App) { a.store.Store = d })
+	o.Stages = func([]string) []take.Stage { return []take.Stage{d} }
+	p := start(t, o)
 	answer := make(chan string, 1)
 	go func() { answer <- p.ask("me") }()
 	<-d.entered

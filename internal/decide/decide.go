@@ -1,17 +1,19 @@
 // Package decide says whether a request may pass: it knows the rules, the limits and their counters, and no wire
 // format. Every way into Weir (Envoy's RateLimitService, explain, replayed traffic) translates what it reads into a
-// Request, calls Decider.Decide, and reports the Verdict.
+// Request, calls Decider.Decide, and reports the Verdict. Whoever must not wait calls Decider.Try first.
 //
 // A decision has three steps. Match finds the rules and limits of the request's descriptors. Take asks the store, which
 // decides all hits of the request as a whole. Fold makes one status for each descriptor of the answers.
 package decide
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -38,6 +40,9 @@ const (
 // ErrNoRules is returned while no rules are loaded.
 var ErrNoRules = errors.New("no rules are loaded yet")
 
+// ErrPanicked is that of a request whose decision has panicked beside others'.
+var ErrPanicked = errors.New("the decision has panicked; the log has the stack")
+
 // ErrUndecided is returned while the store does not answer, for a request with a limit whose on_store_failure is error:
 // the caller decides.
 var ErrUndecided = errors.New("the store did not answer, and on_store_failure is error")
@@ -54,7 +59,7 @@ func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprint
 type Options struct {
 	// Rules returns the rules in force: called once a request. A nil Set means that none are loaded yet.
 	Rules func() *descriptors.Set
-	// Store has the counters. It bounds the time of a call itself.
+	// Store has the counters. It bounds the time of a call itself. If it is a take.Chain, Try asks its stages.
 	Store limiter.Store
 	// Local counts this process's share of limits with on_store_failure: local while Store fails, and of all limits of
 	// requests that this process is too late for. Nil, for a Store that never fails, lets their requests pass.
@@ -124,9 +129,11 @@ func (o *Options) validate() error {
 
 // Decider decides requests. It is safe for concurrent use.
 type Decider struct {
-	o      Options
-	slots  delaySlots
-	denier *limiter.Policy // admits nothing
+	o       Options
+	chain   *take.Chain // of Options.Store
+	slots   delaySlots
+	denier  *limiter.Policy // admits nothing
+	batches sync.Pool       // of *batch
 }
 
 // New checks the options.
@@ -138,63 +145,145 @@ func New(o Options) (*Decider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Decider{o: o, slots: delaySlots{most: int64(o.MaxDelayed)}, denier: denier}, nil
+	return &Decider{
+		o: o, chain: take.Of(o.Store), slots: delaySlots{most: int64(o.MaxDelayed)}, denier: denier,
+		batches: sync.Pool{New: func() any { return new(batch) }},
+	}, nil
 }
 
-// Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
-// Options.ChargeEach each limit is charged by itself. A denied request holds no places of limits on requests in flight:
-// what a limit that counts it by itself has given it is given back.
-//
-// The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers, and Ends
-// it.
+// Decide decides requests, each as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
+// Options.ChargeEach each limit is charged by itself. It returns when each request has its Verdict, or its Err: an
+// InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several are decided together, or Ctx's own
+// error once Ctx is done. A request with an Err holds nothing; of another one the caller takes what it holds (TakeHeld).
+// The verdict is valid until the request is Reset.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
-//
-// Errors are an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, and ctx's own error once ctx is done.
-func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
+func (d *Decider) Decide(all ...*Request) {
+	b, _ := d.batches.Get().(*batch) // New makes nothing else
+	taken := false
+	defer func() {
+		d.free(b)
+		for i := 0; !taken && i < len(all); i++ { // the store has panicked
+			all[i].Verdict.held.Release(all[i].Ctx)
+		}
+	}()
+	for _, r := range all {
+		if r.isTried || d.guarded(len(all), r, d.ask) && r.asks {
+			b.calls = append(b.calls, &r.call)
+		}
+	}
+	if len(b.calls) > 0 {
+		d.chain.TakeAll(b.calls)
+	}
+	taken = true
+	for _, r := range all {
+		if r.Err == nil {
+			d.guarded(len(all), r, d.end)
+		}
+	}
+}
+
+// Try decides a request if the store need not be waited for, and reports whether it is decided: as by Decide. If not, the
+// caller passes the request to Decide.
+func (d *Decider) Try(r *Request) (decided bool) {
+	if d.ask(r); r.asks && !d.chain.Try(&r.call) {
+		r.isTried = true
+		return false
+	}
+	if r.Err == nil {
+		d.end(r)
+	}
+	return true
+}
+
+// batch is the calls of a Decide.
+type batch struct{ calls []*take.Call }
+
+func (d *Decider) free(b *batch) {
+	clear(b.calls)
+	b.calls = b.calls[:0]
+	d.batches.Put(b)
+}
+
+// guarded has a panic about one of several requests fail that one alone. It reports whether the request has no Err.
+func (d *Decider) guarded(requests int, r *Request, step func(*Request)) bool {
+	if requests == 1 {
+		step(r)
+	} else if panics.Catch("request", func() { step(r) }) {
+		r.Err = ErrPanicked
+	}
+	return r.Err == nil
+}
+
+// ask finds what the store is to be asked, if anything: else the request's Err, or its answers, are there.
+func (d *Decider) ask(r *Request) {
+	r.asks, r.isTried, r.Err = false, false, nil
 	rules := d.o.Rules()
 	if rules == nil {
-		return nil, ErrNoRules
+		r.Err = ErrNoRules
+		return
 	}
-	if _, err := d.Match(rules, r); err != nil {
-		return nil, err
+	var v *Verdict
+	if v, r.Err = d.Match(rules, r); r.Err != nil || len(v.Hits) == 0 {
+		return
 	}
-	return d.DecideRest(ctx, r)
+	if r.Err = r.Ctx.Err(); r.Err != nil {
+		return
+	}
+	v.asked = part{hits: v.Hits, out: v.Decisions}
+	if v.anyHit(canWait) {
+		if d.slots.acquire() {
+			v.held.slot = &d.slots
+		} else {
+			v.refuse()
+		}
+	}
+	r.asks = len(v.asked.hits) > 0
+	r.call = take.Call{Call: limiter.Call{Ctx: r.Ctx, Since: r.Since, Hits: v.asked.hits, Out: v.asked.out}}
 }
 
-// take has the store decide all hits at once. Failure policies decide if it does not answer.
-func (d *Decider) take(ctx context.Context, v *Verdict) error {
-	if len(v.Hits) == 0 {
+// end makes the verdict of what the store has answered, and shows it to the Observer and the Watchers.
+func (d *Decider) end(r *Request) {
+	v, ends := &r.Verdict, false
+	r.isTried = false
+	defer func() {
+		if !ends { // after an error, and if an observer panics
+			v.held.Release(r.Ctx)
+		}
+	}()
+	if r.Err = d.settle(r); r.Err != nil {
+		return
+	}
+	v.fold()
+	v.held.wait, v.held.denied = v.Wait, v.Denied
+	if v.Wait == 0 && v.held.slot != nil {
+		v.held.slot.taken.Add(-1)
+		v.held.slot = nil
+	}
+	d.observe(r.Ctx, v)
+	ends = true
+}
+
+// settle has the decisions of all hits, by failure policies if the store has failed.
+func (d *Decider) settle(r *Request) error {
+	v, err := &r.Verdict, r.call.Err
+	if err == nil {
+		v.asked.scatter(v.Decisions)
+		v.hold(d.chain, v.asked.hits, v.asked.out)
 		return nil
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if v.anyHit(canWait) {
-		if !d.slots.acquire() {
-			return d.refuse(ctx, v)
-		}
-		v.slot = &d.slots
-	}
-	if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {
-		return d.fallBack(ctx, v, err, ctx.Err())
-	}
-	return nil
-}
-
-// fallBack decides by failure policies, because the store failed, unless the caller is gone.
-func (d *Decider) fallBack(ctx context.Context, v *Verdict, err, gone error) error {
-	if gone != nil {
+	switch gone := r.Ctx.Err(); {
+	case gone != nil:
 		return gone
-	}
-	if errors.Is(err, limiter.ErrShed) {
+	case errors.Is(err, limiter.ErrShed) && !v.refused:
 		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
-	d.applyFailurePolicy(ctx, v, err)
+	if v.refused { // what it gives back is lost, and nothing else was asked
+		return nil
+	}
+	d.applyFailurePolicy(r.Ctx, v, err)
 	if v.isUndecided() {
-		// Local counts nothing of a request that the caller decides.
-		_ = d.giveBack(context.WithoutCancel(ctx), v, func(h *limiter.Hit) bool { return h.N > 0 })
 		return ErrUndecided
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 		o: &Options{}, Domain: "shop", added: 1,
 		Descriptors: []Descriptor{{Cost: 1, added: 1, Entries: []descriptors.Entry{{Key: "user", Value: "a"}}}},
 		entries:     []descriptors.Entry{{Key: "user", Value: "a"}},
-		verdict: Verdict{
+		Verdict: Verdict{
 			Statuses:  []Status{{Rule: &descriptors.Rule{}}},
 			Limits:    []*descriptors.Limit{{}},
 			Hits:      []limiter.Hit{{Key: "k"}},
@@ -90,12 +90,12 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			replaced:  []string{"base"},
 			keys:      []byte("k"),
 			ends:      []int{1},
-			Denied:    true, quotaDenies: true, slot: &delaySlots{}, Wait: 1, StoreErr: limiter.ErrInvalid,
+			Denied:    true, quotaDenies: true, held: Held{slot: &delaySlots{}}, Wait: 1, StoreErr: limiter.ErrInvalid,
 		},
 	}
 	r := used
 	r.Reset()
-	v := &r.verdict
+	v := &r.Verdict
 	for name, n := range map[string]int{
 		"bytes of the domain": len(r.Domain), "descriptors": len(r.Descriptors), "added": r.added, "entries": len(r.entries),
 		"statuses": len(v.Statuses), "limits": len(v.Limits), "hits": len(v.Hits), "decisions": len(v.Decisions),
@@ -105,11 +105,11 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%d %s are left", n, name)
 		}
 	}
-	if v.Denied || v.quotaDenies || v.slot != nil || v.StoreErr != nil || r.o != used.o {
+	if v.Denied || v.quotaDenies || v.held.slot != nil || v.StoreErr != nil || r.o != used.o {
 		t.Errorf("flags are left: %+v", v)
 	}
-	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.verdict.Statuses[0].Rule != nil ||
-		used.verdict.replaced[0] != "" || used.verdict.Limits[0] != nil || used.verdict.Hits[0].Key != "" {
+	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.Verdict.Statuses[0].Rule != nil ||
+		used.Verdict.replaced[0] != "" || used.Verdict.Limits[0] != nil || used.Verdict.Hits[0].Key != "" {
 		t.Errorf("the request is kept alive: %+v", used)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 )
 
-// panics is a Watcher with a bug.
-type panics struct{}
+// buggy is a Watcher.
+type buggy struct{}
 
-func (panics) Watch(context.Context, *decide.Verdict) { panic("a bug") }
+func (buggy) Watch(context.Context, *decide.Verdict) { panic("a bug") }
 
 // A delayed request whose watcher panics frees its place: else so many panics would have all delayed requests denied.
 func TestPanicFreesThePlace(t *testing.T) {
-	d := newDecider(t, ruletest.Compile(t, mixed), panics{})
+	d := newDecider(t, ruletest.Compile(t, mixed), buggy{})
 	for range 2 { // the second one has to wait
 		func() {
 			defer func() {
@@ -23,7 +23,7 @@ func TestPanicFreesThePlace(t *testing.T) {
 					t.Error("the watcher was not called")
 				}
 			}()
-			_, err := d.Decide(t.Context(), request(d, "turn"))
+			_, err := decided(t.Context(), d, request(d, "turn"))
 			t.Errorf("Decide returned %v", err)
 		}()
 	}

@@ -32,42 +32,48 @@ func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 }
 
 // isUndecided reports whether the store failed a request that no limit denies and whose answer a limit leaves to the
-// caller. A limit in shadow mode, and what is given back, never do.
+// caller.
 func (v *Verdict) isUndecided() bool {
-	for i, l := range v.Limits {
-		if l.OnStoreFailure == descriptors.Fail && !v.isLocal(i) && v.Hits[i].Mode != limiter.Shadow && v.Hits[i].N >= 0 {
+	for i := range v.Limits {
+		if v.isCallers(i) {
 			return limiter.Admitted(v.Hits, v.Decisions)
 		}
 	}
 	return false
 }
 
-// decideLocally asks the limits with a local fallback, and with them those that fail closed: no share is charged for a
-// request that these deny. Should Local fail, their requests pass.
+// decideLocally asks the limits with a local fallback, and with them those that fail closed or leave the answer to the
+// caller: no share is charged for a request that these deny or do not decide. Should Local fail, their requests pass.
 func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
-	var hits []limiter.Hit
-	var of []int // hits[j] is v.Hits[of[j]]
+	var p part
 	for i, l := range v.Limits {
 		h := v.Hits[i]
 		switch {
 		case v.isLocal(i):
 			h.Policy = l.Local
-		case l.OnStoreFailure == descriptors.Deny:
+		case l.OnStoreFailure == descriptors.Deny, v.isCallers(i):
 			h.Policy, h.TakenAt = d.denier, 0
 		default:
 			continue
 		}
-		hits, of = append(hits, h), append(of, i)
+		p.add(h, i)
 	}
-	out := make([]limiter.Decision, len(hits))
-	if err := d.o.Local.Take(ctx, hits, out); err != nil {
+	if err := d.o.Local.Take(ctx, p.hits, p.out); err != nil {
 		return
 	}
-	for j, i := range of {
+	v.hold(d.o.Local, p.hits, p.out)
+	for j, i := range p.of {
 		if v.isLocal(i) {
-			v.Decisions[i] = out[j]
+			v.Decisions[i] = p.out[j]
 		}
 	}
+}
+
+// isCallers reports whether limit i leaves the answer to the caller. A limit in shadow mode, and what is given back,
+// never do.
+func (v *Verdict) isCallers(i int) bool {
+	h := &v.Hits[i]
+	return v.Limits[i].OnStoreFailure == descriptors.Fail && !v.isLocal(i) && h.Mode != limiter.Shadow && h.N >= 0
 }
 
 // newDenier returns a policy that admits nothing.

@@ -1,13 +1,21 @@
 package decide_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// none is a store in which nothing fits.
+type none struct{}
+
+func (none) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
 // Whoever reads the headers may stop at any of them.
 func TestHeadersEndWhereTheReaderStops(t *testing.T) {
@@ -19,7 +27,7 @@ descriptors:
     response: {headers: {x-why: ban, x-who: shop}}
 `)
 	d, err := decide.New(decide.Options{
-		Rules: func() *descriptors.Set { return set }, Store: &knows{never: true},
+		Rules: func() *descriptors.Set { return set }, Store: take.Memory(none{}),
 		LimitHeaders: decide.LimitHeaders{Limit: "limit", Remaining: "remaining", Reset: "reset"},
 	})
 	if err != nil {
@@ -28,13 +36,10 @@ descriptors:
 	r := d.NewRequest()
 	r.Domain = "shop"
 	r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: "ban", Value: "a"}}})
-	if _, err := d.Match(set, r); err != nil {
-		t.Fatal(err)
+	if d.Decide(r); r.Err != nil {
+		t.Fatal(r.Err)
 	}
-	v, err := d.Finish(t.Context(), r, nil, nil) // the decisions are still empty: nothing fits
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := &r.Verdict
 	all := []string{"limit", "remaining", "reset", "Retry-After", "x-why", "x-who"}
 	for n := 1; n <= len(all); n++ {
 		var names []string

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -23,4 +24,19 @@ func newDecider(t *testing.T, set *descriptors.Set, watchers ...decide.Watcher) 
 		t.Fatal(err)
 	}
 	return d
+}
+
+// decided has d decide r for a caller with this context.
+func decided(ctx context.Context, d *decide.Decider, r *decide.Request) (*decide.Verdict, error) {
+	r.Ctx = ctx
+	if d.Decide(r); r.Err != nil {
+		return nil, r.Err
+	}
+	return &r.Verdict, nil
+}
+
+// release ends what the request holds.
+func release(v *decide.Verdict) {
+	held := v.TakeHeld()
+	held.Release(context.Background())
 }

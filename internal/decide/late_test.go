@@ -54,7 +54,7 @@ func TestLateRequestsAreCountedLocally(t *testing.T) {
 				r := d.NewRequest()
 				r.Domain = "shop"
 				r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
-				v, err := d.Decide(t.Context(), r)
+				v, err := decided(t.Context(), d, r)
 				if err != nil || v.Outcome(0) != want {
 					t.Errorf("request %d: %v, %v; want %s", i, v, err, want)
 				}
@@ -76,7 +76,7 @@ func TestShedRequestIsAnError(t *testing.T) {
 	r := d.NewRequest()
 	r.Domain = "shop"
 	r.Add(decide.Descriptor{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Cost: 1})
-	if _, err := d.Decide(t.Context(), r); !errors.Is(err, limiter.ErrShed) {
+	if _, err := decided(t.Context(), d, r); !errors.Is(err, limiter.ErrShed) {
 		t.Errorf("%v, want %v", err, limiter.ErrShed)
 	}
 }

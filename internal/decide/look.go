@@ -19,7 +19,7 @@ func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) 
 		v.Hits[i].N, v.Hits[i].Look, v.Hits[i].TakenAt = 0, true, 0
 	}
 	if len(v.Hits) > 0 {
-		if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {
+		if err := d.chain.Take(ctx, v.Hits, v.Decisions); err != nil {
 			d.applyFailurePolicy(ctx, v, err)
 		} else {
 			v.applyCosts()

@@ -10,7 +10,7 @@ import (
 // Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit
 // costs what its descriptor says. It asks no store. The error is an InvalidError.
 func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
-	v := &r.verdict
+	v := &r.Verdict
 	if v.Request != nil { // it was decided before
 		v.reset()
 	}

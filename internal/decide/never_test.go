@@ -43,7 +43,7 @@ descriptors:
 			r := d.NewRequest()
 			r.Domain = "shop"
 			r.Add(decide.Descriptor{Cost: cost, Entries: []descriptors.Entry{{Key: key, Value: "a"}}})
-			v, err := d.Decide(t.Context(), r)
+			v, err := decided(t.Context(), d, r)
 			if err != nil {
 				t.Fatal(err)
 			}

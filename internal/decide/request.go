@@ -1,21 +1,34 @@
 package decide
 
 import (
+	"context"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/take"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Request is a domain and descriptors that ask to pass. Decider.NewRequest makes one, which bounds its own memory: of
 // more descriptors and entries than are admitted it keeps only how many were added. It is not safe for concurrent use.
 type Request struct {
+	// Ctx is the caller's: see limiter.Call. NewRequest sets one that never ends.
+	Ctx context.Context //nolint:containedctx // each request of a batch has its own
+	// Since is when the caller began to wait; zero: when the request is decided.
+	Since       time.Time
 	Domain      string
 	Descriptors []Descriptor
+
+	// Verdict is what was decided, if Err is nil.
+	Verdict Verdict
+	Err     error
 
 	o       *Options
 	added   int                 // descriptors: more than Descriptors if they are too many
 	entries []descriptors.Entry // of all Descriptors
-	verdict Verdict
+	call    take.Call
+	asks    bool // call is for the store
+	isTried bool // by Try, which could not decide it
 }
 
 // Descriptor is one descriptor of a request.
@@ -37,7 +50,13 @@ type OwnLimit struct {
 }
 
 // NewRequest returns an empty request, to be filled and decided by this Decider.
-func (d *Decider) NewRequest() *Request { return &Request{o: &d.o} }
+func (d *Decider) NewRequest() *Request { return &Request{Ctx: context.Background(), o: &d.o} }
+
+// TakesPlaces reports, after Try, whether the request takes places of limits on requests in flight if it is admitted.
+func (r *Request) TakesPlaces() bool { return r.Verdict.anyHit((*limiter.Hit).TakesPlaces) }
+
+// MayWait reports, after Try, whether the request's limits may delay it.
+func (r *Request) MayWait() bool { return r.Verdict.anyHit(canWait) }
 
 // MaxDescriptors is the most descriptors of a request.
 func (d *Decider) MaxDescriptors() int { return d.o.MaxDescriptors }
@@ -82,8 +101,10 @@ func (r *Request) Add(d Descriptor) {
 func (r *Request) Reset() {
 	clear(r.Descriptors)
 	clear(r.entries)
-	r.verdict.reset()
-	r.Domain, r.Descriptors, r.added, r.entries = "", r.Descriptors[:0], 0, r.entries[:0]
+	r.Verdict.reset()
+	*r = Request{
+		Ctx: context.Background(), Descriptors: r.Descriptors[:0], entries: r.entries[:0], Verdict: r.Verdict, o: r.o,
+	}
 }
 
 // check says what is wrong with the request. The error names the field.

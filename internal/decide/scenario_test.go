@@ -229,7 +229,7 @@ func (p *player) ask(looks bool, words []string) {
 	if looks {
 		v, err = p.decider.Look(p.Context(), p.set, r)
 	} else {
-		v, err = p.decider.Decide(p.Context(), r)
+		v, err = decided(p.Context(), p.decider, r)
 	}
 	if err != nil {
 		fmt.Fprintf(&p.out, "  error: %v\n", err)
@@ -239,8 +239,10 @@ func (p *player) ask(looks bool, words []string) {
 			text, _ := json.Marshal(metadata.Of(v, p.costs, p.tells == "all").AsMap())
 			fmt.Fprintf(&p.out, "  ; metadata %s\n", text)
 		}
+		held := v.TakeHeld()
+		held.Keep()
 		if v.Wait == 0 { // else it holds its slot: nobody waits here
-			v.Delay().End()
+			held.Release(p.Context())
 		}
 	}
 	for _, line := range p.said {

@@ -30,7 +30,8 @@ type Verdict struct {
 	late        bool            // of StoreErr: the store did not fail, this process was too late
 	quotaDenies bool            // every descriptor in quota mode is over
 	refused     bool            // denied since no request may be delayed any more: see Decider.refuse
-	slot        *delaySlots     // of a request that waits
+	asked       part            // of the store
+	held        Held            // until TakeHeld
 	replaced    []string        // names of limits that do not count in this request
 	replacedSet map[string]bool // the same, made when many names are looked for
 	keys        []byte          // of all hits
@@ -130,6 +131,6 @@ func (v *Verdict) reset() {
 	clear(v.replaced)
 	v.Statuses, v.Limits, v.Hits, v.Decisions = v.Statuses[:0], v.Limits[:0], v.Hits[:0], v.Decisions[:0]
 	v.replaced, v.keys, v.ends = v.replaced[:0], v.keys[:0], v.ends[:0]
-	v.Domain, v.StoreErr, v.slot, v.replacedSet = nil, nil, nil, nil
+	v.Domain, v.StoreErr, v.replacedSet, v.asked, v.held = nil, nil, nil, part{}, Held{}
 	v.Denied, v.late, v.quotaDenies, v.refused, v.Wait = false, false, false, false, 0
 }

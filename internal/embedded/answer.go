@@ -59,7 +59,7 @@ func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{
 // answer is what Envoy's ratelimit filter does with the service's response to the same request.
 func (c *Call) answer(v *decide.Verdict) {
 	a, f := &c.Answer, c.filter
-	c.verdict, c.delay = v, v.Delay()
+	c.held = v.TakeHeld()
 	a.Outcome = OK
 	for h := range v.Headers {
 		if h.IsNumber {

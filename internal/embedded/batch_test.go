@@ -6,13 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// batchedWaiter is a Waiter that keeps a copy of the answer.
+// batchedWaiter is a Waiter that keeps a copy of the answer, and the context of its request.
 type batchedWaiter struct {
+	context.Context
+
 	answer Answer
 	gone   atomic.Bool
 	ended  chan struct{}
@@ -23,18 +24,24 @@ func (w *batchedWaiter) Answered(c *Call) bool {
 	w.answer.Headers = append([]Header(nil), c.Answer.Headers...)
 	return !w.gone.Load()
 }
-func (w *batchedWaiter) BatchAnswered() { close(w.ended) }
-func (w *batchedWaiter) IsGone() bool   { return w.gone.Load() }
+func (w *batchedWaiter) Ended() { close(w.ended) }
+func (w *batchedWaiter) Err() error {
+	if w.gone.Load() {
+		return context.Canceled
+	}
+	return nil
+}
 
 // begin begins a request that is decided in a batch.
 func begin(t *testing.T, f *Filter, key string) *batchedWaiter {
 	t.Helper()
 	c := f.Call(nil)
 	c.AddHeader("x-key", []byte(key))
-	w := &batchedWaiter{ended: make(chan struct{})}
-	if c.Decide() || !c.DecideInBatch(w) {
+	if c.Decide() {
 		t.Fatalf("it is not decided in a batch: %+v", c.Answer)
 	}
+	w := &batchedWaiter{Context: t.Context(), ended: make(chan struct{})}
+	c.Later(w, w)
 	return w
 }
 
@@ -84,7 +91,8 @@ func TestBatchesAnswer(t *testing.T) {
 	}
 }
 
-// A request that goes while Redis hangs ends soon, and one whose filter closes meanwhile ends, too.
+// A request that goes while Redis hangs ends with those that are decided together with it, also if the filter closes
+// meanwhile.
 func TestBatchedRequestsThatGo(t *testing.T) {
 	server := redistest.Start(t)
 	m := newModule(t)
@@ -96,11 +104,6 @@ func TestBatchedRequestsThatGo(t *testing.T) {
 	f.Close()
 	gone.gone.Store(true)
 	<-gone.ended
-	select {
-	case <-stays.ended:
-		t.Error("the other ended with it")
-	default:
-	}
 	if gone.answer.Outcome != Failed {
 		t.Errorf("the one that has gone: %+v", gone.answer)
 	}
@@ -108,26 +111,4 @@ func TestBatchedRequestsThatGo(t *testing.T) {
 	if stays.answer.Outcome != OK {
 		t.Errorf("the one that stays: %+v, want the failure policy to let it pass", stays.answer)
 	}
-}
-
-// What waits for its turn, and what a lease may decide, needs DecideLater.
-func TestNotInBatches(t *testing.T) {
-	server := redistest.Start(t)
-	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t), "--store=" + server.URL(), "--store-timeout=5s"}))
-	c := f.Call(nil)
-	c.AddHeader("x-key", []byte("slow"))
-	if c.Decide() || c.DecideInBatch(&batchedWaiter{}) {
-		t.Fatal("a request that may wait for its turn was decided in a batch")
-	}
-	done := make(chan struct{})
-	c.DecideLater(context.Background(), func() { close(done) })
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("no answer")
-	}
-	if c.Answer.Outcome != OK {
-		t.Errorf("answer %+v", c.Answer)
-	}
-	c.Release()
 }

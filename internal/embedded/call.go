@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -18,9 +17,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
+// Waiter gets the answer of a Call that is decided later. Its methods are called on any goroutine, also before Later
+// returns, and must not block.
+type Waiter interface {
+	// Answered is called once, when the call's Answer is there. It returns false if the request has gone before.
+	Answered(c *Call) (inTime bool)
+	// Ended is called once, after Answered, when those that were decided together have their answers, too. The call's
+	// Answer is valid no longer.
+	Ended()
+}
+
 // Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide. If Decide returns false, it
-// calls DecideInBatch, and DecideLater if that returns false, too. The Answer is valid until Release. What the end of a
-// stream costs is a Call, too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
+// calls Later, which ends the call; else the Answer is valid until Release. What the end of a stream costs is a Call,
+// too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
 	Input
 	Answer Answer
@@ -30,25 +39,23 @@ type Call struct {
 	plan        *actions.Plan
 	request     *decide.Request
 	descriptors []actions.Descriptor
-	verdict     *decide.Verdict // once there is one
 	start       time.Time
-	name        string       // in logs
-	delay       decide.Delay // of a request that waits for its turn
-	decided     bool         // at once: only the delay is left
-	batched
+	held        decide.Held
+	later
 }
 
-// batched is what a Call has that is decided in a batch.
-type batched struct {
-	waiter   Waiter
-	outlives bool // the request: its answer is waited for after the request has gone
-	late     bool // the request has gone before the answer
+// later is what a Call has that is decided later.
+type later struct {
+	ctx       context.Context //nolint:containedctx // of the request
+	waiter    Waiter
+	isDecided bool // only the delay is left
+	isDelayed bool
 }
 
 // Call begins a request on a route with the given configuration, nil if the route has none.
 func (f *Filter) Call(route *Route) *Call {
 	c, _ := f.calls.Get().(*Call) // New makes nothing else
-	c.start, c.name = time.Now(), "request"
+	c.start = time.Now()
 	c.domain, c.plan, c.sourceCluster = f.Domain, f.Plan, f.SourceCluster
 	if route != nil {
 		c.domain, c.plan, c.sourceCluster = cmp.Or(route.Domain, f.Domain), route.Plan, route.SourceCluster
@@ -58,75 +65,67 @@ func (f *Filter) Call(route *Route) *Call {
 
 // Release ends the call. Its Answer is valid no longer.
 func (c *Call) Release() {
+	c.held.Release(context.Background())
 	c.forget()
 	c.Answer.reset()
 	c.request.Reset()
 	for i := range c.descriptors {
 		clear(c.descriptors[i].Entries) // the values are not kept; the memory is
 	}
-	c.descriptors, c.verdict, c.delay, c.decided = c.descriptors[:0], nil, decide.Delay{}, false
-	c.batched = batched{}
+	c.descriptors, c.later = c.descriptors[:0], later{}
 	c.filter.calls.Put(c)
 }
 
 // Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
-// DecideInBatch.
+// Later.
 func (c *Call) Decide() (answered bool) {
-	c.decided = c.decideAtOnce(c.plan.Descriptors)
-	if !c.decided || c.delay.For > 0 {
+	c.isDecided = c.try("request", c.plan.Descriptors)
+	if !c.isDecided || c.held.For() > 0 {
 		return false
 	}
 	c.observe()
+	c.held.Keep()
 	return true
 }
 
-// decideAtOnce decides the descriptors of the plan if nothing has to be waited for.
-func (c *Call) decideAtOnce(plan func(actions.Request, []actions.Descriptor) []actions.Descriptor) (decided bool) {
+// MayWait reports, after Decide, whether the request's limits may delay it.
+func (c *Call) MayWait() bool { return c.held.For() > 0 || c.request.MayWait() }
+
+// try decides the descriptors of the plan if nothing has to be waited for.
+func (c *Call) try(name string, plan func(actions.Request, []actions.Descriptor) []actions.Descriptor) (decided bool) {
 	decided = true
-	c.settle(func() (v *decide.Verdict, err error) {
-		c.descriptors = plan(&c.Input, c.descriptors[:0])
-		if len(c.descriptors) == 0 {
-			return nil, nil //nolint:nilnil // there is nothing to decide
+	if c.filter.instance.guard(name, func() {
+		if c.descriptors = plan(&c.Input, c.descriptors[:0]); len(c.descriptors) == 0 {
+			return // there is nothing to decide
 		}
-		if err = c.describe(); err == nil {
-			v, decided, err = c.filter.decider.DecideAtOnce(context.Background(), c.request)
+		c.request.Since = c.start
+		if c.request.Err = c.describe(); c.request.Err == nil {
+			decided = c.filter.decider.Try(c.request)
 		}
-		return v, err
-	})
+	}) {
+		decided, c.request.Err = true, decide.ErrPanicked
+	}
+	if decided {
+		c.settle()
+	}
 	return decided
 }
 
-// decideRest asks the store for what was not decided at once.
-func (c *Call) decideRest(ctx context.Context) {
-	if c.request.TakesPlaces() {
-		// Redis may have given the places when the request goes. Only the answer says so.
-		ctx = context.WithoutCancel(ctx)
-	}
-	c.settle(func() (*decide.Verdict, error) { //nolint:contextcheck // a panic is logged without the request
-		return c.filter.decider.DecideRest(ctx, c.request)
-	})
-}
-
-// settle makes the answer of a verdict, if there is one yet. A request whose decision panics is answered as one that
+// settle makes the answer of what was decided, if anything was. A request whose decision panics is answered as one that
 // cannot be decided.
-func (c *Call) settle(decided func() (*decide.Verdict, error)) {
-	defer func() {
-		if why := recover(); why != nil {
-			c.filter.instance.panicked(c.name, why)
-			// What the request holds may be half made: others must not get it.
-			c.request = c.filter.decider.NewRequest()
-			c.delay.End()
-			c.descriptors, c.verdict, c.delay = nil, nil, decide.Delay{}
-			c.filter.Fail(&c.Answer)
-		}
-	}()
-	v, err := decided()
-	switch {
-	case err != nil: // failure_mode_deny says what becomes of it
-		c.filter.instance.app.Metrics().Rejected(code(err))
-		c.filter.Fail(&c.Answer)
-	case v != nil:
-		c.answer(v)
+func (c *Call) settle() {
+	err := c.request.Err
+	if err == nil && len(c.descriptors) > 0 &&
+		c.filter.instance.guard("answer", func() { c.answer(&c.request.Verdict) }) {
+		err = decide.ErrPanicked
+	}
+	if err == nil {
+		return
+	}
+	c.filter.instance.app.Metrics().Rejected(code(err)) // failure_mode_deny says what becomes of it
+	c.filter.Fail(&c.Answer)
+	if errors.Is(err, decide.ErrPanicked) { // what the request has may be half made: others must not get it
+		c.request, c.descriptors = c.filter.decider.NewRequest(), nil
 	}
 }
 
@@ -148,84 +147,91 @@ func (c *Call) describe() error {
 	return nil
 }
 
-// DecideLater decides what Decide and DecideInBatch could not, in the background, and calls done once, on another
-// goroutine. The caller ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the
-// request does not get the answer.
-func (c *Call) DecideLater(ctx context.Context, done func()) {
-	f := c.filter
-	f.uses.Add(1)
-	end := func() { //nolint:contextcheck // an instance closes without the request
-		defer f.drop()
-		defer done() // also after a panic: else the request waits for ever
-		c.observe()
-	}
-	if c.decided {
-		c.wait(ctx, end)
+// Later decides what Decide could not, together with others, and ends the call. Module.Send has to be called before
+// long. ctx is that of the request: see limiter.Call. A delay ends early when it is done.
+func (c *Call) Later(ctx context.Context, w Waiter) {
+	c.ctx, c.waiter = ctx, w
+	c.filter.uses.Add(1)
+	if c.isDecided {
+		c.wait()
 		return
 	}
-	panics.Go("answer", func() {
-		c.decideRest(ctx)
-		if c.delay.For > 0 {
-			c.wait(ctx, end)
-		} else {
-			end()
-		}
+	if !c.request.TakesPlaces() { // else Redis may have given them when the request goes: only the answer says so
+		c.request.Ctx = ctx
+	}
+	c.collect()
+}
+
+// collect puts the call into a batch.
+func (c *Call) collect() {
+	in := c.filter.instance
+	if in.collector.add(c) {
+		c.filter.module.waiting.add(in.collector)
+	}
+}
+
+// wait delivers the answer when the request's turn has come, or when it has gone. It holds a timer, and no goroutine.
+func (c *Call) wait() {
+	deliver := sync.OnceFunc(func() {
+		defer c.end()
+		c.deliver()
+	})
+	ctx := c.ctx
+	timer := time.AfterFunc(c.held.For(), func() { panics.Catch("answer", deliver) })
+	context.AfterFunc(ctx, func() { // also after deliver, where it does nothing
+		timer.Stop()
+		panics.Catch("answer", deliver)
 	})
 }
 
-// GiveBackPlaces gives back what a request holds of limits on requests in flight: its stream has ended before the
-// answer came, so that the end of the stream gives nothing back. A denied request holds nothing any more. It may wait
-// for the store.
-func (c *Call) GiveBackPlaces() {
-	if c.verdict == nil {
-		return
-	}
-	panics.Catch("give back", func() {
-		ctx, in := context.Background(), c.filter.instance
-		if err := c.filter.decider.GiveBackPlaces(ctx, c.verdict); err != nil {
-			in.log.LogAttrs(ctx, slog.LevelDebug, "places of a request in flight are free at the end of their lease only",
-				slog.String("error", err.Error()))
-		}
+// deliver gives the answer to the waiter.
+func (c *Call) deliver() {
+	panics.Catch("answer", func() {
+		defer func() {
+			if c.waiter.Answered(c) { // also after a panic: else the request waits for ever
+				c.held.Keep()
+			}
+		}()
+		c.observe()
 	})
+}
+
+// end ends a call that has been answered. What has to be given back to a store is so in the background.
+func (c *Call) end() {
+	f, w := c.filter, c.waiter
+	if c.held.Owes() {
+		held := c.held
+		c.held = decide.Held{}
+		panics.Go("give back", func() {
+			defer f.drop()
+			held.Release(context.Background())
+		})
+		c.Release()
+	} else {
+		c.Release()
+		f.drop()
+	}
+	w.Ended()
 }
 
 // StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
 // apply_on_stream_done. It never blocks. What has to be waited for is done in the background. It ends the call.
 func (c *Call) StreamDone() {
-	c.name = "end of a stream"
-	if c.decideAtOnce(c.plan.StreamDone) {
-		c.finish()
+	if c.try("end of a stream", c.plan.StreamDone) {
+		c.observe()
+		c.held.Keep()
+		c.Release()
 		return
 	}
-	f := c.filter
-	f.uses.Add(1)
-	panics.Go(c.name, func() {
-		defer f.drop()
-		c.decideRest(context.Background())
-		c.finish()
-	})
+	c.Later(context.Background(), nobody{})
+	c.filter.module.Send()
 }
 
-// finish ends a call that nobody waits for.
-func (c *Call) finish() {
-	c.delay.End()
-	c.observe()
-	c.Release()
-}
+// nobody waits for the answer to what the end of a stream costs.
+type nobody struct{}
 
-// wait calls end when the request's turn has come, or when ctx is done. It holds a timer, and no goroutine.
-func (c *Call) wait(ctx context.Context, end func()) {
-	delay := c.delay
-	finish := sync.OnceFunc(func() {
-		defer end()
-		delay.End()
-	})
-	timer := time.AfterFunc(delay.For, func() { panics.Catch("answer", finish) })
-	context.AfterFunc(ctx, func() { // also after end, where it does nothing
-		timer.Stop()
-		panics.Catch("answer", finish)
-	})
-}
+func (nobody) Answered(*Call) bool { return true }
+func (nobody) Ended()              {}
 
 // HitsAddend implements metadata.Costs: a request of the module has none of its own.
 func (c *Call) HitsAddend() uint32 { return 0 }

@@ -79,17 +79,19 @@ func newTestFilter(t *testing.T, m *Module, config []byte) *Filter {
 func ask(ctx context.Context, f *Filter, route *Route, key string) (a Answer, atOnce bool) {
 	c := f.Call(route)
 	c.AddHeader("x-key", []byte(key))
-	answered := make(chan struct{})
-	if atOnce = c.Decide(); !atOnce { //nolint:contextcheck // what is at once has none
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		c.DecideLater(ctx, func() { close(answered) })
-		<-answered
+	if c.Decide() { //nolint:contextcheck // what is at once has none
+		a = c.Answer
+		a.Headers = append([]Header(nil), a.Headers...)
+		c.Release()
+		return a, true
 	}
-	a = c.Answer
-	a.Headers = append([]Header(nil), a.Headers...)
-	c.Release()
-	return a, atOnce
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &batchedWaiter{ended: make(chan struct{})}
+	c.Later(ctx, w)
+	f.module.Send()
+	<-w.ended
+	return w.answer, false
 }
 
 func header(a Answer, name string) string {
@@ -185,11 +187,10 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 			t.Fatalf("it need not wait: %+v", c.Answer)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		c.DecideLater(ctx, func() { close(done) })
+		w := &batchedWaiter{ended: make(chan struct{})}
+		c.Later(ctx, w)
 		cancel()
-		<-done
-		c.Release()
+		<-w.ended
 	}
 	if now := f.decider.Delayed().Now; now != 0 {
 		t.Errorf("%d requests still wait", now)

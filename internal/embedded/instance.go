@@ -15,7 +15,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
@@ -30,7 +29,7 @@ type Module struct {
 	Log io.Writer
 
 	survival survival
-	waiting  waiting
+	waiting  collectors
 
 	starting sync.Mutex  // of an instance: it may wait for rules, and Envoy's workers must not
 	pace     *app.GCPace // from the first instance on; guarded by starting
@@ -43,14 +42,14 @@ type Module struct {
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
 // together, and an update of a listener keeps the counters.
 type instance struct {
-	app     *app.App
-	log     *logging.Process
-	options cli.EmbeddedOptions // as they were read
-	filters int                 // that use it; the module's lock guards it
-	stop    context.CancelFunc
-	ended   chan struct{} // Run has returned
-	waits   atomic.Bool   // it is among the module's waiting
-	panics  logging.Every // lines about panics of requests
+	app       *app.App
+	log       *logging.Process
+	options   cli.EmbeddedOptions // as they were read
+	filters   int                 // that use it; the module's lock guards it
+	stop      context.CancelFunc
+	ended     chan struct{} // Run has returned
+	panics    logging.Every // lines about panics of requests
+	collector *collector
 }
 
 // NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
@@ -161,7 +160,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	in = &instance{
 		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
-		panics: logging.Every{Interval: panicLines},
+		panics: logging.Every{Interval: panicLines}, collector: &collector{decider: a.Decider()},
 	}
 	m.survival.instances.Store(in, nil)
 	panics.Go("instance", func() { in.run(ctx) })

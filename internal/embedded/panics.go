@@ -57,10 +57,18 @@ func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped ui
 		slog.Uint64("not_logged_before", skipped))
 }
 
-// panicked counts a panic of this instance and logs it, but not more often than panicLines.
-func (in *instance) panicked(what string, why any) {
-	in.app.Metrics().Panicked()
-	if skipped, ok := in.panics.Allow(time.Now()); ok {
-		logPanic(in.log.Logger, what, why, debug.Stack(), skipped)
-	}
+// guard runs f on behalf of a request. A panic is counted in this instance, and logged, but not more often than panicLines.
+func (in *instance) guard(name string, f func()) (panicked bool) {
+	defer func() {
+		why := recover()
+		if panicked = why != nil; !panicked {
+			return
+		}
+		in.app.Metrics().Panicked()
+		if skipped, ok := in.panics.Allow(time.Now()); ok {
+			logPanic(in.log.Logger, name, why, debug.Stack(), skipped)
+		}
+	}()
+	f()
+	return false
 }

@@ -123,13 +123,7 @@ func TestPanicAfterTheLastInstance(t *testing.T) {
 // brokenStore panics in each call.
 type brokenStore struct{ limiter.Store }
 
-func (brokenStore) Waits() bool                                                   { return true }
-func (brokenStore) TakeAtOnce([]limiter.Hit, []limiter.Decision) bool             { return false }
-func (brokenStore) Send()                                                         {}
 func (brokenStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { panic("boom") }
-func (brokenStore) TakeLater([]limiter.Hit, []limiter.Decision, limiter.Waiter) bool {
-	panic("boom")
-}
 
 // A store that panics on Envoy's worker, and in the background, fails the request alone.
 func TestStorePanics(t *testing.T) {
@@ -140,18 +134,19 @@ func TestStorePanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := f.Call(nil)
-	c.AddHeader("x-key", []byte("ann"))
-	if c.Decide() || c.DecideInBatch(&batchedWaiter{}) {
-		t.Fatalf("the broken store decides: %+v", c.Answer)
+	f.instance.collector = &collector{decider: f.decider}
+	for _, together := range []int{1, 3} {
+		var all []*batchedWaiter
+		for range together {
+			all = append(all, begin(t, f, "ann"))
+		}
+		f.module.Send()
+		for _, w := range all {
+			if <-w.ended; w.answer.Outcome != Failed || w.answer.Status != 500 {
+				t.Errorf("%d requests: answer %+v", together, w.answer)
+			}
+		}
 	}
-	done := make(chan struct{})
-	c.DecideLater(t.Context(), func() { close(done) })
-	<-done
-	if c.Answer.Outcome != Failed || c.Answer.Status != 500 {
-		t.Errorf("answer %+v", c.Answer)
-	}
-	c.Release()
 }
 
 // inBackground runs f until the test ends.

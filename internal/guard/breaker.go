@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var _ limiter.Store = (*Breaker)(nil)
+var _ take.Stage = (*Breaker)(nil)
 
 // ErrNotAsked is wrapped by the errors of a Breaker that is open.
 var ErrNotAsked = errors.New("the store was not queried, since it does not answer")
@@ -43,19 +44,17 @@ type Server interface {
 
 // BreakerOptions are a Breaker's parts.
 type BreakerOptions struct {
-	// Store decides.
-	Store limiter.Store
-	// Servers are those behind it, by the names that routes have for them; the first one has none.
+	// Servers are those that decide, by the names that routes have for them; the first one has none.
 	Servers map[string]Server
-	// Answered says whether an error, of Store or of a probe, is an answer: the server is there, and says no.
+	// Answered says whether an error, of a call or of a probe, is an answer: the server is there, and says no.
 	Answered func(err error) bool
-	// Failures calls each for every server that an error of Store is about, by its name in Servers and, in a cluster, its
+	// Failures calls each for every server that an error of a call is about, by its name in Servers and, in a cluster, its
 	// shard, with that server's own error. Nil, or an error that names nobody: there is only one server.
 	Failures func(err error, each func(server, shard string, why error))
 }
 
 // Breaker stops asking a server that does not answer: it is open from when nothing has been answered for a while, and
-// Take fails at once, without a wait, a goroutine or an allocation. Meanwhile the server is probed, by one call at a
+// calls fail at once, without a wait, a goroutine or an allocation. Meanwhile the server is probed, by one call at a
 // time, and asked again from the first answer on.
 //
 // Only silence opens it. A server that answers with errors is still asked: they cost no wait, and may be a request's
@@ -67,7 +66,6 @@ type Breaker struct {
 	first  *server            // the one without a name
 	all    map[string]*server // by their names, also the first
 	opened chan *watched      // for Run
-	later  Hook[[]limiter.Hit]
 }
 
 // server is one server as a whole, and those of its shards that do not answer.
@@ -83,10 +81,10 @@ type watched struct {
 	probe    func(ctx context.Context) error
 	answered func()                // it is well
 	silent   atomic.Int64          // when the first call failed since the latest answer, time since start; 0: none has
-	why      atomic.Pointer[error] // what Take returns while it is not asked
+	why      atomic.Pointer[error] // the error of calls while it is not asked
 }
 
-// NewBreaker stands before o.Store. Once open, it closes only while Run runs.
+// NewBreaker makes a breaker for the servers. Once open, it closes only while Run runs.
 func NewBreaker(o BreakerOptions) *Breaker {
 	b := &Breaker{o: o, start: time.Now(), all: make(map[string]*server)}
 	for name, s := range o.Servers {
@@ -96,7 +94,6 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	}
 	b.opened = make(chan *watched, len(b.all)*maxShards)
 	b.first = b.all[""]
-	b.later.Learn = func(hits *[]limiter.Hit, err error) { b.learn(*hits, err, errors.Is(err, context.Canceled)) }
 	return b
 }
 
@@ -113,39 +110,27 @@ func (b *Breaker) Shard(h *limiter.Hit) Shard {
 	return Shard{Store: h.StoreName(), Address: b.server(h).Shard(h.Key)}
 }
 
-// Take implements limiter.Store. A failure counts for each server that the error names.
-func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if why := b.notAsked(hits); why != nil {
-		return *why
+// Before implements take.Stage. It fails calls to servers that are not asked.
+func (b *Breaker) Before(c *take.Call) (answered bool) {
+	why := b.notAsked(c.Hits)
+	if why != nil {
+		c.Err = *why
 	}
-	err := b.o.Store.Take(ctx, hits, out)
-	b.learn(hits, err, err != nil && errors.Is(ctx.Err(), context.Canceled))
-	return err
+	return why != nil
 }
 
-// TakeLater implements limiter.Later.
-func (b *Breaker) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if why := b.notAsked(hits); why != nil {
-		limiter.EndWait(w, *why)
-		return true
-	}
-	return b.later.TakeLater(b.o.Store, hits, out, w, hits)
-}
-
-// Send implements limiter.Later.
-func (b *Breaker) Send() { send(b.o.Store) }
-
-// learn notes what became of a call. canceled reports that the caller did not wait for its end. That this process was
-// late says nothing about a server.
-func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {
-	if err == nil {
-		b.answered(hits)
+// After implements take.Stage. A failure counts for each server that the error names, unless the caller did not wait
+// for the answer.
+func (b *Breaker) After(c *take.Call) {
+	if c.Err == nil {
+		b.answered(c.Hits)
 	} else {
-		b.failed(hits, err, canceled)
+		b.failed(c.Hits, c.Err, errors.Is(c.Err, context.Canceled) || errors.Is(c.Ctx.Err(), context.Canceled))
 	}
 }
 
-// failed notes who did not answer, and who answered by an error. A caller who canceled did not wait for an answer.
+// failed notes who did not answer, and who answered by an error. A caller who canceled did not wait for an answer. That
+// this process was late says nothing about a server.
 func (b *Breaker) failed(hits []limiter.Hit, err error, canceled bool) {
 	now := int64(time.Since(b.start)) + 1 // never 0
 	note := func(w *watched, why error) {

@@ -42,13 +42,13 @@ func openTwo(t *testing.T) *twoStores {
 }
 
 // breaker runs a Breaker before the store, which asks the two.
-func (two *twoStores) breaker(store limiter.Store) *Breaker {
+func (two *twoStores) breaker(store limiter.Store) breakerStore {
 	servers := map[string]Server{}
 	for name, s := range two.stores {
 		servers[name] = s
 	}
-	b := NewBreaker(BreakerOptions{
-		Store: store, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
+	b := breakerOf(store, BreakerOptions{
+		Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
@@ -89,7 +89,7 @@ func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 func TestLeasesBesideHangingStore(t *testing.T) {
 	two := openTwo(t)
 	b := two.breaker(two.group)
-	l := NewLeases(LeasesOptions{
+	l := Lease(LeasesOptions{
 		Store: b, Shard: b.Shard, Answered: redisstore.Answered,
 	})
 	t.Cleanup(func() { _ = l.Close() }) // what the store that hangs has is lost

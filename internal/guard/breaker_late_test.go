@@ -10,7 +10,7 @@ import (
 
 // That this process is late says nothing about the store.
 func TestBreakerOfALateProcess(t *testing.T) {
-	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		p.fail(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate))
 		for range 100 {
 			if err := ask(b, 1); !errors.Is(err, limiter.ErrLate) || b.Open() != 0 {

@@ -10,7 +10,7 @@ import (
 
 // A probe that panics is made again.
 func TestBreakerOutlivesPanics(t *testing.T) {
-	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		var caught atomic.Int64
 		defer panics.Handle(func(string, any, []byte) { caught.Add(1) })()
 		p.fail(errSilent)

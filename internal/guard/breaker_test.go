@@ -67,13 +67,12 @@ func (alone) Shard(string) string                      { return "" }
 func (alone) ProbeShard(context.Context, string) error { return errors.New("is no cluster") }
 
 // breaking runs the test with a breaker before a store, in virtual time.
-func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
+func breaking(t *testing.T, test func(t *testing.T, p *patient, b breakerStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &patient{}
 		p.takes.Store(int64(10 * time.Millisecond))
-		b := NewBreaker(BreakerOptions{
-			Store: p,
+		b := breakerOf(p, BreakerOptions{
 			Servers: map[string]Server{"": alone(func(ctx context.Context) error {
 				p.probed.Add(1)
 				ctx, cancel := context.WithTimeout(ctx, 15*time.Millisecond)
@@ -97,7 +96,7 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 }
 
 // ask takes n times, one after the other, and returns the latest error.
-func ask(b *Breaker, n int) (err error) {
+func ask(b breakerStore, n int) (err error) {
 	for range n {
 		err = b.Take(context.Background(), nil, nil)
 	}
@@ -107,7 +106,7 @@ func ask(b *Breaker, n int) (err error) {
 // While a store is silent, requests wait for it for 50 ms and one timeout, and then not at all. The first sign of life
 // ends that, at most 200 ms and a timeout after the store's return.
 func TestBreaker(t *testing.T) {
-	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		if err := ask(b, 3); err != nil || b.Open() != 0 {
 			t.Fatalf("a store that answers: %v, open %d", err, b.Open())
 		}
@@ -150,17 +149,17 @@ func TestBreaker(t *testing.T) {
 }
 
 func TestBreakerStaysClosed(t *testing.T) {
-	tests := map[string]func(p *patient, b *Breaker){
-		"one failure": func(p *patient, b *Breaker) {
+	tests := map[string]func(p *patient, b breakerStore){
+		"one failure": func(p *patient, b breakerStore) {
 			p.fail(errSilent)
 			_ = ask(b, 1)
 		},
-		"failures at once": func(p *patient, b *Breaker) {
+		"failures at once": func(p *patient, b breakerStore) {
 			p.fail(errSilent)
 			p.takes.Store(0)
 			_ = ask(b, 1000)
 		},
-		"an answer between failures": func(p *patient, b *Breaker) {
+		"an answer between failures": func(p *patient, b breakerStore) {
 			for range 100 {
 				p.fail(errSilent)
 				_ = ask(b, 4)
@@ -168,11 +167,11 @@ func TestBreakerStaysClosed(t *testing.T) {
 				_ = ask(b, 1)
 			}
 		},
-		"answers that are errors": func(p *patient, b *Breaker) {
+		"answers that are errors": func(p *patient, b breakerStore) {
 			p.fail(errFull)
 			_ = ask(b, 100)
 		},
-		"callers who go": func(p *patient, b *Breaker) {
+		"callers who go": func(p *patient, b breakerStore) {
 			for range 100 {
 				ctx, cancel := context.WithCancel(context.Background())
 				time.AfterFunc(p.time()/2, cancel)
@@ -182,7 +181,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 	}
 	for name, do := range tests {
 		t.Run(name, func(t *testing.T) {
-			breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+			breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 				do(p, b)
 				if b.Open() != 0 {
 					t.Error("is open")
@@ -197,7 +196,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 
 // A store that answers more slowly than its timeout is not back; one that answers with errors is.
 func TestBreakerProbes(t *testing.T) {
-	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		p.fail(errSilent)
 		_ = ask(b, 10)
 		p.takes.Store(int64(20 * time.Millisecond)) // the timeout is 15
@@ -222,7 +221,7 @@ func TestBreakerProbes(t *testing.T) {
 
 // A caller whose own deadline is before the store's timeout, and who waited in vain, counts as unanswered.
 func TestBreakerHurriedCallers(t *testing.T) {
-	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), p.time()/2)
 			_ = b.Take(ctx, nil, nil)
@@ -240,14 +239,14 @@ func TestBreakerOfSeveral(t *testing.T) {
 		var down atomic.Bool
 		here, there := limiter.Hit{}, limiter.Hit{Route: placed{store: "there"}}
 		answers := func(context.Context) error { return nil }
-		b := NewBreaker(BreakerOptions{
-			Store: storeOf(func(hits []limiter.Hit) error {
-				time.Sleep(20 * time.Millisecond)
-				if down.Load() && hits[len(hits)-1].StoreName() == "there" {
-					return errSilent
-				}
-				return nil
-			}),
+		store := storeOf(func(hits []limiter.Hit) error {
+			time.Sleep(20 * time.Millisecond)
+			if down.Load() && hits[len(hits)-1].StoreName() == "there" {
+				return errSilent
+			}
+			return nil
+		})
+		b := breakerOf(store, BreakerOptions{
 			Servers: map[string]Server{"": alone(answers), "there": alone(func(context.Context) error {
 				if down.Load() {
 					return errSilent
@@ -306,12 +305,12 @@ type prompt struct{}
 func (prompt) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
 func TestBreakerAllocatesNothing(t *testing.T) {
-	b := NewBreaker(BreakerOptions{
-		Store: prompt{}, Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
+	b := breakerOf(prompt{}, BreakerOptions{
+		Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
 	})
 	check := func(what string) {
 		t.Helper()
-		if n := testing.AllocsPerRun(100, func() { _ = b.Take(context.Background(), nil, nil) }); n != 0 {
+		if n := StageAllocs(b.Breaker, nil, 100); n != 0 {
 			t.Errorf("%s: %g allocations, want none", what, n)
 		}
 	}
@@ -383,12 +382,12 @@ func (c *sharded) count(shard string) int {
 }
 
 // breakingShards runs the test with a breaker before a cluster, in virtual time.
-func breakingShards(t *testing.T, test func(t *testing.T, c *sharded, b *Breaker)) {
+func breakingShards(t *testing.T, test func(t *testing.T, c *sharded, b breakerStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &sharded{down: map[string]bool{}, asked: map[string]int{}}
-		b := NewBreaker(BreakerOptions{
-			Store: c, Servers: map[string]Server{"": c}, Failures: failedShard, Answered: func(error) bool { return false },
+		b := breakerOf(c, BreakerOptions{
+			Servers: map[string]Server{"": c}, Failures: failedShard, Answered: func(error) bool { return false },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
@@ -399,7 +398,7 @@ func breakingShards(t *testing.T, test func(t *testing.T, c *sharded, b *Breaker
 	})
 }
 
-func askKeys(b *Breaker, keys ...string) error {
+func askKeys(b breakerStore, keys ...string) error {
 	var hits []limiter.Hit
 	for _, k := range keys {
 		hits = append(hits, limiter.Hit{Key: k})
@@ -415,7 +414,7 @@ func TestBreakerOfShards(t *testing.T) {
 		"beside another, last": {"b1", "a1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
+			breakingShards(t, func(t *testing.T, c *sharded, b breakerStore) {
 				c.set(true, "a")
 				for range 10 {
 					_ = askKeys(b, failing...)
@@ -453,7 +452,7 @@ func TestBreakerOfShards(t *testing.T) {
 
 // A shard that answers now and then is still asked, and is watched only between a failure and an answer.
 func TestBreakerOfShardsStaysClosed(t *testing.T) {
-	breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
+	breakingShards(t, func(t *testing.T, c *sharded, b breakerStore) {
 		for range 50 {
 			c.set(true, "a")
 			for range 3 {
@@ -476,7 +475,7 @@ func TestBreakerOfShardsStaysClosed(t *testing.T) {
 
 // However many shards there seem to be, so many are watched, and all are forgotten when they answer.
 func TestBreakerWatchesSoManyShards(t *testing.T) {
-	breakingShards(t, func(t *testing.T, _ *sharded, b *Breaker) {
+	breakingShards(t, func(t *testing.T, _ *sharded, b breakerStore) {
 		back := make(chan struct{})
 		s := &server{Server: aCluster{back: back}}
 		for i := range 2 * maxShards {
@@ -512,8 +511,8 @@ func (c aCluster) ProbeShard(context.Context, string) error {
 
 func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
 	c := &sharded{}
-	b := NewBreaker(BreakerOptions{
-		Store: prompt{}, Servers: map[string]Server{"": c},
+	b := breakerOf(prompt{}, BreakerOptions{
+		Servers:  map[string]Server{"": c},
 		Answered: func(error) bool { return false },
 	})
 	w := b.first.watch("a", "a1")
@@ -521,7 +520,7 @@ func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
 	b.unanswered(w, 1+int64(silence), errSilent)
 	for _, key := range []string{"a2", "b1"} {
 		hits := []limiter.Hit{{Key: key}}
-		if n := testing.AllocsPerRun(100, func() { _ = b.Take(context.Background(), hits, nil) }); n != 0 {
+		if n := StageAllocs(b.Breaker, hits, 100); n != 0 {
 			t.Errorf("%s: %g allocations, want none", key, n)
 		}
 	}

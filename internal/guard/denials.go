@@ -1,17 +1,17 @@
 package guard
 
 import (
-	"context"
 	"hash/maphash"
 	"math"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var _ limiter.Store = (*Denials)(nil)
+var _ take.Stage = (*Denials)(nil)
 
 // maxAge is how long a denial is believed without asking again: as long may a counter be denied that its store has
 // lost without a lost connection.
@@ -32,11 +32,10 @@ const (
 // anyway is not added. A hit that is charged by itself (limiter.Hit.ByItself) is promised that charge: it goes to the
 // store, unless Uncharged is set.
 type Denials struct {
-	// Uncharged also answers hits that are charged by themselves. Set it before the first Take.
+	// Uncharged also answers hits that are charged by themselves. Set it before the first call.
 	Uncharged bool
 
-	store limiter.Store
-	now   func() int64 // microseconds
+	now func() int64 // microseconds
 
 	seed     maphash.Seed
 	sets     []set
@@ -44,7 +43,6 @@ type Denials struct {
 	forgets  atomic.Uint64 // how often something was forgotten
 	dropped  atomic.Uint64 // which of these times was the last one that all was
 	answered atomic.Uint64
-	later    Hook[denialsCall]
 }
 
 // set is the denials of some keys.
@@ -67,16 +65,13 @@ type denial struct {
 	asked     uint64 // Denials.forgets when the store was asked
 }
 
-// NewDenials stands before store. It believes nothing until Believe(true). now is a monotonic clock in microseconds;
-// nil is the process's.
-func NewDenials(store limiter.Store, now func() int64) *Denials {
+// NewDenials believes nothing until Believe(true). now is a monotonic clock in microseconds; nil is the process's.
+func NewDenials(now func() int64) *Denials {
 	if now == nil {
 		start := time.Now()
 		now = func() int64 { return time.Since(start).Microseconds() }
 	}
-	d := &Denials{store: store, now: now, seed: maphash.MakeSeed(), sets: make([]set, sets)}
-	d.later.Learn = d.learn
-	return d
+	return &Denials{now: now, seed: maphash.MakeSeed(), sets: make([]set, sets)}
 }
 
 // Answered is how many requests were answered without the store.
@@ -104,85 +99,49 @@ func (d *Denials) forget(last *atomic.Uint64) {
 	}
 }
 
-// denialsCall is a request that the store decides.
-type denialsCall struct {
-	hits  []limiter.Hit
-	out   []limiter.Decision
-	now   int64  // when the store was asked, by Denials.now
-	asked uint64 // and by Denials.forgets
+// Before implements take.Stage. It answers a call whose hits are all cached as denied.
+func (d *Denials) Before(c *take.Call) (answered bool) {
+	if c.Caches = d.believes.Load(); !c.Caches {
+		return false
+	}
+	c.Asked, c.Forgets = d.now(), d.forgets.Load()
+	if !d.known(c.Asked, c.Hits, c.Out) {
+		return false
+	}
+	d.answered.Add(1)
+	return true
 }
 
-// Take implements limiter.Store.
-func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if !d.believes.Load() {
-		return d.store.Take(ctx, hits, out)
+// After implements take.Stage. It caches what the store has denied.
+func (d *Denials) After(c *take.Call) {
+	if !c.Caches {
+		return
 	}
-	now, asked := d.now(), d.forgets.Load()
-	if d.answer(now, hits, out) {
-		return nil
-	}
-	err := d.store.Take(ctx, hits, out)
-	d.learn(&denialsCall{hits, out, now, asked}, err)
-	return err
-}
-
-// TakeLater implements limiter.Later.
-func (d *Denials) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if !d.believes.Load() {
-		return takeLater(d.store, hits, out, w)
-	}
-	now, asked := d.now(), d.forgets.Load()
-	if d.answer(now, hits, out) {
-		limiter.EndWait(w, nil)
-		return true
-	}
-	return d.later.TakeLater(d.store, hits, out, w, denialsCall{hits, out, now, asked})
-}
-
-// Send implements limiter.Later.
-func (d *Denials) Send() { send(d.store) }
-
-// TakeAtOnce is Take for a request whose hits are all cached as denied. If it returns false, out means nothing.
-func (d *Denials) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
-	return d.believes.Load() && d.answer(d.now(), hits, out)
-}
-
-// learn caches what the store has denied.
-func (d *Denials) learn(c *denialsCall, err error) {
-	for i := range c.hits {
-		switch h := &c.hits[i]; {
+	for i := range c.Hits {
+		switch h := &c.Hits[i]; {
 		case h.N < 0:
 			d.Forget(h.Key) // also after an error: it may have been given back
-		case err == nil && !c.out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.hits, i):
-			d.note(c.now, newDenial(h, &c.out[i], c))
+		case c.Err == nil && !c.Out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.Hits, i):
+			d.note(c.Asked, newDenial(h, &c.Out[i], c))
 		}
 	}
 }
 
 // newDenial is a decision of a call. The store made it later than the call was sent, so it does not end before what it
 // says, counted from then.
-func newDenial(h *limiter.Hit, out *limiter.Decision, c *denialsCall) *denial {
+func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 	cached := &denial{
 		key: strings.Clone(h.Key), policy: h.Policy, store: h.StoreName(), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
-		ends:   c.now + out.RetryAfter.Microseconds(),
-		resets: c.now + out.ResetAfter.Microseconds(),
-		asked:  c.asked,
+		ends:   c.Asked + out.RetryAfter.Microseconds(),
+		resets: c.Asked + out.ResetAfter.Microseconds(),
+		asked:  c.Forgets,
 	}
-	cached.until = min(cached.ends, c.now+maxAge.Microseconds())
+	cached.until = min(cached.ends, c.Asked+maxAge.Microseconds())
 	return cached
 }
 
-// answer decides the request if each of its hits is cached as denied, and counts it.
-func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
-	ok := d.known(now, hits, out)
-	if ok {
-		d.answered.Add(1)
-	}
-	return ok
-}
-
-// known is answer without counting.
+// known decides the hits if each of them is cached as denied.
 func (d *Denials) known(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]

@@ -16,7 +16,7 @@ import (
 
 // replica is a process's store and its guard.
 type replica struct {
-	*Denials
+	denialsStore
 	mu    sync.Mutex
 	hears bool
 	why   error
@@ -29,7 +29,7 @@ func start(t *testing.T, url string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{Denials: NewDenials(s, nil)}
+	r := &replica{denialsStore: caching(s, nil)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {

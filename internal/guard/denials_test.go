@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,8 +49,8 @@ func policy(tb interface{ Fatal(args ...any) }, in limiter.Params) *limiter.Poli
 	return p
 }
 
-func believing(store limiter.Store, now func() int64) *Denials {
-	d := NewDenials(store, now)
+func believing(store limiter.Store, now func() int64) denialsStore {
+	d := caching(store, now)
 	d.Believe(true)
 	return d
 }
@@ -200,8 +201,8 @@ func TestFailedRefundIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.store = storeOf(func([]limiter.Hit) error { return limiter.ErrUnavailable })
-	err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: -1}}, make([]limiter.Decision, 1))
+	fails := take.Of(storeOf(func([]limiter.Hit) error { return limiter.ErrUnavailable })).Behind(d.Denials)
+	err := fails.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: -1}}, make([]limiter.Decision, 1))
 	if _, known := d.Cached(hit); known || err == nil {
 		t.Errorf("after a refund that failed with %v: a denial is cached: %t", err, known)
 	}
@@ -209,7 +210,7 @@ func TestFailedRefundIsForgotten(t *testing.T) {
 
 func TestBelieve(t *testing.T) {
 	clock := limitertest.NewClock()
-	d := NewDenials(memory(t, clock.Now), clock.Now)
+	d := caching(memory(t, clock.Now), clock.Now)
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
 	var out [1]limiter.Decision

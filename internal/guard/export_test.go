@@ -1,6 +1,12 @@
 package guard
 
-import "github.com/weir-ratelimit/weir/pkg/limiter"
+import (
+	"context"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/take"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
 
 // Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
 func (l *Leases) Permits(key string) (permits int64, leased bool) {
@@ -17,4 +23,53 @@ func (d *Denials) Cached(h limiter.Hit) (cached limiter.Decision, ok bool) {
 	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
 	ok = d.believes.Load() && d.known(d.now(), hits[:], out[:])
 	return out[0], ok
+}
+
+// LeasesStore is a store with leases in front of it.
+type LeasesStore struct {
+	*Leases
+	*take.Chain
+}
+
+// Lease makes leases in front of o.Store.
+func Lease(o LeasesOptions) LeasesStore {
+	l := NewLeases(o)
+	return LeasesStore{l, take.Of(o.Store).Behind(l)}
+}
+
+// TrySpend reports whether leases answer the hits.
+func (s LeasesStore) TrySpend(hits []limiter.Hit, out []limiter.Decision) bool {
+	return leasable(hits) && s.spend(hits, out)
+}
+
+// denialsStore is a store with cached denials in front of it.
+type denialsStore struct {
+	*Denials
+	*take.Chain
+}
+
+func caching(s limiter.Store, now func() int64) denialsStore {
+	d := NewDenials(now)
+	return denialsStore{d, take.Of(s).Behind(d)}
+}
+
+// breakerStore is a store with a breaker in front of it.
+type breakerStore struct {
+	*Breaker
+	*take.Chain
+}
+
+func breakerOf(s limiter.Store, o BreakerOptions) breakerStore {
+	b := NewBreaker(o)
+	return breakerStore{b, take.Of(s).Behind(b)}
+}
+
+// StageAllocs is how many allocations a call takes on average that passes a stage.
+func StageAllocs(s take.Stage, hits []limiter.Hit, calls int) float64 {
+	c := &take.Call{Call: limiter.Call{Ctx: context.Background(), Hits: hits, Out: make([]limiter.Decision, len(hits))}}
+	return testing.AllocsPerRun(calls, func() {
+		if c.Err = nil; !s.Before(c) {
+			s.After(c)
+		}
+	})
 }

@@ -1,5 +1,5 @@
-// Package guard stands before a limiter.Store that is asked over a network, as a limiter.Store itself: it answers
-// here what need not be asked there.
+// Package guard has the stages in front of a store that is asked over a network: they answer here what need not be
+// asked there.
 package guard
 
 import (

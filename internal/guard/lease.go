@@ -169,7 +169,7 @@ func (l *Leases) Reset(key string) {
 
 // LeasesOptions are the parts of Leases.
 type LeasesOptions struct {
-	// Store decides, and charges permits.
+	// Store charges permits: what the stage stands in front of.
 	Store limiter.Store
 	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
 	// the permits of no other. It is not called for what leases decide. Nil: there is only one.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -29,7 +30,7 @@ const (
 	releaseTimeout = time.Second
 )
 
-// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the hit's Route
+// Leases decide requests of hot keys without asking the store behind them, where the hit's Route
 // allows it, by a LeaseTime. A key that is asked for often acquires permits in advance, about as many as it needs for
 // that time: the store charges them at once, requests spend them here, and what is left is released.
 //
@@ -55,7 +56,7 @@ type Leases struct {
 	o      LeasesOptions
 }
 
-var _ limiter.Store = (*Leases)(nil)
+var _ take.Stage = (*Leases)(nil)
 
 // leaseShard holds the leases of keys whose hashes end alike.
 type leaseShard struct {
@@ -79,7 +80,7 @@ type LeaseStats struct {
 	Returned, Lost uint64
 }
 
-// NewLeases starts a store before another; Close ends it, and not the other.
+// NewLeases makes leases of permits of o.Store's; Close ends them.
 func NewLeases(o LeasesOptions) *Leases {
 	l := &Leases{o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed()}
 	l.agenda.due = make(map[time.Duration][]*lease)
@@ -126,39 +127,28 @@ func leasable(hits []limiter.Hit) bool {
 // share is the most permits of the limit that this process has on lease.
 func share(p *limiter.Policy) int64 { return p.Capacity() / LeaseShare }
 
-// Take implements limiter.Store. A request whose hits are all covered by permits is decided here. The store decides all
-// others; what their hot keys need next is acquired beside them.
-func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if !leasable(hits) {
-		return l.store.Take(ctx, hits, out)
+// Before implements take.Stage. It answers a call whose hits are all covered by permits. The store decides all others;
+// what their hot keys need next is acquired beside them.
+func (l *Leases) Before(c *take.Call) (answered bool) {
+	if c.MayLease = leasable(c.Hits); !c.MayLease {
+		return false
 	}
-	if l.spend(hits, out) {
-		return nil
+	if l.spend(c.Hits, c.Out) {
+		return true
 	}
-	sent := l.now()
-	for i := range hits {
-		l.acquire(&hits[i], sent)
+	c.Sent = l.now()
+	for i := range c.Hits {
+		l.acquire(&c.Hits[i], c.Sent)
 	}
-	err := l.store.Take(ctx, hits, out)
-	if err == nil {
-		l.learn(hits, out, sent)
-	}
-	return err
+	return false
 }
 
-// TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and
-// out means nothing.
-func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
-	return leasable(hits) && l.spend(hits, out)
+// After implements take.Stage. It keeps what the store said of hot keys.
+func (l *Leases) After(c *take.Call) {
+	if c.MayLease && c.Err == nil {
+		l.learn(c.Hits, c.Out, c.Sent)
+	}
 }
-
-// TakeLater implements limiter.Later, for requests that no lease may decide.
-func (l *Leases) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	return !leasable(hits) && takeLater(l.store, hits, out, w)
-}
-
-// Send implements limiter.Later.
-func (l *Leases) Send() { send(l.store) }
 
 // inline is how many hits need no memory of their own to be spent.
 const inline = 8

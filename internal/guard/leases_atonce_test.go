@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// TakeAtOnce leaves to the store what permits do not cover, also beside a hit that they cover.
+// Leases leave to the store what permits do not cover, also beside a hit that they cover.
 func TestAtOnceRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -32,7 +32,7 @@ func TestAtOnceRefuses(t *testing.T) {
 			"another policy":             {other}, "covered and cold": {hit, cold}, "covered and strict": {hit, strict},
 			"covered and by itself": {hit, byItself},
 		} {
-			if l.TakeAtOnce(hits, make([]limiter.Decision, len(hits))) {
+			if l.TrySpend(hits, make([]limiter.Decision, len(hits))) {
 				t.Errorf("%s: decided at once", name)
 			}
 			if s := settled(l); s != held || f.calls.Load() != calls {
@@ -40,7 +40,7 @@ func TestAtOnceRefuses(t *testing.T) {
 			}
 		}
 		out := make([]limiter.Decision, 2)
-		if !l.TakeAtOnce([]limiter.Hit{hit, hit}, out) || !out[0].Allowed || out[1].Remaining != out[0].Remaining-1 {
+		if !l.TrySpend([]limiter.Hit{hit, hit}, out) || !out[0].Allowed || out[1].Remaining != out[0].Remaining-1 {
 			t.Errorf("two hits that are covered: %+v", out)
 		}
 		want := held
@@ -49,7 +49,7 @@ func TestAtOnceRefuses(t *testing.T) {
 			t.Errorf("%+v, want %+v", s, want)
 		}
 		time.Sleep(10 * leaseFor)
-		if l.TakeAtOnce([]limiter.Hit{hit}, out) {
+		if l.TrySpend([]limiter.Hit{hit}, out) {
 			t.Error("decided by permits that were returned")
 		}
 	})
@@ -69,7 +69,7 @@ func TestAtOnceWhileClosing(t *testing.T) {
 		f.set(func(n *network) { n.delay = leaseFor / 10 })
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for l.TakeAtOnce([]limiter.Hit{other}, out) {
+			for l.TrySpend([]limiter.Hit{other}, out) {
 				_ = out // until b has no permits left
 			}
 			take(t, l, other) // acquires more, and Close waits for it
@@ -81,7 +81,7 @@ func TestAtOnceWhileClosing(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if held, _ := l.Permits("a"); held == 0 || l.TakeAtOnce([]limiter.Hit{hit}, out) {
+		if held, _ := l.Permits("a"); held == 0 || l.TrySpend([]limiter.Hit{hit}, out) {
 			t.Errorf("%d permits are held while Close waits, and a request is decided by them", held)
 		}
 		wg.Wait()

@@ -14,13 +14,13 @@ import (
 )
 
 // benched are leases whose keys k0 and on are hot, with enough permits and time for a benchmark.
-func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
+func benched(tb testing.TB, keys int) (guard.LeasesStore, []limiter.Hit) {
 	tb.Helper()
 	s, err := memstore.New(memstore.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := guard.NewLeases(guard.LeasesOptions{Store: s})
+	l := guard.Lease(guard.LeasesOptions{Store: s})
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			tb.Error(err)
@@ -50,7 +50,6 @@ func TestLeasedAllocatesNothing(t *testing.T) { synctest.Test(t, leasedAllocates
 
 func leasedAllocatesNothing(t *testing.T) {
 	l, hits := benched(t, 4)
-	out := make([]limiter.Decision, len(hits))
 	for _, n := range []int{1, 4} {
 		for _, h := range hits[:n] {
 			for permits := int64(0); permits < 2000; permits, _ = l.Permits(h.Key) {
@@ -58,11 +57,7 @@ func leasedAllocatesNothing(t *testing.T) {
 			}
 		}
 		before := l.Stats().Answers
-		allocs := testing.AllocsPerRun(1000, func() {
-			if err := l.Take(context.Background(), hits[:n], out); err != nil {
-				t.Fatal(err)
-			}
-		})
+		allocs := guard.StageAllocs(l.Leases, hits[:n], 1000)
 		if answers := l.Stats().Answers - before; allocs >= 1 || answers < 900 {
 			t.Errorf("a request of %d hits allocates %v times; %d of 1001 were decided by leases", n, allocs, answers)
 		}
@@ -102,7 +97,7 @@ func BenchmarkLeased(b *testing.B) {
 func BenchmarkStrict(b *testing.B) {
 	for name, route := range map[string]any{"strict rule": nil, "cold key": onLease} {
 		b.Run(name, func(b *testing.B) {
-			l := guard.NewLeases(guard.LeasesOptions{Store: nothing{}})
+			l := guard.Lease(guard.LeasesOptions{Store: nothing{}})
 			defer l.Close() //nolint:errcheck // a benchmark
 			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second})
 			if err != nil {

@@ -141,7 +141,7 @@ func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) er
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
-		l := guard.NewLeases(guard.LeasesOptions{Store: f})
+		l := guard.Lease(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for i := range 3000 {
 			take(t, l, limiter.Hit{Key: strconv.Itoa(i % 500), Policy: p, Route: onLease, N: 1})
@@ -170,7 +170,7 @@ func TestClose(t *testing.T) {
 func TestCloseInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
-		l := guard.NewLeases(guard.LeasesOptions{Store: f})
+		l := guard.Lease(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		heat(t, l, 200, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		f.set(func(n *network) { n.Store = stuck{} })

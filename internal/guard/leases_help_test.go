@@ -89,9 +89,9 @@ func newFar(t *testing.T) *far {
 	return &far{network: network{Store: s}}
 }
 
-func newLeases(t *testing.T, store limiter.Store) *guard.Leases {
+func newLeases(t *testing.T, store limiter.Store) guard.LeasesStore {
 	t.Helper()
-	l := guard.NewLeases(guard.LeasesOptions{Store: store})
+	l := guard.Lease(guard.LeasesOptions{Store: store})
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -152,7 +152,7 @@ func heat(tb testing.TB, s limiter.Store, n int, hits ...limiter.Hit) {
 
 // settled is what the leases do once the work behind requests has come to rest: what is due at the same moment as the
 // test's next step may come before it or after it.
-func settled(l *guard.Leases) guard.LeaseStats {
+func settled(l guard.LeasesStore) guard.LeaseStats {
 	synctest.Wait()
 	return l.Stats()
 }

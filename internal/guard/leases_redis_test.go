@@ -15,7 +15,7 @@ func TestGreedGivesWayOnRedis(t *testing.T) {
 	const replicas, lease = 10, time.Second // long: a busy machine is late
 	server := redistest.Start(t)
 	p := leased(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Hour})
-	var fleet []*guard.Leases
+	var fleet []guard.LeasesStore
 	for range replicas {
 		const timeout = 10 * time.Second
 		store, err := redisstore.New(redistest.Client(t, server.URL(), timeout), redisstore.Options{Timeout: timeout})

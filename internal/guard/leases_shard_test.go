@@ -50,16 +50,16 @@ func (f *faulty) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 func byLetter(h *limiter.Hit) guard.Shard { return guard.Shard{Address: h.Key[:1]} }
 
 // newApart are leases before a store.
-func newApart(t *testing.T, o guard.LeasesOptions) *guard.Leases {
+func newApart(t *testing.T, o guard.LeasesOptions) guard.LeasesStore {
 	t.Helper()
-	l := guard.NewLeases(o)
+	l := guard.Lease(o)
 	t.Cleanup(func() { _ = l.Close() }) // what cannot be released is lost
 	return l
 }
 
 // asks has a key asked once in a while by a request of its own, which must not fail, and returns how often it was
 // admitted.
-func asks(t *testing.T, wait *sync.WaitGroup, l *guard.Leases, p *limiter.Policy, key string, n int) *atomic.Int64 {
+func asks(t *testing.T, wait *sync.WaitGroup, l guard.LeasesStore, p *limiter.Policy, key string, n int) *atomic.Int64 {
 	t.Helper()
 	admitted := new(atomic.Int64)
 	wait.Go(func() {

@@ -19,7 +19,7 @@ import (
 type fleet struct {
 	store    *far
 	delay    time.Duration
-	replicas []*guard.Leases
+	replicas []guard.LeasesStore
 	policy   *limiter.Policy
 	route    leaseRoute
 
@@ -55,7 +55,7 @@ func (f *fleet) onLease() (n int64) {
 
 // anyOnLease says whether there are any, which is sooner known.
 func (f *fleet) anyOnLease() bool {
-	return slices.ContainsFunc(f.replicas, func(r *guard.Leases) bool { return r.Stats().Permits > 0 })
+	return slices.ContainsFunc(f.replicas, func(r guard.LeasesStore) bool { return r.Stats().Permits > 0 })
 }
 
 // checkShares checks that no process has more permits on lease than its share, spent ones whose requests the store

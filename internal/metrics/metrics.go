@@ -6,7 +6,6 @@ package metrics
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"regexp"
@@ -27,6 +26,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -166,11 +166,10 @@ func (m *Metrics) StoreFailed(err error) {
 // severalStores labels a request that asks several stores; no named store has parentheses in its name.
 const severalStores = "(several)"
 
-// Timed returns the store with its calls measured, under the names of its stores; "" is the first. It needs at least
-// one name. It is for a store behind a network: memory decides in less time than it takes to read the clock.
-func (m *Metrics) Timed(store limiter.Store, names ...string) limiter.Store {
-	t := &timedStore{Store: store, named: map[string]prometheus.Observer{}}
-	t.later.Learn = func(c *timedCall, _ error) { c.took.Observe(time.Since(c.start).Seconds()) }
+// Timed measures the calls to stores of these names; "" is the first. It needs at least one name. It is for stores behind
+// a network: memory decides in less time than it takes to read the clock.
+func (m *Metrics) Timed(names ...string) take.Stage {
+	t := &timed{named: map[string]prometheus.Observer{}}
 	for _, name := range names {
 		t.several = m.takeSeconds.WithLabelValues(metric.Store(name))
 		t.named[name] = t.several
@@ -181,43 +180,26 @@ func (m *Metrics) Timed(store limiter.Store, names ...string) limiter.Store {
 	return t
 }
 
-type timedStore struct {
-	limiter.Store
+type timed struct {
 	named   map[string]prometheus.Observer
 	several prometheus.Observer // with one store: its own
-	later   guard.Hook[timedCall]
 }
 
-// timedCall is a call that nobody's goroutine waits for.
-type timedCall struct {
-	took  prometheus.Observer
-	start time.Time
+// Before implements take.Stage.
+func (t *timed) Before(c *take.Call) (answered bool) {
+	c.Began = time.Now()
+	return false
 }
 
-func (t *timedStore) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if guard.IsBackground(ctx) {
-		return t.Store.Take(ctx, hits, out)
-	}
-	start := time.Now()
-	err := t.Store.Take(ctx, hits, out)
-	t.histogramOf(hits).Observe(time.Since(start).Seconds())
-	return err
-}
-
-// TakeLater implements limiter.Later.
-func (t *timedStore) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	return t.later.TakeLater(t.Store, hits, out, w, timedCall{t.histogramOf(hits), time.Now()})
-}
-
-// Send implements limiter.Later.
-func (t *timedStore) Send() {
-	if later, ok := t.Store.(limiter.Later); ok {
-		later.Send()
+// After implements take.Stage. Calls for which no request waits are not measured.
+func (t *timed) After(c *take.Call) {
+	if !guard.IsBackground(c.Ctx) {
+		t.histogramOf(c.Hits).Observe(time.Since(c.Began).Seconds())
 	}
 }
 
 // histogramOf returns the histogram of the store that has the hits.
-func (t *timedStore) histogramOf(hits []limiter.Hit) prometheus.Observer {
+func (t *timed) histogramOf(hits []limiter.Hit) prometheus.Observer {
 	if len(hits) == 0 {
 		return t.several
 	}

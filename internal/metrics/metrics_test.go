@@ -21,6 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -202,7 +203,7 @@ func (s inStore) StoreName() string { return string(s) }
 func TestTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
-		store := m.Timed(slowStore{7 * time.Millisecond}, "", "b")
+		store := take.Of(slowStore{7 * time.Millisecond}).Behind(m.Timed("", "b"))
 		first, named := limiter.Hit{}, limiter.Hit{Route: inStore("b")}
 		for _, hits := range [][]limiter.Hit{{first}, {first, first}, {named}, {named, first}} {
 			if err := store.Take(t.Context(), hits, nil); !errors.Is(err, limiter.ErrUnavailable) {

@@ -70,9 +70,10 @@ func (e *Engine) Decide(ctx context.Context, r *Request) (*decide.Verdict, error
 	for _, d := range r.Descriptors {
 		e.request.Add(d)
 	}
-	v, err := e.decider.Decide(ctx, e.request)
-	if err == nil {
-		v.Delay().End()
-	}
-	return v, err
+	e.request.Ctx = ctx
+	e.decider.Decide(e.request)
+	held := e.request.Verdict.TakeHeld()
+	held.Keep() // requests in flight end at the end of their lease
+	held.Release(ctx)
+	return &e.request.Verdict, e.request.Err
 }

@@ -208,12 +208,12 @@ func decided(tb testing.TB, set *descriptors.Set, data []byte, change func(*opti
 		c.Add(d)
 		c.wire = append(c.wire, wireDescriptor{})
 	}
-	v, err := s.o.Decider.Decide(context.Background(), c.Request)
-	if err != nil {
+	if s.o.Decider.Decide(c.Request); c.Err != nil {
 		return c, nil
 	}
-	v.Delay().End()
-	return c, v
+	held := c.Verdict.TakeHeld()
+	held.Release(context.Background())
+	return c, &c.Verdict
 }
 
 func FuzzEncode(f *testing.F) {
@@ -318,13 +318,14 @@ func TestCodecAllocatesOnce(t *testing.T) {
 		})
 	})
 	c := s.get()
-	if err := errors.Join(c.decode(data), c.translate()); err != nil {
-		t.Fatal(err)
-	}
-	v, err := s.o.Decider.Decide(t.Context(), c.Request)
+	err := errors.Join(c.decode(data), c.translate())
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.o.Decider.Decide(c.Request); c.Err != nil {
+		t.Fatal(c.Err)
+	}
+	v := &c.Verdict
 	if n := testing.AllocsPerRun(100, func() { c.report(v) }); n > 1 || !v.Denied {
 		t.Errorf("report of a denial %t: %v allocations", v.Denied, n)
 	}

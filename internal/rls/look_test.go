@@ -113,12 +113,14 @@ func look(t rapid.TB, s *Service, rules *descriptors.Set, req *pb.RateLimitReque
 // decideNow is the verdict of a request, which is not delayed.
 func decideNow(t rapid.TB, s *Service, req *pb.RateLimitRequest) *decide.Verdict {
 	t.Helper()
-	v, err := s.o.Decider.Decide(context.Background(), translated(t, s, req).Request)
-	if err != nil {
-		t.Fatal(err)
+	r := translated(t, s, req).Request
+	if s.o.Decider.Decide(r); r.Err != nil {
+		t.Fatal(r.Err)
 	}
-	v.Delay().End()
-	return v
+	held := r.Verdict.TakeHeld()
+	held.Keep()
+	held.Release(context.Background())
+	return &r.Verdict
 }
 
 // Neither the Observer nor a Watcher hears of a look, also while the store fails. The verdict has the reason.

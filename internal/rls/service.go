@@ -3,7 +3,6 @@
 package rls
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,36 +149,23 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		s.release(c)
 		return nil, s.reject(err)
 	}
-	v, err := s.o.Decider.Decide(ctx, c.Request)
-	if err != nil {
+	c.Ctx = ctx
+	s.o.Decider.Decide(c.Request)
+	if err := c.Err; err != nil {
 		s.release(c)
 		return nil, s.reject(toStatus(err))
 	}
-	delay, takesPlaces, answered := v.Delay(), c.TakesPlaces(), false
-	defer func() { // also if report panics
-		delay.End()
-		if takesPlaces && !answered { // nobody will report the end of the request
-			_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
-		}
-	}()
-	res := c.report(v)
+	held := c.Verdict.TakeHeld()
+	defer held.Release(ctx) // also if report panics
+	res := c.report(&c.Verdict)
 	if c.leave != nil {
 		c.leave()
 	}
-	if !takesPlaces {
-		s.release(c) // before it waits
-	}
-	err = delay.Wait(ctx)
-	if takesPlaces {
-		err = cmp.Or(err, ctx.Err())
-	}
-	if err != nil {
+	s.release(c) // before it waits
+	if err := held.Wait(ctx); err != nil {
 		return nil, s.reject(toStatus(err))
 	}
-	answered = true
-	if takesPlaces {
-		s.release(c)
-	}
+	held.Keep()
 	return res, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -47,8 +48,9 @@ type Options struct {
 
 	// Redis is the server of Store, which the caller closes; nil counts in memory.
 	Redis *Redis `kong:"-"`
-	// Instrument measures the calls to Redis: names are those of all servers, "" for the first one. Nil: none is measured.
-	Instrument func(s limiter.Store, names []string) limiter.Store `kong:"-"`
+	// Stages returns what stands directly in front of the counters, from behind: names are those of all servers, "" for the
+	// first one. Nil: nothing.
+	Stages func(names []string) []take.Stage `kong:"-"`
 	// Effects returns in a sentence what the limits of a store do while it fails, by its name; "" is the first one. It is
 	// needed with Redis.
 	Effects func(name string) string `kong:"-"`
@@ -84,6 +86,7 @@ func (o *Options) Primary() (*Redis, error) {
 
 // Store is the limiter.Store of a process. Its methods are safe for concurrent use.
 type Store struct {
+	// Store is a take.Chain of all that stands in front of the counters.
 	limiter.Store
 	// Counters is what Store has without cached denials and leases: what it answers is what is counted.
 	Counters limiter.Store
@@ -122,25 +125,31 @@ func Open(o *Options) (*Store, error) {
 		names = append(names, r.name)
 		servers[r.name] = r.store
 	}
-	measured := s.redis
-	if o.Instrument != nil {
-		measured = o.Instrument(s.redis, names)
-	}
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
-		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
+		Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
-	s.Counters, s.Store = s.Breaker, s.Breaker
+	chain := o.behindStages(take.Of(s.redis), names).Behind(s.Breaker)
+	s.Counters = chain
 	// A proxy does not pass on the refunds of other processes.
 	if o.KnownDenials && !s.isProxied(o) {
-		s.Denials = guard.NewDenials(s.Store, nil)
+		s.Denials = guard.NewDenials(nil)
 		s.Denials.Uncharged = o.UnchargedDenials
-		s.Store = s.Denials
+		chain = chain.Behind(s.Denials)
 	}
 	s.Leases = guard.NewLeases(guard.LeasesOptions{
-		Store: s.Store, Shard: s.Breaker.Shard, Answered: redisstore.Answered,
+		Store: chain, Shard: s.Breaker.Shard, Answered: redisstore.Answered,
 	})
-	s.Store = s.Leases
+	s.Store = chain.Behind(s.Leases)
 	return s, nil
+}
+
+func (o *Options) behindStages(k *take.Chain, names []string) *take.Chain {
+	if o.Stages != nil {
+		for _, stage := range o.Stages(names) {
+			k = k.Behind(stage)
+		}
+	}
+	return k
 }
 
 func openMemory(o *Options) (*Store, error) {
@@ -152,7 +161,9 @@ func openMemory(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Store: m, Counters: m, memory: m, maxKeys: o.MemoryMaxKeys, log: o.Log}, nil
+	return &Store{
+		Store: o.behindStages(take.Memory(m), nil), Counters: m, memory: m, maxKeys: o.MemoryMaxKeys, log: o.Log,
+	}, nil
 }
 
 // logCut logs counters that were further ahead than their limits can put them.
@@ -364,32 +375,5 @@ func (s *Store) forget(key string, reset bool) {
 func (s *Store) DropDenials() {
 	if s.Denials != nil {
 		s.Denials.Drop()
-	}
-}
-
-var _ limiter.Later = (*Store)(nil)
-
-// Waits reports whether Take may wait for a Redis.
-func (s *Store) Waits() bool { return s.redis != nil }
-
-// TakeAtOnce decides a request without waiting: in memory, by permits on lease, or from cached denials. If it returns
-// false, nothing is charged, and out means nothing.
-func (s *Store) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
-	if s.redis == nil {
-		return s.Take(context.Background(), hits, out) == nil
-	}
-	return s.Leases.TakeAtOnce(hits, out) || s.Denials != nil && s.Denials.TakeAtOnce(hits, out)
-}
-
-// TakeLater begins what Take does, without a goroutine that waits. It returns false, and has done nothing, if only Take
-// can decide the request: hits that may be leased, several servers, a cluster, traces.
-func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	return s.redis != nil && s.Leases.TakeLater(hits, out, w)
-}
-
-// Send implements limiter.Later.
-func (s *Store) Send() {
-	if s.redis != nil {
-		s.Leases.Send()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/storetest"
@@ -75,7 +76,8 @@ func TestResetEndsDenialsAndPermits(t *testing.T) {
 	leased := limiter.Hit{Key: "funnel|leased", Policy: funnel(t, 1_000_000), N: 1, Route: onLease{}}
 	isReset := func(s *store.Store) error {
 		permits := s.Leases.Stats().Permits
-		cached := s.Denials.TakeAtOnce([]limiter.Hit{denied}, make([]limiter.Decision, 1))
+		asked := take.Call{Call: limiter.Call{Hits: []limiter.Hit{denied}, Out: make([]limiter.Decision, 1)}}
+		cached := s.Denials.Before(&asked)
 		if cached || permits != 0 {
 			return fmt.Errorf("%d permits are on lease after the reset, the denial is cached: %t", permits, cached)
 		}

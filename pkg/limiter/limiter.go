@@ -146,6 +146,21 @@ func (h *Hit) UsesRedisCell() bool {
 // TakesPlaces reports whether the hit takes places of a limit on requests in flight, once it is admitted.
 func (h *Hit) TakesPlaces() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
 
+// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: its
+// places of limits on requests in flight. Take them when nobody will report the request's end.
+func Owes(dst, hits []Hit, out []Decision) []Hit {
+	admitted := ByItself(hits) || Admitted(hits, out)
+	for i := range hits {
+		h := hits[i]
+		if !h.TakesPlaces() || !out[i].Allowed || !admitted && h.Mode != Shadow {
+			continue
+		}
+		h.N, h.Mode, h.TakenAt = -h.N, Enforce, out[i].TakenAt
+		dst = append(dst, h)
+	}
+	return dst
+}
+
 // Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at
 // once has Remaining 14 and ResetAfter 2s; the 16th has Allowed false, Remaining 0 and RetryAfter 2s.
 type Decision struct {
@@ -166,6 +181,18 @@ type Decision struct {
 	// TakenAt is when an admitted hit of Concurrency was taken, by the store's clock, in microseconds since the Unix
 	// epoch; 0 of other hits. The hit that gives it back has it as Hit.TakenAt.
 	TakenAt int64
+}
+
+// Call is one request in a batch for a store that takes several at once.
+type Call struct {
+	// Ctx is the request's: see Store. Its Err is asked again and again while the call waits; nobody waits for its Done.
+	Ctx context.Context //nolint:containedctx // each call of a batch has its own
+	// Since is when the request began to wait: the store's timeout runs from then. Zero: from when it is taken.
+	Since time.Time
+	// Hits and Out are those of Store.Take, and Err what it returns.
+	Hits []Hit
+	Out  []Decision
+	Err  error
 }
 
 // Store keeps the counters' state and decides requests over it.

@@ -39,7 +39,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/internal/take"
 )
 
 // Options say what to send, as flags of serve. The zero value sends nothing.
@@ -233,30 +233,34 @@ func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	)
 }
 
-// Store returns the store with a span around each call of a traced request. The span is the time that the request
-// waited for Redis, in a call that it may have shared with other requests.
-func (t *Telemetry) Store(store limiter.Store) limiter.Store {
+// Stages have a span around each call of a traced request: the time that the request waited for Redis, in a call that it
+// may have shared with other requests. There are none without Options.Traces.
+func (t *Telemetry) Stages() []take.Stage {
 	if t.traces == nil {
-		return store
+		return nil
 	}
-	return &traced{store, t.traces.Tracer("github.com/weir-ratelimit/weir")}
+	return []take.Stage{traced{t.traces.Tracer("github.com/weir-ratelimit/weir")}}
 }
 
-type traced struct {
-	limiter.Store
-	tracer trace.Tracer
+type traced struct{ tracer trace.Tracer }
+
+// Before implements take.Stage.
+func (t traced) Before(c *take.Call) (answered bool) {
+	if trace.SpanContextFromContext(c.Ctx).IsSampled() {
+		_, span := t.tracer.Start(c.Ctx, "take", trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.String("db.system.name", "redis"), attribute.Int("weir.hits", len(c.Hits))))
+		c.Span = span
+	}
+	return false
 }
 
-func (t *traced) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return t.Store.Take(ctx, hits, out)
+// After implements take.Stage.
+func (traced) After(c *take.Call) {
+	if c.Span == nil {
+		return
 	}
-	ctx, span := t.tracer.Start(ctx, "take", trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attribute.String("db.system.name", "redis"), attribute.Int("weir.hits", len(hits))))
-	defer span.End()
-	err := t.Store.Take(ctx, hits, out)
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
+	if c.Err != nil {
+		c.Span.SetStatus(codes.Error, c.Err.Error())
 	}
-	return err
+	c.Span.End()
 }

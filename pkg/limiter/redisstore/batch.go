@@ -38,9 +38,6 @@ type batch struct {
 
 	restarted, cut []any // the keys of counters that the script restarted, and whose state it cut
 
-	waiters []limiter.Waiter // that have been answered
-	isSent  bool             // the flight that it begins was started by Send
-
 	sentAt time.Time // when its flight began to send it
 
 	takesPlaces bool // of limits on requests in flight
@@ -50,7 +47,6 @@ type batch struct {
 
 func (b *batch) reset() {
 	clear(b.calls)
-	clear(b.waiters)
 	clear(b.keys)
 	clear(b.texts)
 	clear(b.plans)
@@ -60,7 +56,7 @@ func (b *batch) reset() {
 	*b = batch{
 		calls: b.calls[:0], counters: b.counters, keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
 		places: b.places[:0], requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0], plans: b.plans,
-		deciders: b.deciders, policies: b.policies[:0], args: b.args[:0], waiters: b.waiters[:0],
+		deciders: b.deciders, policies: b.policies[:0], args: b.args[:0],
 	}
 }
 

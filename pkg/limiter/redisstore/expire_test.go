@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,11 +115,11 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 		q := silentStore(t, time.Second, false).queue
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		c, _ := q.newCall(ctx, nil)
-		q.await(c)
+		c, _ := q.newCall(ctx, time.Now(), nil)
+		q.add(c)
 		q.expire()
 		q.finish(c) // before the request has run
-		if next, _ := q.newCall(t.Context(), nil); next == c {
+		if next, _ := q.newCall(t.Context(), time.Now(), nil); next == c {
 			t.Error("the call is another request's before its own has left it")
 		}
 		if err := c.wait(); !errors.Is(err, context.Canceled) {
@@ -127,70 +128,43 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// notedWaiter notes when and how it ended.
-type notedWaiter struct {
-	gone  chan struct{} // closed when nobody waits
-	ended chan error
-}
-
-func (w *notedWaiter) Taken(err error) { w.ended <- err }
-func (*notedWaiter) BatchTaken()       {}
-func (w *notedWaiter) IsGone() bool {
-	select {
-	case <-w.gone:
-		return true
-	default:
-		return false
-	}
-}
-
-// Waiters are given up as requests with a goroutine are: at the timeout, or soon after their request is gone, whether
-// their call is under way, waits for another one, or was never sent.
-func TestWaitersAreGivenUp(t *testing.T) {
-	for name, sends := range map[string]bool{"sent": true, "not sent": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := silentStore(t, time.Second, false)
-				p := differentPolicies(t, 1)[0]
-				start := time.Now()
-				ends := func(w *notedWaiter, within time.Duration, right func(error) bool) {
-					t.Helper()
-					err := <-w.ended
-					if took := time.Since(start); !right(err) || !errors.Is(err, limiter.ErrUnavailable) || took > within {
-						t.Errorf("ended after %s with %v, want it within %s", took, err, within)
+// Calls that are taken together are given up as those of requests by themselves are: at the timeout, or soon after their request is gone, whether they are under way or wait for others.
+func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silentStore(t, time.Second, false)
+		p := differentPolicies(t, 1)[0]
+		start := time.Now()
+		var all sync.WaitGroup
+		since := &limiter.Call{Ctx: t.Context(), Since: start.Add(-time.Second / 2)}
+		if c, _ := s.queue.callOf(since); c.deadline != since.Since.Add(time.Second) {
+			t.Errorf("the timeout of a call does not run from when its request began to wait, but until %s", c.deadline)
+		}
+		for i := range 3 * maxFlights { // the first ones fly, the others wait
+			all.Go(func() {
+				gone, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.AfterFunc(30*time.Millisecond, cancel)
+				calls := make([]*limiter.Call, 3)
+				for j, ctx := range []context.Context{t.Context(), gone, t.Context()} {
+					calls[j] = &limiter.Call{
+						Ctx: ctx, Hits: []limiter.Hit{{Key: "k", Policy: p, N: 1}}, Out: make([]limiter.Decision, 1),
 					}
 				}
-				var patient, gone []*notedWaiter
-				for range 3 * maxFlights { // the first ones fly, the others wait
-					for _, list := range []*[]*notedWaiter{&patient, &gone} {
-						w := &notedWaiter{gone: make(chan struct{}), ended: make(chan error, 1)}
-						*list = append(*list, w)
-						s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), w)
-						if sends {
-							s.Send()
-							synctest.Wait()
-						}
-					}
+				s.TakeAll(calls)
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("call %d ended after %s", i, took)
 				}
-				time.Sleep(30 * time.Millisecond)
-				for _, w := range gone {
-					close(w.gone)
-				}
-				for _, w := range gone {
-					ends(w, 30*time.Millisecond+noticeCancel, func(err error) bool { return errors.Is(err, context.Canceled) })
-				}
-				for _, w := range patient {
-					if sends {
-						ends(w, time.Second, TimedOut)
-					} else { // Redis has not failed
-						ends(w, mostLate*time.Second, func(err error) bool { return errors.Is(err, limiter.ErrLate) })
-					}
-				}
-				time.Sleep(2 * time.Second)
-				if flights, waiting := s.Queued(); sends && (flights != 0 || waiting != 0) {
-					t.Errorf("%d flights and %d calls are left", flights, waiting)
+				if !TimedOut(calls[0].Err) || !errors.Is(calls[1].Err, context.Canceled) || !TimedOut(calls[2].Err) {
+					t.Errorf("call %d: %v, %v, %v; want two timeouts, and that the second was cancelled", i, calls[0].Err,
+						calls[1].Err, calls[2].Err)
 				}
 			})
-		})
-	}
+			synctest.Wait()
+		}
+		all.Wait()
+		time.Sleep(2 * time.Second)
+		if flights, waiting := s.Queued(); flights != 0 || waiting != 0 {
+			t.Errorf("%d flights and %d calls are left", flights, waiting)
+		}
+	})
 }

@@ -28,7 +28,7 @@ func (s *Store) Flights() int {
 func (s *Store) ReadLateFor(d time.Duration) { s.queue.late = d }
 
 // CanLend reports whether a request lends its goroutine to the next call.
-func (s *Store) CanLend() bool { return s.queue.canLend() }
+func (s *Store) CanLend() bool { return s.queue.lends() && s.queue.quick.Load() }
 
 // SetWall puts another clock in the place of this process's, before the store is used.
 func (s *Store) SetWall(now func() int64) {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -36,20 +38,66 @@ func (g *Group) Each(f func(name string, s *Store)) {
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.
 func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if len(hits) == 0 {
+	return g.take(&limiter.Call{Ctx: ctx, Hits: hits, Out: out})
+}
+
+func (g *Group) take(c *limiter.Call) error {
+	if len(c.Hits) == 0 {
 		return nil
 	}
-	if err := g.check(hits, out); err != nil {
+	if err := g.check(c.Hits, c.Out); err != nil {
 		return err
 	}
-	at, isOne := g.scope(hits)
+	at, isOne := g.scope(c.Hits)
 	if !isOne {
-		return unavailable(g.takeSplit(ctx, g.first.within(ctx), hits, out, false))
+		return unavailable(g.takeSplit(c.Ctx, g.first.within(c.Ctx), c.Hits, c.Out, false))
 	}
 	if at.store.cluster == nil {
-		return at.store.unavailable(at.store.queue.take(ctx, at, hits, out))
+		return at.store.unavailable(at.store.queue.take(c, at))
 	}
-	return unavailable(g.takeInCluster(ctx, at, hits, out))
+	return unavailable(g.takeInCluster(c, at))
+}
+
+// TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It returns
+// when each has one.
+func (g *Group) TakeAll(calls []*limiter.Call) {
+	if len(calls) == 1 {
+		calls[0].Err = g.take(calls[0])
+		return
+	}
+	var wait sync.WaitGroup
+	together := make(map[*Store][]*limiter.Call, 1)
+	for _, c := range calls {
+		if s := g.alone(c); s != nil {
+			together[s] = append(together[s], c)
+			continue
+		}
+		wait.Add(1)
+		panics.Go("request to several servers", func() {
+			defer wait.Done()
+			c.Err = unavailable(errPanic) // unless take returns
+			c.Err = g.take(c)
+		})
+	}
+	for s, calls := range together {
+		s.queue.takeAll(calls)
+		for _, c := range calls {
+			c.Err = s.unavailable(c.Err)
+		}
+	}
+	wait.Wait()
+}
+
+// alone returns the store that decides the request by one script call, with those of others; nil if there is none, or
+// if it is to say what is wrong with the request.
+func (g *Group) alone(c *limiter.Call) *Store {
+	if len(c.Hits) == 0 || g.check(c.Hits, c.Out) != nil {
+		return nil
+	}
+	if at, isOne := g.scope(c.Hits); isOne && !at.store.isSpread() {
+		return at.store
+	}
+	return nil
 }
 
 // check finds hits that cannot be decided: see check, no store of the name, and keys that a store cannot have.
@@ -92,19 +140,19 @@ func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
 
 // takeInCluster decides a request whose keys all have one slot. While that is being moved no call may have several of
 // its keys: then it decides each key by itself.
-func (g *Group) takeInCluster(ctx context.Context, at scope, hits []limiter.Hit, out []limiter.Decision) error {
+func (g *Group) takeInCluster(c *limiter.Call, at scope) error {
 	s, start := at.store, time.Now()
-	queue, err := s.lane(ctx, hits[0].Key)
+	queue, err := s.lane(c.Ctx, c.Hits[0].Key)
 	if err != nil {
 		return s.named("", err)
 	}
-	own := ctx                                             //nolint:contextcheck // and until when
+	own := *c                                              // and until when
 	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
-		own = &timed{ctx, start.Add(s.o.Timeout)}
+		own.Ctx = &timed{c.Ctx, start.Add(s.o.Timeout)}
 	}
-	err = queue.take(own, at, hits, out)
-	if isMoving(err) && len(hits) > 1 {
-		return g.takeSplit(ctx, s.within(ctx)-time.Since(start), hits, out, true)
+	err = queue.take(&own, at)
+	if isMoving(err) && len(c.Hits) > 1 {
+		return g.takeSplit(c.Ctx, s.within(c.Ctx)-time.Since(start), c.Hits, c.Out, true)
 	}
 	return queue.named(err)
 }

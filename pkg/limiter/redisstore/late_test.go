@@ -30,7 +30,7 @@ func TestLateIsNotFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := silentStore(t, timeout, false).queue
-				c, _ := q.newCall(t.Context(), nil)
+				c, _ := q.newCall(t.Context(), time.Now(), nil)
 				q.waiting = append(q.waiting, c) // no alarm is set
 				time.Sleep(tt.waited)
 				q.alarmAt = time.Now().Add(-tt.alarm)
@@ -59,7 +59,7 @@ func TestLateBeforeTheCallersDeadline(t *testing.T) {
 			time.Second:           30 * time.Millisecond,
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
-			c, _ := q.newCall(ctx, nil)
+			c, _ := q.newCall(ctx, time.Now(), nil)
 			if got := time.Until(c.late); got != want {
 				t.Errorf("with a deadline in %s a request waits %s at most, want %s", deadline, got, want)
 			}
@@ -71,18 +71,17 @@ func TestLateBeforeTheCallersDeadline(t *testing.T) {
 // Of more calls than may wait, the oldest are shed.
 func TestOldestIsShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := silentStore(t, time.Second, false)
-		p := differentPolicies(t, 1)[0]
-		all := make([]*notedWaiter, maxWaiting+2)
+		q := silentStore(t, time.Second, false).queue
+		all := make([]*call, maxWaiting+2)
 		for i := range all {
-			all[i] = &notedWaiter{ended: make(chan error, 1)}
-			s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), all[i])
+			all[i], _ = q.newCall(t.Context(), time.Now(), nil)
 		}
+		q.add(all...) // and nobody sends them
 		time.Sleep(2 * noticeCancel)
-		for i, w := range all {
+		for i, c := range all {
 			select {
-			case err := <-w.ended:
-				if i >= 2 || !errors.Is(err, limiter.ErrShed) || !errors.Is(err, limiter.ErrUnavailable) {
+			case err := <-c.done:
+				if i >= 2 || !errors.Is(err, limiter.ErrShed) {
 					t.Fatalf("call %d of %d ends with %v", i, len(all), err)
 				}
 			default:

@@ -28,24 +28,19 @@ func (q *queue) left() (n int) {
 // giveBackPlaces gives back the places of limits on requests in flight that a call took, though its request did not
 // wait for the answer: nobody knows of these places, so nobody would give them back. Nobody waits for it.
 func (q *queue) giveBackPlaces(unheard *call) {
-	var c *call
-	admitted := unheard.byItself || limiter.Admitted(unheard.hits, unheard.out)
-	for i := range unheard.hits {
-		h := unheard.hits[i]
-		if !h.TakesPlaces() || !unheard.out[i].Allowed {
-			continue
+	hits, out := unheard.hits, unheard.out
+	if unheard.modes != nil && !unheard.byItself { // of the others takeBack takes back the charge
+		hits, out = nil, nil
+		for i := range unheard.hits {
+			if unheard.hits[i].Mode == limiter.Shadow {
+				hits, out = append(hits, unheard.hits[i]), append(out, unheard.out[i])
+			}
 		}
-		if h.Mode != limiter.Shadow && (!admitted || unheard.modes != nil && !unheard.byItself) {
-			continue // it was not charged, or takeBack takes it back
-		}
-		if c == nil {
-			c = q.second(context.Background(), unheard)
-			c.ended.Store(true)
-		}
-		h.N, h.Mode, h.TakenAt = -h.N, limiter.Enforce, unheard.out[i].TakenAt
-		c.hits = append(c.hits, h)
 	}
-	if c != nil {
+	if owed := limiter.Owes(nil, hits, out); len(owed) > 0 {
+		c := q.second(context.Background(), unheard)
+		c.ended.Store(true)
+		c.hits = append(c.hits, owed...)
 		q.start(c)
 	}
 }

@@ -68,24 +68,6 @@ type call struct {
 	done chan error
 	// ended is set by whoever sends to done: the flight that has the answer, or expire.
 	ended atomic.Bool
-	later
-}
-
-// later is what a call of TakeLater has in place of ctx and done: its waiter, and where the decisions go.
-type later struct {
-	waiter limiter.Waiter
-	dst    []limiter.Decision
-}
-
-// givenUp is why nobody waits for the call any more, nil if somebody does.
-func (c *call) givenUp() error {
-	if c.waiter == nil {
-		return c.ctx.Err()
-	}
-	if c.waiter.IsGone() {
-		return context.Canceled
-	}
-	return nil
 }
 
 // phase is what else a call has that is a step of a request with several participants; see split.go.
@@ -161,16 +143,32 @@ func newQueue(s *Store, shard string) *queue {
 	return q
 }
 
-// take decides the hits. It returns early with an error when ctx is done or the timeout is over.
-func (q *queue) take(ctx context.Context, at scope, hits []limiter.Hit, out []limiter.Decision) error {
-	if err := ctx.Err(); err != nil {
+// take decides a request. It returns early with an error when its context is done or the timeout is over.
+func (q *queue) take(of *limiter.Call, at scope) error {
+	if err := of.Ctx.Err(); err != nil {
 		return err
 	}
-	c, within := q.newCall(ctx, hits)
-	c.scope, c.byItself = at, sendsByItself(hits)
+	c, within := q.callOf(of)
+	c.scope = at
 	if q.add(c) {
-		q.begin(within == q.timeout && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
+		q.begin(within == q.timeout && q.quick.Load())
 	}
+	return q.await(c, of.Out)
+}
+
+// callOf returns the call of a request.
+func (q *queue) callOf(of *limiter.Call) (c *call, within time.Duration) {
+	since := of.Since
+	if since.IsZero() {
+		since = time.Now()
+	}
+	c, within = q.newCall(of.Ctx, since, of.Hits)
+	c.byItself = sendsByItself(of.Hits)
+	return c, within
+}
+
+// await waits for a call, copies its decisions, and frees it.
+func (q *queue) await(c *call, out []limiter.Decision) error {
 	if err := c.wait(); err != nil {
 		return err
 	}
@@ -186,24 +184,22 @@ func sendsByItself(hits []limiter.Hit) bool {
 	return limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 }
 
-// takeLater puts the hits into the next batch. sendWaiting starts a flight for it, unless another one takes it before.
-func (q *queue) takeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) {
-	c, _ := q.newCall(context.Background(), hits)
-	c.waiter, c.dst, c.byItself = w, out, sendsByItself(hits)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.await(c)
-}
-
-// sendWaiting starts a flight for the calls that wait, unless those under way have to take them.
-func (q *queue) sendWaiting() {
-	q.mu.Lock()
-	begin := len(q.waiting) > 0 && q.takeOff()
-	q.mu.Unlock()
-	if begin {
-		b, _ := q.batches.Get().(*batch) // New makes nothing else
-		b.isSent = true
-		go q.keepFlying(b)
+// takeAll decides calls together, as take does each. Their goroutine sends them: it waits for all of them anyway.
+func (q *queue) takeAll(calls []*limiter.Call) {
+	own, some := make([]*call, len(calls)), make([]*call, 0, len(calls))
+	for i, c := range calls {
+		if c.Err = c.Ctx.Err(); c.Err == nil {
+			own[i], _ = q.callOf(c)
+			some = append(some, own[i])
+		}
+	}
+	if len(some) > 0 && q.add(some...) {
+		q.begin(true)
+	}
+	for i, c := range calls {
+		if own[i] != nil {
+			c.Err = q.await(own[i], c.Out)
+		}
 	}
 }
 
@@ -219,22 +215,21 @@ func (q *queue) start(c *call) *call {
 // more.
 func (c *call) wait() error { return <-c.done }
 
-// newCall returns a call, and within which time it must be answered.
-func (q *queue) newCall(ctx context.Context, hits []limiter.Hit) (c *call, within time.Duration) {
+// newCall returns a call of a request that waits since a time, and within which time from then it must be answered.
+func (q *queue) newCall(ctx context.Context, since time.Time, hits []limiter.Hit) (c *call, within time.Duration) {
 	c, _ = q.calls.Get().(*call) // New makes nothing else
 	c.hits = append(c.hits, hits...)
-	now := time.Now()
 	within = q.timeout
 	late := mostLate * within
 	if own, ok := ctx.(*timed); ok {
-		within = min(within, own.until.Sub(now))
+		within = min(within, own.until.Sub(since))
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		left := deadline.Sub(now)
+		left := deadline.Sub(since)
 		within = min(within, q.store.share(left))
 		late = max(within, min(late, left*9/10))
 	}
-	c.ctx, c.within, c.deadline, c.late = ctx, within, now.Add(within), now.Add(late)
+	c.ctx, c.within, c.deadline, c.late = ctx, within, since.Add(within), since.Add(late)
 	return c, within
 }
 
@@ -244,19 +239,11 @@ type timed struct {
 	until           time.Time
 }
 
-// finish wakes the request that waits for the call. It returns the call's waiter, if that has to hear of the end of the
-// batch.
-func (q *queue) finish(c *call) limiter.Waiter {
+// finish wakes the request that waits for the call.
+func (q *queue) finish(c *call) {
 	if c.ended.CompareAndSwap(false, true) {
-		if w := c.waiter; w != nil {
-			copy(c.dst, c.out)
-			err := q.store.unavailable(c.err)
-			q.free(c)
-			taken(w, err)
-			return w
-		}
 		c.done <- nil
-		return nil
+		return
 	}
 	switch { // its request does not know that it was charged
 	case c.mustSend, c.err != nil:
@@ -265,23 +252,12 @@ func (q *queue) finish(c *call) limiter.Waiter {
 	default:
 		q.giveBackPlaces(c)
 	}
-	return nil
-}
-
-// taken calls w.Taken. A panic in one waiter must not keep the answer from the others.
-func taken(w limiter.Waiter, err error) { panics.Catch("answer", func() { w.Taken(err) }) }
-
-// batchTaken has the waiters of a batch hear of its end.
-func batchTaken(waiters []limiter.Waiter) {
-	for _, w := range waiters {
-		panics.Catch("answer", w.BatchTaken)
-	}
 }
 
 // free puts the call back for reuse.
 func (q *queue) free(c *call) {
 	clear(c.hits)
-	c.hits, c.out, c.err, c.phase, c.ctx, c.later = c.hits[:0], c.out[:0], nil, phase{}, nil, later{}
+	c.hits, c.out, c.err, c.phase, c.ctx = c.hits[:0], c.out[:0], nil, phase{}, nil
 	c.ended.Store(false)
 	q.calls.Put(c)
 }
@@ -292,17 +268,19 @@ func (q *queue) free(c *call) {
 func (q *queue) expire() {
 	runtime.Gosched()
 	ends, isLeft := q.expired()
-	if isLeft {
-		q.sendWaiting()
+	if isLeft && q.takesOff() {
+		q.begin(false)
 	}
 	for _, e := range ends {
-		if w := e.call.waiter; w != nil {
-			taken(w, q.store.unavailable(e.why))
-			batchTaken([]limiter.Waiter{w})
-		} else {
-			e.call.done <- e.why
-		}
+		e.call.done <- e.why
 	}
+}
+
+// takesOff begins a flight for the calls that wait, as takeOff does.
+func (q *queue) takesOff() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting) > 0 && q.takeOff()
 }
 
 // expiry is a call that is given up.
@@ -356,7 +334,7 @@ func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaite
 		if c.ended.Load() {
 			continue
 		}
-		why := c.givenUp()
+		why := c.ctx.Err()
 		if why == nil && i < tooMany {
 			why = limiter.ErrShed
 		} else if why == nil {
@@ -399,24 +377,20 @@ func (q *queue) setAlarm(at time.Time) {
 	q.alarm.Reset(time.Until(at))
 }
 
-// add puts the call into the next batch. It returns true if the caller has to begin a flight for it.
-func (q *queue) add(c *call) (begin bool) {
+// add puts calls into the next batch. It returns true if the caller has to begin a flight for them.
+func (q *queue) add(calls ...*call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.await(c)
-	return q.takeOff()
-}
-
-// await puts the call among those that wait. The queue is locked.
-func (q *queue) await(c *call) {
-	q.waiting = append(q.waiting, c)
-	if !q.alarmSet || c.deadline.Before(q.alarmAt) { // else it was set at most noticeCancel ahead
+	q.waiting = append(q.waiting, calls...)
+	// Calls of one store have nearly the same deadline. An alarm was set at most noticeCancel ahead.
+	if first := calls[0].deadline; !q.alarmSet || first.Before(q.alarmAt) {
 		at := time.Now().Add(noticeCancel)
-		if c.deadline.Before(at) {
-			at = c.deadline
+		if first.Before(at) {
+			at = first
 		}
 		q.setAlarm(at)
 	}
+	return q.takeOff()
 }
 
 // takeOff counts one more flight, and returns true, if there may be one. The queue is locked.
@@ -428,12 +402,13 @@ func (q *queue) takeOff() (begin bool) {
 	return begin
 }
 
-// canLend reports whether a batch ends soon enough for a request to wait for it even after the request is cancelled.
-func (q *queue) canLend() bool { return q.store.canLend && q.timeout <= lendTimeout && q.quick.Load() }
+// lends reports whether each batch ends soon enough for requests to wait for it even after they are cancelled.
+func (q *queue) lends() bool { return q.store.canLend && q.timeout <= lendTimeout }
 
-// begin starts a flight. With lend it sends the first batch from the caller's goroutine, which takes 14 us less than
-// waiting for another one.
+// begin starts a flight. With lend it sends the first batch from the caller's goroutine, if it may, which takes 14 us
+// less than waiting for another one.
 func (q *queue) begin(lend bool) {
+	lend = lend && q.lends()
 	b, _ := q.batches.Get().(*batch) // New makes nothing else
 	if lend && q.next(b) && !b.isPatient {
 		q.send(b)
@@ -457,17 +432,12 @@ func (q *queue) keepFlying(b *batch) {
 }
 
 // fly sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
-// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069. What Send has sent is complete, and
-// each look for another goroutine would wake a thread.
+// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069.
 func (q *queue) fly(b *batch) {
-	isSent := b.isSent
 	for landed := false; !landed; {
-		if !isSent {
-			runtime.Gosched()
-		}
+		runtime.Gosched()
 		isLeft := false
 		if len(b.calls) > 0 || q.next(b) {
-			isSent = b.calls[len(b.calls)-1].waiter != nil
 			isLeft = q.send(b)
 		}
 		landed = isLeft || q.land()
@@ -502,11 +472,8 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	}
 	isLeft = q.arrive(b, time.Since(deadline) > max(lateBy, q.timeout/8))
 	for _, c := range b.calls {
-		if w := q.finish(c); w != nil {
-			b.waiters = append(b.waiters, w)
-		}
+		q.finish(c)
 	}
-	batchTaken(b.waiters)
 	b.reset()
 	return isLeft
 }

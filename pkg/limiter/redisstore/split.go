@@ -121,7 +121,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	byItself := limiter.ByItself(hits)
 	for i := range all {
 		p := &all[i]
-		p.charge, _ = p.queue.newCall(ctx, nil)
+		p.charge, _ = p.queue.newCall(ctx, time.Now(), nil)
 		p.charge.scope, p.charge.byItself = p.scope, byItself
 		for _, j := range p.hits {
 			due := limiter.TryCharge(&hits[j])
@@ -277,7 +277,7 @@ func (q *queue) takeBack(first *call) {
 
 // second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
 func (q *queue) second(ctx context.Context, first *call) *call {
-	c, _ := q.newCall(ctx, nil)
+	c, _ := q.newCall(ctx, time.Now(), nil)
 	c.scope, c.mustSend = first.scope, true
 	return c
 }

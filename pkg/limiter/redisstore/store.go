@@ -54,7 +54,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var _ limiter.Later = (*Store)(nil)
+var _ limiter.Store = (*Store)(nil)
 
 // Defaults of Options.
 const (
@@ -202,18 +202,6 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return s.alone.Take(ctx, hits, out)
 }
 
-// TakeLater implements limiter.Later, where the keys are on one server.
-func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
-	if s.isSpread() || len(hits) == 0 || s.alone.check(hits, out) != nil {
-		return false
-	}
-	s.queue.takeLater(hits, out, w)
-	return true
-}
-
-// Send implements limiter.Later.
-func (s *Store) Send() {
-	if s.queue != nil {
-		s.queue.sendWaiting()
-	}
-}
+// TakeAll is Take for several requests, each with its own answer, in as few calls to the server as they fit in. It
+// returns when each has one.
+func (s *Store) TakeAll(calls []*limiter.Call) { s.alone.TakeAll(calls) }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -37,29 +39,14 @@ func (s *waits) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decisi
 	return s.fails
 }
 
-// knows is one that waits, and knows some answers.
-type knows struct {
-	waits
-	never, known bool
-}
+// knows is a stage that knows some answers.
+type knows struct{ known bool }
 
-func (s *knows) Waits() bool { return !s.never }
-func (s *knows) TakeAtOnce(_ []limiter.Hit, out []limiter.Decision) bool {
-	out[0] = limiter.Decision{Remaining: 3}
+func (s knows) Before(c *take.Call) bool {
+	c.Out[0] = limiter.Decision{Remaining: 3}
 	return s.known
 }
-
-// later is one that collects requests for its next call.
-type later struct {
-	waits
-	begun, sent int
-}
-
-func (s *later) TakeLater([]limiter.Hit, []limiter.Decision, limiter.Waiter) bool {
-	s.begun++
-	return true
-}
-func (s *later) Send() { s.sent++ }
+func (knows) After(*take.Call) {}
 
 const mixed = `
 domain: shop
@@ -105,113 +92,104 @@ func request(d *decide.Decider, keys ...string) *decide.Request {
 	return r
 }
 
-func TestDecideAtOnce(t *testing.T) {
+// Try decides what its stages, or memory, know, and what cannot be decided at all.
+func TestTry(t *testing.T) {
+	store := &waits{}
+	behind := func(known bool) limiter.Store { return take.Of(store).Behind(knows{known}) }
 	for name, tt := range map[string]struct {
 		store   limiter.Store
-		keys    []string
+		key     string
 		decided bool
 		denied  bool
-		took    int
 	}{
-		"no limit, a store that waits":         {&waits{}, []string{"unknown"}, true, false, 0},
-		"a store that waits":                   {&waits{}, []string{"open"}, false, false, 0},
-		"a store that never waits":             {&knows{never: true}, []string{"open"}, true, false, 1},
-		"a store that never waits, for a turn": {&knows{never: true}, []string{"turn"}, true, false, 1},
-		"an answer that is known":              {&knows{known: true}, []string{"open"}, true, true, 0},
-		"an answer that is not known":          {&knows{}, []string{"open"}, false, false, 0},
-		"a turn is waited for":                 {&knows{known: true}, []string{"turn"}, false, false, 0},
-		"a place may have to be given back":    {&knows{known: true}, []string{"tried"}, false, false, 0},
-		"a place that a denied request lacks":  {&knows{known: true}, []string{"place"}, true, true, 0},
+		"no limit, a store that waits":         {store, "unknown", true, false},
+		"a store that waits":                   {store, "open", false, false},
+		"a store that never waits":             {take.Memory(store), "open", true, false},
+		"a store that never waits, for a turn": {take.Memory(store), "turn", true, false},
+		"an answer that is known":              {behind(true), "open", true, true},
+		"an answer that is not known":          {behind(false), "open", false, false},
+		"a known answer about a turn":          {behind(true), "turn", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			store.took = nil
 			d := over(t, tt.store)
-			v, decided, err := d.DecideAtOnce(t.Context(), request(d, tt.keys...))
-			if err != nil || decided != tt.decided || (v != nil) != tt.decided || v != nil && v.Denied != tt.denied {
-				t.Errorf("decided %t, %+v, %v; want decided %t, denied %t", decided, v, err, tt.decided, tt.denied)
+			r := request(d, tt.key)
+			if decided := d.Try(r); decided != tt.decided || r.Err != nil || r.Verdict.Denied != tt.denied {
+				t.Errorf("decided %t, %+v, %v; want decided %t, denied %t", decided, r.Verdict, r.Err, tt.decided, tt.denied)
 			}
-			took := 0
-			switch s := tt.store.(type) {
-			case *waits:
-				took = len(s.took)
-			case *knows:
-				took = len(s.took)
+			if tt.decided {
+				return
 			}
-			if took != tt.took {
-				t.Errorf("%d hits were taken, want %d", took, tt.took)
+			if d.Decide(r); r.Err != nil || r.Verdict.Denied || len(store.took) != 1 {
+				t.Errorf("decided then: %+v, %v, %d hits were taken", r.Verdict, r.Err, len(store.took))
 			}
 		})
 	}
-}
-
-// What cannot be decided at all is not handed to another goroutine.
-func TestDecideAtOnceRefuses(t *testing.T) {
-	d := over(t, &waits{}, func(o *decide.Options) { o.Rules = func() *descriptors.Set { return nil } })
-	if _, decided, err := d.DecideAtOnce(t.Context(), request(d, "open")); !decided || !errors.Is(err, decide.ErrNoRules) {
-		t.Errorf("without rules: decided %t, %v", decided, err)
+	d := over(t, store, func(o *decide.Options) { o.Rules = func() *descriptors.Set { return nil } })
+	if r := request(d, "open"); !d.Try(r) || !errors.Is(r.Err, decide.ErrNoRules) {
+		t.Errorf("without rules: %v", r.Err)
 	}
-	d = over(t, &waits{})
 	var invalid *decide.InvalidError
-	if _, decided, err := d.DecideAtOnce(t.Context(), request(d)); !decided || !errors.As(err, &invalid) {
-		t.Errorf("without descriptors: decided %t, %v", decided, err)
+	d = over(t, store)
+	if r := request(d); !d.Try(r) || !errors.As(r.Err, &invalid) {
+		t.Errorf("without descriptors: %v", r.Err)
 	}
 }
 
-func TestDecideLater(t *testing.T) {
-	for name, tt := range map[string]struct {
-		store limiter.Store
-		key   string
-		begun bool
-	}{
-		"a store without batches": {&waits{}, "open", false},
-		"a batch":                 {&later{}, "open", true},
-		"a turn is waited for":    {&later{}, "turn", false},
-		"a place by itself":       {&later{}, "tried", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := over(t, tt.store)
-			r := request(d, tt.key)
-			if _, decided, err := d.DecideAtOnce(t.Context(), r); decided || err != nil {
-				t.Fatalf("decided %t, %v", decided, err)
-			}
-			begun := d.DecideLater(r, nil)
-			d.Send()
-			if begun != tt.begun {
-				t.Errorf("begun is %t", begun)
-			}
-			if s, ok := tt.store.(*later); ok && (s.begun != 0) != tt.begun || ok && s.sent != 1 {
-				t.Errorf("the store has begun %d requests and sent %d times", s.begun, s.sent)
-			}
-		})
+// Requests that are decided together each have their own end, also if the decision of one panics.
+func TestDecideTogether(t *testing.T) {
+	t.Cleanup(panics.Handle(func(string, any, []byte) {}))
+	d := over(t, &waits{}, func(o *decide.Options) { o.Watchers = []decide.Watcher{panicsFor("turn")} })
+	all := []*decide.Request{request(d, "open"), request(d), request(d, "turn"), request(d, "place"), request(d, "unknown")}
+	d.Decide(all...)
+	var invalid *decide.InvalidError
+	for i, r := range all {
+		switch {
+		case i == 1 && !errors.As(r.Err, &invalid), i == 2 && !errors.Is(r.Err, decide.ErrPanicked),
+			i != 1 && i != 2 && (r.Err != nil || r.Verdict.Denied):
+			t.Errorf("request %d: %+v, %v", i, r.Verdict, r.Err)
+		}
+	}
+	if d.Delayed().Now != 0 {
+		t.Errorf("the request that panicked holds a slot")
 	}
 }
 
-// Finish ends a request as Decide does, whether the store answered, failed, or nobody waits any more.
-func TestFinish(t *testing.T) {
+// panicsFor is a Watcher with a bug about a key.
+type panicsFor string
+
+func (key panicsFor) Watch(_ context.Context, v *decide.Verdict) {
+	if v.Request.Descriptors[0].Entries[0].Key == string(key) {
+		panic("a bug")
+	}
+}
+
+// Failure policies decide what the store does not, unless nobody waits for it any more.
+func TestStoreFails(t *testing.T) {
 	for name, tt := range map[string]struct {
-		key       string
-		err, gone error
-		denied    bool
-		failures  int
-		want      error
+		key      string
+		leaves   bool
+		denied   bool
+		failures int
+		want     error
 	}{
-		"answered":                     {"open", nil, nil, true, 0, nil},
-		"failed, limit open":           {"open", errStore, nil, false, 1, nil},
-		"failed, limit closed":         {"closed", errStore, nil, true, 1, nil},
-		"failed, a look":               {"?closed", errStore, nil, true, 1, nil},
-		"failed, given back":           {"-closed", errStore, nil, false, 1, nil},
-		"failed, the caller decides":   {"caller", errStore, nil, false, 1, decide.ErrUndecided},
-		"failed since the caller left": {"closed", errStore, context.Canceled, false, 0, context.Canceled},
+		"limit open":         {"open", false, false, 1, nil},
+		"limit closed":       {"closed", false, true, 1, nil},
+		"a look":             {"?closed", false, true, 1, nil},
+		"given back":         {"-closed", false, false, 1, nil},
+		"the caller decides": {"caller", false, false, 1, decide.ErrUndecided},
+		"the caller left":    {"closed", true, false, 0, context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seen := &failures{}
-			d := over(t, &later{}, func(o *decide.Options) { o.Observer = seen })
-			r := request(d, tt.key)
-			if _, _, err := d.DecideAtOnce(t.Context(), r); err != nil {
-				t.Fatal(err)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			seen, store := &failures{}, &waits{fails: errStore}
+			if tt.leaves {
+				store.during = leave
 			}
-			v, err := d.Finish(t.Context(), r, tt.err, tt.gone) // the decisions are still empty: nothing fits
-			if !errors.Is(err, tt.want) || (v == nil) != (tt.want != nil) ||
-				v != nil && (v.Denied != tt.denied || !errors.Is(v.StoreErr, tt.err)) {
+			d := over(t, store, func(o *decide.Options) { o.Observer = seen })
+			v, err := decided(ctx, d, request(d, tt.key))
+			if !errors.Is(err, tt.want) || v != nil && (v.Denied != tt.denied || !errors.Is(v.StoreErr, errStore)) {
 				t.Errorf("%+v, %v; want denied %t, %v", v, err, tt.denied, tt.want)
 			}
 			if len(seen.errs) != tt.failures {
@@ -235,7 +213,7 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	d := over(t, store, func(o *decide.Options) { o.MaxDelayed, o.Observer = 1, seen })
 	decided := func(ctx context.Context, keys ...string) (*decide.Verdict, error) {
 		store.took = nil
-		return d.Decide(ctx, request(d, keys...))
+		return decided(ctx, d, request(d, keys...))
 	}
 	first, err := decided(t.Context(), "turn")
 	if err != nil || first.Wait == 0 || d.Delayed().Now != 1 {
@@ -273,7 +251,7 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 		t.Errorf("the caller leaves meanwhile: %v, failures %v", err, seen.errs)
 	}
 	store.fails, store.during = nil, nil
-	first.Delay().End()
+	release(first)
 	if v, err = decided(t.Context(), "turn", "-place"); err != nil || v.Denied || !slices.Equal(store.took, []int64{1, -1}) {
 		t.Errorf("once there is a place: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
@@ -283,14 +261,12 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 func TestPlacesTakenLocally(t *testing.T) {
 	store, local := &waits{fails: errStore}, &waits{}
 	d := over(t, store, func(o *decide.Options) { o.Local = local })
-	v, err := d.Decide(t.Context(), request(d, "here"))
+	v, err := decided(t.Context(), d, request(d, "here"))
 	if err != nil || v.Denied {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	store.fails, store.took = nil, nil
-	if err := d.GiveBackPlaces(t.Context(), v); err != nil {
-		t.Error(err)
-	}
+	release(v)
 	if !slices.Equal(local.took, []int64{1, -1}) || store.took != nil {
 		t.Errorf("hits of %v were taken here, and of %v by the store; want 1, -1 and none", local.took, store.took)
 	}
@@ -301,7 +277,7 @@ func TestRequestsAtTheirBounds(t *testing.T) {
 	d := over(t, &waits{}, func(o *decide.Options) { o.MaxDescriptors, o.MaxEntries, o.MaxEntryBytes = 2, 2, 5 })
 	r := request(d, "place", "open")
 	for range 2 {
-		if v, err := d.Decide(t.Context(), r); err != nil || len(v.Hits) != 2 || len(v.Statuses) != 2 {
+		if v, err := decided(t.Context(), d, r); err != nil || len(v.Hits) != 2 || len(v.Statuses) != 2 {
 			t.Errorf("%d hits, %v; want 2", len(v.Hits), err)
 		}
 	}
@@ -310,7 +286,7 @@ func TestRequestsAtTheirBounds(t *testing.T) {
 		r.Domain = "shop"
 		long := strings.Repeat("v", size)
 		r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: "place", Value: "v"}, {Key: "b", Value: long}}})
-		if _, err := d.Decide(t.Context(), r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := decided(t.Context(), d, r); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("a value of %d bytes: %v, want %q", size, err, want)
 		}
 	}

@@ -1,0 +1,125 @@
+package embedded
+
+import (
+	"sync"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/panics"
+)
+
+// Bounds of a collector, those of redisstore's flights: while few calls come, up to maxBatches of them are decided at a
+// time, so that none waits for the answers to others; when a batch is busyBatch calls, one batch at a time.
+const (
+	maxBatches = 4
+	busyBatch  = 8
+)
+
+// collector has the calls that an instance could not answer at once, and decides them in batches: a call to Redis costs
+// the same for many as for one, and so does a goroutine. It is safe for concurrent use.
+type collector struct {
+	decider *decide.Decider
+
+	mu      sync.Mutex
+	waiting []*Call
+	batches int // under way
+	last    int // calls in the latest batch
+	begins  bool
+}
+
+// add puts the call into the next batch, and reports whether it is the first one there: then begin has to be called
+// before long.
+func (k *collector) add(c *Call) (isFirst bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.waiting = append(k.waiting, c)
+	isFirst = !k.begins
+	k.begins = true
+	return isFirst
+}
+
+// begin starts a goroutine for the calls that wait, unless those under way have to take them. It does not block.
+func (k *collector) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.begins = false
+	if len(k.waiting) > 0 && (k.batches == 0 || k.batches < maxBatches && k.last < busyBatch) {
+		k.batches++
+		panics.Go("requests", k.run)
+	}
+}
+
+// run decides batch after batch until nothing waits.
+func (k *collector) run() {
+	for {
+		calls := k.next()
+		if calls == nil {
+			return
+		}
+		k.decide(calls)
+	}
+}
+
+// next returns the calls that wait; nil ends the goroutine.
+func (k *collector) next() (calls []*Call) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	calls, k.waiting = k.waiting, nil
+	if k.last = len(calls); calls == nil {
+		k.batches--
+	}
+	return calls
+}
+
+// decide decides a batch. Each of its calls is answered, whatever panics. The answers come first: what a request holds
+// that has gone meanwhile, or is denied, is given back after them.
+func (k *collector) decide(calls []*Call) {
+	requests := make([]*decide.Request, len(calls))
+	for i, c := range calls {
+		requests[i] = c.request
+	}
+	if panics.Catch("requests", func() { k.decider.Decide(requests...) }) {
+		for _, r := range requests {
+			r.Err = decide.ErrPanicked
+		}
+	}
+	for _, c := range calls {
+		c.settle()
+		c.isDelayed = c.held.For() > 0
+		if !c.isDelayed {
+			c.deliver()
+		}
+	}
+	for _, c := range calls {
+		if c.isDelayed {
+			c.wait()
+		} else {
+			c.end()
+		}
+	}
+}
+
+// collectors are those with calls that are not begun.
+type collectors struct {
+	mu  sync.Mutex
+	all []*collector
+}
+
+func (w *collectors) add(k *collector) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, k)
+}
+
+// Send begins what Call.Later has collected, of all filters and threads. It does not block.
+func (m *Module) Send() {
+	w := &m.waiting
+	w.mu.Lock()
+	var few [4]*collector
+	all := append(few[:0], w.all...)
+	clear(w.all)
+	w.all = w.all[:0]
+	w.mu.Unlock()
+	for _, k := range all {
+		k.begin()
+	}
+}

@@ -1,0 +1,126 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// callOf asks for hits.
+func callOf(t *testing.T, hits ...limiter.Hit) *limiter.Call {
+	t.Helper()
+	return &limiter.Call{Ctx: t.Context(), Hits: hits, Out: make([]limiter.Decision, len(hits))}
+}
+
+// TakeAll decides as Take does, request by request, also where several hits count together or by themselves, and what is
+// wrong with one request is its own error.
+func TestTakeAllAnswersAsTake(t *testing.T) {
+	clock := func() int64 { return 1_000_000_000_000_000 }
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{Now: clock, Timeout: 5 * time.Second})
+	policies := []*limiter.Policy{
+		funnel(t, 3, time.Hour),
+		policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Hour}),
+		policy(t, limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Hour}),
+	}
+	for _, byItself := range []bool{false, true} {
+		for _, mode := range []limiter.Mode{limiter.Enforce, limiter.Shadow, limiter.Quota} {
+			for round := range 7 {
+				request := func(how string) (hits []limiter.Hit) {
+					for i, p := range policies[:1+round%3] {
+						hits = append(hits, limiter.Hit{
+							Key: fmt.Sprintf("%s-%t-%v-%d", how, byItself, mode, i), Policy: p, N: 1, ByItself: byItself, Mode: mode,
+						})
+					}
+					return hits
+				}
+				hits := request("now")
+				want := make([]limiter.Decision, len(hits))
+				if err := s.Take(t.Context(), hits, want); err != nil {
+					t.Fatal(err)
+				}
+				wrong, got := callOf(t, limiter.Hit{Key: "k", N: 1}), callOf(t, request("together")...)
+				s.TakeAll([]*limiter.Call{wrong, got, callOf(t)})
+				if got.Err != nil || !errors.Is(wrong.Err, limiter.ErrInvalid) {
+					t.Fatalf("%v, and of a request without a policy: %v", got.Err, wrong.Err)
+				}
+				if diff := cmp.Diff(want, got.Out); diff != "" {
+					t.Errorf("by itself %t, mode %v, round %d (-Take +TakeAll):\n%s", byItself, mode, round, diff)
+				}
+			}
+		}
+	}
+}
+
+// Calls that are taken together share a script call, and counts are exact, also beside requests by themselves.
+func TestTakeAllSharesACall(t *testing.T) {
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{Timeout: 5 * time.Second})
+	p := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 200, Window: 24 * time.Hour})
+	scripts := func() (n uint64) {
+		for _, calls := range s.Stats().Batches {
+			n += calls
+		}
+		return n
+	}
+	together := func(n int) (admitted int64) {
+		calls := make([]*limiter.Call, n)
+		for i := range calls {
+			calls[i] = callOf(t, limiter.Hit{Key: "k", Policy: p, N: 1})
+		}
+		s.TakeAll(calls)
+		for _, c := range calls {
+			if c.Err != nil {
+				t.Error(c.Err)
+			} else if c.Out[0].Allowed {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	before := scripts()
+	if n := together(50); n != 50 || scripts() != before+1 {
+		t.Errorf("%d of 50 pass in %d script calls, want all in one", n, scripts()-before)
+	}
+	var admitted atomic.Int64
+	var wait sync.WaitGroup
+	for g := range 16 {
+		wait.Go(func() {
+			for range 25 {
+				if g%2 == 0 {
+					admitted.Add(together(2))
+				} else if take(t, s, "k", p, 1).Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if admitted.Load() != 150 {
+		t.Errorf("%d more pass, want 150", admitted.Load())
+	}
+}
+
+// Calls to a server that is gone each say so.
+func TestTakeAllWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
+	p := funnel(t, 1, time.Hour)
+	server.Kill()
+	calls := []*limiter.Call{
+		callOf(t, limiter.Hit{Key: "a", Policy: p, N: 1}), callOf(t, limiter.Hit{Key: "b", Policy: p, N: 1}),
+	}
+	s.TakeAll(calls)
+	for _, c := range calls {
+		if !errors.Is(c.Err, limiter.ErrUnavailable) {
+			t.Errorf("without Redis: %v, want it to wrap ErrUnavailable", c.Err)
+		}
+	}
+}
