@@ -26,8 +26,8 @@ var bombs = []bomb{
 		`if string(view(v.text)) == "read" { panic("read") }`,
 	},
 	{ // where the decision is made: with Redis, and of what is delayed, in the background
-		"internal/embedded/call.go", "\tv, err := decided()\n",
-		`if v != nil && strings.HasPrefix(c.descriptors[0].Entries[0].Value, "decide") { panic("decide") }`,
+		"internal/decide/decide.go", "\tv.held.wait, v.held.denied = v.Wait, v.Denied\n",
+		`if strings.HasPrefix(r.Descriptors[0].Entries[0].Value, "decide") { panic("decide") }`,
 	},
 	{ // after the decision
 		"internal/embedded/call.go", "func (c *Call) observe() {\n",
