@@ -2,6 +2,8 @@ package xds
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -13,7 +15,18 @@ type exploding struct {
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 }
 
-func (exploding) Recv() (*discoveryv3.DiscoveryResponse, error) { panic("boom") }
+func (exploding) RecvMsg(any) error { panic("boom") }
+
+// An answer that takes long to be judged does not keep a process from its end.
+func TestCloseWaitsForNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := New(Options{}), time.Now()
+		s.cancel, s.ended = func() {}, make(chan struct{}) // it never ends
+		if err := s.Close(); err != nil || time.Since(began) > time.Second {
+			t.Errorf("closed after %s: %v", time.Since(began), err)
+		}
+	})
+}
 
 // A receiver that panics ends its stream with an error, so that another one is opened.
 func TestReceiverPanics(t *testing.T) {

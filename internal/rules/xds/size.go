@@ -2,40 +2,72 @@ package xds
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // maxMessages bounds the messages of an answer: descriptors, limits and parts of metadata. Loading takes some 1,200
 // bytes for each, of which the answer itself may have two.
 const maxMessages = 800_000
 
-// resourceSize is what an empty resource counts for: it takes no bytes of rules, but memory.
-const resourceSize = 64
+// received is an answer, without its resources if it is too large to be decoded: resources of no bytes take forty times
+// as much memory then.
+type received struct {
+	*discoveryv3.DiscoveryResponse
 
-// sizeOf is the size of an answer's resources.
-func sizeOf(answer *discoveryv3.DiscoveryResponse) (size int) {
-	for _, r := range answer.GetResources() {
-		size += max(len(r.GetValue()), resourceSize)
-	}
-	return size
+	size     int64 // in bytes
+	messages int   // up to more than maxMessages
 }
 
-// hasTooMany reports whether an answer has more than maxMessages, without decoding it.
-func hasTooMany(answer *discoveryv3.DiscoveryResponse) bool {
-	n := 0
-	for _, r := range answer.GetResources() {
-		countMessages(r.GetValue(), configMessage, &n)
+// codec decodes answers of up to maxSize bytes and maxMessages.
+type codec struct {
+	encoding.CodecV2
+
+	maxSize int64
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*received)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	return n > maxMessages
+	text := data.Materialize()
+	r.DiscoveryResponse, r.size = &discoveryv3.DiscoveryResponse{}, int64(len(text))
+	if r.size <= c.maxSize {
+		countMessages(text, responseMessage, &r.messages)
+	}
+	if r.size > c.maxSize || r.messages > maxMessages {
+		text = withoutResources(text)
+	}
+	return proto.Unmarshal(text, r.DiscoveryResponse)
+}
+
+func withoutResources(text []byte) (rest []byte) {
+	const resources = 2
+	for len(text) > 0 {
+		number, _, n := protowire.ConsumeField(text)
+		if n < 0 {
+			return append(rest, text...) // it cannot be decoded
+		}
+		if number != resources {
+			rest = append(rest, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return rest
 }
 
 // parts are the fields that hold messages, by their number.
 type parts map[protowire.Number]*parts
 
-// What a RateLimitConfig consists of.
-var configMessage, descriptorMessage, policyMessage, structMessage, entryMessage, valueMessage, listMessage parts
+// What an answer of RateLimitConfigs consists of.
+var responseMessage, configMessage, descriptorMessage, policyMessage, structMessage, entryMessage, valueMessage, listMessage parts
 
 func init() {
+	responseMessage = parts{2: &parts{2: &configMessage}}
 	configMessage = parts{3: &descriptorMessage}
 	descriptorMessage = parts{3: &policyMessage, 4: &descriptorMessage, 8: &structMessage}
 	policyMessage = parts{5: &parts{}}

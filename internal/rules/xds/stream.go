@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -93,7 +94,8 @@ func (f *follower) stream(ctx context.Context) error {
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", addr)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(maxReceived*f.o.MaxSize))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(maxReceived*f.o.MaxSize)),
+			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto"), f.o.MaxSize})),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("weir"),
 	)
@@ -121,8 +123,8 @@ func (f *follower) stream(ctx context.Context) error {
 }
 
 // receive passes answers on until the stream ends or ctx is done. The error comes by ended, then answers is closed.
-func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryResponse, <-chan error) {
-	answers, ended := make(chan *discoveryv3.DiscoveryResponse), make(chan error, 1)
+func (f *follower) receive(ctx context.Context) (<-chan *received, <-chan error) {
+	answers, ended := make(chan *received), make(chan error, 1)
 	panics.Go("receiver of an xDS stream", func() {
 		err := errors.New("the receiver panicked") // unless the loop ends
 		defer func() {
@@ -130,8 +132,8 @@ func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryRe
 			close(answers)
 		}()
 		for {
-			answer, failed := f.ads.Recv()
-			if failed != nil {
+			answer := &received{}
+			if failed := f.ads.RecvMsg(answer); failed != nil {
 				err = failed
 				return
 			}
@@ -148,14 +150,11 @@ func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryRe
 
 // answerAll takes answers, and acknowledges each or says that it is refused. A server that sends what was refused again
 // and again, whatever version it learns, gets one reply in each Options.unit.
-func (f *follower) answerAll(
-	ctx context.Context, answers <-chan *discoveryv3.DiscoveryResponse, ended <-chan error,
-) error {
-	var rested time.Time // when an answer as large as the last expensive one may be looked at
-	expensive := 0       // how large that was
+func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ended <-chan error) error {
+	var rested time.Time  // when an answer as large as the last expensive one may be looked at
+	expensive := int64(0) // how large that was
 	for answer := range answers {
-		size := sizeOf(answer)
-		if size > expensive/smaller {
+		if answer.size > expensive/smaller {
 			if err := limiter.Sleep(ctx, time.Until(rested)); err != nil {
 				return err
 			}
@@ -164,7 +163,7 @@ func (f *follower) answerAll(
 		f.answers++
 		pause := f.o.unit / messagesPerUnit
 		why, has := f.take(ctx, answer), f.version
-		switch same := contentOf(answer); {
+		switch same := contentOf(answer.DiscoveryResponse); {
 		case why == "":
 			f.refused = [sha256.Size]byte{}
 		case same != f.refused:
@@ -175,11 +174,11 @@ func (f *follower) answerAll(
 			}
 			f.shown = has
 		}
-		if err := f.reply(answer, has, why); err != nil {
+		if err := f.reply(answer.DiscoveryResponse, has, why); err != nil {
 			return err
 		}
 		if until := time.Now().Add(workShare * time.Since(began)); until.After(rested) {
-			rested, expensive = until, size
+			rested, expensive = until, answer.size
 		}
 		if err := limiter.Sleep(ctx, pause); err != nil {
 			return err
@@ -189,28 +188,28 @@ func (f *follower) answerAll(
 }
 
 // take uses an answer. It returns why the answer is refused; empty if it is not.
-func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (why string) {
-	size := int64(sizeOf(answer))
+func (f *follower) take(ctx context.Context, answer *received) (why string) {
 	switch {
 	case answer.GetTypeUrl() != typeURL:
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
-	case size > f.o.MaxSize:
-		why = fmt.Sprintf("the answer has %d bytes of rules, at most %d are used: send fewer, or raise --max-rules-size",
-			size, f.o.MaxSize)
-	case hasTooMany(answer):
-		why = fmt.Sprintf("the answer has more than %d descriptors, limits and parts of metadata: send fewer", maxMessages)
+	case answer.size > f.o.MaxSize:
+		why = fmt.Sprintf("the answer has %d bytes, at most %d are used: send fewer, or raise --max-rules-size",
+			answer.size, f.o.MaxSize)
+	case answer.messages > maxMessages:
+		why = fmt.Sprintf("the answer has more than %d resources, descriptors, limits and parts of metadata, a fixed bound: "+
+			"send fewer", maxMessages)
 	}
 	if why != "" {
-		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
+		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer.DiscoveryResponse)
 		return why
 	}
 	v := f.judge(f.accepted, answer.GetResources())
 	if !v.useless {
 		f.version = answer.GetVersionInfo()
-		f.accept(ctx, v, answer)
+		f.accept(ctx, v, answer.DiscoveryResponse)
 		return ""
 	}
-	f.refuse(ctx, v, answer)
+	f.refuse(ctx, v, answer.DiscoveryResponse)
 	return strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
 }
 

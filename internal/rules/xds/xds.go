@@ -82,6 +82,7 @@ const (
 	firstRulesAllowEmpty = 2 * time.Second
 	// lineEvery bounds the lines about the connection and about refused answers, of each kind.
 	lineEvery = 10 * time.Second
+	closeWait = 500 * time.Millisecond
 )
 
 // Source is the rules that a server has sent. Its methods are safe for concurrent use.
@@ -134,11 +135,15 @@ func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEm
 	}
 }
 
-// Close ends the stream.
+// Close ends the stream. An answer that takes longer than closeWait to be judged is left behind: it holds only memory.
 func (s *Source) Close() error {
-	if s.ended != nil {
-		s.cancel()
-		<-s.ended
+	if s.ended == nil {
+		return nil
+	}
+	s.cancel()
+	select {
+	case <-s.ended:
+	case <-time.After(closeWait):
 	}
 	return nil
 }
