@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxPathText is how many bytes the paths of all rules of a set may have: a small file could have very long ones.
-const maxPathText = 128 << 20
+// MaxPathText is the most bytes that the paths of all rules of a set may have. A small file could have very long paths.
+const MaxPathText = 128 << 20
 
 // parent is where descriptors are added to.
 type parent struct {
@@ -37,11 +37,11 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 			return c.merge(to, first, by, d)
 		}
 	}
-	if before := c.pathText; before > maxPathText {
+	if before := c.pathText; before > MaxPathText {
 		return 0
-	} else if c.pathText += len(to.above().Path) + len(" > =") + len(d.Key) + len(d.Value); c.pathText > maxPathText {
+	} else if c.pathText += len(to.above().Path) + len(" > =") + len(d.Key) + len(d.Value); c.pathText > MaxPathText {
 		c.Errorf(d.At, "the keys and values up to here take more than %d MiB in the names of rules, each of which has those "+
-			"above it; use fewer levels, or shorter keys and values", maxPathText>>20)
+			"above it; use fewer levels, or shorter keys and values", MaxPathText>>20)
 		return 0
 	}
 	n := &Node{Rule: c.rule(to, d)}

@@ -14,11 +14,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Bounds of a domain. A selector of Envoy Gateway has 144 entries at most: 128 headers and 16 query parameters.
-const (
-	maxDepth    = 200
-	maxPathText = 256 << 20 // bytes of the paths of all rules, each of which has the keys and values above it
-)
+// maxDepth bounds the levels of a domain. A selector of Envoy Gateway has 144 entries at most: 128 headers and 16 query
+// parameters.
+const maxDepth = 200
 
 // IsFile reports that a Source has made the file.
 func IsFile(f reload.File) bool { return strings.HasPrefix(f.Name, Scheme) }
@@ -95,10 +93,10 @@ func (c *converter) list(all []located, depth, path int) (out []*descriptors.Des
 func (c *converter) descriptor(same []located, depth, path int) *descriptors.Descriptor {
 	d := same[0]
 	path += len(d.GetKey()) + len(d.GetValue()) + len(" > =")
-	if c.pathText += path + len(d.at); c.pathText > maxPathText {
+	if c.pathText += path + len(d.at); c.pathText > descriptors.MaxPathText {
 		if !c.tooMuch {
 			c.b.Errorf(descriptors.Position{File: d.at}, "the keys and values up to here take more than %d MiB in the names of "+
-				"rules; use fewer levels, or shorter keys", maxPathText>>20)
+				"rules; use fewer levels, or shorter keys", descriptors.MaxPathText>>20)
 		}
 		c.tooMuch = true
 		return nil

@@ -244,7 +244,7 @@ func TestWrongRules(t *testing.T) {
 			"a": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(math.NaN())}}),
 		}}},
 		"more than 200 levels of descriptors":               deep,
-		"the keys and values up to here take more than 256": long,
+		"the keys and values up to here take more than 128": long,
 	} {
 		errs := check(descriptors.Process{}, file, xdstest.Domain("d", rule))
 		if len(errs) == 0 || !strings.HasPrefix(errs.Error(), file+": ") || !strings.Contains(errs.Error(), want) {
