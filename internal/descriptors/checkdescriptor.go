@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
@@ -94,12 +96,8 @@ func (c *Builder) warnLiteralText(what, text string, at Position) {
 }
 
 func looksLikeBlock(text string) bool {
-	slash := strings.IndexByte(text, '/')
-	if slash < 2 || slash > 45 || len(text) > slash+4 {
-		return false
-	}
-	if c := text[0]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') && c != ':' {
-		return false
+	if len(text) > len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128") || !strings.Contains(text, "/") {
+		return false // without the error of a parser, which is slow
 	}
 	_, err := netip.ParsePrefix(text)
 	return err == nil
@@ -186,7 +184,7 @@ func (c *Builder) checkHeader(h *Header) {
 	switch {
 	case len(h.Name) > maxHeaderName:
 		c.Errorf(h.NameAt, "a header's name has %d bytes, at most %d are sent; write less", len(h.Name), maxHeaderName)
-	case h.Name == "" || strings.ContainsFunc(h.Name, notToken):
+	case !httpguts.ValidHeaderFieldName(h.Name):
 		c.Errorf(h.NameAt, "%s is no header's name; write letters, digits and -", words.Shown(h.Name))
 	case slices.Contains(reservedHeaders, strings.ToLower(h.Name)):
 		c.Errorf(h.NameAt, "header %s is made by Envoy or Weir; leave it out", h.Name)
@@ -201,12 +199,6 @@ func (c *Builder) checkHeader(h *Header) {
 	case strings.TrimSpace(h.Value) != h.Value:
 		c.Errorf(h.ValueAt, "header %s: a value neither begins nor ends with a space; remove it", words.Shown(h.Name))
 	}
-}
-
-// notToken reports whether RFC 9110 forbids the character in a field's name.
-func notToken(c rune) bool {
-	alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
 func notPrintable(c rune) bool { return (c < ' ' || c > '~') && c != '\t' }

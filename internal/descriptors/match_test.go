@@ -106,7 +106,8 @@ func TestMatchAllocatesNothing(t *testing.T) {
 // matches says how well a descriptor's value matches, as a slow reader of rules.md would: 0 not at all, 1 as a pattern,
 // beyond it by the length of a block, 1000 as a value.
 func matches(d *descriptors.Descriptor, value string) int {
-	text, pattern := d.Value, ""
+	var pattern string
+	text := d.Value
 	if d.Match.Form != "" {
 		text = d.Match.Items[0].Text
 	}

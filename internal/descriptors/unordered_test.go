@@ -81,7 +81,9 @@ func TestUnorderedAgreesWithMatch(t *testing.T) {
 				isLimited = isLimited || r != nil && len(r.Limits) > 0
 			})
 			ordered, r := d.MatchUnordered(es)
-			if !reached[r] || r == nil && len(reached) > 1 || r != nil && (d.Match(ordered) != r || isLimited != (len(r.Limits) > 0)) {
+			isWrong := r == nil && len(reached) > 1 ||
+				r != nil && (d.Match(ordered) != r || isLimited != (len(r.Limits) > 0))
+			if isWrong || !reached[r] {
 				t.Fatalf("%v reaches %v as %v, want one of %v", es, r, ordered, reached)
 			}
 		}

@@ -28,7 +28,7 @@ import (
 type Entry = core.Entry
 
 // Errors are all things that are wrong with rules, or that Set.Warnings lists. It is an error with a line for each.
-type Errors = core.Errors
+type Errors = core.Errors //nolint:errname // it is several
 
 // Error is one of Errors. File, Line and Column say where it is, and Msg says what is wrong and what to write instead.
 // Rules made in Go have no lines: File is their domain and path.
@@ -71,8 +71,8 @@ func (s *Set) Match(domain string, entries []Entry) (rule Rule, ok bool) {
 }
 
 // AppendHits appends the hits of a request to hits: one for each limit of the rules that its descriptors reach, without
-// the limits that another of these replaces. Each costs n. The Group of a hit is the index of its descriptor. Decide all
-// of them by one call of limiter.Store.Take. A request without hits passes.
+// the limits that another of these replaces. Each costs n. The Group of a hit is the index of its descriptor. Decide
+// all of them by one call of limiter.Store.Take. A request without hits passes.
 func (s *Set) AppendHits(hits []limiter.Hit, domain string, n int64, request ...[]Entry) []limiter.Hit {
 	d := s.set().Domain(domain)
 	rules := make([]*core.Rule, len(request))

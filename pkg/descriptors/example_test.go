@@ -45,8 +45,7 @@ func ExampleErrors() {
 			Params: limiter.Params{Limit: 3, Burst: 5}, Unit: descriptors.Minute,
 		}},
 	}})
-	var all descriptors.Errors
-	if errors.As(err, &all) {
+	if all, ok := errors.AsType[descriptors.Errors](err); ok {
 		fmt.Println(len(all), all[0].File)
 	}
 	fmt.Println(err)
