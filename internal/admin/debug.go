@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/pprof" // its handlers are only there on request: see profiles
 	"net/url"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -135,21 +134,15 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 	return b.Flush()
 }
 
-var (
-	// pathLevel splits a level of a rule's path at the first = without a backslash. It matches every text.
-	pathLevel = regexp.MustCompile(`(?s)^((?:[^\\=]|\\.)*)(?:=(.*))?`)
-	escaped   = regexp.MustCompile(`(?s)\\(.)`)
-)
-
 // statName is a rule as envoyproxy/ratelimit names it: key_value.key_value.
 func statName(path string) string {
-	levels := strings.Split(path, " > ")
-	for i, level := range levels {
-		keyValue := pathLevel.FindStringSubmatch(level)
-		levels[i] = escaped.ReplaceAllString(keyValue[1], "$1")
-		if value := keyValue[2]; value != "" {
-			levels[i] += "_" + strings.ReplaceAll(value, ` \>`, ` >`)
+	var levels []string
+	for _, level := range descriptors.SplitPath(path) {
+		name := level[0]
+		if value, ok := strings.CutPrefix(level[1], "="); ok && value != "" {
+			name += "_" + value
 		}
+		levels = append(levels, name)
 	}
 	return strings.Join(levels, ".")
 }

@@ -33,18 +33,17 @@ const api = "/api/v1"
 // maxAnswer bounds what is read of a response, in bytes.
 const maxAnswer = 64 << 20
 
-// Options name the process to connect to, and the credentials. Zero values stand for the defaults.
+// Options name the process to connect to, and the credentials, as flags of commands. Zero values stand for the defaults.
 type Options struct {
-	// Server is http://host:port, https://host:port, host:port, or unix:PATH. A path behind the port is put before every
-	// endpoint's own.
-	Server string
-	// TokenFile holds the token of requests that change state. It is read for each request.
-	TokenFile string
-	// CA is a file of the certificate authorities of the server, in PEM; empty is the system's. Cert and Key are the
-	// client's own certificate. They go with https.
-	CA, Cert, Key string
+	// Server may have a path, which is put before every endpoint's own.
+	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket if this is the same machine and user, or root; else the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
+	// TokenFile is read for each request.
+	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
+	CA        string `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
+	Cert      string `name:"server-cert" env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
+	Key       string `name:"server-key" env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Private key of --server-cert, in PEM."`
 	// Timeout bounds a request with its response.
-	Timeout time.Duration
+	Timeout time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 
 // Client sends requests to one process. It is safe for concurrent use.

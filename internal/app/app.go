@@ -133,9 +133,7 @@ func (a *App) openMetrics(ctx context.Context) (err error) {
 		a.add("statsd", sender)
 	}
 	if o.Top.PerRule > 0 {
-		if a.top, err = topkeys.New(o.Top); err != nil {
-			return err
-		}
+		a.top = topkeys.New(o.Top)
 		a.add("top keys", a.top)
 	}
 	if a.traces, err = telemetry.Start(ctx, o.OTel); err != nil {

@@ -36,6 +36,7 @@ type Options struct {
 	OTel          telemetry.Options     `embed:"" prefix:"otel-" envprefix:"WEIR_OTEL_" group:"otel"`
 	StopOptions   `embed:"" group:"stop"`
 	Top           topkeys.Options `embed:"" group:"top"`
+	Logging       logging.Config  `embed:"" group:"log"`
 
 	// Bounds are what no flag changes.
 	Bounds Bounds `kong:"-"`

@@ -125,7 +125,7 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 
 // compileQuietly is compile without the warnings.
 func compileQuietly(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := rules.Compile(files, stores)
+	set, err := rules.Compile(descriptors.Process{}, files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
 		return nil, errReported

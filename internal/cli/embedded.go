@@ -11,13 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-// EmbeddedOptions are the flags of weir serve for a Weir inside another process.
-type EmbeddedOptions struct {
-	app.Options
-
-	LogLevel, LogFormat string
-}
-
 // withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own:
 // those with these names, and those that begin so.
 var (
@@ -27,7 +20,7 @@ var (
 
 // ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.
 // There is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
-func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
+func ParseEmbedded(flags []string) (*app.Options, error) {
 	o, err := parseEmbedded(flags)
 	if err != nil {
 		return nil, errors.New(withoutPasswords(err.Error()))
@@ -36,7 +29,7 @@ func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
 	return o, nil
 }
 
-func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
+func parseEmbedded(flags []string) (*app.Options, error) {
 	args := []string{"serve"}
 	if os.Getenv("WEIR_HTTP_ADDR") == "" {
 		args = append(args, "--http-addr=")
@@ -73,11 +66,6 @@ func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
 	if err := checkVariables(command); err != nil {
 		return nil, err
 	}
-	o := &EmbeddedOptions{
-		Options: grammar.Serve.Options, LogLevel: grammar.Serve.LogLevel, LogFormat: grammar.Serve.LogFormat,
-	}
-	if err := grammar.Serve.validate(&o.Options); err != nil {
-		return nil, err
-	}
-	return o, nil
+	o := &grammar.Serve.Options
+	return o, o.Check()
 }

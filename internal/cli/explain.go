@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
 )
 
 type explainCmd struct {
-	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
-	Domain      string      `placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends. May be left out if the rules have only one."`
-	Rules       []string    `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
-	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
-	Server      serverFlags `embed:"" group:"server"`
+	Descriptors []string         `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
+	Domain      string           `placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends. May be left out if the rules have only one."`
+	Rules       []string         `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
+	Stores      []string         `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
+	Server      adminapi.Options `embed:"" group:"server"`
 
 	Hits   uint32   `default:"1" help:"Cost of each descriptor (hits_addend)."`
 	Expect []string `placeholder:"ok|over|none|RULE" help:"Fail unless the answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
@@ -111,7 +112,7 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question
 }
 
 func (c *explainCmd) live(ctx context.Context, q explain.Question) (*explain.Report, error) {
-	client, err := c.Server.client() //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.Server) //nolint:contextcheck // it only looks for a socket of this machine
 	if err != nil {
 		return nil, err
 	}

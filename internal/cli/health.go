@@ -29,7 +29,7 @@ Examples:
 
 // Run prints the answer of /readyz.
 func (c *healthCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client() //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.To) //nolint:contextcheck // it only looks for a socket of this machine
 	if err != nil {
 		return err
 	}

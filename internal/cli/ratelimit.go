@@ -74,9 +74,8 @@ func checkStart(settings *ratelimitenv.Settings) error {
 	if _, err = parser.Parse(serve.replace(settings, func(string) string { return "" })); err != nil {
 		return withOrigins(err, serve.Origins)
 	}
-	o := serve.Options
 	getenv := func(name string) string { return settings.Env[name] }
-	return withOrigins(errors.Join(serve.validate(&o), o.OTel.CheckEnvironment(getenv)), serve.Origins)
+	return withOrigins(errors.Join(serve.Options.Check(), serve.Options.OTel.CheckEnvironment(getenv)), serve.Origins)
 }
 
 func variableOf(flag string) string {

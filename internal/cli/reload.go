@@ -37,7 +37,7 @@ const maxShownErrors = 100
 
 // Run prints what became of it.
 func (c *reloadCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client() //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.To) //nolint:contextcheck // it only looks for a socket of this machine
 	if err != nil {
 		return err
 	}

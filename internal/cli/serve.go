@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/logging"
-	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // flagGroups are the headings in the help, most of them of serve.
@@ -39,9 +36,6 @@ var flagGroups = []kong.Group{
 
 type serveCmd struct {
 	Options app.Options `embed:""`
-
-	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
-	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 
 	HelpAll helpAll `help:"Show the help with all flags."`
 
@@ -68,7 +62,7 @@ Examples:
 // Run serves until a signal.
 func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) error {
 	o := c.Options
-	if err := c.validate(&o); err != nil {
+	if err := o.Check(); err != nil {
 		if c.Origins != nil {
 			return &environmentError{withOrigins(err, c.Origins)}
 		}
@@ -82,12 +76,11 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 
-	log, err := logging.NewProcess(io.err, c.LogLevel, c.LogFormat) //nolint:contextcheck // it goes on when ctx is done
+	log, err := logging.NewProcess(io.err, o.Logging) //nolint:contextcheck // it goes on when ctx is done
 	if err != nil {
 		return err
 	}
-	o.Log, o.Build = log.Logger, build()
-	o.LogQueue = log.Queue
+	o.Log, o.LogQueue, o.Build = log.Logger, log.Queue, build()
 	warnVariables(ctx, o.Log, command)
 	if c.Origins != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so the environment of "+
@@ -135,18 +128,6 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	}
 	go reloadOn(ctx, hangup, a)
 	return errors.Join(a.Run(ctx), a.Close())
-}
-
-// validate checks the options, and that the rules' paths are there unless the start may be without rules.
-func (c *serveCmd) validate(o *app.Options) error {
-	if err := o.Check(); err != nil || o.AllowEmptyRules || o.RulesEveryFile {
-		return err
-	}
-	paths := slices.DeleteFunc(slices.Clone(o.Rules), rules.IsNoPath)
-	if err := rules.CheckPaths(paths); err != nil {
-		return fmt.Errorf("--rules: %w", err)
-	}
-	return nil
 }
 
 // reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.

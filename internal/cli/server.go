@@ -7,31 +7,20 @@ import (
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// serverFlags name the running process that a command asks, and hold the caller's credentials.
-type serverFlags struct {
-	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket if this is the same machine and user, or root; else the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
-	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
-	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
-	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
-	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Private key of --server-cert, in PEM."`
-	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
-}
-
 // remoteFlags are of a command that asks a running process and prints the answer.
 type remoteFlags struct {
-	To     serverFlags `embed:"" group:"server"`
-	Output outputFlags `embed:""`
+	To     adminapi.Options `embed:"" group:"server"`
+	Output outputFlags      `embed:""`
 }
 
 // ask calls do with a client of the process, and prints the answer: as JSON, or by show.
 func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error, show func(streams, *T)) error {
-	client, err := f.To.client()
+	client, err := connect(f.To)
 	if err != nil {
 		return err
 	}
@@ -54,16 +43,14 @@ func aligned(w io.Writer, indent string) func(name, format string, args ...any) 
 	}
 }
 
-// client does not connect. An error is of the command line.
-func (f *serverFlags) client() (*adminapi.Client, error) {
-	socket, tokenFile := f.ownSocket(), f.TokenFile
+// connect returns a client of the process. It does not connect yet: an error is of the command line.
+func connect(o adminapi.Options) (*adminapi.Client, error) {
+	socket := ownSocket(&o)
 	if socket != "" {
-		tokenFile = "" // the socket needs none, and root may have found that of a stranger, who listened there first
+		o.TokenFile = "" // the socket needs none, and root may have found that of a stranger, who listened there first
 	}
-	c, err := adminapi.New(adminapi.Options{
-		Server: cmp.Or(f.Server, socket, ownServer()), TokenFile: tokenFile,
-		CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
-	})
+	o.Server = cmp.Or(o.Server, socket, ownServer())
+	c, err := adminapi.New(o)
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -72,8 +59,8 @@ func (f *serverFlags) client() (*adminapi.Client, error) {
 
 // ownSocket returns the admin socket of a process on this machine, by the variables that say so to serve, too; empty if
 // nobody listens on it, or for flags of TLS.
-func (f *serverFlags) ownSocket() string {
-	if f.Server != "" {
+func ownSocket(o *adminapi.Options) string {
+	if o.Server != "" {
 		return ""
 	}
 	flag, isSet := os.LookupEnv("WEIR_ADMIN_SOCKET")
@@ -81,7 +68,7 @@ func (f *serverFlags) ownSocket() string {
 		flag = adminapi.DefaultSocket
 	}
 	socket := adminapi.Socket(flag, cmp.Or(os.Getenv("WEIR_HTTP_ADDR"), ":8080"))
-	if socket == "" || f.ServerCA+f.ServerCert+f.ServerKey != "" || !adminapi.ListensOn(socket) {
+	if socket == "" || o.CA+o.Cert+o.Key != "" || !adminapi.ListensOn(socket) {
 		return ""
 	}
 	return "unix:" + socket

@@ -270,7 +270,7 @@ func TestConfigErrors(t *testing.T) {
 		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr is of weir as a process of its own"},
 		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
 		"password": {
-			`{"domain": "shop", "flags": ["--rules=x", "--store=redis://:secret@:::"]}`,
+			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://:secret@:::"]}`,
 			"filter_config: flags: --store: ",
 		},
 	} {

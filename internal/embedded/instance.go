@@ -44,8 +44,8 @@ type Module struct {
 type instance struct {
 	app       *app.App
 	log       *logging.Process
-	options   cli.EmbeddedOptions // as they were read
-	filters   int                 // that use it; the module's lock guards it
+	options   app.Options // as they were read
+	filters   int         // that use it; the module's lock guards it
 	stop      context.CancelFunc
 	ended     chan struct{} // Run has returned
 	panics    logging.Every // lines about panics of requests
@@ -74,7 +74,7 @@ func CheckFilter(config []byte) error {
 }
 
 // readFilter reads filter_config and its flags.
-func readFilter(config []byte) (*settings, *cli.EmbeddedOptions, error) {
+func readFilter(config []byte) (*settings, *app.Options, error) {
 	s, err := parseFilter(config)
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +87,7 @@ func readFilter(config []byte) (*settings, *cli.EmbeddedOptions, error) {
 }
 
 // acquire returns the instance with these options, for one more filter.
-func (m *Module) acquire(o *cli.EmbeddedOptions) (*instance, error) {
+func (m *Module) acquire(o *app.Options) (*instance, error) {
 	m.starting.Lock()
 	defer m.starting.Unlock()
 	if in := m.share(o); in != nil {
@@ -104,7 +104,7 @@ func (m *Module) acquire(o *cli.EmbeddedOptions) (*instance, error) {
 }
 
 // share returns the running instance with these options, for one more filter; nil if there is none.
-func (m *Module) share(o *cli.EmbeddedOptions) *instance {
+func (m *Module) share(o *app.Options) *instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, in := range m.instances {
@@ -118,7 +118,7 @@ func (m *Module) share(o *cli.EmbeddedOptions) *instance {
 
 // warnOfSharedAddress logs that an instance has the HTTP address of another one: during an update of a listener that is
 // meant, for two filters beside each other it is not.
-func (m *Module) warnOfSharedAddress(log *logging.Process, o *cli.EmbeddedOptions) {
+func (m *Module) warnOfSharedAddress(log *logging.Process, o *app.Options) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, in := range m.instances {
@@ -131,14 +131,14 @@ func (m *Module) warnOfSharedAddress(log *logging.Process, o *cli.EmbeddedOption
 }
 
 // start makes an instance for one filter, and runs it.
-func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
+func (m *Module) start(o *app.Options) (in *instance, err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			in, err = nil, fmt.Errorf("the start panicked: %v\n%s", why, debug.Stack())
 		}
 	}()
 	m.survival.start(m.Log)
-	log, err := logging.NewProcess(m.Log, o.LogLevel, o.LogFormat)
+	log, err := logging.NewProcess(m.Log, o.Logging)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 				slog.String("error", err.Error()))
 		}
 	}
-	options := o.Options
+	options := *o
 	options.Log, options.HoldGC, options.LogQueue = log.Logger, m.pace.Hold, log.Queue
 	m.warnOfSharedAddress(log, o)
 	a, err := app.New(context.Background(), options)

@@ -25,20 +25,25 @@ type Process struct {
 	dropped uint64 // in the last line about it; only the queue's goroutine uses it
 }
 
-// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC. level is debug,
-// info, warn or error, format text or json.
-func NewProcess(w io.Writer, level, format string) (*Process, error) {
+// Config are the flags of the log.
+type Config struct {
+	LogLevel  string `env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
+	LogFormat string `env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+}
+
+// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC.
+func NewProcess(w io.Writer, c Config) (*Process, error) {
 	l := &Process{}
 	write := func(lines []byte) error {
 		_, err := w.Write(lines)
 		return err
 	}
-	note, err := newLogger(writer(write), level, format)
+	note, err := c.newLogger(writer(write))
 	if err != nil {
 		return nil, err
 	}
 	l.Queue = NewQueue(write, func(now QueueStats) { l.note(note, now) })
-	if l.Logger, err = newLogger(l.Queue, level, format); err != nil {
+	if l.Logger, err = c.newLogger(l.Queue); err != nil {
 		return nil, err
 	}
 	slog.SetDefault(l.Logger) // also of package log
@@ -80,12 +85,12 @@ type writer func([]byte) error
 
 func (w writer) Write(text []byte) (int, error) { return len(text), w(text) }
 
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
 	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err != nil {
+	if err := least.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return nil, err
 	}
-	if format == "json" {
+	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: durationAsText})), nil
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: least})), nil

@@ -10,7 +10,7 @@ import (
 // The line that says how many were dropped has the form of the log.
 func TestNoteOfDroppedLines(t *testing.T) {
 	var out proctest.Buffer
-	l, err := NewProcess(&out, "info", "json")
+	l, err := NewProcess(&out, Config{LogLevel: "info", LogFormat: "json"})
 	if err != nil {
 		t.Fatal(err)
 	}

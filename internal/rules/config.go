@@ -27,10 +27,11 @@ const (
 	fromXDS   = "xds"
 )
 
-// IsNoPath reports that the value of --rules names another source than a file or a directory.
-func IsNoPath(rules string) bool { return rules == fromRedis || rules == fromXDS }
+// isNoPath reports that the value of --rules names another source than a file or a directory.
+func isNoPath(rules string) bool { return rules == fromRedis || rules == fromXDS }
 
-// Check checks the flags, those of the store of --rules store, too.
+// Check checks the flags, those of the store of --rules store, too. Paths must be there unless the start may be without
+// rules.
 func (c *Config) Check(e *flags.Errors, s *store.Options) {
 	e.Check(len(c.Rules) > 0, "--rules", "name at least one file or directory")
 	e.Check(!slices.Contains(c.Rules, fromRedis) || s.Store != store.Memory, "--rules",
@@ -42,5 +43,9 @@ func (c *Config) Check(e *flags.Errors, s *store.Options) {
 	flags.Between(e, "--max-rules-size", c.MaxRulesSize, 1<<10, 1<<30)
 	e.Check(!strings.ContainsAny(c.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		c.RulesPrefix)
+	if !c.AllowEmptyRules && !c.RulesEveryFile {
+		err := CheckPaths(slices.DeleteFunc(slices.Clone(c.Rules), isNoPath))
+		e.Check(err == nil, "--rules", "%w", err)
+	}
 	c.XDS.Check(e, slices.Contains(c.Rules, fromXDS))
 }

@@ -14,12 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Source reads the rule files at the paths, and the values files that they name.
-func Source(paths ...string) reload.Source {
-	return SourceFor(descriptors.Process{}, reload.Files{Paths: paths})
-}
-
-// SourceFor is Source of some files. Parsing them pauses as process.Rest does.
+// SourceFor reads rule files, and the values files that they name. Parsing them pauses as process.Rest does.
 func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
 	files.MaxSizeName = maxSizeFlag
 	known := includes{process: process, byHash: map[string][]reload.Include{}}
@@ -95,7 +90,7 @@ func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []r
 	if err := CheckPaths(paths); err != nil {
 		return nil, err
 	}
-	snapshot, err := Source(paths...).Read(ctx)
+	snapshot, err := SourceFor(descriptors.Process{}, reload.Files{Paths: paths}).Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,11 +134,7 @@ func CheckPaths(paths []string) error {
 }
 
 // Compile compiles rule files whose limits may name the stores; nil is any.
-func Compile(files []reload.File, stores []string) (*descriptors.Set, error) {
-	return compileFor(descriptors.Process{}, files, stores)
-}
-
-func compileFor(process descriptors.Process, files []reload.File, stores []string) (*descriptors.Set, error) {
+func Compile(process descriptors.Process, files []reload.File, stores []string) (*descriptors.Set, error) {
 	set, err := rulefile.CompileFor(process, Descriptors(files))
 	if err == nil && stores != nil {
 		if unknown := set.UnknownStores(stores); unknown != nil {

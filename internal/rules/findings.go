@@ -96,7 +96,7 @@ func Check(
 	further ...func(*descriptors.Set) (errs, warnings descriptors.Errors),
 ) (*Findings, error) {
 	f := &Findings{Files: len(files), Problems: []Problem{}}
-	set, err := compileFor(process, files, stores)
+	set, err := Compile(process, files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		f.add(files, severityError, errs)
 		return f, nil

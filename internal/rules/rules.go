@@ -93,7 +93,7 @@ func New(o Options) (*Rules, error) {
 		case path == fromXDS && r.xds == nil:
 			o.XDS.Log, o.XDS.MaxSize = o.Log, o.MaxRulesSize
 			r.xds = xds.New(o.XDS)
-		case !IsNoPath(path):
+		case !isNoPath(path):
 			r.paths = append(r.paths, path)
 		}
 	}

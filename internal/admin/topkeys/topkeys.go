@@ -4,7 +4,6 @@ package topkeys
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"maps"
 	"runtime"
@@ -133,17 +132,14 @@ type note struct {
 }
 
 // New checks the options.
-func New(o Options) (*Top, error) {
-	if o.PerRule < 1 || o.PerRule > MaxPerRule {
-		return nil, fmt.Errorf("topkeys: Options.PerRule: must be between 1 and %d, got %d", MaxPerRule, o.PerRule)
-	}
+func New(o Options) *Top {
 	t := &Top{
 		o: o, seed: maphash.MakeSeed(), stripes: make([]stripe, runtime.GOMAXPROCS(0)), rules: map[name]*rule{},
 		since: [2]time.Time{time.Now(), time.Now()},
 	}
 	t.free.Store(maxCounters)
 	t.live.Store(&[]place{})
-	return t, nil
+	return t
 }
 
 // Run begins a new half each minute, until ctx is done.

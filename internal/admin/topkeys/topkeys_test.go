@@ -24,15 +24,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
-func newTop(tb testing.TB, o Options) *Top {
-	tb.Helper()
-	top, err := New(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return top
-}
-
 // compile is the rules of one file.
 func compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
@@ -83,7 +74,7 @@ func keys(tb testing.TB, top *Top, q Query) []adminapi.TopKey {
 }
 
 func TestKeysOfRules(t *testing.T) {
-	top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
 	user, path := rules[0], rules[1]
 	hit(top, user, "ann", 5, false)
 	hit(top, user, "ann", 3, true)
@@ -129,7 +120,7 @@ func TestKeysOfRules(t *testing.T) {
 
 // Values can be hidden; what the rules hash already stays as it is, so that it is found in counters' names.
 func TestHashedValues(t *testing.T) {
-	top, rules := newTop(t, Options{PerRule: 10, HashValues: true}), rulesOf(t, shop)
+	top, rules := New(Options{PerRule: 10, HashValues: true}), rulesOf(t, shop)
 	hit(top, rules[0], "hunter2", 2, false)
 	hit(top, rules[0], "#f52fbd32b2b3b86ff88ef6c490628285", 1, false)
 	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
@@ -146,7 +137,7 @@ func TestHashedValues(t *testing.T) {
 // What is shown is of this minute and the one before.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+		top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
 		start := time.Now()
 		go top.Run(t.Context())
 		synctest.Wait()
@@ -192,7 +183,7 @@ func TestWindow(t *testing.T) {
 
 // Keys stay over a reload, as long as their rule is there.
 func TestKeep(t *testing.T) {
-	top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
 	hit(top, rules[0], "ann", 1, false)
 	hit(top, rules[1], "/", 1, true)
 	top.rotate(time.Now())
@@ -218,7 +209,7 @@ func TestKeep(t *testing.T) {
 
 // A request that began before a reload counts for its own rule, not for the one that has its limit's ID now.
 func TestLimitOfAnotherSet(t *testing.T) {
-	top, before := newTop(t, Options{PerRule: 10}), compile(t, shop)
+	top, before := New(Options{PerRule: 10}), compile(t, shop)
 	top.Keep(before)
 	after := compile(t, `
 domain: shop
@@ -240,7 +231,7 @@ descriptors:
 
 // A rule that was idle for so long that it was dropped is counted again.
 func TestIdleRuleIsCountedAgain(t *testing.T) {
-	top, set := newTop(t, Options{PerRule: 10}), compile(t, shop)
+	top, set := New(Options{PerRule: 10}), compile(t, shop)
 	top.Keep(set)
 	user := set.Domain("shop").Rules()[0]
 	hit(top, user, "ann", 1, false)
@@ -263,10 +254,7 @@ func TestKeysBoundEveryCount(t *testing.T) {
 	rules := rulesOf(t, shop)
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 8).Draw(t, "k")
-		top, err := New(Options{PerRule: k})
-		if err != nil {
-			t.Fatal(err)
-		}
+		top := New(Options{PerRule: k})
 		truth := map[adminapi.TopBy]map[string]uint64{adminapi.ByHits: {}, adminapi.ByDenied: {}}
 		total := map[adminapi.TopBy]uint64{}
 		value := rapid.StringMatching("[a-z]")
@@ -315,7 +303,7 @@ func TestKeysBoundEveryCount(t *testing.T) {
 // room.
 func TestManyGoroutines(t *testing.T) {
 	const goroutines, each = 16, 3000
-	top, set := newTop(t, Options{PerRule: 50}), compile(t, shop)
+	top, set := New(Options{PerRule: 50}), compile(t, shop)
 	rules := set.Domain("shop").Rules()
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -345,7 +333,7 @@ func TestManyGoroutines(t *testing.T) {
 
 // Halves begin and rules go while all cores count: counters are given back to the last one.
 func TestNoCounterLeaks(t *testing.T) {
-	top, set := newTop(t, Options{PerRule: 5}), compile(t, shop)
+	top, set := New(Options{PerRule: 5}), compile(t, shop)
 	rules, none := set.Domain("shop").Rules(), compile(t, "domain: api\ndescriptors: [{key: a}]")
 	var wg sync.WaitGroup
 	for range 8 {
@@ -394,7 +382,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		"one rule":           {1, 20_000, long, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			top, rules := newTop(t, Options{PerRule: 100}), ruleNames(c.rules)
+			top, rules := New(Options{PerRule: 100}), ruleNames(c.rules)
 			before := heap()
 			for i := range c.keys {
 				if i == c.keys/2 {
@@ -434,7 +422,7 @@ func heap() uint64 {
 
 // Rules that have not been asked cost nothing; when counters run short, rules that come late still get some.
 func TestLateRulesGetCounters(t *testing.T) {
-	top, rules := newTop(t, Options{PerRule: 1000}), ruleNames(150)
+	top, rules := New(Options{PerRule: 1000}), ruleNames(150)
 	if len(top.rules) != 0 || top.free.Load() != maxCounters {
 		t.Fatal("something is taken from the beginning")
 	}
@@ -463,7 +451,7 @@ func TestRefusedRulesAreCountedLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := compile(t, shop)
-			top, user := newTop(t, Options{PerRule: 10}), set.Domain("shop").Rules()[0]
+			top, user := New(Options{PerRule: 10}), set.Domain("shop").Rules()[0]
 			top.Keep(set)
 			ask := func() {
 				for range 3 {
@@ -491,15 +479,6 @@ func TestRefusedRulesAreCountedLater(t *testing.T) {
 	}
 }
 
-func TestNewChecksOptions(t *testing.T) {
-	for _, n := range []int{0, MaxPerRule + 1} {
-		_, err := New(Options{PerRule: n})
-		if err == nil || !strings.Contains(err.Error(), "must be between 1 and 1000, got") {
-			t.Errorf("%d for each rule: %v", n, err)
-		}
-	}
-}
-
 // What a hit costs where many rules are asked at random, and other work takes the CPU's caches between the batches.
 // The median of the batches is little changed by other programs.
 func BenchmarkManyRules(b *testing.B) {
@@ -508,7 +487,7 @@ func BenchmarkManyRules(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%d rules of %d keys", bm.rules, bm.keys), func(b *testing.B) {
 			set := compile(b, rulesFile(int(bm.rules)))
-			top := newTop(b, Options{PerRule: 100})
+			top := New(Options{PerRule: 100})
 			top.Keep(set)
 			key := []byte("funnel|shop|customer=user0001,remote_address=10.20.30.4")
 			hit := func(s *stripe, rule, value uint64) {
@@ -554,7 +533,7 @@ func rulesFile(n int) string {
 
 // Keys that Envoys decided by quotas count as those of requests.
 func TestAdd(t *testing.T) {
-	top := newTop(t, Options{PerRule: 10})
+	top := New(Options{PerRule: 10})
 	r := rulesOf(t, shop)[0]
 	hit(top, r, "ann", 2, false)
 	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 40, false)

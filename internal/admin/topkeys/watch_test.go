@@ -15,7 +15,7 @@ import (
 // its own does not let it pass, in whatever mode. What costs nothing, what gives back, and what no limit is for is not
 // counted.
 func TestWatch(t *testing.T) {
-	top := newTop(t, Options{PerRule: 10})
+	top := New(Options{PerRule: 10})
 	set := compile(t, `
 domain: shop
 descriptors:
