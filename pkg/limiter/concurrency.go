@@ -42,16 +42,19 @@ func (h *Hit) canTakeBack() bool {
 	return h.N < 0 && h.Mode != Quota && h.Policy.Algorithm().CountsInFlight() && h.TakenAt > 0 && h.TakenAt < horizon
 }
 
-// takesBack returns the algorithm for a hit with a TakenAt.
-func (h *Hit) takesBack() algorithm {
+// takesBack returns the algorithm for a hit with a TakenAt at time now.
+func (h *Hit) takesBack(now int64) algorithm {
 	l, ok := h.Policy.algorithm.(*concurrency)
 	if !ok { // a limit of 0
 		return h.Policy.algorithm
 	}
 	own := l.slidingLog
 	own.giveBack = func(log []int64, base, n int64) (int64, []int64) {
-		from := totalBefore(log, base, h.TakenAt)
-		return base, cutOut(log, base, from, min(n, totalBefore(log, base, h.TakenAt+1)-from))
+		from, to := totalBefore(log, base, h.TakenAt), totalBefore(log, base, h.TakenAt+1)
+		if from == to && h.OrOldest && now < h.TakenAt+l.window {
+			return giveBackOldest(log, base, n)
+		}
+		return base, cutOut(log, base, from, min(n, to-from))
 	}
 	return &own
 }

@@ -207,7 +207,7 @@ func (s *Slot) step(h *Hit, now *Clocks, c Charge, d *Decision) {
 	}
 	a := h.Policy.algorithm
 	if h.TakenAt != 0 {
-		a = h.takesBack()
+		a = h.takesBack(now.Steady)
 	}
 	next, o := a.step(*from, now.of(h.Policy), h.N, c)
 	*d = o.decision()

@@ -124,6 +124,9 @@ type Hit struct {
 	// that one. The hit frees this alone, or nothing if it counts no more. With 0 it frees what was taken first, whoever
 	// holds it. It must be 0 unless N is below 0, the Policy is of Concurrency, and the Mode is not Quota.
 	TakenAt int64
+	// OrOldest has a hit with a TakenAt free what was taken first if nothing of that time is left although its lease, the
+	// Policy's Window, has not ended: a hit without a TakenAt may have freed that in place of its own.
+	OrOldest bool
 	// Route is for the store alone: it says which one has the counter, or who decides. A store reads it by interfaces of
 	// its own, and ignores what it does not know; nil is its default. Hits with equal keys have the same.
 	Route any
@@ -155,7 +158,7 @@ func Owes(dst, hits []Hit, out []Decision) []Hit {
 		if !h.TakesPlaces() || !out[i].Allowed || !admitted && h.Mode != Shadow {
 			continue
 		}
-		h.N, h.Mode, h.TakenAt = -h.N, Enforce, out[i].TakenAt
+		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, Enforce, out[i].TakenAt, true
 		dst = append(dst, h)
 	}
 	return dst

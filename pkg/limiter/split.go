@@ -55,9 +55,7 @@ func DeniedCharge(h *Hit, allowed, quotaDenies bool) Charge {
 // makes it. together is what the request's hits of the same key cost, up to and with this one.
 func CompleteDenied(h *Hit, together int64, out, denied *Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
-	if out.TakenAt = max(out.TakenAt, denied.TakenAt); h.Mode != Shadow {
-		out.TakenAt = 0 // it was not taken
-	}
+	out.TakenAt = denied.TakenAt
 	if !out.Allowed {
 		out.RetryAfter = max(out.RetryAfter, denied.RetryAfter)
 		if together > h.Policy.Largest() {

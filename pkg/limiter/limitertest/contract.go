@@ -36,6 +36,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"each hit by itself", eachByItself},
 		{"each quota by itself", eachQuotaByItself},
 		{"ends of requests in flight", endsInFlight},
+		{"ends that have lost their places", endsOrOldest},
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
@@ -136,7 +137,7 @@ func describe(hits []limiter.Hit) string {
 			parts[i] += " by itself"
 		}
 		if h.TakenAt != 0 {
-			parts[i] += fmt.Sprint(" taken at ", h.TakenAt)
+			parts[i] += fmt.Sprint(" taken at ", h.TakenAt, " or oldest: ", h.OrOldest)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -39,3 +39,18 @@ func endsInFlight(f *fixture) {
 	end(limiter.Decision{}, 1) // without a time it frees the oldest
 	f.remaining("client", p, 3)
 }
+
+// endsOrOldest: what has lost its place to an end without a time frees the oldest in turn, unless its lease has ended.
+func endsOrOldest(f *fixture) {
+	p := policy(f, limiter.Params{Algorithm: limiter.Concurrency, Limit: 5, Window: 10 * sec})
+	hit := limiter.Hit{Key: "client", Policy: p, N: 1}
+	end := limiter.Hit{Key: "client", Policy: p, N: -1, OrOldest: true, TakenAt: f.take(hit)[0].TakenAt}
+	f.clock.Advance(sec)
+	f.take(hit, hit, hit)
+	f.take(limiter.Hit{Key: "client", Policy: p, N: -1})
+	f.take(end)
+	f.remaining("client", p, 3)
+	f.clock.Advance(9 * sec)
+	f.take(end)
+	f.remaining("client", p, 3)
+}

@@ -443,7 +443,7 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 			}
 		}
 		if len(c.taken) > 0 && hits[i].N < 0 && hits[i].Mode != limiter.Quota && h.rng.IntN(3) > 0 {
-			hits[i].TakenAt = c.taken[h.rng.IntN(len(c.taken))]
+			hits[i].TakenAt, hits[i].OrOldest = c.taken[h.rng.IntN(len(c.taken))], h.rng.IntN(3) == 0
 		}
 	}
 	return hits, of

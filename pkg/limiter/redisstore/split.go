@@ -24,12 +24,12 @@ import (
 // modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
 const modeCharge = 8
 
-// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits,
-// and ChargeSpend if it does not fit.
-const chargeQuota = chargeTakeBack + 1
-
-// chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
-const chargeTakeBack = limiter.ChargeSpend + 1
+// The charges of the script beside the values of limiter.Charge.
+const (
+	chargeQuota            = limiter.ChargeSpend + 1 + iota // of a quota hit by itself: ChargeIfFits, else ChargeSpend
+	chargeTakeBack                                          // of a negative hit: takes back one of step 1, or Hit.TakenAt
+	chargeTakeBackOrOldest                                  // the same, with Hit.OrOldest
+)
 
 // scope is what one script call can decide: the hits in a store; in a cluster those in one slot; behind a proxy, and in
 // a slot that is being moved, those of one key.
@@ -177,7 +177,12 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 		p.settle = p.queue.settle(ctx, p.charge, quotaDenies)
 	}
 	costs := together(hits)
-	complete := func(j int, d *limiter.Decision) { limiter.CompleteDenied(&hits[j], costs[j], &out[j], d) }
+	complete := func(j int, d *limiter.Decision) {
+		if d.TakenAt = 0; hits[j].Mode == limiter.Shadow { // charged by step 1
+			d.TakenAt = out[j].TakenAt
+		}
+		limiter.CompleteDenied(&hits[j], costs[j], &out[j], d)
+	}
 	for i := range all {
 		for k, j := range all[i].hits {
 			complete(j, &all[i].charge.out[k])
@@ -297,6 +302,8 @@ func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0
 // chargeByItself is what a hit is charged that is charged by itself.
 func chargeByItself(h *limiter.Hit) limiter.Charge {
 	switch {
+	case h.TakenAt != 0 && h.OrOldest:
+		return chargeTakeBackOrOldest
 	case h.TakenAt != 0:
 		return chargeTakeBack
 	case h.Mode == limiter.Quota:

@@ -54,18 +54,18 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
   local changed = charged ~= 0
   if charged < 0 then
     changed = total ~= base
-    if a[3] == CONCURRENCY and charge ~= TAKE_BACK then
+    local from, n = max(base, total + charged), -charged
+    if charge >= TAKE_BACK then -- no other hits than those of the charge
+      local at = gone - window
+      from = total_of(search(function(i) return time_of(i) >= at end) - 1)
+      n = min(n, total_of(search(function(i) return time_of(i) > at end) - 1) - from)
+    end
+    if a[3] == CONCURRENCY and (charge < TAKE_BACK or charge == TAKE_BACK_OR_OLDEST and n == 0) then
       local kept = min(total, base - charged)
       local from = search(function(i) return total_of(i) > kept end)
       log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
       count = count - (from - 1)
     else -- cutOut: what follows the total from goes
-      local from, n = max(base, total + charged), -charged
-      if charge == TAKE_BACK then -- no other hits than those of the charge
-        local at = gone - window
-        from = total_of(search(function(i) return time_of(i) >= at end) - 1)
-        n = min(n, total_of(search(function(i) return time_of(i) > at end) - 1) - from)
-      end
       local first = search(function(i) return total_of(i) > from end)
       local parts = {string.sub(log, 1, WORD + (first - 1) * ENTRY)}
       if total_of(first - 1) < from then parts[2] = struct.pack('>dd', time_of(first), from) end

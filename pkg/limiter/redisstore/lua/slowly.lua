@@ -138,7 +138,7 @@ local function decider()
     if mode < CHARGE then return TAKE_IF_FITS end
     has_charges = true
     local charge = mode - CHARGE
-    if charge == TAKE_BACK and now >= group_of[i] then return LOOK end
+    if charge >= TAKE_BACK and now >= group_of[i] then return LOOK end
     if charge == TAKE_OR_SPEND then return TAKE_IF_FITS end
     return charge
   end

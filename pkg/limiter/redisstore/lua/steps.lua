@@ -12,15 +12,16 @@
 -- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n, for a request that is denied
 -- (split.go, docs/adr/0050) or that has ended (limiter.Hit.TakenAt, docs/adr/0085). gone is the time at which that call
 -- expected the limit to be fully available again, in microseconds since the epoch. It is after now, and shows where in
--- the state the charge is.
+-- the state the charge is. TAKE_BACK_OR_OLDEST is limiter.Hit.OrOldest.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
 local early -- the number of the step that writes before the request is decided
 local REMAINING, FULL = 2, 3 -- charge_denied
-local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND, TAKE_BACK = 0, 1, 2, 3, 4, 5 -- limiter.Charge
-local TAKE_OR_SPEND = 6 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4 -- limiter.Charge
+local TAKE_OR_SPEND = 5 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
+local TAKE_BACK, TAKE_BACK_OR_OLDEST = 6, 7
 local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
