@@ -437,8 +437,8 @@ HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void 
   pthread_mutex_unlock(&k->lock);
   for (weir_waiting *w = first, *next; w; w = next) {
     next = w->next;
-    if (!w->left) { // else its stream has ended, perhaps by what another answer did
-      stream *s = w->stream;
+    stream *s = w->stream;
+    if (!w->left && s) { // else it has ended, perhaps by what another answer did, or weirDecide panicked behind weir_wait
       w->left = true;
       if (obey(w->envoy, s, &w->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(w->envoy);
     }
