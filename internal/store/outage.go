@@ -63,8 +63,7 @@ type remote struct {
 	last         error
 	loud         time.Time // of the latest line that says for how long
 
-	said  atomic.Pointer[outage] // what the log has said of this outage; nil: there is none
-	vague atomic.Bool            // the log has only said that it does not answer in time
+	said atomic.Pointer[outage] // what the log has said of this outage; nil: there is none
 
 	mu     sync.Mutex
 	looked time.Time // when reach asked
@@ -129,7 +128,6 @@ func (r *remote) announce(ctx context.Context, level slog.Level, err error, agai
 	} else if !r.said.CompareAndSwap(nil, now) {
 		return
 	}
-	r.vague.Store(now.what == doesNotAnswer)
 	//nolint:sloglint // the sentence is one, also for operators who look for it
 	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", r.check(err)))
 }
@@ -244,7 +242,8 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	}
 	was, said := r.away, r.said.Load()
 	r.away = away
-	better := away != "" && r.vague.Load() && !redisstore.TimedOut(err) // it may say what to do, as a proxy's does
+	isVague := said != nil && said.what == doesNotAnswer
+	better := away != "" && isVague && !redisstore.TimedOut(err) // it may say what to do, as a proxy's does
 	switch {
 	case away != "" && (away != was || better):
 		r.announce(ctx, level, err, better || was != "")

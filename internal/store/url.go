@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path"
@@ -214,6 +215,10 @@ func (a *address) readQuery(query string) error {
 		options["db"] = a.readDB
 	}
 	for name, given := range values {
+		if options[name] == nil { // the name may be a part of a secret
+			return fmt.Errorf("an option is not known; write & in a value as %%26, and use %s",
+				strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+		}
 		if err := setOption(options[name], name, given[len(given)-1]); err != nil {
 			return err
 		}
@@ -240,16 +245,9 @@ func setOption(option any, name, value string) (err error) {
 		}
 	case func(string) error:
 		return to(value)
-	default:
-		return errors.New("an option is not known; write & in a value as %26, and use " + optionNames) // it may be a secret
 	}
 	return nil
 }
-
-const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
-	"conn_max_idle_time, conn_max_lifetime, proxy, " +
-	"with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, " +
-	"with Sentinel sentinel_username and sentinel_password, and with unix db"
 
 // checkOptions finds options that do not fit the scheme or each other.
 func (a *address) checkOptions(values url.Values) error {

@@ -41,7 +41,7 @@ func TestCheckURL(t *testing.T) {
 		{"redis://a:b:c", "a host has more than one colon"},
 		{"redis://a,b/0", "several hosts are those of redis+sentinel:// or redis+cluster://"},
 		{"redis://u:secret@h:1/zero", `the database must be a number, got "zero"`},
-		{"redis://h/0?max_retries=3", "an option is not known; write & in a value as %26, and use timeout, key_prefix"},
+		{"redis://h/0?max_retries=3", "an option is not known; write & in a value as %26, and use conn_max_idle_time, conn_max_lifetime, dial_timeout, key_prefix, "},
 		{"redis://h/0?timeout=20", `option timeout must be a time such as 20ms, got "20"`},
 		{"redis://h/0?pool_size=0", `option pool_size must be a number from 1 to 10000, got "0"`},
 		{"redis://h/0?db=3", "an option is not known"},

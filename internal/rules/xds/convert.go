@@ -1,14 +1,11 @@
 package xds
 
 import (
-	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -132,10 +129,9 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 		At: here, ValueAt: here, ShareAt: here,
 	}
 	if d.GetMetadata() != nil {
-		if err := finite(structpb.NewStructValue(d.GetMetadata())); err != nil {
-			c.b.Errorf(here, "metadata: %s", err)
-		} else {
-			out.Metadata = d.GetMetadata().AsMap()
+		out.Metadata = d.GetMetadata().AsMap()
+		if _, err := d.GetMetadata().MarshalJSON(); err != nil { // which differs from build to build
+			c.b.Errorf(here, "metadata: a number is NaN or infinite, which JSON has not; remove it")
 		}
 	}
 	if d.GetRateLimit() != nil {
@@ -174,27 +170,4 @@ func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptor
 	out.Unit, out.Params.Limit = unit, int64(l.GetRequestsPerUnit())
 	out.Fields = []descriptors.Field{{Name: "requests_per_unit", At: here}, {Name: "unit", At: here}}
 	return out
-}
-
-// finite returns an error if a number is none that JSON has.
-func finite(v *structpb.Value) error {
-	switch kind := v.GetKind().(type) {
-	case *structpb.Value_NumberValue:
-		if math.IsNaN(kind.NumberValue) || math.IsInf(kind.NumberValue, 0) {
-			return fmt.Errorf("%v is no number; remove it", kind.NumberValue)
-		}
-	case *structpb.Value_StructValue:
-		for name, field := range kind.StructValue.GetFields() {
-			if err := finite(field); err != nil {
-				return fmt.Errorf("%q: %w", shorten(name), err)
-			}
-		}
-	case *structpb.Value_ListValue:
-		for _, item := range kind.ListValue.GetValues() {
-			if err := finite(item); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -240,7 +240,7 @@ func TestWrongRules(t *testing.T) {
 			Key: "k", RateLimit: &policy{RequestsPerUnit: 1},
 		}),
 		".rate_limit.unit: unit is 99; use SECOND": {Key: "k", RateLimit: &policy{Unit: 99}},
-		`metadata: "a": NaN is no number`: {Key: "k", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+		"metadata: a number is NaN or infinite": {Key: "k", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"a": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(math.NaN())}}),
 		}}},
 		"more than 200 levels of descriptors":               deep,

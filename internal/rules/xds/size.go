@@ -2,10 +2,12 @@ package xds
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // maxMessages bounds the messages of an answer: descriptors, limits and parts of metadata. Loading takes some 1,200
@@ -37,7 +39,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	text := data.Materialize()
 	r.DiscoveryResponse, r.size = &discoveryv3.DiscoveryResponse{}, int64(len(text))
 	if r.size <= c.maxSize {
-		countMessages(text, responseMessage, &r.messages)
+		countMessages(text, response, &r.messages)
 	}
 	if r.size > c.maxSize || r.messages > maxMessages {
 		text = withoutResources(text)
@@ -60,25 +62,13 @@ func withoutResources(text []byte) (rest []byte) {
 	return rest
 }
 
-// parts are the fields that hold messages, by their number.
-type parts map[protowire.Number]*parts
-
-// What an answer of RateLimitConfigs consists of.
-var responseMessage, configMessage, descriptorMessage, policyMessage, structMessage, entryMessage, valueMessage, listMessage parts
-
-func init() {
-	responseMessage = parts{2: &parts{2: &configMessage}}
-	configMessage = parts{3: &descriptorMessage}
-	descriptorMessage = parts{3: &policyMessage, 4: &descriptorMessage, 8: &structMessage}
-	policyMessage = parts{5: &parts{}}
-	structMessage = parts{1: &entryMessage}
-	entryMessage = parts{2: &valueMessage}
-	valueMessage = parts{5: &structMessage, 6: &listMessage}
-	listMessage = parts{1: &valueMessage}
-}
+var (
+	response = (&discoveryv3.DiscoveryResponse{}).ProtoReflect().Descriptor()
+	config   = (&ratelimitv3.RateLimitConfig{}).ProtoReflect().Descriptor()
+)
 
 // countMessages adds those in the text to n, until there are too many. What is broken is decoded later, and refused.
-func countMessages(text []byte, in parts, n *int) {
+func countMessages(text []byte, in protoreflect.MessageDescriptor, n *int) {
 	*n++
 	for len(text) > 0 && *n <= maxMessages {
 		number, kind, size := protowire.ConsumeTag(text)
@@ -89,9 +79,15 @@ func countMessages(text []byte, in parts, n *int) {
 		if size = protowire.ConsumeFieldValue(number, kind, text); size < 0 {
 			return
 		}
-		if part, ok := in[number]; ok && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(text)
-			countMessages(value, *part, n)
+		if field := in.Fields().ByNumber(number); field != nil && kind == protowire.BytesType {
+			part := field.Message()
+			if field.FullName() == "google.protobuf.Any.value" {
+				part = config
+			}
+			if part != nil {
+				value, _ := protowire.ConsumeBytes(text)
+				countMessages(value, part, n)
+			}
 		}
 		text = text[size:]
 	}
