@@ -151,11 +151,11 @@ func New(o Options) (*Decider, error) {
 	}, nil
 }
 
-// Decide decides requests, each as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
-// Options.ChargeEach each limit is charged by itself. It returns when each request has its Verdict, or its Err: an
+// Decide decides requests, each as a whole: either all of its limits are charged or none, as limiter.Decide has it;
+// with Options.ChargeEach each limit is charged by itself. It returns when each request has its Verdict, or its Err: an
 // InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several are decided together, or Ctx's own
-// error once Ctx is done. A request with an Err holds nothing; of another one the caller takes what it holds (TakeHeld).
-// The verdict is valid until the request is Reset.
+// error once Ctx is done. A request with an Err holds nothing; of another one the caller takes what it holds
+// (TakeHeld). The verdict is valid until the request is Reset.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
 func (d *Decider) Decide(all ...*Request) {
@@ -183,8 +183,8 @@ func (d *Decider) Decide(all ...*Request) {
 	}
 }
 
-// Try decides a request if the store need not be waited for, and reports whether it is decided: as by Decide. If not, the
-// caller passes the request to Decide.
+// Try decides a request if the store need not be waited for, and reports whether it is decided: as by Decide. If not,
+// the caller passes the request to Decide.
 func (d *Decider) Try(r *Request) (decided bool) {
 	if d.ask(r); r.asks && !d.chain.Try(&r.call) {
 		r.isTried = true

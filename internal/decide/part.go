@@ -35,8 +35,8 @@ func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 	return false
 }
 
-// slotAgain is the wait that a request without a slot announces: slots become free all the time, and its limits have not
-// been asked.
+// slotAgain is the wait that a request without a slot announces: slots become free all the time, and its limits have
+// not been asked.
 const slotAgain = time.Second
 
 // refuse denies a request that might have to wait, because no slot is free. Only what the request gives back is asked:

@@ -15,14 +15,15 @@ const StartKey = "weir_start"
 // Start returns what the request holds of limits on requests in flight until its stream is done: how many hits of the
 // first one, and a token of all for the end. A denied request holds nothing.
 func (v *Verdict) Start() (leased int64, token string) {
+	var taken []string
 	for i := range v.Hits {
 		h, at := &v.Hits[i], v.Decisions[i].TakenAt
 		if at != 0 && !v.Denied && v.Counted(i) {
 			leased = cmp.Or(leased, h.N)
-			token += fmt.Sprintf("%s%d.%d ", inTokens(h.Key), h.N, at)
+			taken = append(taken, fmt.Sprintf("%s%d.%d", inTokens(h.Key), h.N, at))
 		}
 	}
-	return leased, strings.TrimSpace(token)
+	return leased, strings.Join(taken, " ")
 }
 
 // inTokens returns what a counter's entry in a token begins with: a hash of the key, as in the log.

@@ -153,7 +153,7 @@ func (c *Call) Later(ctx context.Context, w Waiter) {
 	c.ctx, c.waiter = ctx, w
 	c.filter.uses.Add(1)
 	if c.isDecided {
-		c.wait()
+		c.wait() //nolint:contextcheck // an instance closes without the request
 		return
 	}
 	if !c.request.TakesPlaces() { // else Redis may have given them when the request goes: only the answer says so

@@ -82,7 +82,7 @@ func ask(ctx context.Context, f *Filter, route *Route, key string) (a Answer, at
 	if c.Decide() { //nolint:contextcheck // what is at once has none
 		a = c.Answer
 		a.Headers = append([]Header(nil), a.Headers...)
-		c.Release()
+		c.Release() //nolint:contextcheck // as above
 		return a, true
 	}
 	ctx, cancel := context.WithCancel(ctx)

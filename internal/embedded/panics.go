@@ -57,7 +57,8 @@ func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped ui
 		slog.Uint64("not_logged_before", skipped))
 }
 
-// guard runs f on behalf of a request. A panic is counted in this instance, and logged, but not more often than panicLines.
+// guard runs f on behalf of a request. A panic is counted in this instance, and logged, but not more often than
+// panicLines.
 func (in *instance) guard(name string, f func()) (panicked bool) {
 	defer func() {
 		why := recover()

@@ -166,8 +166,8 @@ func (m *Metrics) StoreFailed(err error) {
 // severalStores labels a request that asks several stores; no named store has parentheses in its name.
 const severalStores = "(several)"
 
-// Timed measures the calls to stores of these names; "" is the first. It needs at least one name. It is for stores behind
-// a network: memory decides in less time than it takes to read the clock.
+// Timed measures the calls to stores of these names; "" is the first. It needs at least one name. It is for stores
+// behind a network: memory decides in less time than it takes to read the clock.
 func (m *Metrics) Timed(names ...string) take.Stage {
 	t := &timed{named: map[string]prometheus.Observer{}}
 	for _, name := range names {

@@ -48,8 +48,8 @@ type Options struct {
 
 	// Redis is the server of Store, which the caller closes; nil counts in memory.
 	Redis *Redis `kong:"-"`
-	// Stages returns what stands directly in front of the counters, from behind: names are those of all servers, "" for the
-	// first one. Nil: nothing.
+	// Stages returns what stands directly in front of the counters, from behind: names are those of all servers, "" for
+	// the first one. Nil: nothing.
 	Stages func(names []string) []take.Stage `kong:"-"`
 	// Effects returns in a sentence what the limits of a store do while it fails, by its name; "" is the first one. It is
 	// needed with Redis.

@@ -29,8 +29,8 @@ type Notes struct {
 	// Sent is when Leases saw the call, time since their start, and MayLease whether they may decide it.
 	Sent     time.Duration
 	MayLease bool
-	// Asked is when Denials were asked, in microseconds of their clock, Forgets what they had forgotten by then, and Caches
-	// whether they cached anything at all.
+	// Asked is when Denials were asked, in microseconds of their clock, Forgets what they had forgotten by then, and
+	// Caches whether they cached anything at all.
 	Asked   int64
 	Forgets uint64
 	Caches  bool

@@ -233,8 +233,8 @@ func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	)
 }
 
-// Stages have a span around each call of a traced request: the time that the request waited for Redis, in a call that it
-// may have shared with other requests. There are none without Options.Traces.
+// Stages have a span around each call of a traced request: the time that the request waited for Redis, in a call that
+// it may have shared with other requests. There are none without Options.Traces.
 func (t *Telemetry) Stages() []take.Stage {
 	if t.traces == nil {
 		return nil

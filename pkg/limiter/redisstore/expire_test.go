@@ -128,7 +128,8 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// Calls that are taken together are given up as those of requests by themselves are: at the timeout, or soon after their request is gone, whether they are under way or wait for others.
+// Calls that are taken together are given up as those of requests by themselves are: at the timeout, or soon after
+// their request is gone, whether they are under way or wait for others.
 func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := silentStore(t, time.Second, false)

@@ -38,7 +38,7 @@ func (g *Group) Each(f func(name string, s *Store)) {
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.
 func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	return g.take(&limiter.Call{Ctx: ctx, Hits: hits, Out: out})
+	return g.take(&limiter.Call{Ctx: ctx, Hits: hits, Out: out}) //nolint:contextcheck // a batch outlives its requests
 }
 
 func (g *Group) take(c *limiter.Call) error {
@@ -58,8 +58,8 @@ func (g *Group) take(c *limiter.Call) error {
 	return unavailable(g.takeInCluster(c, at))
 }
 
-// TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It returns
-// when each has one.
+// TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It
+// returns when each has one.
 func (g *Group) TakeAll(calls []*limiter.Call) {
 	if len(calls) == 1 {
 		calls[0].Err = g.take(calls[0])

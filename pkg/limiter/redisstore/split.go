@@ -130,7 +130,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 			}
 			p.charge.add(hits[j], due, j)
 		}
-		p.queue.start(p.charge) //nolint:contextcheck // a batch outlives each of its requests
+		p.queue.start(p.charge)
 	}
 	for i := range all {
 		p := &all[i]

@@ -21,8 +21,8 @@ func callOf(t *testing.T, hits ...limiter.Hit) *limiter.Call {
 	return &limiter.Call{Ctx: t.Context(), Hits: hits, Out: make([]limiter.Decision, len(hits))}
 }
 
-// TakeAll decides as Take does, request by request, also where several hits count together or by themselves, and what is
-// wrong with one request is its own error.
+// TakeAll decides as Take does, request by request, also where several hits count together or by themselves, and what
+// is wrong with one request is its own error.
 func TestTakeAllAnswersAsTake(t *testing.T) {
 	clock := func() int64 { return 1_000_000_000_000_000 }
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{Now: clock, Timeout: 5 * time.Second})
