@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -172,17 +171,13 @@ func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
 	}
-	for i, l := range r.Limits {
+	for _, l := range r.Limits {
 		limit := listedLimit{Name: l.Name, Text: l.String()}
 		if here, byEnvoys := h.Decisions(l); here != nil {
 			limit.Decisions, limit.ByEnvoys = byName(here), byName(byEnvoys)
 		}
 		if withHistory && h.History != nil {
-			name := adminapi.LimitName{Domain: r.Domain, Rule: r.Path, Limit: l.Name}
-			if name.Limit == "" && len(r.Limits) > 1 {
-				name.Limit = strconv.Itoa(i + 1)
-			}
-			limit.LastHour = h.History.Of(name)
+			limit.LastHour = h.History.Of(adminapi.NameOf(l))
 		}
 		shown.Limits = append(shown.Limits, limit)
 	}

@@ -3,6 +3,7 @@ package adminapi
 
 import (
 	"cmp"
+	"strconv"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -254,6 +255,15 @@ type LimitName struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+}
+
+// NameOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
+func NameOf(l *descriptors.Limit) LimitName {
+	name := LimitName{Domain: l.Rule.Domain, Rule: l.Rule.Path, Limit: l.Name}
+	if number := l.Position(); name.Limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
+		name.Limit = strconv.Itoa(number)
+	}
+	return name
 }
 
 // Compare orders names by domain, rule and limit.

@@ -329,6 +329,10 @@ func TestRedisUnreachable(t *testing.T) {
 		t.Errorf("/metrics does not count 3 decisions without the store")
 	}
 	_, rules := p.http("GET", "/rules")
+	if _, text := p.http("GET", "/status"); !strings.Contains(text, `"degraded": "Redis unreachable at redis://127.0.0.1:1/0 since `) ||
+		!strings.Contains(text, ": 1 of its limits are not enforced, 0 are counted") {
+		t.Errorf("the status is\n%s\nwant the sentence of the log", text)
+	}
 	p.wait()
 	if n := p.logged("Redis unreachable at"); n != 1 {
 		t.Errorf("the outage is logged %d times, want once:\n%s", n, p.log)

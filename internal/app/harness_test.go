@@ -236,8 +236,8 @@ func want(t *testing.T, what, want string, got func() string) {
 	}
 }
 
-// metricOf is the value of a series, from the registry.
-func (p *process) metricOf(series string) string {
+// metric is the value of a series; none if it is not there.
+func (p *process) metric(series string) string {
 	p.t.Helper()
 	answer := httptest.NewRecorder()
 	p.app.metrics.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -246,7 +246,7 @@ func (p *process) metricOf(series string) string {
 			return strings.TrimSpace(value)
 		}
 	}
-	return ""
+	return "none"
 }
 
 // logged says how many lines of the log contain the text.

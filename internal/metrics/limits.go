@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"iter"
 	"maps"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -93,7 +92,7 @@ func (m *Metrics) Prepare(set *descriptors.Set) (commit func()) {
 			t.limits[i].of, t.limits[i].counters = l.Rule, &cs.other
 			continue
 		}
-		name := nameOf(l)
+		name := adminapi.NameOf(l)
 		c := cmp.Or(t.byLabels[name], before.byLabels[name])
 		if c == nil { // its labels outlive the rules
 			c = &limitCounters{LimitName: adminapi.LimitName{
@@ -116,15 +115,6 @@ func (m *Metrics) Prepare(set *descriptors.Set) (commit func()) {
 	}
 	cs.live.Store(t)
 	return func() {}
-}
-
-// nameOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
-func nameOf(l *descriptors.Limit) adminapi.LimitName {
-	name := adminapi.LimitName{Domain: l.Rule.Domain, Rule: l.Rule.Path, Limit: l.Name}
-	if number := l.Position(); name.Limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
-		name.Limit = strconv.Itoa(number)
-	}
-	return name
 }
 
 // Decided implements decide.Observer.
@@ -178,7 +168,7 @@ func (cs *ruleCounts) limit(l *descriptors.Limit) *limitCounters {
 	if l.ID < len(t.limits) && t.limits[l.ID].of == l.Rule {
 		return t.limits[l.ID].counters
 	}
-	c := t.byLabels[nameOf(l)]
+	c := t.byLabels[adminapi.NameOf(l)]
 	if c == nil && t.others > 0 {
 		return &cs.other // or the rule is gone: the labels do not tell
 	}
@@ -239,7 +229,7 @@ func (counts *outcomeCounts) any() bool {
 // decided by quotas. They are nil for a limit without counters of its own.
 func (m *Metrics) Decisions(l *descriptors.Limit) (here, byEnvoys []uint64) {
 	c := m.counts.limit(l)
-	if c == nil || c.LimitName != nameOf(l) {
+	if c == nil || c.LimitName != adminapi.NameOf(l) {
 		return nil, nil
 	}
 	return c.decisions.load(), c.byEnvoys.load()

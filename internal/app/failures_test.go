@@ -13,57 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// warnings are the lines of the log that are a warning or worse.
-func (p *process) warnings() (lines []string) {
-	for line := range strings.Lines(p.log.String()) {
-		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-// A start without Redis is one warning, which says what that means for requests, and the return of Redis one line.
-func TestRedisAwayAtStart(t *testing.T) {
-	t.Parallel()
-	server, named := redistest.Start(t), redistest.Start(t)
-	server.Stop()
-	o := options(t, rulesOf("1"))
-	o.Store, o.NamedStores = server.URL(), map[string]string{"daily": named.URL()}
-	p := start(t, o)
-	want(t, "readiness without Redis", "503", p.ready)
-	<-time.After(3 * time.Second) // refunds have been tried several times
-	away, effects := "Redis unreachable at "+server.URL()+" since ", ": 1 of its limits are not enforced, 0 are counted"
-	p.ask("me") // which is no second line
-	if lines := p.warnings(); len(lines) != 1 || !strings.Contains(lines[0], `level=WARN msg="`+away) ||
-		!strings.Contains(lines[0], effects) {
-		t.Errorf("the warnings are %q, want one: %s", lines, away)
-	}
-	if _, status := p.http("GET", "/status"); !strings.Contains(status, `"degraded": "`+away) ||
-		!strings.Contains(status, effects) {
-		t.Errorf("the status is\n%s\nwant the sentence of the log", status)
-	}
-	server.Restart()
-	again := `level=INFO msg="Redis reachable again at ` + server.URL() + `"`
-	want(t, "the line on its return", "1 line", func() string {
-		if p.logged(again) == 1 {
-			return "1 line"
-		}
-		return p.log.String()
-	})
-	named.Kill()
-	want(t, "the line on another store", "1 line", func() string {
-		if p.logged("Redis unreachable at daily="+named.URL()+" since ") == 1 {
-			return "1 line"
-		}
-		return p.log.String()
-	})
-	p.wait()
-	if lines := p.warnings(); len(lines) != 2 || p.logged(again) != 1 {
-		t.Errorf("log:\n%s", p.log)
-	}
-}
-
 // A user who may not run scripts is an error at the start, which names the right that is missing.
 func TestMissingRight(t *testing.T) {
 	for _, right := range []string{"evalsha", "eval"} {
@@ -132,7 +81,7 @@ func TestAbandonedRequests(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, _ = calls.Unary(late, nil, info, untilGone)
-	if got := p.metricOf("weir_requests_abandoned_total"); got != "1" {
+	if got := p.metric("weir_requests_abandoned_total"); got != "1" {
 		t.Errorf("%s abandoned requests, want 1", got)
 	}
 }

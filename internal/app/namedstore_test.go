@@ -1,8 +1,6 @@
 package app
 
 import (
-	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
@@ -38,16 +36,5 @@ func TestNamedStore(t *testing.T) {
 		if len(keys) != 1 || keys[0] != want {
 			t.Errorf("the counters are %v, want %s", keys, want)
 		}
-	}
-}
-
-// A store that nobody named is an error of the rules, at its place.
-func TestUnknownStore(t *testing.T) {
-	o := options(t, twoStores)
-	o.Log = slog.New(slog.DiscardHandler)
-	_, err := New(t.Context(), o)
-	const want = `rules.yaml:6:30: store: there is no store "per_second": this process has none beside --store; add --named-store, or remove store`
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
 	}
 }
