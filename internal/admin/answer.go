@@ -124,7 +124,7 @@ func header(w http.ResponseWriter, status int, contentType string) {
 
 // missing answers requests for paths and methods that are not there.
 func (h *handler) missing(w http.ResponseWriter, r *http.Request) {
-	what := shorten(r.Method + " " + r.URL.Path)
+	what := r.Method + " " + r.URL.Path
 	for _, route := range h.routes() {
 		path := strings.TrimSuffix(route.Path, "{$}")
 		if path == r.URL.Path || route.Versioned && api+path == r.URL.Path {
@@ -135,12 +135,4 @@ func (h *handler) missing(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
-}
-
-// maxShort is the most bytes of a client's text in the log or in an error.
-const maxShort = 100
-
-// shorten makes a client's text fit for the log or an error: bounded, and without control characters.
-func shorten(text string) string {
-	return words.Line(logging.Shorten(text, maxShort))
 }

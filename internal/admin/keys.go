@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -159,7 +160,7 @@ func (h *handler) resetKey(r *http.Request) (*adminapi.ResetResult, error) {
 		return nil, err
 	}
 	done, err := h.Counters.Reset(r.Context(), target)
-	attrs := []slog.Attr{slog.String("domain", shorten(target.Domain))}
+	attrs := []slog.Attr{slog.String("domain", words.Line(words.Shorten(target.Domain)))}
 	if done != nil {
 		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
 		var hashes []string
