@@ -46,7 +46,8 @@ func TestAnswersOfManySmallRules(t *testing.T) {
 		}
 		return text
 	}
-	if r := receive(rules(maxMessages/2 - 2)); r.messages != maxMessages || len(r.Resources) != 1 { // with four around them
+	// The other four messages are the answer, its resource, the domain and the descriptor above.
+	if r := receive(rules(maxMessages/2 - 2)); r.messages != maxMessages || len(r.Resources) != 1 {
 		t.Errorf("%d messages are too many", r.messages)
 	}
 	header := protowire.AppendString(protowire.AppendTag(nil, 4, protowire.BytesType), typeURL)
