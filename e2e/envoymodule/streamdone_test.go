@@ -195,15 +195,15 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// A request whose counter was forgotten frees no place that others hold when its stream ends. The others free their own.
+// A request whose counter was forgotten frees no place of others when its stream ends. The others free their own.
 func TestEndsFreeTheirOwnPlaces(t *testing.T) {
 	server, admin, up := redistest.Start(t), proctest.FreeAddr(t), newHold(t)
 	actions := `{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}`
 	limits := `[` + actions + `]}, ` + actions + `, {"metadata": {"descriptor_key": "weir_start", "source": "DYNAMIC",
 		"metadata_key": {"key": "envoy.filters.http.ratelimit", "path": [{"key": "weir_start"}]}}}],
 		"apply_on_stream_done": true, "hits_addend": {"format": "` + leased + `", "is_negative_hits": true}}]`
-	filter := moduleFilter(config([]string{rules(t, inFlight), "--store=" + server.URL(), "--store-timeout=5s",
-		"--http-addr=" + admin}, limits, withHeaders))
+	flags := []string{rules(t, inFlight), "--store=" + server.URL(), "--store-timeout=5s", "--http-addr=" + admin}
+	filter := moduleFilter(config(flags, limits, withHeaders))
 	e := startBefore(t, up.addr, listener("front", []string{filter, denyLater}, toUpstream))
 	c := newClient(t, e, "front")
 	begin := func() (end func()) {

@@ -10,8 +10,8 @@ const Concurrency Algorithm = 8
 
 // concurrency is a slidingLog of leases: a hit counts until it is given back, or until its lease, the Window, ends.
 // When a lease was taken says which one a hit gives back (Hit.TakenAt). Those of the same microsecond also end in the
-// same one, so that any of them will do. Without a TakenAt the oldest is given back: those that stay end later than they
-// have to, never earlier, as long as no request outlives its lease.
+// same one, so that any of them will do. Without a TakenAt the oldest is given back: those that stay end later than
+// they have to, never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (algorithm, error) {
