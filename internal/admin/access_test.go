@@ -448,8 +448,10 @@ func TestTokenFile(t *testing.T) {
 		content, sent string
 		want          int
 	}{
-		{"s3cret-s3cret-s3cret\n", "s3cret-s3cret-s3cret", 200}, {"another-token-of-16", "s3cret-s3cret-s3cret", 401},
-		{"another-token-of-16", "another-token-of-16", 200}, {"short", "short", 503},
+		{"s3cret-s3cret-s3cret\n", "s3cret-s3cret-s3cret", 200},
+		{"another-token-of-16", "s3cret-s3cret-s3cret", 401},
+		{"another-token-of-16", "another-token-of-16", 200},
+		{"short", "short", 503},
 	} {
 		if err := os.WriteFile(file, []byte(step.content), 0o600); err != nil {
 			t.Fatal(err)

@@ -103,7 +103,7 @@ func (s *Server) add(name, flag, addr string, server *http.Server, guard *conns.
 		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Budget: s.h.Budget, Log: s.h.Log})
 	}
 	a := &Address{Name: name, flag: flag, addr: addr, of: s, server: server, guard: guard}
-	server.ErrorLog = s.TLS.ErrorLog()
+	s.TLS.Watch(server)
 	guard.Serve(server)
 	s.Addresses = append(s.Addresses, a)
 	return a

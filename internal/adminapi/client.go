@@ -33,7 +33,7 @@ const api = "/api/v1"
 // maxAnswer bounds what is read of a response, in bytes.
 const maxAnswer = 64 << 20
 
-// Options name the process to connect to, and the credentials, as flags of commands. Zero values stand for the defaults.
+// Options name the process to connect to, and the credentials, as flags of commands. Zero values are the defaults.
 type Options struct {
 	// Server may have a path, which is put before every endpoint's own.
 	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket if this is the same machine and user, or root; else the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`

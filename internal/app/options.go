@@ -53,12 +53,16 @@ type Options struct {
 	LogQueue *logging.Queue `kong:"-"`
 }
 
-// The flags of the parts.
 type (
+	// RulesOptions are the flags of the rules.
 	RulesOptions = rules.Config
+	// StoreOptions are the flags of the counters.
 	StoreOptions = store.Options
-	GRPCOptions  = grpcserver.Config
-	HTTPOptions  = admin.Config
+	// GRPCOptions are the flags of the gRPC server.
+	GRPCOptions = grpcserver.Config
+	// HTTPOptions are the flags of the HTTP servers.
+	HTTPOptions = admin.Config
+	// QuotaOptions are the flags of quotas.
 	QuotaOptions = rlqs.Config
 )
 

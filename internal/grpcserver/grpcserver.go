@@ -41,8 +41,9 @@ const (
 	maxHeaderList = 16 << 10
 	// UnreadFor is how long a client may leave unread what it was sent.
 	UnreadFor = 30 * time.Second
-	// A client that is silent for keepaliveTime is pinged, and has KeepaliveTimeout to answer.
-	keepaliveTime, KeepaliveTimeout = time.Minute, 10 * time.Second
+	// KeepaliveTimeout is how long a client has to answer the ping that it gets when it was silent for keepaliveTime.
+	KeepaliveTimeout = 10 * time.Second
+	keepaliveTime    = time.Minute
 	// minPing is the shortest pause between a client's pings; faster ones are cut off.
 	minPing = 5 * time.Second
 )

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -205,9 +205,10 @@ func (w watchedTLS) Clone() credentials.TransportCredentials {
 	return watchedTLS{w.TransportCredentials.Clone(), w.watch}
 }
 
-// ErrorLog returns the log of an http.Server, whose lines clients can cause: it bounds them.
-func (s *TLS) ErrorLog() *log.Logger {
-	return slog.NewLogLogger(boundedHTTP{s.Log.Handler(), s, &logging.Every{Interval: clientLines}}, slog.LevelWarn)
+// Watch bounds the lines of a server's log, which clients can cause.
+func (s *TLS) Watch(server *http.Server) {
+	bounded := boundedHTTP{s.Log.Handler(), s, &logging.Every{Interval: clientLines}}
+	server.ErrorLog = slog.NewLogLogger(bounded, slog.LevelWarn)
 }
 
 type boundedHTTP struct {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,7 +183,8 @@ func TestFailedHandshakesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	http := s.ErrorLog()
+	var server http.Server
+	s.Watch(&server)
 	const tries = 25
 	for range tries {
 		a, b := net.Pipe()
@@ -194,8 +196,8 @@ func TestFailedHandshakesAreBounded(t *testing.T) {
 			t.Error("a client without TLS is let in")
 		}
 		_, _ = a.Close(), b.Close()
-		http.Print("http: TLS handshake error from 10.0.0.1:5: no TLS")
-		http.Print("http: another error")
+		server.ErrorLog.Print("http: TLS handshake error from 10.0.0.1:5: no TLS")
+		server.ErrorLog.Print("http: another error")
 	}
 	const series = `weir_tls_handshakes_failed_total{listener="grpc"}`
 	if got := proctest.Series(t, Metrics(s)...)[series]; got != "50" {

@@ -175,8 +175,11 @@ func TestMetrics(t *testing.T) {
 	var r *rules.Rules
 	last := ""
 	for i, step := range []struct{ limit, loads string }{
-		{"1", "ok 1, refused 0, now 0"}, {"no", "ok 1, refused 1, now 1"}, {"1", "ok 1, refused 1, now 0"},
-		{"no", "ok 1, refused 2, now 1"}, {"2", "ok 2, refused 2, now 0"},
+		{"1", "ok 1, refused 0, now 0"},
+		{"no", "ok 1, refused 1, now 1"},
+		{"1", "ok 1, refused 1, now 0"},
+		{"no", "ok 1, refused 2, now 1"},
+		{"2", "ok 2, refused 2, now 0"},
 	} {
 		text := "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: " + step.limit + "}}]\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
