@@ -103,10 +103,10 @@ descriptors:
 			e := start(t, listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream))
 			c := newClient(t, e, "front")
 			c.Get(t, "/", "x-key", "ann")
-			held := func(n float64) func() error {
+			delayed := func(n float64) func() error {
 				return func() error {
-					if got := metric(t, addr, "weir_held_answers"); got != n {
-						return fmt.Errorf("%v requests are held, want %v", got, n)
+					if got := metric(t, addr, "weir_delayed_requests"); got != n {
+						return fmt.Errorf("%v requests are delayed, want %v", got, n)
 					}
 					return nil
 				}
@@ -126,10 +126,10 @@ descriptors:
 					}
 				})
 			}
-			await(t, e, held(5))
+			await(t, e, delayed(5))
 			leave()
 			wait.Wait()
-			await(t, e, held(0))
+			await(t, e, delayed(0))
 		})
 	}
 }

@@ -197,7 +197,7 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 		Watchers:       watchers,
 		LimitHeaders:   headers,
 		MaxDescriptors: o.MaxDescriptors,
-		MaxDelayed:     o.MaxHeld,
+		MaxDelayed:     o.MaxDelayed,
 		MaxCounters:    o.MaxCounters,
 		ChargeEach:     o.ChargeEach,
 		NoRetryAfter:   !o.RetryAfter,

@@ -59,7 +59,7 @@ func options(t *testing.T, rules string) Options {
 		},
 		GRPCOptions:   GRPCOptions{GRPCAddr: "127.0.0.1:0"},
 		HTTPOptions:   HTTPOptions{HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},
-		BoundOptions:  BoundOptions{MaxDescriptors: 10, MaxCounters: 1000, MaxHeld: 100},
+		BoundOptions:  BoundOptions{MaxDescriptors: 10, MaxCounters: 1000, MaxDelayed: 100},
 		Bounds:        Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
 		HeaderOptions: HeaderOptions{RetryAfter: true},
 		Metrics:       metrics.Options{MaxRules: 100, NearLimitRatio: 0.8},

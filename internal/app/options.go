@@ -73,7 +73,7 @@ type Build = adminapi.Build
 type BoundOptions struct {
 	MaxDescriptors  int  `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
 	MaxCounters     int  `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
-	MaxHeld         int  `env:"WEIR_MAX_HELD" default:"10000" help:"Most responses that leaky_queue and max_wait hold at once; requests beyond are denied."`
+	MaxDelayed         int  `env:"WEIR_MAX_DELAYED" default:"10000" help:"Most requests that leaky_queue and max_wait delay at once; requests beyond are denied."`
 	DynamicMetadata bool `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
 }
 
@@ -120,7 +120,7 @@ func (o *Options) Check() error {
 	_, err := o.process()
 	e.Check(err == nil, "--on-store-failure", "must be local, allow, deny or error, got %q", o.OnStoreFailure)
 	o.GRPCOptions.Check(&e)
-	flags.Between(&e, "--max-held", o.MaxHeld, 1, 10_000_000)
+	flags.Between(&e, "--max-delayed", o.MaxDelayed, 1, 10_000_000)
 	flags.Between(&e, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
 	flags.Between(&e, "--max-counters", o.MaxCounters, 1, 1_000_000)
 	o.QuotaOptions.Check(&e)

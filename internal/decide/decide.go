@@ -131,7 +131,7 @@ func (o *Options) validate() error {
 type Decider struct {
 	o       Options
 	chain   *take.Chain // of Options.Store
-	slots   delaySlots
+	delayed delayed
 	denier  *limiter.Policy // admits nothing
 	batches sync.Pool       // of *batch
 }
@@ -146,7 +146,7 @@ func New(o Options) (*Decider, error) {
 		return nil, err
 	}
 	return &Decider{
-		o: o, chain: take.Of(o.Store), slots: delaySlots{most: int64(o.MaxDelayed)}, denier: denier,
+		o: o, chain: take.Of(o.Store), delayed: delayed{most: int64(o.MaxDelayed)}, denier: denier,
 		batches: sync.Pool{New: func() any { return new(batch) }},
 	}, nil
 }
@@ -232,8 +232,8 @@ func (d *Decider) ask(r *Request) {
 	}
 	v.asked = part{hits: v.Hits, out: v.Decisions}
 	if v.anyHit(canWait) {
-		if d.slots.acquire() {
-			v.held.slot = &d.slots
+		if d.delayed.add() {
+			v.held.delayed = &d.delayed
 		} else {
 			v.refuse()
 		}
@@ -256,9 +256,9 @@ func (d *Decider) end(r *Request) {
 	}
 	v.fold()
 	v.held.wait, v.held.denied = v.Wait, v.Denied
-	if v.Wait == 0 && v.held.slot != nil {
-		v.held.slot.taken.Add(-1)
-		v.held.slot = nil
+	if v.Wait == 0 && v.held.delayed != nil {
+		v.held.delayed.now.Add(-1)
+		v.held.delayed = nil
 	}
 	d.observe(r.Ctx, v)
 	ends = true

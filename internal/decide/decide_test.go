@@ -90,7 +90,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			replaced:  []string{"base"},
 			keys:      []byte("k"),
 			ends:      []int{1},
-			Denied:    true, quotaDenies: true, held: Held{slot: &delaySlots{}}, Wait: 1, StoreErr: limiter.ErrInvalid,
+			Denied:    true, quotaDenies: true, held: Held{delayed: &delayed{}}, Wait: 1, StoreErr: limiter.ErrInvalid,
 		},
 	}
 	r := used
@@ -105,7 +105,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%d %s are left", n, name)
 		}
 	}
-	if v.Denied || v.quotaDenies || v.held.slot != nil || v.StoreErr != nil || r.o != used.o {
+	if v.Denied || v.quotaDenies || v.held.delayed != nil || v.StoreErr != nil || r.o != used.o {
 		t.Errorf("flags are left: %+v", v)
 	}
 	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.Verdict.Statuses[0].Rule != nil ||

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Held is what a request holds: a slot among those that are delayed, and what limiter.Owes says. Whoever has a request
+// Held is what a request holds: its count among the delayed requests, and what limiter.Owes says. Whoever has a request
 // decided takes it by Verdict.TakeHeld, and has a deferred Release: whatever becomes of the request, nothing is held
 // after that but what Keep has left to the request itself. A Held is not safe for concurrent use.
 type Held struct {
-	wait   time.Duration
-	slot   *delaySlots
-	owed   []limiter.Hit
-	store  limiter.Store // that gets it back
-	denied bool
+	wait    time.Duration
+	delayed *delayed // counts the request; nil: it is not delayed
+	owed    []limiter.Hit
+	store   limiter.Store // that gets it back
+	denied  bool
 }
 
 // TakeHeld moves what the request holds to the caller. It is valid after the request's Reset.
@@ -53,10 +53,10 @@ func (h *Held) Owes() bool { return len(h.owed) > 0 }
 // Release ends all that is held. It may be called again. Without an answer of the store, places are free at the end of
 // their lease.
 func (h *Held) Release(ctx context.Context) {
-	slot, owed, store := h.slot, h.owed, h.store
+	delayed, owed, store := h.delayed, h.owed, h.store
 	*h = Held{}
-	if slot != nil {
-		slot.taken.Add(-1)
+	if delayed != nil {
+		delayed.now.Add(-1)
 	}
 	if len(owed) > 0 {
 		_ = store.Take(context.WithoutCancel(ctx), owed, make([]limiter.Decision, len(owed)))
@@ -68,37 +68,37 @@ func (v *Verdict) hold(store limiter.Store, hits []limiter.Hit, out []limiter.De
 	v.held.owed, v.held.store = limiter.Owes(v.held.owed, hits, out), store
 }
 
-// delaySlots bounds the requests that are delayed at once.
-type delaySlots struct {
+// delayed counts the requests that are, or may be, delayed, and bounds their number.
+type delayed struct {
 	most    int64
-	taken   atomic.Int64
+	now     atomic.Int64
 	refused atomic.Uint64
 }
 
-// acquire takes a slot for a request that may have to wait, and reports whether one was free.
-func (s *delaySlots) acquire() bool {
-	if s.taken.Add(1) <= s.most {
+// add counts a request that may be delayed, and reports whether the bound admits it.
+func (d *delayed) add() bool {
+	if d.now.Add(1) <= d.most {
 		return true
 	}
-	s.taken.Add(-1)
-	s.refused.Add(1)
+	d.now.Add(-1)
+	d.refused.Add(1)
 	return false
 }
 
 // DelayedStats counts delayed requests.
 type DelayedStats struct {
-	// Now is how many requests have a slot to wait in: their limits may delay them.
+	// Now is the number of requests that are delayed, or may be: their limits are being asked.
 	Now int64
-	// Refused is how many requests were denied because all slots were taken.
+	// Refused is the number of requests that were denied because Options.MaxDelayed were delayed already.
 	Refused uint64
 }
 
 // Delayed counts the requests that leaky_queue and max_wait delay.
 func (d *Decider) Delayed() DelayedStats {
-	return DelayedStats{Now: d.slots.taken.Load(), Refused: d.slots.refused.Load()}
+	return DelayedStats{Now: d.delayed.now.Load(), Refused: d.delayed.refused.Load()}
 }
 
-// canWait reports whether the hit can delay its request. What gives back or looks cannot, and so needs no slot.
+// canWait reports whether the hit can delay its request. What gives back or looks cannot.
 func canWait(h *limiter.Hit) bool {
 	return h.N > 0 && h.Mode != limiter.Shadow && h.Policy.MaxWait() > 0
 }

@@ -35,13 +35,13 @@ func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 	return false
 }
 
-// slotAgain is the wait that a request without a slot announces: slots become free all the time, and its limits have
-// not been asked.
-const slotAgain = time.Second
+// refusedWait is the wait that a refused request announces: delayed requests go on all the time, and the limits of the
+// refused one have not been asked.
+const refusedWait = time.Second
 
-// refuse denies a request that might have to wait, because no slot is free. Only what the request gives back is asked:
-// that has ended, whatever becomes of the rest. The other hits are charged nothing, also those that are charged by
-// themselves.
+// refuse denies a request that might have to wait, because Options.MaxDelayed requests are delayed already. Only what
+// the request gives back is asked: that has ended, whatever becomes of the rest. The other hits are charged nothing,
+// also those that are charged by themselves.
 func (v *Verdict) refuse() {
 	v.refused, v.asked = true, part{}
 	for i := range v.Hits {
@@ -51,7 +51,7 @@ func (v *Verdict) refuse() {
 		case h.N < 0:
 			v.asked.add(*h, i)
 		case canWait(h):
-			v.Decisions[i] = limiter.Decision{RetryAfter: slotAgain}
+			v.Decisions[i] = limiter.Decision{RetryAfter: refusedWait}
 		}
 	}
 }

@@ -152,7 +152,7 @@ func (p *player) start(options []string) {
 			o.NoRetryAfter = true
 		case "max_counters":
 			o.MaxCounters = number
-		case "max_held":
+		case "max_delayed":
 			o.MaxDelayed = number
 		case "metadata":
 			p.tells = value
@@ -241,7 +241,7 @@ func (p *player) ask(looks bool, words []string) {
 		}
 		held := v.TakeHeld()
 		held.Keep()
-		if v.Wait == 0 { // else it holds its slot: nobody waits here
+		if v.Wait == 0 { // else it stays delayed: nobody waits here
 			held.Release(p.Context())
 		}
 	}

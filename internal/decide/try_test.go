@@ -151,7 +151,7 @@ func TestDecideTogether(t *testing.T) {
 		}
 	}
 	if d.Delayed().Now != 0 {
-		t.Errorf("the request that panicked holds a slot")
+		t.Errorf("the request that panicked counts as delayed")
 	}
 }
 

@@ -106,14 +106,14 @@ func (m *Metrics) requestMetrics() []metric.Group {
 	}
 }
 
-// Delayed are the metrics of the decider, which counts requests whose responses it holds.
+// Delayed are the metrics of delayed requests, which the decider counts.
 func Delayed(read func() decide.DelayedStats) metric.Group {
 	return metric.Of(read,
-		metric.Gauge("weir_held_answers",
-			"Requests whose responses leaky_queue or max_wait may hold now. --max-held bounds them.",
+		metric.Gauge("weir_delayed_requests",
+			"Requests that leaky_queue or max_wait may delay now. --max-delayed bounds them.",
 			func(s decide.DelayedStats) int64 { return s.Now }),
-		metric.Counter("weir_held_refused_total",
-			"Requests denied without a charge, since Weir already held --max-held responses.",
+		metric.Counter("weir_delayed_refused_total",
+			"Requests denied without a charge, since Weir already delayed --max-delayed requests.",
 			func(s decide.DelayedStats) uint64 { return s.Refused }),
 	)
 }

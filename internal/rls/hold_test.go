@@ -80,7 +80,7 @@ func TestQueuedAnswersLeaveEvenlySpaced(t *testing.T) {
 			}
 		}
 		if n := s.o.Decider.Delayed().Now; n != 0 {
-			t.Errorf("%d places are still taken", n)
+			t.Errorf("%d requests are still delayed", n)
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestNobodyWaitsInVain(t *testing.T) {
 	})
 }
 
-func TestCancelledWhileHeld(t *testing.T) {
+func TestCancelledWhileDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -114,13 +114,13 @@ func TestCancelledWhileHeld(t *testing.T) {
 			t.Errorf("%+v, want DeadlineExceeded after 50ms", got[1])
 		}
 		if n := s.o.Decider.Delayed().Now; n != 0 {
-			t.Errorf("%d places are still taken", n)
+			t.Errorf("%d requests are still delayed", n)
 		}
 	})
 }
 
 // Requests in JSON whose answers are delayed do not keep others from being decoded.
-func TestHeldDecisionsDoNotBlockOthers(t *testing.T) {
+func TestDelayedRequestsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
 		const body = `{"domain":"shop","descriptors":[{"entries":[{"key":"print","value":"\u0070{[\"{["}]}]}`
@@ -198,7 +198,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	})
 }
 
-// A panic while the answer of a delayed request is written frees its slot, and its place among requests in flight.
+// After a panic while its answer is written, a delayed request neither counts as delayed nor as in flight.
 func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
@@ -223,7 +223,7 @@ func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
 			}()
 		}
 		if n := s.o.Decider.Delayed().Now; n != 0 {
-			t.Errorf("%d slots are still taken", n)
+			t.Errorf("%d requests are still delayed", n)
 		}
 		if left := ask(t, s, request(descriptor("flight=f"))).GetStatuses()[0].GetLimitRemaining(); left != 1 {
 			t.Errorf("%d of 2 requests in flight are left beside this one, want 1", left)
