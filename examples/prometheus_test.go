@@ -270,7 +270,7 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 		for i, line := range strings.Split(string(read(t, path)), "\n") {
 			for _, n := range name.FindAllString(line, -1) {
 				found++
-				if _, ok := known[n]; !ok && !isFamily(n, known) {
+				if _, ok := known[n]; !ok && !isFamily(n, known) && n != "weir_start" { // the key of an entry
 					t.Errorf("%s:%d: there is no metric %s", path, i+1, n)
 				}
 			}

@@ -9,4 +9,8 @@ require (
 
 replace github.com/weir-ratelimit/weir => ../..
 
-require github.com/gaissmai/bart v0.30.0 // indirect
+require (
+	github.com/gaissmai/bart v0.30.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/metrictest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -200,7 +201,7 @@ func TestFailedHandshakesAreBounded(t *testing.T) {
 		server.ErrorLog.Print("http: another error")
 	}
 	const series = `weir_tls_handshakes_failed_total{listener="grpc"}`
-	if got := proctest.Series(t, Metrics(s)...)[series]; got != "50" {
+	if got := metrictest.Series(t, Metrics(s)...)[series]; got != "50" {
 		t.Errorf("%s failures are counted, want 50", got)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "no TLS") &&

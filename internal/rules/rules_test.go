@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/metrictest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
@@ -189,7 +189,7 @@ func TestMetrics(t *testing.T) {
 			r = load(t, rules.Options{Config: rules.Config{Rules: []string{file}}})
 		}
 		_ = r.Reload(t.Context())
-		s := proctest.Series(t, r.Metrics()...)
+		s := metrictest.Series(t, r.Metrics()...)
 		if got := fmt.Sprintf("ok %s, refused %s, now %s", s[`weir_rules_loads_total{result="ok"}`],
 			s[`weir_rules_loads_total{result="refused"}`], s["weir_rules_refused"]); got != step.loads {
 			t.Errorf("limit %s: %s, want %s", step.limit, got, step.loads)

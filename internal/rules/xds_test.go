@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/metrictest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
@@ -67,7 +67,7 @@ func TestXDSBesideAFolder(t *testing.T) {
 			t.Fatal("no findings")
 		}
 	}
-	series := proctest.Series(t, r.Metrics()...)
+	series := metrictest.Series(t, r.Metrics()...)
 	for name, value := range map[string]string{
 		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "1", "weir_rules_xds_refused_domains": "1",
 		"weir_rules_xds_findings": "1", "weir_rules_xds_connections_total": "1",

@@ -1,4 +1,6 @@
-package proctest
+// Package metrictest reads metrics as Prometheus does. It is apart from proctest, which modules without a client of
+// Prometheus import.
+package metrictest
 
 import (
 	"net/http/httptest"
