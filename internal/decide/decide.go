@@ -168,6 +168,7 @@ func (d *Decider) Decide(all ...*Request) {
 		}
 	}()
 	for _, r := range all {
+		r.call.Ctx = r.Ctx // the caller may have set it after Try
 		if r.isTried || d.guarded(len(all), r, d.ask) && r.asks {
 			b.calls = append(b.calls, &r.call)
 		}
@@ -217,7 +218,7 @@ func (d *Decider) guarded(requests int, r *Request, step func(*Request)) bool {
 
 // ask finds what the store is to be asked, if anything: else the request's Err, or its answers, are there.
 func (d *Decider) ask(r *Request) {
-	r.asks, r.isTried, r.Err = false, false, nil
+	r.asks, r.isTried, r.Err, r.call.Err = false, false, nil, nil
 	rules := d.o.Rules()
 	if rules == nil {
 		r.Err = ErrNoRules

@@ -281,6 +281,14 @@ func TestRequestsAtTheirBounds(t *testing.T) {
 			t.Errorf("%d hits, %v; want 2", len(v.Hits), err)
 		}
 	}
+	seen := &failures{}
+	again := over(t, &waits{fails: errStore}, func(o *decide.Options) { o.Observer = seen })
+	r = request(again, "closed")
+	again.Decide(r)
+	r.Domain = "none"
+	if v, err := decided(t.Context(), again, r); err != nil || v.Failed() || len(seen.errs) != 1 {
+		t.Errorf("decided again, without limits: %+v, %v, failures %v; want only the first one's", v, err, seen.errs)
+	}
 	for size, want := range map[int]string{5: "", 6: "descriptors[0].entries[1].value: must be at most 5 bytes, got 6"} {
 		r := d.NewRequest()
 		r.Domain = "shop"

@@ -112,3 +112,26 @@ func TestBatchedRequestsThatGo(t *testing.T) {
 		t.Errorf("the one that stays: %+v, want the failure policy to let it pass", stays.answer)
 	}
 }
+
+// A request that has gone before Redis is asked is not charged.
+func TestGoneRequestsAreNotCharged(t *testing.T) {
+	m := newModule(t)
+	f := newTestFilter(t, m, configOf(t, []string{
+		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-known-denials",
+	}))
+	for range 2 {
+		gone := begin(t, f, "ann")
+		gone.gone.Store(true)
+		m.Send()
+		<-gone.ended
+		if gone.answer.Outcome != Failed {
+			t.Errorf("one that has gone: %+v", gone.answer)
+		}
+	}
+	stays := begin(t, f, "ann") // of 2 a year
+	m.Send()
+	<-stays.ended
+	if stays.answer.Outcome != OK {
+		t.Errorf("one that stays: %+v, want the limit free of those that have gone", stays.answer)
+	}
+}

@@ -128,6 +128,35 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 	})
 }
 
+// Two servers that hang are waited for at the same time. A request to both has the time from when it began to wait.
+func TestServersThatHangTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup(silentStore(t, time.Second, false), map[string]*Store{"b": silentStore(t, time.Second, false)})
+		a := limiter.Hit{Key: "a", Policy: differentPolicies(t, 1)[0], N: 1}
+		b := a
+		b.Key, b.Route = "b", Route{Store: "b"}
+		check := func(within time.Duration, calls ...*limiter.Call) {
+			t.Helper()
+			start := time.Now()
+			g.TakeAll(calls)
+			if took := time.Since(start); took > within+noticeCancel {
+				t.Errorf("they ended after %s, want %s", took, within)
+			}
+			for i, c := range calls {
+				if !TimedOut(c.Err) {
+					t.Errorf("call %d: %v, want a timeout", i, c.Err)
+				}
+			}
+		}
+		call := func(since time.Time, hits ...limiter.Hit) *limiter.Call {
+			return &limiter.Call{Ctx: t.Context(), Since: since, Hits: hits, Out: make([]limiter.Decision, len(hits))}
+		}
+		check(time.Second, call(time.Now(), a), call(time.Now(), b))
+		check(time.Second/4, call(time.Now().Add(-time.Second*3/4), a, b))
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // Calls that are taken together are given up as those of requests by themselves are: at the timeout, or soon after
 // their request is gone, whether they are under way or wait for others.
 func TestCallsTakenTogetherAreGivenUp(t *testing.T) {

@@ -50,7 +50,7 @@ func (g *Group) take(c *limiter.Call) error {
 	}
 	at, isOne := g.scope(c.Hits)
 	if !isOne {
-		return unavailable(g.takeSplit(c.Ctx, g.first.within(c.Ctx), c.Hits, c.Out, false))
+		return unavailable(g.takeSplit(c.Ctx, g.first.within(c.Ctx, began(c)), c.Hits, c.Out, false))
 	}
 	if at.store.cluster == nil {
 		return at.store.unavailable(at.store.queue.take(c, at))
@@ -80,12 +80,36 @@ func (g *Group) TakeAll(calls []*limiter.Call) {
 		})
 	}
 	for s, calls := range together {
-		s.queue.takeAll(calls)
-		for _, c := range calls {
-			c.Err = s.unavailable(c.Err)
+		if len(together) == 1 {
+			s.takeAll(calls)
+			continue
 		}
+		wait.Add(1)
+		panics.Go("requests to one of several servers", func() {
+			defer wait.Done()
+			for _, c := range calls {
+				c.Err = unavailable(errPanic) // unless takeAll returns
+			}
+			s.takeAll(calls)
+		})
 	}
 	wait.Wait()
+}
+
+// takeAll decides calls together.
+func (s *Store) takeAll(calls []*limiter.Call) {
+	s.queue.takeAll(calls)
+	for _, c := range calls {
+		c.Err = s.unavailable(c.Err)
+	}
+}
+
+// began returns when the request of a call began to wait.
+func began(c *limiter.Call) time.Time {
+	if c.Since.IsZero() {
+		return time.Now()
+	}
+	return c.Since
 }
 
 // alone returns the store that decides the request by one script call, with those of others; nil if there is none, or
@@ -141,7 +165,7 @@ func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
 // takeInCluster decides a request whose keys all have one slot. While that is being moved no call may have several of
 // its keys: then it decides each key by itself.
 func (g *Group) takeInCluster(c *limiter.Call, at scope) error {
-	s, start := at.store, time.Now()
+	s, start := at.store, began(c)
 	queue, err := s.lane(c.Ctx, c.Hits[0].Key)
 	if err != nil {
 		return s.named("", err)
@@ -152,7 +176,7 @@ func (g *Group) takeInCluster(c *limiter.Call, at scope) error {
 	}
 	err = queue.take(&own, at)
 	if isMoving(err) && len(c.Hits) > 1 {
-		return g.takeSplit(c.Ctx, s.within(c.Ctx)-time.Since(start), c.Hits, c.Out, true)
+		return g.takeSplit(c.Ctx, s.within(c.Ctx, start), c.Hits, c.Out, true)
 	}
 	return queue.named(err)
 }

@@ -158,11 +158,7 @@ func (q *queue) take(of *limiter.Call, at scope) error {
 
 // callOf returns the call of a request.
 func (q *queue) callOf(of *limiter.Call) (c *call, within time.Duration) {
-	since := of.Since
-	if since.IsZero() {
-		since = time.Now()
-	}
-	c, within = q.newCall(of.Ctx, since, of.Hits)
+	c, within = q.newCall(of.Ctx, began(of), of.Hits)
 	c.byItself = sendsByItself(of.Hits)
 	return c, within
 }

@@ -165,12 +165,13 @@ func (s *Store) batcher() *batcher {
 // Timeout is the longest that a Take waits for Redis.
 func (s *Store) Timeout() time.Duration { return s.o.Timeout }
 
-// within is how long a Take may wait whose context is ctx.
-func (s *Store) within(ctx context.Context) time.Duration {
+// within is how long a Take may still wait whose context is ctx, and whose request began to wait at a time.
+func (s *Store) within(ctx context.Context, since time.Time) time.Duration {
+	within := s.o.Timeout - time.Since(since)
 	if deadline, ok := ctx.Deadline(); ok && s.o.UntilDeadline {
-		return min(s.o.Timeout, s.share(time.Until(deadline)))
+		return min(within, s.share(time.Until(deadline)))
 	}
-	return s.o.Timeout
+	return within
 }
 
 // share is how much of the time until a request's deadline may be spent on waiting for Redis: see
