@@ -80,7 +80,7 @@ func New(o Options) *Metrics {
 		requestSeconds: prometheus.NewHistogram(requestSecondsRow.Seconds()),
 		takeSeconds:    prometheus.NewHistogramVec(takeSecondsRow.Seconds(), takeSecondsRow.Labels),
 	}
-	m.Add(slices.Concat(m.requestMetrics(), m.processMetrics(), m.classicMetrics())...)
+	m.Add(slices.Concat(m.requestMetrics(), m.failureMetrics(), m.processMetrics(), m.classicMetrics())...)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics( // how late goroutines get a CPU
 			collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)})),

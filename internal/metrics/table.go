@@ -73,6 +73,12 @@ func (m *Metrics) requestMetrics() []metric.Group {
 				"Live rules beyond --metrics-max-rules. They count together, as domain, rule and limit (other).",
 				func(live *setCounters) int { return live.others }),
 		),
+	}
+}
+
+// failureMetrics are of requests that got no decision, or not the store's.
+func (m *Metrics) failureMetrics() []metric.Group {
+	return []metric.Group{
 		metric.Of(m.self,
 			metric.Counters("weir_requests_rejected_total", "code",
 				"Requests answered with a gRPC error, by its code. Requests that are too large (ResourceExhausted) or cannot be "+
