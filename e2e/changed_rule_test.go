@@ -30,7 +30,7 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 			args := []string{"--store", "memory"}
 			if store == "redis" {
 				args = []string{
-					"--store", redistest.Start(t).URL(), "--store-timeout", "5s", "--no-known-denials",
+					"--store", redistest.Start(t).URL(), "--store-timeout", "5s", "--no-cached-denials",
 				} // they are not charged
 			}
 			file := ruleFile(t, rules[0])

@@ -36,7 +36,7 @@ descriptors:
 	}
 	await(t, 30*time.Second, "answered without Redis", func() bool {
 		c.status(t, "/", "X-Tenant", "ann")
-		return front.Metric("weir_known_denials_total") > 0
+		return front.Metric("weir_cached_denials_total") > 0
 	})
 	before := commands.about(t, server, "tenant=ann")
 	if before == 0 {

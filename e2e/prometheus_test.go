@@ -178,7 +178,7 @@ func TestPrometheus(t *testing.T) {
 		`count(count by (hash) (weir_rules_info))`:                    1,
 		`count(weir_store_breaker_open == 0)`:                         1,
 		`sum(weir_store_errors_total) + sum(weir_panics_total)`:       0,
-		`sum(weir_known_denials_total) > bool 0`:                      1,
+		`sum(weir_cached_denials_total) > bool 0`:                     1,
 		`sum(weir_hits_near_limit_total{rule="client"})`:              2 * rounds, // the fifth of each client
 		`sum(weir_store_batch_requests_sum) > bool 0`:                 1,
 		`sum(ratelimit_service_rate_limit_shadow_mode{key1="trial"})`: 2*rounds - 2,

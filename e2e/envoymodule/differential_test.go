@@ -302,7 +302,7 @@ func metrics(t *testing.T, addr string) map[string]string {
 	for line := range strings.Lines(getPage(t, "http://"+addr+"/metrics")) {
 		line = strings.TrimSpace(line)
 		for _, prefix := range []string{
-			"weir_decisions_total", "weir_hits_", "weir_known_denials_total", "weir_requests_", "weir_request_seconds_count",
+			"weir_decisions_total", "weir_hits_", "weir_cached_denials_total", "weir_requests_", "weir_request_seconds_count",
 			storeErrors, "weir_rules_limits", "weir_panics_total",
 		} {
 			at := strings.LastIndexByte(line, ' ')

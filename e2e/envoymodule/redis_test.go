@@ -17,7 +17,7 @@ import (
 func TestRedis(t *testing.T) {
 	server := redistest.Start(t)
 	flags := []string{
-		rules(t, shop), "--store=" + server.URL(), "--store-timeout=2s", "--on-store-failure=deny", "--no-known-denials",
+		rules(t, shop), "--store=" + server.URL(), "--store-timeout=2s", "--on-store-failure=deny", "--no-cached-denials",
 	}
 	filter := []string{moduleFilter(config(flags, byKey))}
 	e := start(t, listener("front", filter, toUpstream), listener("side", filter, toUpstream))

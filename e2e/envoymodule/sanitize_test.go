@@ -53,7 +53,7 @@ func TestMemory(t *testing.T) {
 	route := `{"rate_limits": ` + entries + `}`
 	for name, flags := range map[string][]string{
 		"memory": {"--rules=" + path},
-		"redis":  {"--rules=" + path, "--store=" + server.URL(), "--store-timeout=50ms", "--no-known-denials"},
+		"redis":  {"--rules=" + path, "--store=" + server.URL(), "--store-timeout=50ms", "--no-cached-denials"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := strings.Replace(config(append(flags, "--dynamic-metadata"), entries, withHeaders), "debug", "error", 1)

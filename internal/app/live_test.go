@@ -15,7 +15,7 @@ import (
 func redisOptions(t *testing.T, redis *redistest.Server, rules string) Options {
 	t.Helper()
 	o := options(t, rules)
-	o.Store, o.KnownDenials = redis.URL(), true
+	o.Store, o.CachedDenials = redis.URL(), true
 	return o
 }
 
@@ -51,9 +51,9 @@ func (p *process) get(client string) adminapi.KeyLimit {
 // deniesByItself asks for a client and reports whether a cached denial answered.
 func (p *process) deniesByItself(client string) bool {
 	p.t.Helper()
-	before := p.metric("weir_known_denials_total")
+	before := p.metric("weir_cached_denials_total")
 	p.ask(client)
-	return p.metric("weir_known_denials_total") != before
+	return p.metric("weir_cached_denials_total") != before
 }
 
 func (p *process) reset(t adminapi.ResetRequest) adminapi.ResetResult {

@@ -21,7 +21,7 @@ func TestNamedStore(t *testing.T) {
 	o := options(t, twoStores)
 	o.Store, o.StoreKeyPrefix = first.URL(), "weir:"
 	o.NamedStores = map[string]string{"per_second": second.URL() + "?key_prefix=hot:"}
-	o.KnownDenials = true
+	o.CachedDenials = true
 	p := start(t, o)
 	for i, want := range []string{"OK", "OK", "OK", "OVER_LIMIT", "OVER_LIMIT"} {
 		if got := p.ask("a"); got != want {

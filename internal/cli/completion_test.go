@@ -40,7 +40,7 @@ func TestCompletions(t *testing.T) {
 		{[]string{"explain", "--rules", ""}, ":files"},
 		{[]string{"explain", "--rules=x"}, ":files"},
 		{[]string{"explain", "a="}, ""},
-		{[]string{"serve", "--no-k"}, "--no-known-denials"},
+		{[]string{"serve", "--no-cac"}, "--no-cached-denials"},
 		{[]string{"publish", ""}, ":files"},
 		{[]string{"publish", "rules", ""}, ""},
 		{[]string{"completion", "f"}, "fish"},

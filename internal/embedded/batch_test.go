@@ -50,7 +50,7 @@ func TestBatchesAnswer(t *testing.T) {
 	server := redistest.Start(t)
 	m := newModule(t)
 	f := newTestFilter(t, m, configOf(t, []string{
-		rulesFlag(t), "--store=" + server.URL(), "--store-timeout=5s", "--on-store-failure=deny", "--no-known-denials",
+		rulesFlag(t), "--store=" + server.URL(), "--store-timeout=5s", "--on-store-failure=deny", "--no-cached-denials",
 	}, `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))
 	var passed atomic.Int64
 	var wait sync.WaitGroup

@@ -105,7 +105,7 @@ func (d *Denials) Before(c *take.Call) (answered bool) {
 		return false
 	}
 	c.Asked, c.Forgets = d.now(), d.forgets.Load()
-	if !d.known(c.Asked, c.Hits, c.Out) {
+	if !d.answer(c.Asked, c.Hits, c.Out) {
 		return false
 	}
 	d.answered.Add(1)
@@ -141,8 +141,8 @@ func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 	return cached
 }
 
-// known decides the hits if each of them is cached as denied.
-func (d *Denials) known(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
+// answer decides the hits if each of them is cached as denied.
+func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
 		owes := h.ByItself && h.N > 0 && h.Policy.ChargeDenied() != limiter.ChargeNone // and pays when it is denied

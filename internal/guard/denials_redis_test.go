@@ -96,7 +96,7 @@ func TestLostConnectionIsNoticed(t *testing.T) {
 	r.take(t, "k", p, 1)
 	r.take(t, "k", p, 1)
 	if n := r.Answered(); n != 0 {
-		t.Fatalf("%d answered without Redis before anything was known", n)
+		t.Fatalf("%d answered without Redis before anything was cached", n)
 	}
 
 	for name, lose := range map[string]func(){
@@ -123,7 +123,7 @@ func TestLostConnectionIsNoticed(t *testing.T) {
 		before = r.Answered()
 		r.take(t, "k", p, 1)
 		if r.Answered() != before {
-			t.Errorf("%s: what was known before is believed afterwards", name)
+			t.Errorf("%s: what was cached before is believed afterwards", name)
 		}
 	}
 }

@@ -24,13 +24,13 @@ func TestDropForgetsAll(t *testing.T) {
 	}
 	hit := limiter.Hit{Key: "k", Policy: p, N: 1}
 	take()
-	if known, ok := d.Cached(hit); ok {
-		t.Errorf("before a denial %+v is known", known)
+	if cached, ok := d.Cached(hit); ok {
+		t.Errorf("before a denial %+v is cached", cached)
 	}
 	denied := take()
 	denied.Cached = true
-	if known, ok := d.Cached(hit); !ok || known != denied {
-		t.Errorf("known is %+v, %t; want what was answered, %+v", known, ok, denied)
+	if cached, ok := d.Cached(hit); !ok || cached != denied {
+		t.Errorf("cached is %+v, %t; want what was answered, %+v", cached, ok, denied)
 	}
 	if !store.Reset("k") {
 		t.Error("the store had no counter to reset")
@@ -39,8 +39,8 @@ func TestDropForgetsAll(t *testing.T) {
 		t.Error("a denial was forgotten before it was dropped: this test shows nothing")
 	}
 	d.Drop()
-	if known, ok := d.Cached(hit); ok {
-		t.Errorf("after Drop %+v is known", known)
+	if cached, ok := d.Cached(hit); ok {
+		t.Errorf("after Drop %+v is cached", cached)
 	}
 	if got := take(); !got.Allowed {
 		t.Errorf("after Drop the store is not asked: %+v", got)
@@ -50,6 +50,6 @@ func TestDropForgetsAll(t *testing.T) {
 		t.Errorf("%d answers without the store, want 1", d.Answered())
 	}
 	if _, ok := d.Cached(hit); ok {
-		t.Error("something is known though nothing is believed")
+		t.Error("a denial answers though nothing is believed")
 	}
 }

@@ -63,7 +63,7 @@ func TestDenialsContract(t *testing.T) {
 	})
 }
 
-// silent does not say that an answer was known.
+// silent does not say that an answer was cached.
 type silent struct{ limiter.Store }
 
 func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
@@ -74,8 +74,8 @@ func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return err
 }
 
-// knowables are limits of which every denial is known, with all that they say.
-func knowables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
+// cacheables are limits of which every denial is cached, with all that they say.
+func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.Funnel, Limit: 7, Window: time.Second, Burst: 3},
 		{Algorithm: limiter.Funnel, Limit: 3, Window: time.Minute},
@@ -101,7 +101,7 @@ func knowables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 // TestDenialsAreExact asks two stores the same, one of them through the guard: the answers are the same, whatever is
 // asked, also while others give back, of which the guard is told.
 func TestDenialsAreExact(t *testing.T) {
-	policies := knowables(t)
+	policies := cacheables(t)
 	local := uint64(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		clock := limitertest.NewClock()
@@ -158,7 +158,7 @@ func TestDenialsAreExact(t *testing.T) {
 	}
 }
 
-// Larger costs are known as well; what remains is told as it was when the store denied them.
+// Denials of larger costs are cached as well; what remains is told as it was when the store denied them.
 func TestDenialOfALargerCost(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
@@ -190,7 +190,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	}
 }
 
-// A refund that failed may have given back all the same: what was known of its counter is forgotten.
+// A refund that failed may have given back all the same: the cached denial of its counter is forgotten.
 func TestFailedRefundIsForgotten(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
@@ -203,8 +203,8 @@ func TestFailedRefundIsForgotten(t *testing.T) {
 	}
 	fails := take.Of(storeOf(func([]limiter.Hit) error { return limiter.ErrUnavailable })).Behind(d.Denials)
 	err := fails.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: -1}}, make([]limiter.Decision, 1))
-	if _, known := d.Cached(hit); known || err == nil {
-		t.Errorf("after a refund that failed with %v: a denial is cached: %t", err, known)
+	if _, cached := d.Cached(hit); cached || err == nil {
+		t.Errorf("after a refund that failed with %v: a denial is cached: %t", err, cached)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestBelieve(t *testing.T) {
 	}{
 		{func() {}, 0},
 		{func() { d.Believe(true) }, 2},
-		{func() { d.Believe(true) }, 2}, // another connection: what was missed between is not known
+		{func() { d.Believe(true) }, 2}, // another connection: what was missed between cannot be learned
 		{func() { d.Believe(false) }, 0},
 		{func() { d.Believe(false) }, 0},
 		{func() { d.Believe(true) }, 2},
@@ -347,7 +347,7 @@ func TestDenialsAreOfOneRoute(t *testing.T) {
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	for name, c := range map[string]struct {
 		denied, asked any
-		known         bool
+		cached        bool
 	}{
 		"the same store":    {placed{store: "a"}, placed{store: "a"}, true},
 		"another store":     {placed{store: "a"}, nil, false},
@@ -363,8 +363,8 @@ func TestDenialsAreOfOneRoute(t *testing.T) {
 			}
 		}
 		hit[0].Route = c.asked
-		if _, known := d.Cached(hit[0]); known != c.known {
-			t.Errorf("%s: known %t, want %t", name, known, c.known)
+		if _, cached := d.Cached(hit[0]); cached != c.cached {
+			t.Errorf("%s: cached %t, want %t", name, cached, c.cached)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (l *Leases) Permits(key string) (permits int64, leased bool) {
 // Cached is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
 func (d *Denials) Cached(h limiter.Hit) (cached limiter.Decision, ok bool) {
 	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
-	ok = d.believes.Load() && d.known(d.now(), hits[:], out[:])
+	ok = d.believes.Load() && d.answer(d.now(), hits[:], out[:])
 	return out[0], ok
 }
 

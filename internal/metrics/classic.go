@@ -27,7 +27,7 @@ var classicRuleRows = []metric.Row[*classicRule]{
 	classicCounter("near_limit", "Allowed hits above --near-limit-ratio of the limit.",
 		func(r *classicRule) uint64 { return r.near }),
 	classicCounter("over_limit_with_local_cache", "Hits that a cached denial denied, without Redis.",
-		func(r *classicRule) uint64 { return r.known }),
+		func(r *classicRule) uint64 { return r.cached }),
 	classicCounter("shadow_mode", "Hits that do not fit, in shadow mode.",
 		func(r *classicRule) uint64 { return r.hits.sum(decide.ShadowDenied) }),
 }
@@ -70,9 +70,9 @@ func classicCounter(name, help string, value func(*classicRule) uint64) metric.R
 
 // classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.
 type classicRule struct {
-	key         [3]string // domain, key1, key2
-	hits        outcomeCounts
-	near, known uint64
+	key          [3]string // domain, key1, key2
+	hits         outcomeCounts
+	near, cached uint64
 }
 
 // classicRules yields the rules that requests asked.
@@ -88,7 +88,7 @@ func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 		for o := range c.hits {
 			r.hits[o].Add(c.hits[o].Load())
 		}
-		r.near, r.known = r.near+c.near.Load(), r.known+c.known.Load()
+		r.near, r.cached = r.near+c.near.Load(), r.cached+c.cached.Load()
 	}
 	for _, r := range rules {
 		if !yield(r) {

@@ -41,9 +41,9 @@ type slot[Of comparable, Counters any] struct {
 
 type limitCounters struct {
 	adminapi.LimitName
-	decisions, hits       outcomeCounts
-	byEnvoys              outcomeCounts // requests that Envoys decided by quotas
-	near, known, returned atomic.Uint64 // hits
+	decisions, hits        outcomeCounts
+	byEnvoys               outcomeCounts // requests that Envoys decided by quotas
+	near, cached, returned atomic.Uint64 // hits
 
 	sampled sampled // by Sample alone
 }
@@ -133,7 +133,7 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 				c.near.Add(uint64(near))
 			}
 		case o == decide.Denied && d.Cached:
-			c.known.Add(uint64(hits))
+			c.cached.Add(uint64(hits))
 		}
 	case hits < 0:
 		c.returned.Add(uint64(-hits))

@@ -53,14 +53,14 @@ func TestNearLimit(t *testing.T) {
 	}
 }
 
-func TestKnownDenials(t *testing.T) {
+func TestCachedDenials(t *testing.T) {
 	m := newMetrics()
 	set := compile(t, rule("a"))
 	m.Prepare(set)
 	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
 	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Cached: true})
-	got := only(t, m, "weir_hits_known")
-	want := map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}
+	got := only(t, m, "weir_hits_cached")
+	want := map[string]string{`weir_hits_cached_denied_total{domain="shop",limit="",rule="a"}`: "3"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -29,7 +29,7 @@ func (s *Store) Metrics() []metric.Group {
 				(*guard.Breaker).Open),
 		),
 		metric.Each(metric.If(func() *guard.Denials { return s.Denials }),
-			metric.Counter("weir_known_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
+			metric.Counter("weir_cached_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
 				(*guard.Denials).Answered),
 		),
 	}

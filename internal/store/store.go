@@ -38,7 +38,7 @@ type Options struct {
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
-	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
+	CachedDenials  bool              `env:"WEIR_CACHED_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
 	// UnchargedDenials is about hits that are charged by themselves.
 	UnchargedDenials bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, also deny from a cached denial where the limit charges denied requests; it is not charged then, as in envoyproxy/ratelimit with LOCAL_CACHE_SIZE_IN_BYTES."`
 	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not answer: local, which counts in memory, allow, deny, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
@@ -131,7 +131,7 @@ func Open(o *Options) (*Store, error) {
 	chain := o.behindStages(take.Of(s.redis), names).Behind(s.Breaker)
 	s.Counters = chain
 	// A proxy does not pass on the refunds of other processes.
-	if o.KnownDenials && !s.isProxied(o) {
+	if o.CachedDenials && !s.isProxied(o) {
 		s.Denials = guard.NewDenials(nil)
 		s.Denials.Uncharged = o.UnchargedDenials
 		chain = chain.Behind(s.Denials)

@@ -26,8 +26,8 @@ func (onLease) LeaseTime() time.Duration { return time.Hour }
 func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
 	s, err := store.Open(&store.Options{
-		Redis:        storetest.Connect(t, store.RedisOptions{URL: url, Timeout: patient}),
-		KnownDenials: true, MemoryMaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
+		Redis:         storetest.Connect(t, store.RedisOptions{URL: url, Timeout: patient}),
+		CachedDenials: true, MemoryMaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

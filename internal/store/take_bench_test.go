@@ -49,7 +49,7 @@ func BenchmarkTakeBusy(b *testing.B) {
 			}
 			defer r.Close() //nolint:errcheck // the server ends with the benchmark
 			s, err := store.Open(&store.Options{
-				Redis: r, KnownDenials: true, Requests: func() uint64 { return 0 }, Log: slog.New(slog.DiscardHandler),
+				Redis: r, CachedDenials: true, Requests: func() uint64 { return 0 }, Log: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
 				b.Fatal(err)
