@@ -74,9 +74,12 @@ var metricRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|
 func documented(t *testing.T) []metric.Description {
 	t.Helper()
 	all := []metric.Description{
-		{Name: "go_memstats_heap_alloc_bytes", Type: "gauge"}, {Name: "go_goroutines", Type: "gauge"},
-		{Name: "process_cpu_seconds_total", Type: "counter"}, {Name: "process_resident_memory_bytes", Type: "gauge"},
-		{Name: "process_start_time_seconds", Type: "gauge"}, {Name: "go_sched_latencies_seconds", Type: "histogram"},
+		{Name: "go_memstats_heap_alloc_bytes", Type: "gauge"},
+		{Name: "go_goroutines", Type: "gauge"},
+		{Name: "process_cpu_seconds_total", Type: "counter"},
+		{Name: "process_resident_memory_bytes", Type: "gauge"},
+		{Name: "process_start_time_seconds", Type: "gauge"},
+		{Name: "go_sched_latencies_seconds", Type: "histogram"},
 		{Name: "go_gc_duration_seconds", Type: "summary"},
 	}
 	for _, row := range metricRow.FindAllStringSubmatch(string(read(t, "../docs/reference/metrics.md")), -1) {

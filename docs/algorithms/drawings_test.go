@@ -1,8 +1,8 @@
 package algorithms
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"flag"

@@ -73,7 +73,7 @@ type Build = adminapi.Build
 type BoundOptions struct {
 	MaxDescriptors  int  `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
 	MaxCounters     int  `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
-	MaxDelayed         int  `env:"WEIR_MAX_DELAYED" default:"10000" help:"Most requests that leaky_queue and max_wait delay at once; requests beyond are denied."`
+	MaxDelayed      int  `env:"WEIR_MAX_DELAYED" default:"10000" help:"Most requests that leaky_queue and max_wait delay at once; requests beyond are denied."`
 	DynamicMetadata bool `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
 }
 

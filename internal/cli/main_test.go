@@ -120,7 +120,7 @@ func TestDefaults(t *testing.T) {
 		"memory-max-keys":  memstore.DefaultMaxKeys,
 		"max-descriptors":  decide.DefaultMaxDescriptors,
 		"max-counters":     decide.DefaultMaxCounters,
-		"max-delayed":         decide.DefaultMaxDelayed,
+		"max-delayed":      decide.DefaultMaxDelayed,
 	} {
 		var got any
 		if f := flags[name]; f != nil {

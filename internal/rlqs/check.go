@@ -43,7 +43,8 @@ func problemOf(r *descriptors.Rule, code, format string, args ...any) *descripto
 	i := strings.LastIndexByte(r.Source, ':')
 	line, _ := strconv.Atoi(r.Source[i+1:])
 	text := fmt.Sprintf(format, args...)
-	return &descriptors.Error{Position: descriptors.Position{File: r.Source[:max(i, 0)], Line: line, Column: 1}, Msg: text, Code: code}
+	at := descriptors.Position{File: r.Source[:max(i, 0)], Line: line, Column: 1}
+	return &descriptors.Error{Position: at, Msg: text, Code: code}
 }
 
 // Unfit says why a Keeper cannot assign parts of the limit that the hit asks; it is empty if it can. A limit of 0 fits:
