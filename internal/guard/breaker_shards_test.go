@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// sharded is a cluster whose shards are called by the first letters of their keys.
+type sharded struct {
+	mu     sync.Mutex
+	down   map[string]bool
+	asked  map[string]int
+	probed int
+}
+
+type shardError string
+
+func (s shardError) Error() string { return string(s) + " is silent" }
+
+func failedShard(err error, each func(server, shard string, why error)) {
+	if s, ok := errors.AsType[shardError](err); ok {
+		each("", string(s), s)
+	}
+}
+
+func (*sharded) Shard(key string) string { return key[:1] }
+
+func (c *sharded) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
+	time.Sleep(10 * time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	for _, h := range hits {
+		shard := h.Key[:1]
+		c.asked[shard]++
+		if c.down[shard] && err == nil {
+			err = shardError(shard)
+		}
+	}
+	return err
+}
+
+func (c *sharded) set(down bool, shards ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range shards {
+		c.down[s] = down
+	}
+}
+
+func (c *sharded) Probe(context.Context) error { return nil }
+
+func (c *sharded) ProbeShard(_ context.Context, key string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probed++
+	if c.down[key[:1]] {
+		return shardError(key[:1])
+	}
+	return nil
+}
+
+func (c *sharded) count(shard string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[shard]
+}
+
+// breakingShards runs the test with a breaker before a cluster, in virtual time.
+func breakingShards(t *testing.T, test func(t *testing.T, c *sharded, b breakerStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &sharded{down: map[string]bool{}, asked: map[string]int{}}
+		b := breakerOf(c, BreakerOptions{
+			Servers: map[string]Server{"": c}, Failures: failedShard, Answered: func(error) bool { return false },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { b.Run(ctx) })
+		defer wait.Wait()
+		defer cancel()
+		test(t, c, b)
+	})
+}
+
+func askKeys(b breakerStore, keys ...string) error {
+	var hits []limiter.Hit
+	for _, k := range keys {
+		hits = append(hits, limiter.Hit{Key: k})
+	}
+	return b.Take(context.Background(), hits, nil)
+}
+
+// Weir stops asking a shard that is silent, also for requests that concern others, too; it goes on asking the others.
+// It is asked again when it answers.
+func TestBreakerOfShards(t *testing.T) {
+	for name, failing := range map[string][]string{
+		"alone": {"a1"}, "beside another, first": {"a1", "b1"},
+		"beside another, last": {"b1", "a1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			breakingShards(t, func(t *testing.T, c *sharded, b breakerStore) {
+				c.set(true, "a")
+				for range 10 {
+					_ = askKeys(b, failing...)
+					if err := askKeys(b, "b2"); err != nil {
+						t.Fatalf("a shard that answers: %v", err)
+					}
+				}
+				asked := c.count("a")
+				for _, keys := range [][]string{{"a1"}, {"a2"}, {"b1", "a1"}, {"a1", "c1"}} {
+					start := time.Now()
+					err := askKeys(b, keys...)
+					want := "the store was not queried, since it does not answer: the last call: limit store unavailable: a is silent"
+					if !errors.Is(err, ErrNotAsked) || err.Error() != want {
+						t.Errorf("%q: %v, want %s", keys, err, want)
+					}
+					if time.Since(start) > 0 {
+						t.Errorf("%q waits for %s", keys, time.Since(start))
+					}
+				}
+				if err := askKeys(b, "b1", "c1"); err != nil {
+					t.Errorf("shards that answer: %v", err)
+				}
+				if b.Open() != 1 || c.count("a") != asked {
+					t.Errorf("%d shards are not asked, want 1, which was asked %d times more", b.Open(), c.count("a")-asked)
+				}
+				c.set(false, "a")
+				time.Sleep(longestPause + time.Millisecond)
+				if err := askKeys(b, "a1", "b1"); err != nil || b.Open() != 0 || b.first.shards.Load() != nil {
+					t.Errorf("after its return: %v, %d not asked, watched %v", err, b.Open(), b.first.watchedShards())
+				}
+			})
+		})
+	}
+}
+
+// A shard that answers now and then is still asked, and is watched only between a failure and an answer.
+func TestBreakerOfShardsStaysClosed(t *testing.T) {
+	breakingShards(t, func(t *testing.T, c *sharded, b breakerStore) {
+		for range 50 {
+			c.set(true, "a")
+			for range 3 {
+				_ = askKeys(b, "a1")
+			}
+			if len(b.first.watchedShards()) != 1 {
+				t.Fatal("a shard that fails is not watched")
+			}
+			c.set(false, "a")
+			_ = askKeys(b, "a1", "b1")
+			if b.first.shards.Load() != nil {
+				t.Fatal("a shard that answers is watched")
+			}
+		}
+		if b.Open() != 0 || c.probed > 0 {
+			t.Errorf("%d not asked, %d probes", b.Open(), c.probed)
+		}
+	})
+}
+
+// However many shards there seem to be, so many are watched, and all are forgotten when they answer.
+func TestBreakerWatchesSoManyShards(t *testing.T) {
+	breakingShards(t, func(t *testing.T, _ *sharded, b breakerStore) {
+		back := make(chan struct{})
+		s := &server{Server: aCluster{back: back}}
+		for i := range 2 * maxShards {
+			if w := s.watch(strconv.Itoa(i), strconv.Itoa(i)); (w == nil) != (i >= maxShards) {
+				t.Fatalf("shard %d: watched %t", i, w != nil)
+			}
+		}
+		for _, w := range s.watchedShards() {
+			b.unanswered(w, 1, errSilent)
+			b.unanswered(w, 1+int64(silence), errSilent)
+		}
+		if s.open() != maxShards {
+			t.Errorf("%d are not asked, want %d", s.open(), maxShards)
+		}
+		close(back)
+		time.Sleep(time.Second)
+		if s.open() != 0 || s.shards.Load() != nil {
+			t.Errorf("%d are not asked, %d watched, want none", s.open(), len(s.watchedShards()))
+		}
+	})
+}
+
+// aCluster answers every probe once it is back.
+type aCluster struct {
+	alone
+	back <-chan struct{}
+}
+
+func (c aCluster) ProbeShard(context.Context, string) error {
+	<-c.back
+	return nil
+}
+
+func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
+	c := &sharded{}
+	b := breakerOf(prompt{}, BreakerOptions{
+		Servers:  map[string]Server{"": c},
+		Answered: func(error) bool { return false },
+	})
+	w := b.first.watch("a", "a1")
+	b.unanswered(w, 1, errSilent)
+	b.unanswered(w, 1+int64(silence), errSilent)
+	for _, key := range []string{"a2", "b1"} {
+		hits := []limiter.Hit{{Key: key}}
+		if n := StageAllocs(b.Breaker, hits, 100); n != 0 {
+			t.Errorf("%s: %g allocations, want none", key, n)
+		}
+	}
+}
