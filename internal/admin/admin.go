@@ -76,7 +76,7 @@ type Options struct {
 	Quotas Quotas
 	// History answers GET /history. Nil: counts over time are not kept.
 	History *History
-	// Degraded says what limits do while only a Remote check fails.
+	// Degraded says what limits do while only a Remote check fails. It is asked with the check.
 	Degraded func(ctx context.Context) string
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
@@ -149,9 +149,14 @@ func newHandler(o Options) *handler {
 			continue
 		}
 		h.Checks[i].Err = newShared("readiness check", checkFresh, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+			asking, cancel := context.WithTimeout(ctx, readyTimeout)
 			defer cancel()
-			return c.Err(ctx)
+			err := c.Err(asking)
+			if err != nil && o.Degraded != nil {
+				said := o.Degraded(ctx)
+				h.degraded.Store(&said)
+			}
+			return err
 		}).do
 	}
 	return h
@@ -222,6 +227,7 @@ type handler struct {
 
 	reloads  *shared
 	stopping atomic.Bool
+	degraded atomic.Pointer[string] // what Options.Degraded said when a Remote check failed last
 
 	tokenLine   logging.Every // about a token that cannot be read
 	wrongLine   logging.Every // about a wrong token
@@ -312,8 +318,8 @@ func (h *handler) status(ctx context.Context) adminapi.Status {
 		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
 	}
 	s.Ready, s.Checks = h.check(ctx)
-	if !s.Ready && h.Degraded != nil && h.decides(s.Checks) {
-		s.Degraded = h.Degraded(ctx)
+	if said := h.degraded.Load(); said != nil && !s.Ready && h.decides(s.Checks) {
+		s.Degraded = *said
 	}
 	if h.Quotas != nil {
 		quotas := h.Quotas.Status()

@@ -286,6 +286,30 @@ func TestDegraded(t *testing.T) {
 	}
 }
 
+// The result of a check is shown for a second, and with it what limits did then: no process that decides is "not ready".
+func TestDegradedUntilTheNextCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := errors.New("down")
+		h := admin.NewServer(admin.Options{
+			Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(), Rules: &fakeRules{},
+			Checks: []admin.Check{{Name: "store", Remote: true, Err: func(context.Context) error { return down }}},
+			Degraded: func(context.Context) string {
+				if down == nil {
+					return ""
+				}
+				return "2 deny"
+			},
+		}).Handler
+		for _, want := range []string{`"degraded": "2 deny"`, `"degraded": "2 deny"`, `"ready": true`} {
+			if _, body := ask(t, h, "GET", "/status"); !strings.Contains(body, want) {
+				t.Errorf("want %s in\n%s", want, body)
+			}
+			down = nil
+			time.Sleep(600 * time.Millisecond)
+		}
+	})
+}
+
 func TestReadyHasADeadline(t *testing.T) {
 	hangs := admin.Check{Name: "store", Err: func(ctx context.Context) error {
 		<-ctx.Done()

@@ -254,18 +254,23 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	return away == ""
 }
 
+// reached returns why the store does not count, as far as is known; nil if it does.
+func (r *remote) reached(ctx context.Context) error {
+	r.reach(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cmp.Or(r.why, ctx.Err())
+}
+
 // hasCounted returns why the store has not counted since the process started, nil if it has.
 func (r *remote) hasCounted(ctx context.Context) error {
 	if r.counted.Load() {
 		return nil
 	}
-	r.reach(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.counted.Load() {
-		return nil
+	if err := r.reached(ctx); !r.counted.Load() {
+		return err
 	}
-	return cmp.Or(r.why, ctx.Err())
+	return nil
 }
 
 // isAway says whether the log has said that the store is not reachable.

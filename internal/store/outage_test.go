@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
@@ -265,6 +266,24 @@ func TestBetterReasonIsLogged(t *testing.T) {
 				t.Errorf("%v is logged as %q, want %q with %q", step.why, line, step.line, step.check)
 			}
 			time.Sleep(reachAgain)
+		}
+	})
+}
+
+// Whoever asks for the state gets one answer: an error has its sentence, and a sentence its error.
+func TestPingAgreesWithTheSentence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log proctest.Buffer
+		var why error
+		s := watchedStore(&log, func() error { return why })
+		for range 20 {
+			if err, sentence := s.Ping(t.Context()), s.Outage(t.Context()); (err != nil) != (sentence != "") {
+				t.Errorf("the error is %v, the sentence %q", err, sentence)
+			}
+			if why = io.EOF; rand.IntN(2) == 0 {
+				why = nil
+			}
+			time.Sleep(reachAgain / 5)
 		}
 	})
 }

@@ -260,9 +260,9 @@ func (s *Store) each(f func(r *remote) error) error {
 	return errors.Join(errs...)
 }
 
-// Ping returns why the store cannot decide requests.
+// Ping returns why the store cannot decide requests. Outage agrees with it.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.each(func(r *remote) error { return r.ping(ctx) })
+	return s.each(func(r *remote) error { return r.reached(ctx) })
 }
 
 // Counted returns why one of the servers has not counted since the process started; nil once each has.
