@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -133,5 +134,39 @@ func TestGoneRequestsAreNotCharged(t *testing.T) {
 	<-stays.ended
 	if stays.answer.Outcome != OK {
 		t.Errorf("one that stays: %+v, want the limit free of those that have gone", stays.answer)
+	}
+}
+
+// brokenWaiter is a Waiter with a bug.
+type brokenWaiter struct{ *batchedWaiter }
+
+func (w brokenWaiter) Ended() {
+	w.batchedWaiter.Ended()
+	panic("boom")
+}
+
+// A panic at the end of a request ends no other one of its batch, and later batches are decided.
+func TestEndsPanic(t *testing.T) {
+	m := newModule(t)
+	f := newTestFilter(t, m, configOf(t, []string{
+		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-known-denials",
+	}))
+	for range 2 * maxBatches {
+		c := f.Call(nil)
+		c.AddHeader("x-key", []byte("ann"))
+		if c.Decide() {
+			t.Fatalf("it is not decided in a batch: %+v", c.Answer)
+		}
+		broken := &batchedWaiter{Context: t.Context(), ended: make(chan struct{})}
+		c.Later(broken, brokenWaiter{broken})
+		next := begin(t, f, "ann")
+		m.Send()
+		for _, w := range []*batchedWaiter{broken, next} {
+			select {
+			case <-w.ended:
+			case <-time.After(30 * time.Second):
+				t.Fatal("a request has not ended")
+			}
+		}
 	}
 }

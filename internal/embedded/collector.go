@@ -50,11 +50,7 @@ func (k *collector) begin() {
 
 // run decides batch after batch until nothing waits.
 func (k *collector) run() {
-	for {
-		calls := k.next()
-		if calls == nil {
-			return
-		}
+	for calls := k.next(); calls != nil; calls = k.next() {
 		k.decide(calls)
 	}
 }
@@ -83,18 +79,20 @@ func (k *collector) decide(calls []*Call) {
 		}
 	}
 	for _, c := range calls {
-		c.settle()
+		panics.Catch("answer", c.settle)
 		c.isDelayed = c.held.For() > 0
 		if !c.isDelayed {
 			c.deliver()
 		}
 	}
 	for _, c := range calls {
-		if c.isDelayed {
-			c.wait()
-		} else {
-			c.end()
-		}
+		panics.Catch("end of a request", func() {
+			if c.isDelayed {
+				c.wait()
+			} else {
+				c.end()
+			}
+		})
 	}
 }
 
