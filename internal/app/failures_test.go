@@ -59,8 +59,8 @@ func TestHangingNamedStoreIsBlamed(t *testing.T) {
 		t.Errorf("log:\n%s\nwant one outage, of %s", p.log, daily.URL())
 	}
 	_, metrics := p.http("GET", "/metrics")
-	if !strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"(default)\"} 0\n") ||
-		strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"daily\"} 0\n") {
+	if !strings.Contains(metrics, "\nweir_store_failure_policy_seconds{store=\"(default)\"} 0\n") ||
+		strings.Contains(metrics, "\nweir_store_failure_policy_seconds{store=\"daily\"} 0\n") {
 		t.Errorf("the metric for how long the policy decides blames the wrong store:\n%s", metrics)
 	}
 }

@@ -71,13 +71,13 @@ type leaseShard struct {
 
 // LeaseStats says what Leases do.
 type LeaseStats struct {
-	Keys    int    // that are hot
-	Permits int64  // charged, and neither spent nor released
-	Answers uint64 // requests that were decided without the store
-	Taken   uint64 // permits acquired in advance
-	// Returned and Lost are permits that were not spent. Lost ones could not be released, since the store did not
+	Keys     int    // that are hot
+	Permits  int64  // charged, and neither spent nor released
+	Answers  uint64 // requests that were decided without the store
+	Acquired uint64 // permits acquired in advance
+	// Released and Lost are permits that were not spent. Lost ones could not be released, since the store did not
 	// answer or their window was about to end.
-	Returned, Lost uint64
+	Released, Lost uint64
 }
 
 // NewLeases makes leases of permits of o.Store's; Close ends them.
@@ -104,8 +104,8 @@ func (l *Leases) Stats() (sum LeaseStats) {
 		sum.Keys += len(sh.leases)
 		sum.Permits += sh.stats.Permits
 		sum.Answers += sh.stats.Answers
-		sum.Taken += sh.stats.Taken
-		sum.Returned += sh.stats.Returned
+		sum.Acquired += sh.stats.Acquired
+		sum.Released += sh.stats.Released
 		sum.Lost += sh.stats.Lost
 		sh.mu.Unlock()
 	}

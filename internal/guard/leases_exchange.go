@@ -174,7 +174,7 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 		sh.stats.Lost += uint64(s.release) //nolint:gosec // not below 0
 		return
 	}
-	sh.stats.Returned += uint64(s.release) //nolint:gosec // not below 0
+	sh.stats.Released += uint64(s.release) //nolint:gosec // not below 0
 	if taken == nil {
 		return
 	}
@@ -191,7 +191,7 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}
 	sh.stats.Permits += s.acquire
-	sh.stats.Taken += uint64(s.acquire) //nolint:gosec // above 0
+	sh.stats.Acquired += uint64(s.acquire) //nolint:gosec // above 0
 	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
 	// would be denied for what lies here, and again after the next renewal: so that is released at once.
 	surplus := s.acquire - (taken.Remaining+s.acquire)/leavePart

@@ -122,7 +122,7 @@ func TestSlowStore(t *testing.T) {
 			wg.Wait()
 		}
 		time.Sleep(time.Second)
-		if s := settled(l); s.Answers > 0 || s.Taken == 0 || s.Permits != 0 || charged(t, f, "k", p) != 200 {
+		if s := settled(l); s.Answers > 0 || s.Acquired == 0 || s.Permits != 0 || charged(t, f, "k", p) != 200 {
 			t.Errorf("%+v, %d charged: want no answers and 200 charged", s, charged(t, f, "k", p))
 		}
 	})

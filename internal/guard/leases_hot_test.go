@@ -32,7 +32,7 @@ func TestHotKey(t *testing.T) {
 			t.Errorf("%+v, and %d charged after %d requests", s, n, requests)
 		}
 		time.Sleep(4 * leaseFor)
-		if s := settled(l); s.Permits != 0 || s.Keys != 0 || s.Lost != 0 || s.Taken-s.Returned >= requests {
+		if s := settled(l); s.Permits != 0 || s.Keys != 0 || s.Lost != 0 || s.Acquired-s.Released >= requests {
 			t.Errorf("after the traffic: %+v, want nothing on lease or lost", s)
 		}
 		if n := charged(t, f, "k", p); n != requests {

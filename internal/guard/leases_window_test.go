@@ -52,7 +52,7 @@ func TestWindowEnds(t *testing.T) {
 					time.Sleep(time.Duration(i%7) * 300 * time.Microsecond)
 				}
 			}
-			if s := settled(l); s.Answers < 10_000 || s.Returned == 0 {
+			if s := settled(l); s.Answers < 10_000 || s.Released == 0 {
 				t.Errorf("%+v: too little was leased to tell", s)
 			}
 		})

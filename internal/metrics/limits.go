@@ -43,7 +43,7 @@ type limitCounters struct {
 	adminapi.LimitName
 	decisions, hits        outcomeCounts
 	byEnvoys               outcomeCounts // requests that Envoys decided by quotas
-	near, cached, returned atomic.Uint64 // hits
+	near, cached, refunded atomic.Uint64 // hits
 
 	sampled sampled // by Sample alone
 }
@@ -136,7 +136,7 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 			c.cached.Add(uint64(hits))
 		}
 	case hits < 0:
-		c.returned.Add(uint64(-hits))
+		c.refunded.Add(uint64(-hits))
 	}
 }
 

@@ -95,7 +95,7 @@ func TestDecisions(t *testing.T) {
 	m.Decided(&descriptors.Limit{ID: -1}, decide.Denied, 1, &nearly)
 
 	want := map[string]string{
-		`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`:           "4",
+		`weir_hits_refunded_total{domain="shop",limit="",rule="plain"}`:           "4",
 		`weir_hits_near_limit_total{domain="shop",limit="per-client",rule="one"}`: "2", // the tenth hit each
 		`weir_hits_near_limit_total{domain="shop",limit="2",rule="two"}`:          "0",
 		`weir_hits_near_limit_total{domain="shop",limit="",rule="plain"}`:         "0",

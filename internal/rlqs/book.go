@@ -14,7 +14,7 @@ const (
 	cover, aheadOf, delivery = tick + aheadOf, tick / 2, tick / 4
 	// burstPart: all bursts of a process together are one part in so many of a limit's capacity, as its leases are.
 	burstPart = 10
-	// windowMargin is how long before its window ends unused hits are returned at the latest. It is longer than a call
+	// windowMargin is how long before its window ends unused hits are refunded at the latest. It is longer than a call
 	// takes.
 	windowMargin = 20 * time.Millisecond
 	littleHit    = 1e-6 // that is not charged, as it may come of rounding
@@ -43,7 +43,7 @@ type book struct {
 // account takes from ahead what the clients can have used until now.
 func (b *book) account(now time.Duration) {
 	for _, c := range b.clients {
-		if b.isFailing { // nothing of what it uses is to be returned
+		if b.isFailing { // nothing of what it uses is to be refunded
 			c.window = 0
 		}
 		until := now
@@ -137,7 +137,7 @@ func (b *book) burstRoom() float64 {
 func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	b := a.book
 	b.account(now)
-	k.stats.Returned += uint64(a.back) //nolint:gosec // not below 0
+	k.stats.Refunded += uint64(a.back) //nolint:gosec // not below 0
 	k.stats.Charged += uint64(a.got)   //nolint:gosec // not below 0
 	b.ahead += float64(a.got)
 	long := max(cover-(now-planned), 2*delivery)

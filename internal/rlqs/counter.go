@@ -105,7 +105,7 @@ func (ct *counter) open(now time.Duration) {
 	ct.room, ct.deniedAt = math.Inf(1), now-contended
 }
 
-// nextWindow begins another window: no hits are returned that were charged before.
+// nextWindow begins another window: no hits are refunded that were charged before.
 func (ct *counter) nextWindow() {
 	ct.window++
 	for _, b := range ct.books {

@@ -85,8 +85,8 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
-// What an Envoy did not use is returned to its window.
-func TestUnusedHitsAreReturned(t *testing.T) {
+// What an Envoy did not use is refunded to its window.
+func TestUnusedHitsAreRefunded(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog} {
 		t.Run(a.String(), func(t *testing.T) {
 			p := policyOf(t, limiter.Params{Algorithm: a, Limit: 10_000, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
@@ -98,7 +98,7 @@ func TestUnusedHitsAreReturned(t *testing.T) {
 				f.play(120 * time.Second)
 				charged := 10_000 - f.left(limiter.Hit{Key: "k", Policy: p})
 				st := f.keeper.Stats()
-				if unused := charged - f.passed; unused < 0 || unused > 450 || st.Returned == 0 {
+				if unused := charged - f.passed; unused < 0 || unused > 450 || st.Refunded == 0 {
 					t.Errorf("%d charged, %d passed, %+v", charged, f.passed, st)
 				}
 			})
@@ -162,7 +162,7 @@ func TestEmptyWindow(t *testing.T) {
 	})
 }
 
-// Requests that passed before there was an assignment are charged later. What is charged ahead is returned with the
+// Requests that passed before there was an assignment are charged later. What is charged ahead is refunded with the
 // report after it.
 func TestDebtsArePaid(t *testing.T) {
 	p := policyOf(t, limiter.Params{

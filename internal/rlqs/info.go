@@ -18,7 +18,7 @@ type Stats struct {
 	Sent [Abandon + 1]uint64 // assignments, by Strategy
 
 	Charged   uint64 // hits charged in advance
-	Returned  uint64 // hits of those that were not used, and returned to their windows
+	Refunded  uint64 // hits of those that were not used, and refunded to their windows
 	Over      uint64 // requests that passed uncharged, and were reported
 	Shortages uint64 // assignments lowered because a counter had not enough left
 	Failures  uint64 // charges that the store did not answer

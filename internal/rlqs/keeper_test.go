@@ -90,8 +90,8 @@ func TestUtilisation(t *testing.T) {
 					st := f.keeper.Stats()
 					t.Logf("used %.3f, most in 1 s %d, in 10 s %d, charged %d, passed %d, %d messages in %s, %+v",
 						used, f.most(time.Second, warm), f.most(10*time.Second, warm), f.store.sum(), f.passed, f.messages, long, st)
-					if !isWindow(policyOf(t, in)) && st.Returned > 0 {
-						t.Errorf("%d hits were returned that had leaked", st.Returned)
+					if !isWindow(policyOf(t, in)) && st.Refunded > 0 {
+						t.Errorf("%d hits were refunded that had leaked", st.Refunded)
 					}
 					least := s.least
 					if window >= minSlide {

@@ -28,14 +28,14 @@ func TestMetrics(t *testing.T) {
 			memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22, Cut: 221, LimitingEvicted: 211}, 23,
 		})),
 		redisMetrics(one(redisStats{"b", redis})),
-		leaseMetrics(one(guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6})),
+		leaseMetrics(one(guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Acquired: 4, Released: 5, Lost: 6})),
 	)
 	maps.DeleteFunc(got, func(name, _ string) bool {
 		return strings.Contains(name, `_bucket{`) && !strings.Contains(name, `le="2"`)
 	})
 	want := map[string]string{
 		"weir_lease_keys": "1", "weir_lease_permits": "2", "weir_lease_answers_total": "3",
-		"weir_lease_permits_taken_total": "4", "weir_lease_permits_returned_total": "5", "weir_lease_permits_lost_total": "6",
+		"weir_lease_permits_acquired_total": "4", "weir_lease_permits_released_total": "5", "weir_lease_permits_lost_total": "6",
 		"weir_memory_keys": "18", "weir_memory_bytes": "19", "weir_memory_keys_expired_total": "20",
 		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23",
 		"weir_memory_cut_counters_total": "221", "weir_memory_limiting_evicted_total": "211",
