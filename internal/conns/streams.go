@@ -197,15 +197,26 @@ type answers struct {
 	cutter
 
 	f *http2Conn
-	// late are the streams that the client has reset last. An answer to one of them may begin, and does not end.
-	late   [32]uint32
-	resets int // by the client, so far
+	// late are the latest streams that the client has reset, in order. An answer to one of them may begin, and does not
+	// end.
+	late []uint32
 }
+
+// maxLate is as many streams as an Envoy gives up at once: all that it may have open, see app.Bounds.
+const maxLate = 1000
 
 // dropped notes that the client has reset the stream.
 func (a *answers) dropped(stream uint32) {
-	a.late[a.resets%len(a.late)] = stream
-	a.resets++
+	if len(a.late) == maxLate {
+		a.late = slices.Delete(a.late, 0, 1)
+	}
+	i, _ := slices.BinarySearch(a.late, stream)
+	a.late = slices.Insert(a.late, i, stream)
+}
+
+func (a *answers) isLate(stream uint32) bool {
+	_, ok := slices.BinarySearch(a.late, stream)
+	return ok
 }
 
 // begin implements follower. f.mu is locked.
@@ -213,7 +224,7 @@ func (a *answers) begin(f frame, now int64) bool {
 	switch {
 	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
 		a.f.streams.drop(f.stream)
-	case f.kind == frameHeaders && !slices.Contains(a.late[:min(a.resets, len(a.late))], f.stream):
+	case f.kind == frameHeaders && !a.isLate(f.stream):
 		a.f.streams.open(f.stream, true, now).answered = true
 	}
 	return true

@@ -75,6 +75,26 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
+// Answers that cross with the resets of all requests that an Envoy had open count no more.
+func TestAnswersThatCrossWithResets(t *testing.T) {
+	f := newConn(t, &HTTP2{MaxResets: 10_000})
+	last := uint32(2*maxLate - 1)
+	for stream := last; stream <= last; stream -= 2 {
+		if err := f.feed(frameOf(frameReset, 0, stream, 4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for stream := uint32(1); stream <= last; stream += 2 {
+		_, _ = f.Write(frameOf(frameHeaders, flagEndHeaders, stream, 10))
+	}
+	if used := f.c.g.o.Budget.Used(); used != 0 {
+		t.Errorf("%d bytes count", used)
+	}
+	if _ = f.feed(frameOf(frameReset, 0, last+2, 4)); len(f.answers.late) != maxLate || !f.answers.isLate(last+2) {
+		t.Errorf("after one more, %d streams are kept", len(f.answers.late))
+	}
+}
+
 // The meter follows frames however they are cut, and complete requests take no memory.
 func TestFramesInPieces(t *testing.T) {
 	text := make([]byte, prefaceLen)
