@@ -118,7 +118,7 @@ func TestBatchedRequestsThatGo(t *testing.T) {
 func TestGoneRequestsAreNotCharged(t *testing.T) {
 	m := newModule(t)
 	f := newTestFilter(t, m, configOf(t, []string{
-		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-known-denials",
+		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-cached-denials",
 	}))
 	for range 2 {
 		gone := begin(t, f, "ann")
@@ -149,7 +149,7 @@ func (w brokenWaiter) Ended() {
 func TestEndsPanic(t *testing.T) {
 	m := newModule(t)
 	f := newTestFilter(t, m, configOf(t, []string{
-		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-known-denials",
+		rulesFlag(t), "--store=" + redistest.Start(t).URL(), "--store-timeout=5s", "--no-cached-denials",
 	}))
 	for range 2 * maxBatches {
 		c := f.Call(nil)
