@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// painted is a terminal that shows some words of a line in red, yellow or green: a level behind the place of a finding,
-// a state, an answer, a mark of diff.
+// painted is a terminal that shows some words of a line in red, yellow or green: a level behind the position of a
+// finding, a state, an answer, a mark of diff.
 type painted struct{ io.Writer }
 
 var levels = regexp.MustCompile(`(?m)^(\S+:\d+:\d+: |state +|answer +|)` +

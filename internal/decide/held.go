@@ -50,8 +50,8 @@ func (h *Held) Keep() {
 // Owes reports whether Release asks the store.
 func (h *Held) Owes() bool { return len(h.owed) > 0 }
 
-// Release ends all that is held. It may be called again. Without an answer of the store, places are free at the end of
-// their lease.
+// Release ends all that is held. It may be called again. Without an answer of the store, what counts as in flight
+// does so until the end of its lease.
 func (h *Held) Release(ctx context.Context) {
 	delayed, owed, store := h.delayed, h.owed, h.store
 	*h = Held{}

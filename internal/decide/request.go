@@ -52,8 +52,8 @@ type OwnLimit struct {
 // NewRequest returns an empty request, to be filled and decided by this Decider.
 func (d *Decider) NewRequest() *Request { return &Request{Ctx: context.Background(), o: &d.o} }
 
-// TakesPlaces reports, after Try, whether the request takes places of limits on requests in flight if it is admitted.
-func (r *Request) TakesPlaces() bool { return r.Verdict.anyHit((*limiter.Hit).TakesPlaces) }
+// CountsInFlight reports, after Try, whether the request counts as in flight if it is admitted.
+func (r *Request) CountsInFlight() bool { return r.Verdict.anyHit((*limiter.Hit).CountsInFlight) }
 
 // MayWait reports, after Try, whether the request's limits may delay it.
 func (r *Request) MayWait() bool { return r.Verdict.anyHit(canWait) }

@@ -173,7 +173,7 @@ func (c *Builder) newLimit(r *Rule, from *checked, which counter) *Limit {
 	return l
 }
 
-// Position returns the limit's place among its rule's limits, from 1, or 0 for a limit that a request brings along.
+// Position returns the limit's index among its rule's limits, from 1, or 0 for a limit that a request brings along.
 func (l *Limit) Position() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
 }

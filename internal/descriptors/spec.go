@@ -112,7 +112,7 @@ type Text struct {
 	At   Position
 }
 
-// Texts returns the texts without places.
+// Texts returns the texts without positions.
 func Texts(texts ...string) []Text {
 	all := make([]Text, len(texts))
 	for i, text := range texts {
@@ -121,7 +121,7 @@ func Texts(texts ...string) []Text {
 	return all
 }
 
-// Position is a place in a source of rules. Line and Column count from 1; they are 0 if the source has no lines.
+// Position is a line and column of a source of rules. Line and Column count from 1; they are 0 if the source has no lines.
 type Position struct {
 	File         string
 	Line, Column int

@@ -156,7 +156,7 @@ func (c *Call) Later(ctx context.Context, w Waiter) {
 		c.wait() //nolint:contextcheck // an instance closes without the request
 		return
 	}
-	if !c.request.TakesPlaces() { // else Redis may have given them when the request goes: only the answer says so
+	if !c.request.CountsInFlight() { // else Redis may have counted it when the request goes: only the answer says so
 		c.request.Ctx = ctx
 	}
 	c.collect()

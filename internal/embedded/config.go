@@ -166,7 +166,7 @@ func (h *headerOption) check() error {
 
 func isStatus(s httpStatus) bool { return s.Code >= 200 && s.Code <= 599 }
 
-// ParseRoute reads the filter_config of a route. The error says what is wrong, and names its place.
+// ParseRoute reads the filter_config of a route. The error says what is wrong, and names its path.
 func ParseRoute(text []byte) (*Route, error) {
 	r := &Route{}
 	err := decodeStrictly(text, &r.routeConfig)

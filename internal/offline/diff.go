@@ -29,7 +29,7 @@ type Change struct {
 	// IsLimit says that it is one of the rule's limits: Limit, which is empty for the only one if it has no name.
 	IsLimit bool   `json:"is_limit"`
 	Limit   string `json:"limit,omitempty"`
-	// Source is the rule's place in the new set, or in the old one if it was removed.
+	// Source is the rule's position in the new set, or in the old one if it was removed.
 	Source string `json:"source,omitempty"`
 	// Fields are what changed, and of a limit that was added or removed what it says.
 	Fields []FieldChange `json:"fields,omitempty"`

@@ -14,7 +14,7 @@ import (
 // limitPair is a limit before and after; one of the two is nil if it is only there once.
 type limitPair struct{ was, is *descriptors.Limit }
 
-// label is the limit's name; empty for a rule's only limit without a name, else # and its place among the rule's.
+// label is the limit's name; empty for a rule's only limit without a name, else # and its index among the rule's.
 func (p limitPair) label() string {
 	l := p.is
 	if l == nil {

@@ -66,14 +66,14 @@ type Keeper struct {
 
 	demandPolicy *limiter.Policy // of demandParams
 
-	mu       sync.Mutex
-	streams  map[*Stream]struct{} // also broken ones while their assignments may be in force
-	books    map[string]*book
-	counters map[string]*counter
-	places   places // of gRPC streams
-	buckets  places // of all streams
-	shadows  []*ask // reports for limits in shadow mode that are not charged yet
-	tickAt   time.Duration
+	mu        sync.Mutex
+	streams   map[*Stream]struct{} // also broken ones while their assignments may be in force
+	books     map[string]*book
+	counters  map[string]*counter
+	streamsOf perHost // gRPC streams
+	bucketsOf perHost // buckets of all streams
+	shadows   []*ask  // reports for limits in shadow mode that are not charged yet
+	tickAt    time.Duration
 
 	changed bool // all buckets are to be resolved again
 	stopped bool
@@ -95,9 +95,9 @@ func New(o Options) (*Keeper, error) {
 		o: o, demandPolicy: demandPolicy, start: time.Now(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
-		places:  places{most: maxStreams, hosts: map[string]int{}},
-		buckets: places{most: maxAllBuckets, hosts: map[string]int{}},
-		dropped: logging.Every{Interval: betweenLines}, refused: logging.Every{Interval: betweenLines},
+		streamsOf: perHost{most: maxStreams, hosts: map[string]int{}},
+		bucketsOf: perHost{most: maxAllBuckets, hosts: map[string]int{}},
+		dropped:   logging.Every{Interval: betweenLines}, refused: logging.Every{Interval: betweenLines},
 	}, nil
 }
 
@@ -222,15 +222,15 @@ func (k *Keeper) eachClient(f func(*client)) {
 	}
 }
 
-// places shares a number of things among hosts: a host gets another one while it has fewer than are free, so a host
+// perHost shares a number of things among hosts: a host gets another one while it has fewer than are free, so a host
 // alone gets half of them, and never takes all. The owner must lock it.
-type places struct {
+type perHost struct {
 	most, used int
 	hosts      map[string]int
 }
 
 // take reports whether the host gets another one.
-func (p *places) take(host string) bool {
+func (p *perHost) take(host string) bool {
 	if p.hosts[host] >= p.most-p.used {
 		return false
 	}
@@ -240,7 +240,7 @@ func (p *places) take(host string) bool {
 }
 
 // leave frees one of the host's.
-func (p *places) leave(host string) {
+func (p *perHost) leave(host string) {
 	p.used--
 	if p.hosts[host]--; p.hosts[host] == 0 {
 		delete(p.hosts, host)

@@ -98,8 +98,8 @@ func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, en
 	return nil
 }
 
-// Problem says why parts of a limit cannot be assigned to Envoys, with its place and what to write instead; it is empty
-// if they can. The hit is one of the limit, without a key.
+// Problem says why parts of a limit cannot be assigned to Envoys, with its position and what to write instead; it is
+// empty if they can. The hit is one of the limit, without a key.
 func Problem(l *descriptors.Limit, h *limiter.Hit) string {
 	why := Unfit(h)
 	if why == "" {

@@ -41,19 +41,19 @@ type envoy = pb.RateLimitQuotaService_StreamRateLimitQuotasServer
 func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	host := hostOf(stream.Context())
 	k.mu.Lock()
-	ok := k.places.take(host)
+	ok := k.streamsOf.take(host)
 	if !ok {
 		k.stats.TooMany++
 	}
 	k.mu.Unlock()
 	if !ok {
 		return status.Errorf(codes.ResourceExhausted, "your host has as many quota streams as are free of %d: "+
-			"run more replicas of the rate limit service", k.places.most)
+			"run more replicas of the rate limit service", k.streamsOf.most)
 	}
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.places.leave(host)
+		k.streamsOf.leave(host)
 	}()
 	select {
 	case <-k.ended:

@@ -97,7 +97,7 @@ func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 func (s *served) streamsOpen() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.places.used
+	return s.streamsOf.used
 }
 
 type stream = grpc.BidiStreamingClient[pb.RateLimitQuotaUsageReports, pb.RateLimitQuotaResponse]
@@ -260,7 +260,7 @@ func TestSlowStreamsKeepTheNewest(t *testing.T) {
 // A host alone gets half of the streams, so that others get some, too.
 func TestStreamsAreBounded(t *testing.T) {
 	s := serve(t, unlimited)
-	s.places.most = 4
+	s.streamsOf.most = 4
 	for range 2 {
 		send(t, s.open(t), report("shop"))
 	}
@@ -270,10 +270,10 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%v, %+v", err, s.Stats())
 	}
 	s.mu.Lock()
-	if !s.places.take("another host") || s.places.take("another host") {
-		t.Errorf("another host gets none of the rest, or all: %+v", s.places)
+	if !s.streamsOf.take("another host") || s.streamsOf.take("another host") {
+		t.Errorf("another host gets none of the rest, or all: %+v", s.streamsOf)
 	}
-	s.places.leave("another host")
+	s.streamsOf.leave("another host")
 	s.mu.Unlock()
 	s.Stop(t.Context())
 	until(t, "no stream", func() bool { return s.streamsOpen() == 0 })
@@ -285,7 +285,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestBucketsAreBoundedByHost(t *testing.T) {
 	s := serve(t, unlimited)
 	s.mu.Lock()
-	s.buckets.most = 2
+	s.bucketsOf.most = 2
 	s.mu.Unlock()
 	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
 	until(t, "one of two buckets is dropped", func() bool { return s.Stats().Dropped == 1 })

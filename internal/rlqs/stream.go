@@ -92,7 +92,7 @@ func (s *Stream) Report(usages []Usage) {
 		switch c := s.begin(u, now); {
 		case c != nil:
 			c.report(u, now)
-		case u.Elapsed > 0: // Envoy reports a new one at once, so that it gets a place when there is one
+		case u.Elapsed > 0: // Envoy reports a new one at once, so that it is admitted when there is room
 			k.stats.Sent[Abandon]++
 			s.put(Assignment{ID: u.ID, Strategy: Abandon})
 		}
@@ -140,7 +140,7 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 			k.abandon(least, now)
 		}
 	}
-	if len(s.buckets) < maxBuckets && k.buckets.take(s.host) {
+	if len(s.buckets) < maxBuckets && k.bucketsOf.take(s.host) {
 		k.retarget(c, &t, now)
 		s.buckets[u.ID] = c
 		return c
@@ -150,7 +150,7 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	if skipped, ok := k.dropped.Allow(time.Now()); ok {
 		k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
 			slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
-			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.buckets.used), slog.Uint64("skipped", skipped))
+			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("skipped", skipped))
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (k *Keeper) refuse(domain, why string) {
 
 // remove removes a client, and forgets a closed stream without clients.
 func (s *Stream) remove(c *client) {
-	s.keeper.buckets.leave(s.host)
+	s.keeper.bucketsOf.leave(s.host)
 	if delete(s.buckets, c.id); s.closed && len(s.buckets) == 0 {
 		delete(s.keeper.streams, s)
 	}

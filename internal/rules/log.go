@@ -80,18 +80,18 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 	if r.logged = set; before == nil {
 		return
 	}
-	type place struct {
+	type position struct {
 		domain, rule string
 		position     int
 	}
-	placeOf := func(l *descriptors.Limit) place { return place{l.Rule.Domain, l.Rule.Path, l.Position()} }
-	old := make(map[place]*descriptors.Limit)
+	positionOf := func(l *descriptors.Limit) position { return position{l.Rule.Domain, l.Rule.Path, l.Position()} }
+	old := make(map[position]*descriptors.Limit)
 	for _, l := range before.Limits() {
-		old[placeOf(l)] = l
+		old[positionOf(l)] = l
 	}
 	var lowered lines
 	for _, l := range set.Limits() {
-		if was := old[placeOf(l)]; was != nil && l.Policy.Capacity() < was.Policy.Capacity() && was.SameCounters(l) {
+		if was := old[positionOf(l)]; was != nil && l.Policy.Capacity() < was.Policy.Capacity() && was.SameCounters(l) {
 			lowered = append(lowered, fmt.Sprintf("%s %s: %s, was %s", l.Rule.Domain, l.Rule.Path, l, was))
 		}
 	}

@@ -50,7 +50,7 @@
 // # Writing a Store
 //
 // A store checks the hits ([Check]), finds which of them share a key ([Link]), reads the states of the keys, calls
-// [Decide] and writes the slots that have changed. A store that must decide in two places has the parts of Decide:
+// [Decide] and writes the slots that have changed. A store that must decide in two steps has the parts of Decide:
 // [TryCharge], [DeniedCharge], [Spends] and their like. Package limitertest has the contract as a test.
 package limiter
 
@@ -146,16 +146,16 @@ func (h *Hit) UsesRedisCell() bool {
 	return ok && r.UsesRedisCell()
 }
 
-// TakesPlaces reports whether the hit takes places of a limit on requests in flight, once it is admitted.
-func (h *Hit) TakesPlaces() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
+// CountsInFlight reports whether the hit counts as in flight, once it is admitted, until it is given back.
+func (h *Hit) CountsInFlight() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
 
-// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: its
-// places of limits on requests in flight. Take them when nobody will report the request's end.
+// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: what
+// counts as in flight. Take them when nobody will report the request's end.
 func Owes(dst, hits []Hit, out []Decision) []Hit {
 	admitted := ByItself(hits) || Admitted(hits, out)
 	for i := range hits {
 		h := hits[i]
-		if !h.TakesPlaces() || !out[i].Allowed || !admitted && h.Mode != Shadow {
+		if !h.CountsInFlight() || !out[i].Allowed || !admitted && h.Mode != Shadow {
 			continue
 		}
 		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, Enforce, out[i].TakenAt, true

@@ -62,15 +62,15 @@ type Top struct {
 	pool    sync.Pool // of *stripe, each one of stripes: usually the one that this core used last
 	next    atomic.Uint32
 
-	live atomic.Pointer[[]place] // by Limit.ID
+	live atomic.Pointer[[]liveRule] // by Limit.ID
 
 	mu    sync.RWMutex
 	rules map[name]*rule
 	since [2]time.Time // when this half and the one before began
 }
 
-// place has the sketches of a live limit's rule, so that a hit finds them without a search.
-type place struct {
+// liveRule has the sketches of a live limit's rule, so that a hit finds them without a search.
+type liveRule struct {
 	rule *descriptors.Rule // tells whether a limit with this ID is of the live set
 	// sketches is nil until a request asks the rule. It is refused if there was no room.
 	sketches atomic.Pointer[rule]
@@ -124,7 +124,7 @@ type stripe struct {
 
 // note is one key of a request.
 type note struct {
-	place    *place // of the limit; nil if it is of no live set
+	live     *liveRule // of the limit; nil if it is of no live set
 	rule     *descriptors.Rule
 	from, to int // of the key, in stripe.keys
 	hits     uint64
@@ -138,7 +138,7 @@ func New(o Options) *Top {
 		since: [2]time.Time{time.Now(), time.Now()},
 	}
 	t.free.Store(maxCounters)
-	t.live.Store(&[]place{})
+	t.live.Store(&[]liveRule{})
 	return t
 }
 
@@ -197,7 +197,7 @@ func (t *Top) stripe() *stripe {
 
 // note adds a note to the stripe, which must be locked.
 func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, denied bool) {
-	var p *place
+	var p *liveRule
 	if live := *t.live.Load(); l.ID >= 0 && l.ID < len(live) {
 		p = &live[l.ID]
 	}
@@ -211,13 +211,13 @@ func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, den
 
 // count moves the stripe's notes into the sketches. The stripe must be locked.
 //
-// With many rules, places and sketches are in none of the CPU's caches. So each step is a loop of its own: the CPU then
-// loads several of them at once.
+// With many rules, live rules and sketches are in none of the CPU's caches. So each step is a loop of its own: the CPU
+// then loads several of them at once.
 func (t *Top) count(s *stripe) {
 	var rules [batch]*rule
 	for i := range s.notes {
-		if n := &s.notes[i]; n.place != nil && n.place.rule == n.rule {
-			rules[i] = n.place.sketches.Load()
+		if n := &s.notes[i]; n.live != nil && n.live.rule == n.rule {
+			rules[i] = n.live.sketches.Load()
 		}
 	}
 	for i := range s.notes {
@@ -252,8 +252,8 @@ func (t *Top) countAll() {
 // find returns the sketches of the note's rule by its name, and leaves them in its place.
 func (t *Top) find(n *note) *rule {
 	r := t.byName(n.rule)
-	if n.place != nil && n.place.rule == n.rule {
-		n.place.sketches.Store(r)
+	if n.live != nil && n.live.rule == n.rule {
+		n.live.sketches.Store(r)
 	}
 	return r
 }
@@ -355,7 +355,7 @@ func (t *Top) Prepare(next *descriptors.Set) (commit func()) { return func() { t
 // Keep is called when the set goes live. It drops the keys of rules that are not in the set. A request under way may
 // bring such a rule back; rotate drops it then.
 func (t *Top) Keep(set *descriptors.Set) {
-	live := make([]place, len(set.Limits()))
+	live := make([]liveRule, len(set.Limits()))
 	for i, l := range set.Limits() {
 		live[i].rule = l.Rule
 	}

@@ -77,7 +77,7 @@ func valuesFileName(ruleFile, name string) (string, error) {
 	return filepath.Join(filepath.Dir(ruleFile), name), nil
 }
 
-// listed are the values of a values file, with their places in it.
+// listed are the values of a values file, with their positions in it.
 func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
 	if r.values == nil {
 		return nil

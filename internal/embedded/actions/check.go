@@ -25,7 +25,7 @@ func checkLimit(at string, rl *routev3.RateLimit) error {
 	return nil
 }
 
-// violation is an error of a generated Validate, with the place of what is wrong as people write it.
+// violation is an error of a generated Validate, with the path of what is wrong as people write it.
 func violation(at string, err error) error {
 	for {
 		var v interface {

@@ -19,7 +19,7 @@ import (
 // maxText is the longest text that Parse reads, in bytes.
 const maxText = 1 << 20
 
-// Parse reads and compiles a list of rate_limits, in JSON and in Envoy's words. The error names the place of what is
+// Parse reads and compiles a list of rate_limits, in JSON and in Envoy's words. The error names the path of what is
 // wrong or not supported, such as rate_limits[2].actions[1].generic_key, also of a field that Envoy does not know.
 func Parse(data []byte) (*Plan, error) {
 	if len(data) > maxText {
@@ -71,7 +71,7 @@ func kindOf(value []byte) string {
 	return aScalar
 }
 
-// checkMessage finds what protobuf would not accept, for an error that names its place.
+// checkMessage finds what protobuf would not accept, for an error that names its path.
 func checkMessage(at string, value json.RawMessage, md protoreflect.MessageDescriptor) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(value, &members); err != nil || members == nil {
@@ -145,7 +145,7 @@ func withoutPosition(err error) error {
 	return errors.New(ofField.ReplaceAllString(text, "$1"))
 }
 
-// ofField is how protojson names a field whose name the place has already.
+// ofField is how protojson names a field whose name the path has already.
 var ofField = regexp.MustCompile(`^(invalid value for \w+) field \w+`)
 
 func fieldByName(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {

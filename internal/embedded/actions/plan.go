@@ -58,7 +58,7 @@ type limit struct {
 	xRateLimitHeaders routev3.RateLimit_XRateLimitOption
 }
 
-// New compiles rate_limits. The error names the place of what is wrong or not supported, such as
+// New compiles rate_limits. The error names the path of what is wrong or not supported, such as
 // rate_limits[2].actions[1].
 func New(limits []*routev3.RateLimit) (*Plan, error) {
 	p := new(Plan)

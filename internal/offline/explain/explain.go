@@ -71,7 +71,7 @@ type Level struct {
 	By     string `json:"by"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
-	// Also are the places of rules that match as well, but come after it.
+	// Also are the positions of rules that match as well, but come after it.
 	Also []string `json:"also,omitempty"`
 }
 
@@ -250,22 +250,22 @@ func replacer(name string, matched []*descriptors.Rule) string {
 			replaces = replaces || slices.Contains(l.Replaces, name)
 		}
 		if replaces {
-			return place(r.Path, r.Source)
+			return located(r.Path, r.Source)
 		}
 	}
 	return "another limit"
 }
 
-// title names a limit and its place.
+// title names a limit and its position.
 func title(l *descriptors.Limit) string {
 	if l.Name != "" {
-		return place(l.Rule.Path+": "+l.Name, l.Rule.Source)
+		return located(l.Rule.Path+": "+l.Name, l.Rule.Source)
 	}
-	return place(l.Rule.Path, l.Rule.Source)
+	return located(l.Rule.Path, l.Rule.Source)
 }
 
-// place is a rule's path and its place, which what denies too long values does not have.
-func place(path, source string) string {
+// located is a rule's path and its position, which what denies too long values does not have.
+func located(path, source string) string {
 	if source == "" {
 		return path
 	}
@@ -288,7 +288,7 @@ func code(over bool) string {
 
 // Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the
 // answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
-// reaches, by its path, its place, or the name of one of its limits.
+// reaches, by its path, its position, or the name of one of its limits.
 func (r *Report) Missing(expected string) string {
 	switch strings.ToLower(expected) {
 	case "ok", "over":
@@ -299,7 +299,7 @@ func (r *Report) Missing(expected string) string {
 	case "none":
 		for i := range r.Descriptors {
 			if d := &r.Descriptors[i]; d.Reason == "" {
-				return "expected no limit, found the rule " + place(d.Rule.Path, d.Rule.Source)
+				return "expected no limit, found the rule " + located(d.Rule.Path, d.Rule.Source)
 			}
 		}
 		return ""
@@ -315,7 +315,7 @@ func (r *Report) missingRule(expected string) string {
 			found[i] = "none: " + d.Message
 			continue
 		}
-		found[i] = place(d.Rule.Path, d.Rule.Source)
+		found[i] = located(d.Rule.Path, d.Rule.Source)
 		if d.Rule.Path == expected || d.Rule.Source == expected ||
 			slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Name == expected && l.ReplacedBy == "" }) {
 			return ""

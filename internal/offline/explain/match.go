@@ -145,8 +145,8 @@ func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
 	return b.Matches(entry.Value)
 }
 
-// at names a rule and its place.
-func at(r *descriptors.Rule) string { return place(words.Shorten(r.Path), r.Source) }
+// at names a rule and its position.
+func at(r *descriptors.Rule) string { return located(words.Shorten(r.Path), r.Source) }
 
 // quotedShort shows a text of a request, with what cannot be seen.
 func quotedShort(text string) string { return fmt.Sprintf("%q", words.Shorten(text)) }

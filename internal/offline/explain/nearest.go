@@ -17,8 +17,8 @@ const (
 	maxCompared = 32 // bytes of a name, behind what it has in common with the text that was asked for
 )
 
-// nearest lists up to three of the names, those most like the text that was asked for first, each with the place of its
-// rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order
+// nearest lists up to three of the names, those most like the text that was asked for first, each with the position of
+// its rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order
 // of the names does not matter.
 func nearest(asked string, names iter.Seq2[string, string]) string {
 	type named struct {
@@ -39,7 +39,7 @@ func nearest(asked string, names iter.Seq2[string, string]) string {
 	}
 	texts := make([]string, len(best))
 	for i, n := range best {
-		texts[i] = place(quotedShort(n.name), n.source)
+		texts[i] = located(quotedShort(n.name), n.source)
 	}
 	text := strings.Join(texts, ", ")
 	if more {
@@ -83,7 +83,7 @@ func keys(n *descriptors.Node) iter.Seq2[string, string] {
 	}
 }
 
-// values yields the values, patterns and blocks that the rules of entry i's key match, with their places, but not
+// values yields the values, patterns and blocks that the rules of entry i's key match, with their positions, but not
 // those of rules with hash_values.
 func values(b *descriptors.Branch, i int) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {

@@ -53,7 +53,7 @@ type located struct {
 	at string
 }
 
-// in returns the messages of a list with their places.
+// in returns the messages of a list with their positions.
 func in(above string, list []*ratelimitv3.RateLimitDescriptor) []located {
 	all := make([]located, len(list))
 	for i, d := range list {

@@ -24,7 +24,7 @@ type batch struct {
 	keyText  []byte         // their keys in Redis, one after the other
 	keyEnds  []int          // in keyText
 	keys     []string       // of the counters, when all are known
-	places   []byte         // for each hit which of the counters is its own
+	numbers  []byte         // of the counter of each hit, from 1 on
 	requests []byte         // for each request which of texts is its plan
 	texts    []string       // the plans and policies
 	plan     []byte         // of the request that is written
@@ -40,9 +40,9 @@ type batch struct {
 
 	sentAt time.Time // when its flight began to send it
 
-	takesPlaces bool // of limits on requests in flight
-	isPatient   bool // a late answer to it is read
-	isLeft      bool // its flight is left behind: nobody waits for the answer. The queue's lock guards it
+	countsInFlight bool // a hit of the batch does
+	isPatient      bool // a late answer to it is read
+	isLeft         bool // its flight is left behind: nobody waits for the answer. The queue's lock guards it
 }
 
 func (b *batch) reset() {
@@ -55,7 +55,7 @@ func (b *batch) reset() {
 	b.deciders.reset()
 	*b = batch{
 		calls: b.calls[:0], counters: b.counters, keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
-		places: b.places[:0], requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0], plans: b.plans,
+		numbers: b.numbers[:0], requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0], plans: b.plans,
 		deciders: b.deciders, policies: b.policies[:0], args: b.args[:0],
 	}
 }
@@ -65,7 +65,7 @@ func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
 	for i := range c.hits {
-		b.takesPlaces = b.takesPlaces || c.hits[i].TakesPlaces()
+		b.countsInFlight = b.countsInFlight || c.hits[i].CountsInFlight()
 	}
 }
 
@@ -173,7 +173,7 @@ func (r *batcher) write(b *batch) {
 		b.plan = b.plan[:0]
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.places = appendDouble(b.places, b.place(&r.keyspace, h.Key))
+			b.numbers = appendDouble(b.numbers, b.number(&r.keyspace, h.Key))
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
@@ -189,20 +189,20 @@ func (r *batcher) write(b *batch) {
 		from = end
 	}
 	if len(b.keys) == b.hits {
-		b.places = b.places[:0]
+		b.numbers = b.numbers[:0]
 	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests, b.places)
+	b.args = append(b.args, r.clock(now), channel, b.requests, b.numbers)
 	for i := range b.texts {
 		b.args = append(b.args, &b.texts[i])
 	}
 }
 
-// place returns the number of the counter, from 1 on. It adds the counter's key to the batch if it is new.
-func (b *batch) place(all *keyspace, counter string) int64 {
+// number returns the number of the counter, from 1 on. It adds the counter's key to the batch if it is new.
+func (b *batch) number(all *keyspace, counter string) int64 {
 	i, isNew := b.counters.number(counter)
 	if isNew {
 		b.keyText = all.appendKey(b.keyText, counter)
@@ -292,7 +292,7 @@ func (b *batch) read(answer any) error {
 			if err != nil {
 				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
-			if b.takesPlaces && c.hits[i].TakesPlaces() {
+			if b.countsInFlight && c.hits[i].CountsInFlight() {
 				d.TakenAt, d.Wait = d.Wait.Microseconds(), 0
 			}
 			c.out = append(c.out, d)

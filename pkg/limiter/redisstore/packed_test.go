@@ -117,7 +117,7 @@ func TestKeysOfABatch(t *testing.T) {
 				}
 			}
 			for i := range 2 * n {
-				if got, want := doubleOf(b.places[i*double:]), float64(i%n+1); got != want {
+				if got, want := doubleOf(b.numbers[i*double:]), float64(i%n+1); got != want {
 					t.Errorf("of %d counters, hit %d has number %v, want %v", n, i, got, want)
 				}
 			}

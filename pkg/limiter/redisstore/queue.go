@@ -246,7 +246,7 @@ func (q *queue) finish(c *call) {
 	case c.modes != nil:
 		q.takeBack(c)
 	default:
-		q.giveBackPlaces(c)
+		q.endInFlight(c)
 	}
 }
 
@@ -540,7 +540,7 @@ func (q *queue) next(b *batch) bool {
 	if q.last == 0 {
 		return false
 	}
-	b.isPatient = b.takesPlaces && q.left() < maxLeft
+	b.isPatient = b.countsInFlight && q.left() < maxLeft
 	if b.sentAt = time.Now(); q.silent.IsZero() && !q.judges(b) {
 		q.silent = b.sentAt
 	}

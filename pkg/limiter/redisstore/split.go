@@ -271,7 +271,7 @@ func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call
 
 // takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
 func (q *queue) takeBack(first *call) {
-	q.giveBackPlaces(first) // of hits that are charged whatever becomes of the request
+	q.endInFlight(first) // of hits that are charged whatever becomes of the request
 	c := q.second(context.Background(), first)
 	c.ended.Store(true)
 	for i := range first.hits {

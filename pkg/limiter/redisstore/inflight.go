@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// LateAnswer is within which time the answer to a request for a place in a limit on requests in flight is read, also
-// when its request has been given up: the place is then given back. Else it would stay taken until its lease ends. The
-// client's ReadTimeout has to be as long.
+// LateAnswer is the time within which an answer is read that may count a request as in flight, also when the request
+// has been given up: what counts is then given back. Otherwise it would count until its lease ends. The client's
+// ReadTimeout has to be as long.
 //
 // The flight that waits for such an answer is left behind: it does not count as one of maxFlights any more, so that the
 // next requests do not wait for it. docs/adr/0080 says why so.
@@ -25,9 +25,9 @@ func (q *queue) left() (n int) {
 	return n
 }
 
-// giveBackPlaces gives back the places of limits on requests in flight that a call took, though its request did not
-// wait for the answer: nobody knows of these places, so nobody would give them back. Nobody waits for it.
-func (q *queue) giveBackPlaces(unheard *call) {
+// endInFlight gives back what a call counts as in flight, though its request did not wait for the answer: the end of
+// such a request is never reported. It does not wait for the store.
+func (q *queue) endInFlight(unheard *call) {
 	hits, out := unheard.hits, unheard.out
 	if unheard.modes != nil && !unheard.byItself { // of the others takeBack takes back the charge
 		hits, out = nil, nil

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, since they are cancelled or since their time is
+// TestAbandonedRequestsInFlight has requests give up while Redis hangs, since they are cancelled or since their time is
 // over, and Redis admit them afterwards. Nobody knows of the places that they take, so the store gives them back:
 // these, and no others.
-func TestPlacesOfAbandonedRequests(t *testing.T) {
+func TestAbandonedRequestsInFlight(t *testing.T) {
 	flights := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
 	second := in("second")
@@ -41,14 +41,14 @@ func TestPlacesOfAbandonedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, otherServer := redistest.Start(t), redistest.Start(t)
-			placesComeBack(t, server, otherServer, tc, context.Canceled)
-			placesComeBack(t, server, otherServer, tc, context.DeadlineExceeded)
+			endsInFlight(t, server, otherServer, tc, context.Canceled)
+			endsInFlight(t, server, otherServer, tc, context.DeadlineExceeded)
 		})
 	}
 }
 
-// placesComeBack has requests of the hits give up: why is their error.
-func placesComeBack(t *testing.T, server, otherServer *redistest.Server, hits []limiter.Hit, why error) {
+// endsInFlight has requests of the hits give up: why is their error.
+func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []limiter.Hit, why error) {
 	t.Helper()
 	prefix, isLate, timeout := why.Error(), errors.Is(why, context.DeadlineExceeded), patient
 	if isLate {
