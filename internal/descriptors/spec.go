@@ -121,7 +121,7 @@ func Texts(texts ...string) []Text {
 	return all
 }
 
-// Position is a line and column of a source of rules. Line and Column count from 1; they are 0 if the source has no lines.
+// Position is a line and column of a source of rules, both from 1. They are 0 if the source has no lines.
 type Position struct {
 	File         string
 	Line, Column int

@@ -18,8 +18,8 @@ const (
 )
 
 // nearest lists up to three of the names, those most like the text that was asked for first, each with the position of
-// its rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order
-// of the names does not matter.
+// its rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The
+// order of the names does not matter.
 func nearest(asked string, names iter.Seq2[string, string]) string {
 	type named struct {
 		name, source string
