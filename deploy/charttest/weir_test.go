@@ -68,7 +68,8 @@ func problemsOf(t *testing.T, container object) string {
 	if err == nil || strings.Contains(string(out), "secret") {
 		t.Errorf("it starts, or a password is shown:\n%s", out)
 	}
-	return strings.TrimSuffix(string(out), planted)
+	const mounted = "weir: --rules: stat /etc/weir/rules: no such file or directory\n" // in a pod it is there
+	return strings.TrimSuffix(strings.Replace(string(out), mounted, "", 1), planted)
 }
 
 // seconds is a flag's value; args has an argument a line.

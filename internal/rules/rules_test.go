@@ -1,11 +1,13 @@
 package rules_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,6 +100,10 @@ func TestStopEndsALoad(t *testing.T) {
 	}
 	if set := r.Set(); set.Domain("many") != nil || len(set.Limits()) != 2 {
 		t.Errorf("%d rules were loaded after the stop", len(set.Limits()))
+	}
+	for isJudged := true; isJudged; time.Sleep(time.Millisecond) { // what takes long is left behind, and ends by itself
+		stacks := make([]byte, 1<<20)
+		isJudged = bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("xds.(*Source).judge("))
 	}
 }
 
