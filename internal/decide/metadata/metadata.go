@@ -86,6 +86,9 @@ func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) map[string]any {
 	for i := range v.Statuses {
 		st := &v.Statuses[i]
 		if st.Rule == nil {
+			if st.Over && v.Domain.QuotaMode() { // a limit that the request brought along
+				quotaOver = append(quotaOver, i)
+			}
 			continue
 		}
 		isOver := false
