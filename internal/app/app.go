@@ -324,7 +324,7 @@ func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 	return existed, err
 }
 
-// load loads the rules for the first time. This is the list of all parts that are told of a change of rules. What else
+// load loads the rules for the first time. This is the list of all parts that a change of rules calls. What else
 // knows rules looks them up by pointers that a request brings along: leases, and the store's packed policies.
 func (a *App) load(ctx context.Context) error {
 	parts := []rules.Part{a.metrics, rules.After(a.store.DropDenials), rules.After(a.engine.hint)}

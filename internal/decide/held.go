@@ -34,7 +34,7 @@ func (h *Held) Wait(ctx context.Context) error {
 	if h.wait > 0 {
 		return limiter.Sleep(ctx, h.wait)
 	}
-	if h.owed != nil {
+	if h.Owes() {
 		return ctx.Err()
 	}
 	return nil

@@ -49,7 +49,6 @@ type later struct {
 	ctx       context.Context //nolint:containedctx // of the request
 	waiter    Waiter
 	isDecided bool // only the delay is left
-	isDelayed bool
 }
 
 // Call begins a request on a route with the given configuration, nil if the route has none.
@@ -159,14 +158,9 @@ func (c *Call) Later(ctx context.Context, w Waiter) {
 	if !c.request.CountsInFlight() { // else Redis may have counted it when the request goes: only the answer says so
 		c.request.Ctx = ctx
 	}
-	c.collect()
-}
-
-// collect puts the call into a batch.
-func (c *Call) collect() {
-	in := c.filter.instance
-	if in.collector.add(c) {
-		c.filter.module.waiting.add(in.collector)
+	m, k := c.filter.module, c.filter.instance.collector // c may be another request's once it is in a batch
+	if k.add(c) {
+		m.waiting.add(k)
 	}
 }
 

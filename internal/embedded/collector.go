@@ -80,14 +80,13 @@ func (k *collector) decide(calls []*Call) {
 	}
 	for _, c := range calls {
 		panics.Catch("answer", c.settle)
-		c.isDelayed = c.held.For() > 0
-		if !c.isDelayed {
+		if c.held.For() == 0 {
 			c.deliver()
 		}
 	}
 	for _, c := range calls {
 		panics.Catch("end of a request", func() {
-			if c.isDelayed {
+			if c.held.For() > 0 {
 				c.wait()
 			} else {
 				c.end()

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Part is a part of the process that is told of a change of rules, in two phases.
+// Part is a part of the process that follows a change of rules, in two phases.
 type Part interface {
 	// Prepare is called before the next rules are in force, and must not fail or wait. commit, if not nil, is called once
 	// they are, and must not wait either: a reload waits for it.
@@ -64,7 +64,7 @@ type Rules struct {
 	xds       *xds.Source // nil without rules of a control plane
 	pacer     pacer
 	releaseGC func()                          // ends the hold of the load in progress
-	parts     []Part                          // that are told of changes
+	parts     []Part                          // that follow changes
 	commits   []func()                        // of the parts, for the load in progress
 	notReadOn atomic.Bool                     // the search for files that are not read is in progress
 	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/test/metrictest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
@@ -101,10 +103,13 @@ func TestStopEndsALoad(t *testing.T) {
 	if set := r.Set(); set.Domain("many") != nil || len(set.Limits()) != 2 {
 		t.Errorf("%d rules were loaded after the stop", len(set.Limits()))
 	}
-	for isJudged := true; isJudged; time.Sleep(time.Millisecond) { // what takes long is left behind, and ends by itself
+	redistest.Await(t, func() error { // what takes long is left behind, and ends by itself
 		stacks := make([]byte, 1<<20)
-		isJudged = bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("xds.(*Source).judge("))
-	}
+		if bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("xds.(*Source).judge(")) {
+			return errors.New("an answer of the control plane is still judged")
+		}
+		return nil
+	})
 }
 
 // The log says which limits an edit lowers, and what that means for counters that hold more.
@@ -132,7 +137,7 @@ func TestLowerLimitsAreLogged(t *testing.T) {
 	}
 }
 
-// phases notes which rules a part is told of, before and after they are in force.
+// phases notes the rules that a part gets, before and after they are in force.
 type phases struct {
 	of   *rules.Rules
 	seen []string

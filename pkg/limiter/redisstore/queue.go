@@ -180,7 +180,8 @@ func sendsByItself(hits []limiter.Hit) bool {
 	return limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 }
 
-// takeAll decides calls together, as take does each. Their goroutine sends them: it waits for all of them anyway.
+// takeAll decides calls together, as take does each. Their goroutine sends them, if that ends soon: with a long timeout
+// they would wait for it after their own time is over, which runs from when each of them came.
 func (q *queue) takeAll(calls []*limiter.Call) {
 	own, some := make([]*call, len(calls)), make([]*call, 0, len(calls))
 	for i, c := range calls {
