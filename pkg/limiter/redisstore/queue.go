@@ -331,7 +331,7 @@ func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaite
 		if c.ended.Load() {
 			continue
 		}
-		why := c.ctx.Err()
+		why := c.gone(x.now)
 		if why == nil && i < tooMany {
 			why = limiter.ErrShed
 		} else if why == nil {
@@ -344,6 +344,15 @@ func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaite
 		}
 	}
 	return isAwaited
+}
+
+// gone returns why the call's request waits for nothing any more, nil if it waits. At the request's own deadline its
+// context may not have ended yet: both have a timer.
+func (c *call) gone(now time.Time) error {
+	if deadline, ok := c.ctx.Deadline(); ok && !now.Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return c.ctx.Err()
 }
 
 // judge returns why the call's request waits no more, nil if it waits. Redis has failed if it had the call's time to
