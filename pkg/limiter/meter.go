@@ -11,7 +11,7 @@ import "time"
 // is always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see
 // withSpan).
 //
-// A state may be further ahead than the policy can put it: it is then cut, see meter.cut.
+// A state may be further ahead than the policy can put it: see meter.empties and meter.behind.
 type meter struct {
 	terms
 
@@ -27,8 +27,7 @@ type meter struct {
 	maxLevel int64 // the deepest debt, units
 	highest  int64 // the highest level that a hit can lead to, units
 	furthest int64 // how far ahead a state of that level is, in whole ticks
-
-	furthestWritten int64 // how far ahead a state may have been written that needs no cut, microseconds
+	mostSpan int64 // its span: see State.span
 
 	paysLater   bool // what passes depends on the level that a request finds, not on its cost
 	startsEmpty bool
@@ -71,7 +70,8 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 			m.highest = m.maxLevel
 		}
 		m.furthest = m.highest / m.leak
-		m.furthestWritten = m.furthest * m.tick
+		furthest := State{B: withSpan(0, m.furthest*m.tick)}
+		m.mostSpan = furthest.span()
 		return true
 	}
 	return false
@@ -139,13 +139,18 @@ func (m *meter) args() []int64 {
 
 func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / m.tick
-	ahead, part, first := m.empties(&s, t)
-	level, isFurther := m.level(ahead, part)
+	ahead, part, isCut := m.empties(&s, t)
+	first := m.isFirst(&s, ahead, part)
+	if first {
+		ahead, part = m.start/m.leak, m.start%m.leak
+	}
+	level := m.level(ahead, part)
 
 	ok, take := m.passes(level, n, c)
-	isCut, isBack := false, false
-	if (isFurther || !ok && m.mayBeCut(&s, t)) && level > 0 && !first {
-		if level, isCut, isBack = m.cut(&s, t, ahead, part, level); isCut {
+	back := int64(0)
+	if (!ok || n < 0) && level > 0 && !first {
+		if back = m.behind(&s, t); back > 0 {
+			level = m.level(ahead-back, part)
 			ok, take = m.passes(level, n, c)
 		}
 	}
@@ -156,13 +161,9 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	case take > 0:
 		level = m.charged(level, take)
 	}
-	changed := level != found || first && n != 0 || isBack
-	resets, rest := ahead, part
-	if changed || isCut {
-		ahead, part = level/m.leak, level%m.leak
-	}
+	changed := level != found || first && n != 0 || back > 0
 	if changed {
-		resets, rest = ahead, part
+		ahead, part = level/m.leak, level%m.leak
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*m.tick - now) }
 	if !ok {
@@ -177,73 +178,51 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 		}
 	}
 	o.remaining = m.passing(level)
-	if resets > 0 || rest > 0 {
-		o.reset = after(m.leaksTo(0, resets, rest))
+	if ahead > 0 || ahead == 0 && part > 0 {
+		o.reset = after(m.leaksTo(0, ahead, part))
 	}
-	o.is = verdictOf(ok, changed, isCut && changed)
+	o.is = verdictOf(ok, changed, changed && (isCut || back > 0))
 	if !changed || level == 0 && !m.startsEmpty {
 		return State{}, o
 	}
 	return State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
-// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether
-// this is a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts
-// again.
-func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
+// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them: below 0 if it is
+// so already.
+//
+// A state that was above the policy's highest level when it was written (the rule was edited, or requests bring rates of
+// their own) is cut: it was full then, and has leaked by this policy since. It is not written for that, so that the
+// other policies still find what they know.
+func (m *meter) empties(s *State, t int64) (ahead, part int64, isCut bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(s.part(), m.leak-1)
-	fullFor := -ahead - min(1, part) // in whole ticks
-	if m.startsEmpty && (s.A == 0 || fullFor >= m.linger/m.tick) {
-		return m.start / m.leak, m.start % m.leak, true
+	if s.span() > m.mostSpan {
+		isCut = ahead+min(1, part) > 0
+		ahead, part = s.written()/m.tick+m.furthest-t, m.highest%m.leak
 	}
-	if ahead < 0 || s.A == 0 {
-		return 0, 0, false
-	}
-	return ahead, part, false
+	return ahead, part, isCut
 }
+
+// isFirst reports whether this is the beginning of a bucket that starts empty: it is remembered for a while after it
+// became full, and then starts again.
+func (m *meter) isFirst(s *State, ahead, part int64) bool {
+	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
+}
+
+// behind returns by how many ticks the clock is behind the time at which the state was written: it was set back. Then
+// the state's level is that of then, and it is written, so that it leaks from now on.
+func (m *meter) behind(s *State, t int64) int64 { return max(0, s.written()/m.tick-t) }
 
 // level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if
 // the funnel is further ahead.
-func (m *meter) level(ahead, part int64) (level int64, isFurther bool) {
-	if ahead > m.furthest {
-		return m.highest, true
-	}
-	level = ahead*m.leak + part
-	return min(level, m.highest), level > m.highest
-}
-
-// mayBeCut is false of states that the policy can have written: until tick t, and not further ahead than it can put
-// them.
-func (m *meter) mayBeCut(s *State, t int64) bool {
-	earliest, _ := s.written()
-	return earliest >= (t+1)*m.tick || s.A-earliest > m.furthestWritten || earliest == 0
-}
-
-// cut returns the level of a state that is further ahead than the policy can put it, and whether it is, and whether it
-// must be written. The others get the level that they have.
-//
-// If the state was written later than now (the clock was set back), its level is that of then, and it is written, so
-// that it leaks from now on. If it was above the policy's highest level when it was written (the rule was edited, or
-// requests bring rates of their own), it was full then, and has leaked by this policy since. That needs no writing, so
-// that the other policies still find what they know, and ResetAfter is that of the state.
-func (m *meter) cut(s *State, t, ahead, part, level int64) (cutTo int64, isCut, isBack bool) {
-	written, latest := s.written()
-	written, latest = written/m.tick, ceilDiv(latest, m.tick)
-	if written == 0 {
-		return level, ahead > m.furthest, ahead > m.furthest
-	}
-	if written > t {
-		cutTo, _ = m.level(ahead+t-written, part)
-		return cutTo, true, true
-	}
-	was, isFurther := m.level(ahead+t-latest, part)
+func (m *meter) level(ahead, part int64) int64 {
 	switch {
-	case !isFurther:
-		return level, false, false
-	case t-written > m.furthest:
-		return 0, true, false
+	case ahead < 0:
+		return 0
+	case ahead > m.furthest:
+		return m.highest
 	}
-	return max(0, was-(t-written)*m.leak), true, false
+	return min(ahead*m.leak+part, m.highest)
 }
 
 // leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a

@@ -144,15 +144,17 @@ func nearFraction(r *big.Rat) (n, d int64) {
 
 func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	t := now / w.tick
-	ahead, part, stored := w.warmth(&s, t)
-	level, isFurther := w.level(ahead, part)
+	ahead, part, stored, isCut := w.warmth(&s, t)
+	level := w.level(ahead, part)
 
 	fits := func() bool { return n < 0 || level <= w.capacity && n <= w.burst }
 	ok := fits()
-	isCut, isBack := false, false
-	if (isFurther || !ok && w.mayBeCut(&s, t)) && level > 0 {
-		level, isCut, isBack = w.cut(&s, t, ahead, part, level)
-		ok = fits()
+	back := int64(0)
+	if (!ok || n < 0) && level > 0 {
+		if back = w.behind(&s, t); back > 0 {
+			level = w.level(ahead-back, part)
+			ok = fits()
+		}
 	}
 	left := int64(0)
 	if c == ChargePenalty || c == ChargeSpend || n > w.burst { // where else it is asked for, nothing is left
@@ -166,13 +168,9 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 	case take > 0:
 		level, stored = w.spend(level, stored, take)
 	}
-	changed := level != found || stored != before || isBack
-	resets, rest := ahead, part
-	if changed || isCut {
-		ahead, part = level/w.leak, level%w.leak
-	}
+	changed := level != found || stored != before || back > 0
 	if changed {
-		resets, rest = ahead, part
+		ahead, part = level/w.leak, level%w.leak
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*w.tick - now) }
 	if !ok {
@@ -187,30 +185,30 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 	o.remaining = w.passingWarm(level, stored)
 	isNew := level == 0 && stored == w.full
 	if !isNew {
-		o.reset = after(resets + ceilDiv(rest+ceilDiv(w.full-stored, w.gain), w.leak))
+		o.reset = after(ahead + ceilDiv(part+ceilDiv(w.full-stored, w.gain), w.leak))
 	}
-	o.is = verdictOf(ok, changed, isCut && changed)
+	o.is = verdictOf(ok, changed, changed && (isCut || back > 0))
 	if !changed || isNew {
 		return State{}, o
 	}
 	return State{A: (t + ahead) * w.tick, B: withSpan(part, ahead*w.tick), List: []int64{stored, w.full}}, o
 }
 
-// warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, and what is in
-// store, in grains.
-func (w *smoothWarmingUp) warmth(s *State, t int64) (ahead, part, stored int64) {
+// warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, what is in store,
+// in grains, and whether the state is cut.
+func (w *smoothWarmingUp) warmth(s *State, t int64) (ahead, part, stored int64, isCut bool) {
 	if s.A == 0 {
-		return 0, 0, w.full
+		return 0, 0, w.full, false
 	}
 	stored = w.share(s.List[0], s.List[1])
-	ahead, part = ceilDiv(s.A, w.tick)-t, min(s.part(), w.leak-1)
+	ahead, part, isCut = w.empties(s, t)
 	switch {
 	case ahead >= 0:
-		return ahead, part, stored
+		return ahead, part, stored, isCut
 	case -ahead > w.idle:
-		return 0, 0, w.full
+		return 0, 0, w.full, isCut
 	}
-	return 0, 0, min(w.full, stored+(-ahead*w.leak-part)*w.gain)
+	return 0, 0, min(w.full, stored+(-ahead*w.leak-part)*w.gain), isCut
 }
 
 // share is what is in store, counted by this policy: after a change of the rule the same share of full, to within

@@ -23,17 +23,12 @@ func withSpan(part, span int64) int64 {
 // part is the part of a tick that a funnel's B holds.
 func (s *State) part() int64 { return s.B & (1<<partBits - 1) }
 
-// written returns when a funnel's state was written, in microseconds since the Unix epoch: not before earliest, and not
-// after latest. Both are 0 if the state does not say.
-func (s *State) written() (earliest, latest int64) {
-	span := s.B >> partBits
-	if span == 0 {
-		return 0, 0
-	}
-	digits, shift := span&(1<<spanBits-1), span>>spanBits
-	earliest = s.A - digits<<shift
-	if shift == 0 {
-		return earliest, earliest
-	}
-	return earliest, earliest + 1<<shift
+// span is the span that a funnel's B holds, in a form that can be compared.
+func (s *State) span() int64 { return s.B >> partBits }
+
+// written returns when a funnel's state was written, in microseconds since the Unix epoch, or less than 2^-25 of the
+// span before.
+func (s *State) written() int64 {
+	span := s.span()
+	return s.A - span&(1<<spanBits-1)<<(span>>spanBits)
 }

@@ -73,7 +73,8 @@ var changes = []change{
 	{"used up, far higher rate", with(leaks, 5, 0, 0), 5, 0, with(leaks, 1000, 60*sec, 0), 0, 60 * ms},
 	{"longer window", leaks, 6, 0, with(leaks, 0, 2*hour, 0), 7, 0},
 	{"shorter window", leaks, 6, 0, with(leaks, 0, hour/2, 0), 0, hour / 20},
-	{"half leaked", leaks, 6, hour * 3 / 10, with(leaks, 5, 0, 0), 3, 0}, // 18 minutes are one and a half
+	{"smaller burst, half leaked", leaks, 6, hour * 3 / 10, with(leaks, 0, 0, 4), 3, 0}, // full 18 minutes ago
+	{"half leaked", leaks, 6, hour * 3 / 10, with(leaks, 5, 0, 0), 3, 0},                // 18 minutes are one and a half
 
 	{"higher rate", tokens, 6, 0, with(tokens, 100, 0, 0), 40, 0},
 	{"lower rate", tokens, 6, 0, with(tokens, 5, 0, 0), 2, 0},
@@ -82,7 +83,7 @@ var changes = []change{
 	{"used up, far higher rate", with(tokens, 5, 0, 0), 5, 0, with(tokens, 1000, 60*sec, 0), 0, 60 * ms},
 	{"longer window", tokens, 6, 0, with(tokens, 0, 2*hour, 0), 7, 0},
 	{"starts empty, higher rate", empty, 1, hour * 6 / 10, with(empty, 20, 0, 0), 12, 0}, // 24 minutes are 8 of 20
-	{"starts empty, smaller burst", empty, 1, hour * 6 / 10, with(empty, 0, 0, 5), 1, 0},
+	{"starts empty, smaller burst", empty, 1, hour * 6 / 10, with(empty, 0, 0, 5), 5, 0}, // full 36 minutes ago
 
 	// 6 tokens are missing.
 	{"batches, lower rate", batches, 6, hour / 3, with(batches, 4, 0, 10), 4, 0},
@@ -148,6 +149,13 @@ func (c *change) check(f *fixture) {
 	if look.Remaining != c.remaining || look.RetryAfter != c.retry {
 		f.Errorf("%d remain, and the next passes after %s; want %d and %s", look.Remaining, look.RetryAfter, c.remaining,
 			c.retry)
+	}
+	full := limiter.Hit{Key: key + "/full", Policy: to, N: 1}
+	for f.take(full)[0].Allowed {
+	}
+	full.N, full.Look = 0, true
+	if most := f.take(full)[0].ResetAfter; look.ResetAfter > most && !to.PaysLater() { // which may owe more
+		f.Errorf("fully available in %s, where a counter that is full is in %s", look.ResetAfter, most)
 	}
 	for range c.remaining {
 		f.want("+", limiter.Hit{Key: key, Policy: to, N: 1})

@@ -129,7 +129,7 @@ func TestFarStatesAreCut(t *testing.T) {
 		left  int64
 	}{
 		{hourly, packedDoubles(far, 3, far+1), 7},
-		{funnel(t, 10, time.Hour), packedDoubles(far, 0), 0},             // it does not say when it was written
+		{funnel(t, 10, time.Hour), packedDoubles(far, 0), 10},            // it was empty when it was written
 		{funnel(t, 10, time.Hour), packedDoubles(far, 18*60*1e6), 7},     // 18 of 60 minutes
 		{funnel(t, 10, time.Hour), packedDoubles(now+36e8*5, 36e8*5), 0}, // five hours, by a rule of another rate
 	} {

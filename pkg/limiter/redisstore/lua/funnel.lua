@@ -10,29 +10,23 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local t = floor(now / tick)
 
   -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
-  local ahead, part, level, first, further = 0, 0, 0, starts_empty, false
+  local ahead, part, first, cut = 0, 0, starts_empty, false
   local full = (denied == FULL or bursty) and max_level or capacity
   local empty, span
   local s = state and numbers(state, 2, 3)
   if s then
-    empty, span, part = s[1], s[2], s[3] or 0
-    if empty < 0 or span > empty then empty, part = restart(), 0 end
-    part = min(part, leak - 1)
+    empty, span = s[1], s[2]
+    if empty < 0 or span > empty then s, empty = restart(), 0 end
+    ahead, part, cut = empties(empty, span, s and s[3] or 0, t, tick, leak, full)
+    local full_for = -ahead - min(1, part) -- in whole ticks
+    first = starts_empty and full_for >= linger / tick
   end
-  local function level_of(ticks)
-    if ticks > floor(full / leak) then return full, true end
-    local units = ticks * leak + part
-    return min(units, full), units > full
+  if first then
+    local start = bursty and still or capacity
+    part = fmod(start, leak)
+    ahead = (start - part) / leak
   end
-  if empty then
-    ahead = ceil(empty / tick) - t
-    if starts_empty then
-      local full_for = -ahead - min(1, part) -- in whole ticks
-      first = full_for >= linger / tick
-    end
-    if ahead >= 0 then level, further = level_of(ahead) end
-  end
-  if first then level = bursty and still or capacity end
+  local level = level_of(ahead, part, leak, full)
 
   local function passing()
     local from = level
@@ -60,10 +54,13 @@ local function funnel(a, state, now, n, charge, denied, gone)
     return take(left, n, charge, denied)
   end
   local ok, charged = passes()
-  local cut, back = false, false
-  if (not ok or further) and level > 0 and not first then
-    level, cut, back = cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, full)
-    if cut then ok, charged = passes() end
+  local back = 0
+  if (not ok or n < 0) and level > 0 and not first then
+    back = behind(empty, span, t, tick)
+    if back > 0 then
+      level = level_of(ahead - back, part, leak, full)
+      ok, charged = passes()
+    end
   end
   local found = level
   if charged < 0 then
@@ -74,13 +71,11 @@ local function funnel(a, state, now, n, charge, denied, gone)
     level = with(charged)
   end
 
-  local took = level ~= found or (first and n ~= 0) or back
-  note_cut(cut and took)
-  local resets = ahead + min(1, part) -- in whole ticks: of a state that is left as it is, as it says
-  if took or first or cut or level == 0 then
+  local took = level ~= found or (first and n ~= 0) or back > 0
+  cut = note_cut(took and (cut or back > 0))
+  if took then
     part = fmod(level, leak)
     ahead = (level - part) / leak
-    if took or not cut then resets = ahead + min(1, part) end
   end
   local function after(ticks) return (t + ticks) * tick - now end
   local function leaks_to(low)
@@ -100,7 +95,7 @@ local function funnel(a, state, now, n, charge, denied, gone)
   end
 
   local reset, new = 0, false
-  if resets > 0 then reset = after(resets) end
+  if ahead >= 0 and ahead + part > 0 then reset = after(ahead + min(1, part)) end
   if took and (level > 0 or starts_empty) then
     new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
   end

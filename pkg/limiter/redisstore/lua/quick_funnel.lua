@@ -10,22 +10,23 @@ local function shelf_life(old, ends)
   return ceil(ends / SHELF) * SHELF - now
 end
 
--- quick_funnel decides for funnels and token buckets that start full. It needs no span of the state (see funnel.lua).
+-- quick_funnel decides for funnels and token buckets that start full.
 quick[FUNNEL] = function(limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty)
   if limit == 0 or algorithm == SMOOTH_BURSTY or algorithm == LEAKY_QUEUE or starts_empty == 1 then return end
   local t = floor(now / tick)
   local at, most = t * tick, floor(capacity / leak)
+  local most_span = rounded(most * tick)
   return function(state, n)
-    local level, empty, part, _ = 0, nil, 0
+    local level, empty, span, part = 0, nil, 0, 0
     if state then
       if #state == 16 then
-        empty = unpack_from('>d', state)
+        empty, span = unpack_from('>dd', state)
       elseif #state == 24 then
-        empty, _, part = unpack_from('>ddd', state)
+        empty, span, part = unpack_from('>ddd', state)
         if not (part >= 0 and part < 4294967296 and part % 1 == 0) then return end
         if part >= leak then part = leak - 1 end
       end
-      if not (empty and empty >= 0 and empty % 1 == 0) then return end
+      if not (empty and empty >= 0 and empty % 1 == 0 and span <= most_span) then return end
       local ahead = ceil(empty / tick) - t
       if ahead > most then return end
       if ahead >= 0 then level = ahead * leak + part end

@@ -18,29 +18,22 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     return idiv(full, whole) * part + idiv(fmod(full, whole) * part, whole)
   end
 
-  local ahead, part, level, stored, further = 0, 0, 0, full, false
+  local ahead, part, stored, cut = 0, 0, full, false
   local empty, span
   local s = state and numbers(state, 4, 5)
   if s then
     empty, span = s[3], s[4]
     if s[1] < 0 or span > empty then s = restart() end
   end
-  local function level_of(ticks)
-    if ticks > idiv(max_level, leak) then return max_level, true end
-    local units = ticks * leak + part
-    return min(units, max_level), units > max_level
-  end
   if s then
     stored = share(s[1], s[2])
-    ahead, part = ceildiv(empty, tick) - t, min(s[5] or 0, leak - 1)
-    if ahead >= 0 then
-      level, further = level_of(ahead)
-    elseif -ahead > idle then
-      stored = full
-    else
-      stored = min(full, stored + (-ahead * leak - part) * gain)
+    ahead, part, cut = empties(empty, span, s[5] or 0, t, tick, leak, max_level)
+    if ahead < 0 then
+      stored = -ahead > idle and full or min(full, stored + (-ahead * leak - part) * gain)
+      ahead, part = 0, 0
     end
   end
+  local level = level_of(ahead, part, leak, max_level)
 
   local function units(hits, room)
     if hits > idiv(room, cost) then return room end
@@ -72,10 +65,13 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
 
   local function fits() return n < 0 or (level <= capacity and n <= max_cost) end
   local ok = fits()
-  local cut, back = false, false
-  if (not ok or further) and level > 0 then
-    level, cut, back = cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, max_level)
-    ok = fits()
+  local back = 0
+  if (not ok or n < 0) and level > 0 then
+    back = behind(empty, span, t, tick)
+    if back > 0 then
+      level = level_of(ahead - back, part, leak, max_level)
+      ok = fits()
+    end
   end
   local asked = charge == PENALTY or charge == SPEND or n > max_cost -- where else it is asked for, nothing is left
   local left = asked and passing() or 0
@@ -89,14 +85,12 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     level, stored = spend(charged)
   end
 
-  local took = level ~= found or stored ~= before or back
-  note_cut(cut and took)
-  local resets, rest = ahead, part
-  if took or cut or level == 0 then
+  local took = level ~= found or stored ~= before or back > 0
+  note_cut(took and (cut or back > 0))
+  if took then
     part = fmod(level, leak)
     ahead = (level - part) / leak
   end
-  if took or not cut then resets, rest = ahead, part end
   local function after(ticks) return (t + ticks) * tick - now end
   local retry, wait, reset, new = 0, 0, 0, false
   if n > max_cost then
@@ -107,7 +101,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
   if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) end
   if level > 0 or stored < full then
-    reset = after(resets + ceildiv(rest + ceildiv(full - stored, gain), leak))
+    reset = after(ahead + ceildiv(part + ceildiv(full - stored, gain), leak))
     if took then
       new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
       new = struct.pack('>dd', stored, full) .. new

@@ -94,25 +94,22 @@ local function note_cut(cut)
   return cut
 end
 
--- cut_to mirrors meter.cut: the level of a state of funnel.lua that is further ahead than its policy can put it, and
--- whether it is, and whether it must be written. level_of returns the level so many ticks ahead, and whether the highest
--- one is lower.
-local function cut_to(level_of, level, further, empty, span, t, tick, leak, ahead, full)
-  if span == 0 then return level, further, further end
-  local written, unit = floor((empty - span) / tick), 0
-  if not further and written <= t and span <= floor(full / leak) * tick then return level, false, false end
-  if written > t then
-    level = level_of(ahead + t - written)
-    return level, true, true
-  end
-  if span >= 67108864 then -- it was rounded up, as funnel_state does
-    local _, digits = math.frexp(span)
-    unit = 2 ^ (digits - 26)
-  end
-  local was, above = level_of(ahead + t - ceil((empty - span + unit) / tick))
-  if not above then return level, false, false end
-  if t - written > floor(was / leak) then return 0, true, false end
-  return max(0, was - (t - written) * leak), true, false
+-- empties mirrors meter.empties: of a state of funnel.lua, and whether it is cut.
+local function empties(empty, span, part, t, tick, leak, full)
+  local ahead, part = ceil(empty / tick) - t, min(part, leak - 1)
+  local furthest = floor(full / leak)
+  if rounded(span) <= rounded(furthest * tick) then return ahead, part, false end
+  return floor((empty - span) / tick) + furthest - t, fmod(full, leak), ahead + min(1, part) > 0
+end
+
+-- behind mirrors meter.behind.
+local function behind(empty, span, t, tick) return max(0, floor((empty - span) / tick) - t) end
+
+-- level_of mirrors meter.level.
+local function level_of(ahead, part, leak, full)
+  if ahead < 0 then return 0 end
+  if ahead > floor(full / leak) then return full end
+  return min(ahead * leak + part, full)
 end
 
 -- wrong_windows gives up because the calendar windows of ARGV are not those around now. The process learns the time
