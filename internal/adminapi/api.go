@@ -73,9 +73,7 @@ type Build struct {
 	// Commit is the revision of the source code, "unknown" if the binary does not record it.
 	Commit string `json:"commit"`
 	// Date is the time of the commit, in RFC 3339. A build has no time of its own: it can be repeated. It may be empty.
-	Date string `json:"date,omitempty"`
-	// Sum is the checksum of the module that `go install MODULE@VERSION` built, empty for other builds.
-	Sum      string `json:"sum,omitempty"`
+	Date     string `json:"date,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform,omitempty"` // such as linux/amd64
 }

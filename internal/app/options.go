@@ -35,7 +35,7 @@ type Options struct {
 	Statsd        metrics.StatsdOptions `embed:"" prefix:"statsd-" envprefix:"WEIR_STATSD_" group:"metrics"`
 	OTel          telemetry.Options     `embed:"" prefix:"otel-" envprefix:"WEIR_OTEL_" group:"otel"`
 	StopOptions   `embed:"" group:"stop"`
-	Top           topkeys.Options `embed:"" group:"top"`
+	Top           topkeys.Options `embed:"" group:"metrics"`
 	Logging       logging.Config  `embed:"" group:"log"`
 
 	// Bounds are what no flag changes.

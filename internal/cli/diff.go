@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,8 +27,11 @@ type diffCmd struct {
 	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 
 	Traffic string   `placeholder:"FILE" help:"Access log of Envoy, as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
-	Log     logFlags `embed:""`
-	Top     int      `default:"5" help:"How many keys to show for each rule."`
+	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
+	Domain  string   `placeholder:"DOMAIN" help:"The domain of Envoy's filter, for --map."`
+
+	TimeField string `default:"start_time" help:"Field of the access log with the time: RFC 3339, or a number since 1970."`
+	Top       int    `default:"5" help:"How many keys to show for each rule."`
 
 	Output outputFlags `embed:""`
 }
@@ -85,11 +89,17 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 
 // options checks what the flags say.
 func (c *diffCmd) options() (o offline.LogOptions, err error) {
+	o = offline.LogOptions{Domain: c.Domain, TimeField: c.TimeField}
 	var p problems
-	if c.Traffic != "" {
-		o, err = c.Log.options()
-		p = problems{err}
+	for _, text := range c.Map {
+		m, err := offline.ParseMappings(text)
+		p.check(err == nil, "--map: %w", err)
+		o.Mappings = append(o.Mappings, m)
 	}
+	isMapped := len(c.Map) > 0 && c.Domain != ""
+	p.check(c.Traffic == "" || isMapped, "--traffic: an access log needs --domain, and --map for each descriptor that "+
+		"Envoy makes, such as --map remote_address=downstream_remote_address")
+	p.check(c.Traffic != "" || len(c.Map) == 0 && c.Domain == "", "--map and --domain describe a log; add --traffic FILE")
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
 		if path == rules.Stdin {
@@ -97,7 +107,6 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 		}
 	}
 	p.check(given <= 1, "- is stdin, which can be read once; give a file for the others")
-	p.check(c.Traffic != "" || !c.Log.given(), "--map and --domain describe a log; add --traffic FILE")
 	p.check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
 	return o, errors.Join(p...)
 }
@@ -113,6 +122,14 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 		err = errNoAnswer
 	}
 	return set, err
+}
+
+// openInput opens the file at a path, - for stdin.
+func openInput(path string, from streams) (io.ReadCloser, error) {
+	if path == rules.Stdin {
+		return io.NopCloser(from.in), nil
+	}
+	return os.Open(path) //nolint:gosec // the user names it
 }
 
 func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,
@@ -178,7 +195,19 @@ func printTraffic(to streams, r *offline.Comparison) {
 		r.To.Format(time.RFC3339))
 	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %d newly denied, %d newly allowed\n",
 		r.DeniedBefore, r.DeniedAfter, r.NewlyDenied, r.NewlyAllowed)
-	printLogNotes(to.err, &r.Log, r.Notes)
+	for _, bad := range r.Bad {
+		fmt.Fprintf(to.err, "line %d: %s\n", bad.Line, bad.Error)
+	}
+	if r.BadLines > 0 {
+		fmt.Fprintf(to.err, "%d of %d lines left out\n", r.BadLines, r.Lines)
+	}
+	if r.LateLines > 0 {
+		fmt.Fprintf(to.err, "%d of %d lines were out of order by more than 10,000 lines, and replayed late\n", r.LateLines,
+			r.Lines)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(to.err, "note: %s\n", note)
+	}
 }
 
 // printRules shows the limits that make the difference, each with its first keys.

@@ -88,8 +88,6 @@ func TestExitCodes(t *testing.T) {
 	check(exitUsage, "migrate-env", file("wrong.env", "REDIS_TYPE=nothing\n"))
 	check(exitOK, "version", "")
 	check(exitUsage, "version", "--nothing")
-	check(exitOK, "completion", "fish")
-	check(exitUsage, "completion", "nothing")
 
 	if testing.Short() {
 		t.Skip("publish needs a Redis")

@@ -46,9 +46,9 @@ type cli struct {
 	MigrateEnv migrateEnvCmd `cmd:"" help:"Print the flags that an environment of envoyproxy/ratelimit means."`
 	Version    versionCmd    `cmd:"" help:"Show version and build."`
 
-	Completion completionCmd `cmd:"" help:"Print a script that makes your shell complete weir's commands and flags."`
-
 	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`
+
+	topic string // of serve's flags, as weir help TOPIC names it; empty for those that most people set
 }
 
 // streams is where a command reads and writes.
@@ -78,14 +78,11 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	if err != nil {
 		return report(io.err, err)
 	}
-	if len(args) > 0 && args[0] == completeCommand {
-		for _, line := range completions(parser.Model.Node, args[1:]) {
-			fmt.Fprintln(io.out, line)
-		}
-		return exitOK
-	}
 	if len(args) == 0 || args[0] == "help" { // weir help COMMAND
 		args = append(slices.Clone(args[min(len(args), 1):]), "--help")
+		if slices.ContainsFunc(flagGroups, func(g kong.Group) bool { return g.Key == args[0] && g.Key != "server" }) { // weir help TOPIC
+			grammar.topic, args[0] = args[0], "serve"
+		}
 	}
 	command, err := parser.Parse(args)
 	switch {
@@ -130,13 +127,13 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
-		kong.Help(printHelp),
+		kong.Help(grammar.printHelp),
 		kong.ExplicitGroups(flagGroups),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
 }
 
-// commonFlags are the flags of serve that most people set. Its help shows the others with --help-all only.
+// commonFlags are the flags of serve that most people set. weir help TOPIC and --help-all show the others.
 var commonFlags = []string{
 	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
@@ -144,10 +141,13 @@ var commonFlags = []string{
 }
 
 // printHelp prints what --help shows.
-func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
+func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" && !slices.Contains(ctx.Args, "--help-all") {
 		for _, f := range serve.Flags {
 			f.Hidden = !slices.Contains(commonFlags, f.Name)
+			if c.topic != "" {
+				f.Hidden = f.Group == nil || f.Group.Key != c.topic
+			}
 		}
 	}
 	return kong.DefaultHelpPrinter(o, ctx)

@@ -104,6 +104,8 @@ func TestFlagsAreComplete(t *testing.T) {
 		}
 		if f.Group == nil || f.Group.Title == "" {
 			t.Errorf("--%s stands below no heading", name)
+		} else if topics, _, _ := strings.Cut((*serveCmd)(nil).Help(), "."); !strings.Contains(topics, f.Group.Key) {
+			t.Errorf("the help does not name the topic %s", f.Group.Key)
 		}
 		if !f.HasDefault && !f.Required && !f.IsBool() && f.PlaceHolder == "" {
 			t.Errorf("--%s has neither a default nor a placeholder to show", name)

@@ -29,7 +29,6 @@ var flagGroups = []kong.Group{
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
-	{Key: "top", Title: "Top keys:"},
 	{Key: "log", Title: "Logging:"},
 	{Key: "server", Title: "Running process:"},
 }
@@ -45,7 +44,10 @@ type serveCmd struct {
 }
 
 func (*serveCmd) Help() string {
-	return `SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
+	return `weir help TOPIC shows all flags of a topic: rules, xds, store, listen, tls, grpc, quota, headers, decide,
+metrics, otel, stop, log.
+
+SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
 in flight; a second one stops at once.
 
 Exit codes: 0 stopped by a signal; 1 the start failed (wrong rules, an address in use), or the process did; 2 the

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -21,13 +19,11 @@ type simulateCmd struct {
 	Rules     []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
 	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
-	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, or an access log of Envoy."`
-	For       time.Duration `placeholder:"30s" help:"How long generated traffic lasts. Default: 30s."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, or step:10/s,100/s@10s."`
+	For       time.Duration `default:"30s" help:"How long the traffic lasts."`
 	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
 	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
-
-	Log logFlags `embed:""`
 
 	Output outputFlags `embed:""`
 }
@@ -38,33 +34,26 @@ limit is asked by itself, by every request of generated traffic: keys of descrip
 replaces play no role. Windows begin with the traffic; those of align: calendar are the first that begin
 in 2026, UTC.
 
-An access log of Envoy (JSON lines, with --map and --domain, as for weir diff --traffic) is decided by the rules
-as a whole: each limit is asked by the requests whose descriptors match its rule, and shadow_mode, quota_mode and
-replaces count.
+For recorded traffic, see weir diff --traffic.
 
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
 EVERY. A rate of step holds from its @TIME on.
 
 The column passed is the share of requests that were admitted, and rate the limit's requests per window.
-Most/window is the most that one key was admitted in any window as long as the limit's; bound is what
-that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
-were denied. Requests that wait count as admitted when they go on.
+Most/window is the most that was admitted in any window as long as the limit's; bound is what that can
+come to with any traffic. Lockout is the longest time in which requests came and all were denied. Requests that wait count as admitted when they go on.
 
-Exit codes: 0 simulated, 1 a rule or the log is wrong, 2 the command line is wrong or a file cannot be read.
+Exit codes: 0 simulated, 1 a rule is wrong, 2 the command line is wrong or a file cannot be read.
 
 Examples:
 
     weir simulate --rules rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all
-    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
-    weir simulate --rules rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
+    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
 }
 
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
-	if c.isLog() {
-		return c.replay(ctx, io)
-	}
 	traffic, algorithms, err := c.parse()
 	if err != nil {
 		return usage(err)
@@ -90,48 +79,11 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	return c.write(io, report, notes)
 }
 
-// isLog reports whether the traffic is a log, and not generated.
-func (c *simulateCmd) isLog() bool {
-	if c.Log.given() || c.Traffic == rules.Stdin {
-		return true
-	}
-	info, err := os.Stat(c.Traffic)
-	return err == nil && info.Mode().IsRegular()
-}
-
-// replay simulates a log.
-func (c *simulateCmd) replay(ctx context.Context, io streams) error {
-	o, err := c.Log.options()
-	if err == nil && (c.Limit != "" || c.For != 0 || len(c.Algorithm) > 0) {
-		err = errors.New("--traffic: a log goes with rule files, and without --limit, --for and --algorithm")
-	}
-	if err != nil {
-		return usage(err)
-	}
-	set, err := c.rules(ctx, io)
-	if err != nil {
-		return err
-	}
-	in, err := openInput(c.Traffic, io)
-	if err != nil {
-		return usage(fmt.Errorf("--traffic: %w", err))
-	}
-	defer in.Close() //nolint:errcheck // it was only read
-	report, log, err := offline.SimulateLog(ctx, set, in, o)
-	if err != nil {
-		return fmt.Errorf("--traffic: %w", err)
-	}
-	report.Rule, report.Traffic = strings.Join(c.Rules, ", "), c.Traffic
-	printLogNotes(io.err, log, offline.Notes(set))
-	return c.write(io, report, nil)
-}
-
-// parse reads what the flags say, and completes For.
+// parse reads what the flags say.
 func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 	var p problems
 	traffic, err := offline.ParseTraffic(c.Traffic)
 	p.check(err == nil, "--traffic: %w", err)
-	c.For = cmp.Or(c.For, 30*time.Second)
 	p.check(c.For >= 10*time.Millisecond && c.For <= offline.MaxLength,
 		"--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For)
 	p.check(c.Duration >= time.Microsecond && c.Duration <= offline.MaxLength,

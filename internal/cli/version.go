@@ -3,11 +3,9 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
 )
@@ -24,7 +22,7 @@ type versionCmd struct {
 
 func (*versionCmd) Help() string {
 	return `Shows the version, the commit and its date, the version of Go, and the platform. A program that go install has
-built from a released version shows the checksum of its module in place of the commit.
+built from a version records no commit.
 
 Exit codes: 0 shown, 2 the command line is wrong.
 
@@ -52,13 +50,7 @@ func versionLine() string {
 
 // buildLine is a build in one line.
 func buildLine(b *app.Build) string {
-	var parts []string
-	if b.Sum == "" || b.Commit != unknownCommit {
-		parts = append(parts, "commit "+b.Commit)
-	}
-	if b.Sum != "" {
-		parts = append(parts, "module "+b.Sum)
-	}
+	parts := []string{"commit " + b.Commit}
 	for _, part := range []string{b.Date, b.Go, b.Platform} {
 		if part != "" {
 			parts = append(parts, part)
@@ -76,46 +68,18 @@ func build() app.Build {
 	return buildOf(info, version, commit)
 }
 
-// pseudoVersion is the version that Go gives to a commit without a tag: with its time in UTC, and its first characters.
-var pseudoVersion = regexp.MustCompile(`[.-](\d{14})-([0-9a-f]{12})(\+dirty)?$`)
-
 // buildOf is what the binary records, unless the linker was given something else.
 func buildOf(info *debug.BuildInfo, linkedVersion, linkedCommit string) app.Build {
-	b := app.Build{
-		Version: cmp.Or(linkedVersion, info.Main.Version, "(devel)"), Commit: linkedCommit, Go: info.GoVersion,
-		Platform: runtime.GOOS + "/" + runtime.GOARCH,
-	}
-	if linkedVersion == "" {
-		b.Sum = info.Main.Sum
-	}
-	recorded, dirty := "", false
+	recorded := map[string]string{}
 	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			recorded = s.Value
-		case "vcs.time":
-			b.Date = s.Value
-		case "vcs.modified":
-			dirty = s.Value == "true"
-		}
+		recorded[s.Key] = s.Value
 	}
-	if m := pseudoVersion.FindStringSubmatch(info.Main.Version); recorded == "" && m != nil {
-		recorded = m[2]
-		if at, err := time.Parse("20060102150405", m[1]); err == nil {
-			b.Date = at.Format(time.RFC3339)
-		}
+	commit := recorded["vcs.revision"]
+	if commit != "" && recorded["vcs.modified"] == "true" {
+		commit += "-dirty"
 	}
-	switch {
-	case b.Commit != "":
-		if !strings.HasPrefix(recorded, b.Commit) {
-			b.Date = ""
-		}
-	case recorded == "":
-		b.Commit = unknownCommit
-	case dirty:
-		b.Commit = recorded + "-dirty"
-	default:
-		b.Commit = recorded
+	return app.Build{
+		Version: cmp.Or(linkedVersion, info.Main.Version, "(devel)"), Commit: cmp.Or(linkedCommit, commit, unknownCommit),
+		Date: recorded["vcs.time"], Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	return b
 }

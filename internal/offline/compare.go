@@ -190,7 +190,7 @@ func (c *comparing) finish(log *Log) {
 		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
 			cmp.Compare(a.Limit, b.Limit))
 	})
-	c.report.Notes = Notes(c.sets[:]...)
+	c.report.Notes = notes(c.sets[:]...)
 	for i, name := range []string{"old", "new"} {
 		if evicted := c.engines[i].Evicted(); evicted > 0 {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters mattered at once by the %s rules: "+
@@ -203,8 +203,8 @@ func (c *comparing) finish(log *Log) {
 	}
 }
 
-// Notes say what the numbers of a replay by these rules do not show.
-func Notes(sets ...*descriptors.Set) []string {
+// notes say what the numbers of a replay by these rules do not show.
+func notes(sets ...*descriptors.Set) []string {
 	inFlight := map[string]bool{}
 	for _, set := range sets {
 		for _, l := range set.Limits() {

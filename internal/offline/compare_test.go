@@ -163,6 +163,21 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// Every line whose time cannot be used is counted and named, whatever it has: none ends the program.
+func TestTimesOfNoUse(t *testing.T) {
+	set := compile(t, "- {key: client, rate_limits: [{name: a, algorithm: funnel, requests_per_unit: 1, unit: second}, "+
+		"{name: b, requests_per_unit: 1, unit: month, align: calendar}]}\n")
+	for _, at := range []string{
+		`"9999-12-31T23:59:59Z"`, `"2112-10-01T00:00:00Z"`, `"1969-12-31T23:59:59Z"`, `"0000-01-01T00:00:00Z"`,
+		`9.9e18`, `1e300`, `-1`, `"NaN"`, `"Inf"`, `{}`, `[]`, `null`, `"\u0000"`, `true`,
+	} {
+		got := replayed(t, set, set, access(0, "ann")+`{"start_time": `+at+`, "who": "ann"}`+"\n"+access(1, "ann"), clients)
+		if got.Requests != 2 || got.BadLines != 1 || got.Bad[0].Line != 2 || !strings.Contains(got.Bad[0].Error, "start_time") {
+			t.Errorf("at %s: %+v", at, got)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	for _, text := range []string{
 		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", "1769860800500", "1769860800500000",

@@ -1,7 +1,7 @@
 // Package offline says what rules would do, without a server: by real rules and real steps in virtual time, with
 // counters of its own in memory, so that the same requests always get the same answers. An Engine decides requests,
-// SimulateLog and Simulate show what becomes of recorded and generated ones (weir simulate), Compare what two rule
-// sets make of one log, and Changes what means something else in one set than in another (weir diff).
+// Simulate shows what becomes of generated ones (weir simulate), Compare what two rule sets make of recorded ones, and
+// Changes what means something else in one set than in another (weir diff).
 package offline
 
 import (

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 	"time"
 
@@ -45,13 +43,12 @@ type Result struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`
-	// Worst is the most that one key was admitted within any window as long as the limit's, begin included and
-	// end not; of concurrency, the most that it had in flight.
+	// Worst is the most that was admitted within any window as long as the limit's, begin included and end not; of
+	// concurrency, the most in flight.
 	Worst int64 `json:"worst_window"`
 	// Bound is what Worst cannot exceed, whatever the traffic, as the page of its algorithm in docs/algorithms has it.
 	Bound int64 `json:"bound"`
-	// Lockout is the longest time in which requests of one key came and all were denied: from the first of them
-	// to the last.
+	// Lockout is the longest time in which requests came and all were denied: from the first of them to the last.
 	Lockout Seconds `json:"lockout_seconds"`
 	// MeanWait and LongestWait are how long admitted requests were delayed.
 	MeanWait    Seconds `json:"mean_wait_seconds"`
@@ -65,7 +62,7 @@ type Result struct {
 func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {
-		run := newRun(l.Policy, begin(l.Policy), o)
+		run := newRun(l.Policy, o)
 		if err := run.decide(ctx, arrivals); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}
@@ -76,19 +73,19 @@ func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o Simulatio
 
 // run is a run in progress.
 type run struct {
-	policy   *limiter.Policy
-	options  SimulationOptions
-	start    int64 // of the traffic, in microseconds since the Unix epoch
-	counters map[string]*counter
-	waited   time.Duration
-	result   *Result
+	policy  *limiter.Policy
+	options SimulationOptions
+	start   int64   // of the traffic, in microseconds since the Unix epoch
+	passed  []int64 // when admitted requests went on
+	denied  bool    // the last request was
+	since   int64   // when the first of the last requests was denied
+	waited  time.Duration
+	result  *Result
 }
 
-func newRun(p *limiter.Policy, start int64, o SimulationOptions) *run {
+func newRun(p *limiter.Policy, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(int64(o.Length), int64(o.bucket())))
-	return &run{
-		policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets},
-	}
+	return &run{policy: p, options: o, start: begin(p), result: &Result{Buckets: buckets}}
 }
 
 // decide has an Engine decide the arrivals, and counts them. An admitted request in flight is given back when it ends,
@@ -121,9 +118,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 		if err != nil {
 			return err
 		}
-		for _, h := range hitsOf(v, request.At) {
-			r.count(h)
-		}
+		r.count(at, v)
 		if canEnd && !v.Denied {
 			ends = append(ends, at+r.options.Duration.Microseconds())
 		}
@@ -160,74 +155,36 @@ func (r *run) shortWindow() bool {
 	return false
 }
 
-// hit is a charge of a limit, and what became of it.
-type hit struct {
-	at         int64 // in microseconds since the Unix epoch
-	key        string
-	isAdmitted bool
-	wait       time.Duration
-	counted    int64 // the counter afterwards
-}
-
-// hitsOf are the verdict's charges, by the ID of their limit. A limit that a request brings along is no limit of the
-// rules.
-func hitsOf(v *decide.Verdict, at int64) iter.Seq2[int, hit] {
-	return func(yield func(int, hit) bool) {
-		for i, l := range v.Limits {
-			asked, d := &v.Hits[i], &v.Decisions[i]
-			if l.ID < 0 || asked.N <= 0 {
-				continue
-			}
-			h := hit{at: at, key: asked.Key, isAdmitted: v.Outcome(i) == decide.Allowed, wait: d.Wait}
-			_, h.counted = asked.Policy.Counter(d)
-			if !yield(l.ID, h) {
-				return
-			}
-		}
-	}
-}
-
-// counter is what is known of one key.
-type counter struct {
-	passed []int64 // when admitted requests went on
-	denied bool    // the last request was
-	since  int64   // when the first of the last requests was denied
-}
-
-// count counts a hit that was decided.
-func (r *run) count(h hit) {
-	c := r.counters[h.key]
-	if c == nil {
-		c = &counter{}
-		r.counters[h.key] = c
-	}
-	h.at -= r.start
+// count counts a request at a time since the start, which the limit has decided.
+func (r *run) count(at int64, v *decide.Verdict) {
 	r.result.Offered++
-	r.bucket(h.at).Offered++
-	if h.isAdmitted {
-		r.admit(c, h)
+	r.bucket(at).Offered++
+	if !v.Denied {
+		r.admit(at, v)
 		return
 	}
 	r.result.Denied++
-	r.bucket(h.at).Denied++
-	if !c.denied {
-		c.denied, c.since = true, h.at
+	r.bucket(at).Denied++
+	if !r.denied {
+		r.denied, r.since = true, at
 	}
-	r.result.Lockout = max(r.result.Lockout, Seconds(h.at-c.since)*Seconds(time.Microsecond))
+	r.result.Lockout = max(r.result.Lockout, Seconds(at-r.since)*Seconds(time.Microsecond))
 }
 
-func (r *run) admit(c *counter, h hit) {
-	at := h.at + h.wait.Microseconds()
-	c.denied = false
-	r.waited += h.wait
-	r.result.LongestWait = max(r.result.LongestWait, Seconds(h.wait))
+func (r *run) admit(at int64, v *decide.Verdict) {
+	wait := v.Decisions[0].Wait
+	at += wait.Microseconds()
+	r.denied = false
+	r.waited += wait
+	r.result.LongestWait = max(r.result.LongestWait, Seconds(wait))
 	r.result.Admitted++
 	r.bucket(at).Admitted++
 	if r.policy.Algorithm().CountsInFlight() {
-		r.result.Worst = max(r.result.Worst, h.counted)
+		_, inFlight := r.policy.Counter(&v.Decisions[0])
+		r.result.Worst = max(r.result.Worst, inFlight)
 		return
 	}
-	c.passed = append(c.passed, at)
+	r.passed = append(r.passed, at)
 }
 
 // finish completes the result.
@@ -235,9 +192,7 @@ func (r *run) finish() *Result {
 	if n := r.result.Admitted; n > 0 {
 		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
-	for _, c := range r.counters {
-		r.result.Worst = max(r.result.Worst, worst(c.passed, r.policy.Window().Microseconds()))
-	}
+	r.result.Worst = max(r.result.Worst, worst(r.passed, r.policy.Window().Microseconds()))
 	r.result.Bound = r.policy.Bound(1)
 	if r.shortWindow() {
 		r.result.Bound += r.policy.Limit()
@@ -272,45 +227,3 @@ const columns = 60
 
 // ceilDiv divides a >= 0 by b > 0, rounding up.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
-
-// SimulateLog replays a log by the whole rule set, with descriptors, shadow mode, quotas and replaces: each
-// limit's run has the hits that it was asked for. Hits that another limit denied are denied. The notes say what the
-// numbers do not show.
-func SimulateLog(
-	ctx context.Context, set *descriptors.Set, in io.Reader, o LogOptions,
-) (r *Simulation, log *Log, err error) {
-	engine, err := NewEngine(set) //nolint:contextcheck // it ends with Close
-	if err != nil {
-		return nil, nil, err
-	}
-	defer engine.Close()
-	hits, count := make([][]hit, len(set.Limits())), 0
-	log, err = ReadLog(ctx, in, o, func(request *Request) error {
-		v, err := engine.Decide(ctx, request)
-		if err != nil {
-			return err
-		}
-		if count += len(v.Hits); count > MaxArrivals {
-			return fmt.Errorf("the requests so far ask more than %d limits; cut the log", MaxArrivals)
-		}
-		for id, h := range hitsOf(v, request.At) {
-			hits[id] = append(hits[id], h)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	length := log.To.Sub(log.From).Truncate(time.Second) + time.Second
-	r = newSimulation(SimulationOptions{Length: length})
-	r.IsRecorded = true
-	limits, _ := Limits(set, nil)
-	for i, l := range limits {
-		run := newRun(l.Policy, log.From.UnixMicro(), r.Options)
-		for _, h := range hits[i] {
-			run.count(h)
-		}
-		r.add(l, run)
-	}
-	return r, log, nil
-}

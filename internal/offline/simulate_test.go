@@ -261,7 +261,7 @@ func TestCalendar(t *testing.T) {
 		t.Errorf("it is called %s, want %s", got, want)
 	}
 	_, notes := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar", limiter.FixedWindow, limiter.Funnel)
-	if diff := cmp.Diff([]string{"align calendar: not a parameter of funnel"}, notes); diff != "" {
+	if diff := cmp.Diff([]string{"funnel has no align"}, notes); diff != "" {
 		t.Errorf("notes (-want +got)\n%s", diff)
 	}
 }
@@ -274,28 +274,6 @@ func TestSimulateIsCancelled(t *testing.T) {
 	o := SimulationOptions{Length: time.Second}
 	if _, err := Simulate(ctx, limits, []int64{0}, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
-	}
-}
-
-// Each key of a log has a counter of its own, and the worst window is that of one key.
-func TestKeys(t *testing.T) {
-	set, err := rulefile.Compile([]rulefile.File{{
-		Name: "rule", Data: []byte("{domain: d, descriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]}"),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := `{"at": 1.0, "k": "a"}
-{"at": 1.0, "k": "b"}
-{"at": 1.01, "k": "a"}
-{"at": 1.02, "k": "b"}`
-	o := LogOptions{Domain: "d", TimeField: "at", Mappings: [][]Mapping{{{Key: "k", Field: "k"}}}}
-	r, _, err := SimulateLog(t.Context(), set, strings.NewReader(log), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Runs[0]; got.Admitted != 2 || got.Worst != 1 || got.Lockout != 0 {
-		t.Errorf("admitted %d, worst %d, lockout %d, want 2, 1, 0", got.Admitted, got.Worst, got.Lockout)
 	}
 }
 
@@ -313,7 +291,7 @@ func TestComparison(t *testing.T) {
 		},
 		{
 			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.SlidingLog, "sliding_log: 5 per 1m",
-			[]string{"burst 9: not a parameter of sliding_log"},
+			[]string{"sliding_log has no burst"},
 		},
 		{
 			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothBursty,
@@ -326,7 +304,7 @@ func TestComparison(t *testing.T) {
 		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
 		{
 			"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h",
-			[]string{leaseNote},
+			[]string{"fixed_window counts per lease, since concurrency has no other window"},
 		},
 		{
 			"requests_per_unit: 3, unit: day", limiter.Concurrency, "concurrency: 3 at once",
@@ -386,8 +364,8 @@ func TestPoisson(t *testing.T) {
 // What is wrong with traffic is told with what to write instead.
 func TestTrafficErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"steady:5/s": `"steady:5/s" is neither a file nor known traffic: write constant:100/s, poisson:100/s, ` +
-			`burst:50x10s, step:10/s,100/s@10s, or the path of a log`,
+		"steady:5/s": `"steady:5/s" is not known traffic: write one of constant:100/s, poisson:100/s, ` +
+			`burst:50x10s, step:10/s,100/s@10s`,
 		"constant:5":         `"5" is not a rate per s, m or h; write it like constant:100/s`,
 		"constant:-1/s":      `"-1/s" is not a rate`,
 		"poisson:NaN/s":      `"NaN/s" is not a rate`,
@@ -412,34 +390,6 @@ func TestTrafficErrors(t *testing.T) {
 		}
 		if _, err := traffic.Arrivals(time.Minute, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", spec, err, want)
-		}
-	}
-}
-
-// Every line of a log that cannot be used is counted and named, whatever it has: none ends the program.
-func TestLinesOfNoUse(t *testing.T) {
-	set, err := rulefile.Compile([]rulefile.File{{
-		Name: "rule", Data: []byte("{domain: d, descriptors: [{key: k, rate_limits: [" +
-			"{name: a, algorithm: funnel, requests_per_unit: 1, unit: second}, " +
-			"{name: b, requests_per_unit: 1, unit: month, align: calendar}]}]}"),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range []string{
-		`"9999-12-31T23:59:59Z"`, `"2112-10-01T00:00:00Z"`, `"1969-12-31T23:59:59Z"`, `"0000-01-01T00:00:00Z"`,
-		`9.9e18`, `1e300`, `-1`, `"NaN"`, `"Inf"`, `{}`, `[]`, `null`, `"\u0000"`, `true`,
-	} {
-		log := `{"at": 1800000000, "k": "a"}` + "\n" + `{"at": ` + at + `, "k": "a"}` + "\n" + `{"at": 1800000001, "k": "a"}`
-		o := LogOptions{Domain: "d", TimeField: "at", Mappings: [][]Mapping{{{Key: "k", Field: "k"}}}}
-		r, read, err := SimulateLog(t.Context(), set, strings.NewReader(log), o)
-		if err != nil {
-			t.Errorf("at %s: %v", at, err)
-			continue
-		}
-		if read.Requests != 2 || read.BadLines != 1 || read.Bad[0].Line != 2 || !strings.Contains(read.Bad[0].Error, "at") ||
-			r.Runs[0].Offered != 2 {
-			t.Errorf("at %s: %+v", at, read)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package offline
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -36,13 +34,12 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 			add(l.Policy)
 			continue
 		}
-		notes = append(notes, unsupported(prefix, l.Policy, algorithms)...)
 		for _, a := range algorithms {
 			p, note := under(l.Policy, a)
 			if p != nil {
 				add(p)
 			}
-			if note != "" && !slices.Contains(notes, prefix+note) {
+			if note != "" {
 				notes = append(notes, prefix+note)
 			}
 		}
@@ -52,17 +49,25 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 
 // under is the limit under another algorithm, nil if that does not go, and what to know of it.
 func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note string) {
-	was := from.Algorithm()
+	was, params := from.Algorithm(), from.Params()
 	if a == was {
 		return from, ""
 	}
 	in := limiter.Params{Algorithm: a, Limit: from.Limit(), Window: from.Window()}
-	if a.Has("burst") && hasBurst(from) {
+	var lost []string
+	keeps := func(name string, isSet bool) bool {
+		if isSet && !a.Has(name) {
+			lost = append(lost, name)
+		}
+		return isSet && a.Has(name)
+	}
+	if keeps("burst", was.Has("burst") && from.Capacity() != from.Limit()) {
 		in.Burst = from.Capacity()
 	}
-	if a.Has("max_wait") { // a queue has one also if none is given
-		in.MaxWait = from.Params().MaxWait
+	if keeps("max_wait", params.MaxWait > 0) {
+		in.MaxWait = params.MaxWait
 	}
+	keeps("align", params.TimeZone != nil)
 	if charge := from.ChargeDenied(); charge != was.DefaultChargeDenied() {
 		in.ChargeDenied = charge
 	}
@@ -71,7 +76,9 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 		in.Window = limiter.DefaultLease
 		note = fmt.Sprintf("%s: %d in flight at once, whatever the time", a, in.Limit)
 	case was.CountsInFlight():
-		note = leaseNote
+		note = fmt.Sprintf("%s counts per lease, since concurrency has no other window", a)
+	case lost != nil:
+		note = fmt.Sprintf("%s has no %s", a, strings.Join(lost, ", "))
 	}
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
@@ -79,34 +86,6 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 		return nil, fmt.Sprintf("%s is left out: %s", a, why)
 	}
 	return p, note
-}
-
-const leaseNote = "the other algorithms count per lease, since concurrency has no other window"
-
-func hasBurst(p *limiter.Policy) bool { return p.Algorithm().Has("burst") && p.Capacity() != p.Limit() }
-
-// unsupported names the parameters of a limit that some of the algorithms cannot take over.
-func unsupported(prefix string, from *limiter.Policy, algorithms []limiter.Algorithm) (notes []string) {
-	for _, given := range []struct {
-		is           bool
-		param, value string
-	}{
-		{hasBurst(from), "burst", strconv.FormatInt(from.Capacity(), 10)},
-		{from.Params().MaxWait > 0, "max_wait", descriptors.FormatDuration(from.Params().MaxWait)},
-		{from.Params().TimeZone != nil, "align", "calendar"},
-	} {
-		var without []string
-		for _, a := range algorithms {
-			if given.is && a != from.Algorithm() && !a.Has(given.param) {
-				without = append(without, a.String())
-			}
-		}
-		if without != nil {
-			notes = append(notes, fmt.Sprintf("%s%s %s: not a parameter of %s", prefix, given.param, given.value,
-				strings.Join(without, ", ")))
-		}
-	}
-	return notes
 }
 
 // alone returns rules that have this limit only, for requests of onlyDomain with onlyKey and any value.

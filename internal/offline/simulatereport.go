@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,7 +19,6 @@ type Simulation struct {
 	ForSeconds    float64           `json:"for_seconds"`
 	BucketSeconds float64           `json:"bucket_seconds"`
 	Runs          []LimitRun        `json:"limits"`
-	IsRecorded    bool              `json:"-"` // the traffic is of a log, and has no seed
 	Options       SimulationOptions `json:"-"`
 }
 
@@ -50,37 +48,26 @@ func (r *Simulation) add(l Limit, run *run) {
 
 // Heading says what was simulated, and where there are several limits, where each is written.
 func (r *Simulation) Heading() string {
-	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.Traffic + " for " + descriptors.FormatDuration(r.Options.Length)}
-	if !r.IsRecorded {
-		lines[1] += fmt.Sprintf(", seed %d", r.Seed)
-	}
-	runs := r.asked()
-	for i, run := range runs {
-		if run.Rule != "" && (i == 0 || run.Rule != runs[i-1].Rule) {
+	lines := []string{"Rule: " + r.Rule, fmt.Sprintf("Traffic: %s for %s, seed %d", r.Traffic,
+		descriptors.FormatDuration(r.Options.Length), r.Seed)}
+	for i, run := range r.Runs {
+		if run.Rule != "" && (i == 0 || run.Rule != r.Runs[i-1].Rule) {
 			lines = append(lines, "  "+run.Rule)
 		}
-	}
-	if left := len(r.Runs) - len(runs); left > 0 {
-		lines = append(lines, fmt.Sprintf("  Limits that no request of the log asks, only shown as JSON: %d", left))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// asked are the runs that people are shown: of a log not those without a request.
-func (r *Simulation) asked() []LimitRun {
-	return slices.DeleteFunc(slices.Clone(r.Runs), func(run LimitRun) bool { return r.IsRecorded && run.Offered == 0 })
-}
-
-// WriteTable writes one line for each limit that is asked.
+// WriteTable writes one line for each limit.
 func (r *Simulation) WriteTable(w io.Writer) error {
 	widest := len("limit")
-	for _, run := range r.asked() {
+	for _, run := range r.Runs {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	const columns = "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t\n"
 	fmt.Fprintf(table, columns, widest, "limit")
-	for _, run := range r.asked() {
+	for _, run := range r.Runs {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {
 			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
@@ -116,12 +103,12 @@ func rounded(s Seconds) string {
 
 const eighths = " ▁▂▃▄▅▆▇█"
 
-// WriteCharts writes a chart for each limit that is asked, at most 80 columns wide: what was offered and what of it was
+// WriteCharts writes a chart for each limit, at most 80 columns wide: what was offered and what of it was
 // admitted, over time, in one scale for all.
 func (r *Simulation) WriteCharts(w io.Writer) {
 	n := ceilDiv(int64(r.Options.Length), int64(r.Options.bucket())) // requests that waited may go on later
 	most := int64(1)
-	for _, run := range r.asked() {
+	for _, run := range r.Runs {
 		for _, b := range run.Buckets[:n] {
 			most = max(most, b.Offered, b.Admitted)
 		}
@@ -129,9 +116,9 @@ func (r *Simulation) WriteCharts(w io.Writer) {
 	fmt.Fprintf(w, "█ is %.4g requests/s; each column is %s\n", float64(most)/r.BucketSeconds,
 		descriptors.FormatDuration(r.Options.bucket()))
 	end := descriptors.FormatDuration(r.Options.Length)
-	for _, run := range r.asked() {
+	for _, run := range r.Runs {
 		takes := ""
-		if run.Policy.Algorithm().CountsInFlight() && !r.IsRecorded {
+		if run.Policy.Algorithm().CountsInFlight() {
 			takes = ", each takes " + descriptors.FormatDuration(r.Options.Duration)
 		}
 		var offered, admitted []rune

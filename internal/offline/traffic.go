@@ -57,7 +57,7 @@ func ParseTraffic(spec string) (*Traffic, error) {
 		}
 		return &Traffic{Spec: spec, generate: generate}, nil
 	}
-	return nil, fmt.Errorf("%q is neither a file nor known traffic: write %s, or the path of a log", spec,
+	return nil, fmt.Errorf("%q is not known traffic: write one of %s", spec,
 		strings.Join(examples, ", "))
 }
 

@@ -51,23 +51,10 @@ func documentFiles(b *build) (files []file, err error) {
 	return files, nil
 }
 
-// completionFiles are the scripts that `weir completion` prints.
-func completionFiles(b *build) (files []file, err error) {
-	scripts, err := filepath.Glob(filepath.Join(b.src, "internal/cli/completion/weir.*"))
-	for _, script := range scripts {
-		data, err := os.ReadFile(script)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file{name: "completion/" + filepath.Base(script), mode: 0o644, data: data})
-	}
-	return files, err
-}
-
 // writeArchive writes the tar.gz of a platform, with everything in a folder of its name.
 func writeArchive(b *build, to string) error {
 	var files []file
-	for _, part := range []func(*build) ([]file, error){programFiles, documentFiles, completionFiles} {
+	for _, part := range []func(*build) ([]file, error){programFiles, documentFiles} {
 		more, err := part(b)
 		if err != nil {
 			return err

@@ -34,7 +34,6 @@ var repository = map[string]string{
 	"LICENSE":                               "the license of the program",
 	"README.md":                             "read me",
 	"CHANGELOG.md":                          "what changed",
-	"internal/cli/completion/weir.bash":     "complete weir",
 	"cmd/sidecar/main.go":                   smallProgram,
 	"cmd/sidecar/not/part/of/it/LICENSE.md": "of nothing",
 }
@@ -151,7 +150,7 @@ func TestRelease(t *testing.T) {
 	archive := untarred(t, filepath.Join(out, "weir_0.1.0_"+own+".tar.gz"))
 	for path, want := range map[string]string{
 		"LICENSE": "the license of the program", "README.md": "read me", "CHANGELOG.md": "what changed",
-		"completion/weir.bash": "complete weir", "ratelimit": "-> weir", "licenses/std/LICENSE": "Copyright",
+		"ratelimit": "-> weir", "licenses/std/LICENSE": "Copyright",
 		"licenses/github.com/google/licensecheck/LICENSE": "Copyright",
 	} {
 		if got := archive["weir_0.1.0_"+own+"/"+path]; !strings.Contains(got, want) {
