@@ -204,10 +204,9 @@ type ruleSource struct {
 	bomb *bomb
 }
 
-func (s *ruleSource) Watch(ctx context.Context, _ chan<- struct{}) error {
+func (s *ruleSource) Watch(ctx context.Context, _ chan<- struct{}) {
 	s.bomb.touch()
 	<-ctx.Done()
-	return nil
 }
 
 func watchedRules(t *testing.T, b *bomb) {

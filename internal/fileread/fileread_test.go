@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// step is one use of a Reader that does one step.
-func step(ctx context.Context, r *fileread.Reader, path string, f func() error) error {
-	_, err := fileread.Step(ctx, r, path, nil, func() (int, error) { return 0, f() })
+// read is a reading of one step.
+func read(ctx context.Context, r *fileread.Reader, name string, f func() error) error {
+	_, err := fileread.Do(ctx, r, name, func(func(string)) (int, error) { return 0, f() })
 	return err
 }
 
@@ -36,41 +35,66 @@ func wantHung(t *testing.T, err error, path string) *fileread.HungError {
 	return hung
 }
 
-// A step that does not return is given up, the next on the file is refused at once and by no goroutine of its own, and
-// all is well again when it returns. Other files are read meanwhile.
-func TestOneStuckStepAFile(t *testing.T) {
+// A step that does not return is given up, the next reading of that name is refused at once and by no goroutine of its
+// own, and all is well again when the step returns. What has another name is read meanwhile.
+func TestOneStuckReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fileread.Reader{}
 		release := make(chan struct{})
 		hang := func() error { <-release; return nil }
 		begin := time.Now()
-		hung := wantHung(t, step(t.Context(), r, "/nfs/a", hang), "/nfs/a")
+		hung := wantHung(t, read(t.Context(), r, "/nfs/a", hang), "/nfs/a")
 		if took := time.Since(begin); took != fileread.Timeout || !hung.Since.Equal(begin) {
 			t.Errorf("given up after %s, hangs since %s later", took, hung.Since.Sub(begin))
 		}
-		before := runtime.NumGoroutine()
 		for range 100 {
-			again := wantHung(t, step(t.Context(), r, "/nfs/a", hang), "/nfs/a")
-			if *again != *hung {
+			if again := wantHung(t, read(t.Context(), r, "/nfs/a", hang), "/nfs/a"); *again != *hung {
 				t.Fatalf("%+v, want the same as before: %+v", again, hung)
 			}
 		}
-		if took := time.Since(begin); took != fileread.Timeout {
-			t.Errorf("100 more took %s", took-fileread.Timeout)
+		if took := time.Since(begin); took != fileread.Timeout || r.Hung() != 1 {
+			t.Errorf("100 more took %s, and %d hang", took-fileread.Timeout, r.Hung())
 		}
-		synctest.Wait()
-		// The runtime's finalizers come and go in a goroutine, too.
-		if after := runtime.NumGoroutine(); after > before+50 || r.Hung() != 1 {
-			t.Errorf("%d goroutines, before 100 more reads %d; %d files hang", after, before, r.Hung())
-		}
-		if err := step(t.Context(), r, "/nfs/b", func() error { return nil }); err != nil {
+		if err := read(t.Context(), r, "/nfs/b", func() error { return nil }); err != nil {
 			t.Errorf("another file: %v", err)
 		}
 		close(release)
 		synctest.Wait()
-		if err := step(t.Context(), r, "/nfs/a", func() error { return nil }); err != nil || r.Hung() != 0 {
+		if err := read(t.Context(), r, "/nfs/a", func() error { return nil }); err != nil || r.Hung() != 0 {
 			t.Errorf("after it returned: %v, %d files hang", err, r.Hung())
 		}
+	})
+}
+
+// Another file may have taken the place of the one that hangs, so the reading is tried again each minute: by a bounded
+// number of goroutines, and with the same error.
+func TestTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &fileread.Reader{}
+		release := make(chan struct{})
+		first := wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
+		for range 200 {
+			time.Sleep(time.Minute)
+			err := read(t.Context(), r, "/nfs/a", func() error { <-release; return nil })
+			if r.Hung() < 100 && *wantHung(t, err, "/nfs/a") != *first {
+				t.Fatalf("%v, want the same as before: %v", err, first)
+			}
+		}
+		if n := r.Hung(); n != 100 {
+			t.Errorf("%d readings hang, want 100", n)
+		}
+		close(release)
+		synctest.Wait()
+
+		release = make(chan struct{})
+		wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
+		time.Sleep(time.Minute)
+		for range 3 {
+			if err := read(t.Context(), r, "/nfs/a", func() error { return nil }); err != nil {
+				t.Errorf("another file in its place: %v", err)
+			}
+		}
+		close(release)
 	})
 }
 
@@ -83,7 +107,7 @@ func TestGivenUpEarly(t *testing.T) {
 		var begun atomic.Int32
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			err := step(ctx, r, "/nfs/a", func() error { begun.Add(1); <-release; return nil })
+			err := read(ctx, r, "/nfs/a", func() error { begun.Add(1); <-release; return nil })
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
@@ -93,7 +117,7 @@ func TestGivenUpEarly(t *testing.T) {
 			t.Errorf("%d steps begun, want one", n)
 		}
 		waits := make(chan error, 1)
-		go func() { waits <- step(t.Context(), r, "/nfs/a", func() error { return nil }) }()
+		go func() { waits <- read(t.Context(), r, "/nfs/a", func() error { return nil }) }()
 		synctest.Wait()
 		close(release)
 		if err := <-waits; err != nil {
@@ -102,44 +126,32 @@ func TestGivenUpEarly(t *testing.T) {
 	})
 }
 
-// Many steps, each shorter than the timeout, may take longer in all.
+// Many steps, each shorter than the timeout, may take longer in all. The error names the one that hangs.
 func TestProgressIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &fileread.Reader{}
-		for i := range 10 {
-			slow := func() error { <-time.After(fileread.Timeout - time.Second); return nil }
-			if err := step(t.Context(), r, strconv.Itoa(i), slow); err != nil {
-				t.Error(err)
+		release := make(chan struct{})
+		_, err := fileread.Do(t.Context(), &fileread.Reader{}, "all", func(at func(string)) (int, error) {
+			for i := range 10 {
+				at(strconv.Itoa(i))
+				time.Sleep(fileread.Timeout - time.Second)
 			}
-		}
+			at("stuck")
+			<-release
+			return 0, nil
+		})
+		wantHung(t, err, "stuck")
+		close(release)
 	})
 }
 
 func TestPanicIsAnError(t *testing.T) {
-	err := step(t.Context(), fileread.Default, "a", func() error { panic("broken") })
+	err := read(t.Context(), fileread.Default, "a", func() error { panic("broken") })
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Error(err)
 	}
-	if err := step(t.Context(), fileread.Default, "a", func() error { return nil }); err != nil {
+	if err := read(t.Context(), fileread.Default, "a", func() error { return nil }); err != nil {
 		t.Errorf("the file after a panic: %v", err)
 	}
-}
-
-// A directory with ever more files that hang costs a bounded number of goroutines.
-func TestManyFilesHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &fileread.Reader{Timeout: time.Second}
-		release := make(chan struct{})
-		for i := range 300 {
-			if err := step(t.Context(), r, strconv.Itoa(i), func() error { <-release; return nil }); err == nil {
-				t.Fatal("no error")
-			}
-		}
-		if n := r.Hung(); n != 100 {
-			t.Errorf("%d steps hang, want 100", n)
-		}
-		close(release)
-	})
 }
 
 func TestReadFile(t *testing.T) {
@@ -176,7 +188,7 @@ func TestReadFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = fileread.Default.ReadRegular(t.Context(), large, "it", small, 15<<20)
+	_, err = fileread.Regular(large, "it", small, 15<<20)
 	if err == nil || !strings.HasPrefix(err.Error(), "it: larger than 15 MiB") {
 		t.Errorf("a file that grows: %v", err)
 	}

@@ -231,7 +231,7 @@ func readableName(name string) string {
 }
 
 func looksLikeRules(ctx context.Context, name string) bool {
-	text, err := fileread.Step(ctx, fileread.Default, name, nil, func() ([]byte, error) { return readHead(name) })
+	text, err := fileread.Do(ctx, fileread.Default, name, func(func(string)) ([]byte, error) { return readHead(name) })
 	return err == nil && hasDomain.Match(text) && hasDescriptors.Match(text)
 }
 

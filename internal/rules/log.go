@@ -68,9 +68,6 @@ func (r *Rules) logLoad(e reload.Event) {
 	case reload.Slow:
 		log.LogAttrs(ctx, slog.LevelWarn, "rules take long to load, the live ones stay meanwhile",
 			slog.Time("loading_since", r.reloader.Status().Loading))
-	case reload.Unwatched:
-		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "rule files are not watched, only polled",
-			slog.String("error", e.Err.Error()))
 	}
 }
 

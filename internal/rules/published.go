@@ -523,7 +523,7 @@ func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *Published
 
 // Watch implements reload.Source: there is a hint after each publication, after a connection was made, which may have
 // missed one, and at intervals while Redis is away.
-func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
+func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) {
 	subscription := f.sets.redis.Client.Subscribe(ctx, f.sets.key)
 	heard := subscription.ChannelWithSubscriptions()
 	defer func() {
@@ -536,7 +536,7 @@ func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-heard:
 			reload.Hint(changed)
 		case <-tick.C:

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/fileread"
 )
@@ -57,8 +59,9 @@ type Include struct {
 	At   string // where the other file refers to it, for messages; empty: the other file's name
 }
 
-func (p Files) reader() *fileread.Reader {
-	return cmp.Or(p.fileReader, fileread.Default)
+// run runs f, which reads the files and calls at before each step, in a goroutine of its own.
+func run[T any](ctx context.Context, p Files, f func(at func(path string)) (T, error)) (T, error) {
+	return fileread.Do(ctx, cmp.Or(p.fileReader, fileread.Default), strings.Join(p.Paths, ", "), f)
 }
 
 // Read implements Source. Its error names every path that failed. A file system that does not answer for 10 s, as NFS
@@ -67,36 +70,31 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	if len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
-	found, err := p.walk(ctx)
-	left := p.maxSize()
-	for _, f := range found.files {
-		left -= f.info.Size()
-	}
-	if left < 0 {
-		return Snapshot{}, errors.Join(err, p.tooLarge())
-	}
-	if err = errors.Join(err, p.load(ctx, found.files)); err != nil {
-		return Snapshot{}, err
-	}
-	files := make([]File, len(found.files), len(found.files)+1)
-	for i, f := range found.files {
-		files[i] = f.File
-	}
-	var errs []error
-	included := p.included(found.files)
-	for _, name := range slices.Sorted(maps.Keys(included)) {
-		data, err := p.readIncluded(ctx, name, included[name], &left)
-		switch {
-		case err == nil:
-			files = append(files, File{Name: name, Data: data, Included: true})
-		case !errors.Is(err, fs.ErrNotExist):
-			errs = append(errs, err)
+	return run(ctx, p, func(at func(path string)) (Snapshot, error) {
+		w := p.walk(ctx, at)
+		left := w.load()
+		if err := w.err(); err != nil {
+			return Snapshot{}, err
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Snapshot{}, err
-	}
-	return NewSnapshot(files), nil
+		files := make([]File, len(w.files), len(w.files)+1)
+		for i, f := range w.files {
+			files[i] = f.File
+		}
+		included := w.included()
+		for _, name := range slices.Sorted(maps.Keys(included)) {
+			data, err := w.readIncluded(name, included[name], &left)
+			switch {
+			case err == nil:
+				files = append(files, File{Name: name, Data: data, Included: true})
+			case !errors.Is(err, fs.ErrNotExist):
+				w.fail(err)
+			}
+		}
+		if err := w.err(); err != nil {
+			return Snapshot{}, err
+		}
+		return NewSnapshot(files), nil
+	})
 }
 
 func (p Files) maxSize() int64 { return cmp.Or(p.MaxSize, DefaultMaxSize) }
@@ -106,16 +104,26 @@ func (p Files) tooLarge() error {
 		p.Paths[0], p.maxSize()>>20, cmp.Or(p.MaxSizeName, "MaxSize"))
 }
 
-// load reads the content of the files, also after errors.
-func (p Files) load(ctx context.Context, files []foundFile) error {
-	var errs []error
-	for i := range files {
-		f := &files[i]
-		var err error
-		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, p.maxSize())
-		errs = append(errs, err)
+// load reads the content of the files, also after errors, unless they are too large. It returns how many bytes more may
+// be read.
+func (w *walker) load() (left int64) {
+	left = w.maxSize()
+	for _, f := range w.files {
+		left -= f.info.Size()
 	}
-	return errors.Join(errs...)
+	if left < 0 {
+		w.fail(w.tooLarge())
+		return left
+	}
+	for i := 0; i < len(w.files) && w.ctx.Err() == nil; i++ {
+		f := &w.files[i]
+		w.at(f.Name)
+		var err error
+		if f.Data, err = fileread.Regular(f.realPath, f.Name, f.info, w.maxSize()); err != nil {
+			w.fail(err)
+		}
+	}
+	return left
 }
 
 // referrer is a file that refers to another file, and where.
@@ -126,13 +134,13 @@ type referrer struct {
 }
 
 // included returns the files that the loaded files refer to, by name, each with all that refer to it.
-func (p Files) included(files []foundFile) map[string][]referrer {
+func (w *walker) included() map[string][]referrer {
 	by := map[string][]referrer{}
-	if p.Includes == nil {
+	if w.Includes == nil {
 		return by
 	}
-	for _, f := range files {
-		for _, to := range p.Includes(f.File) {
+	for _, f := range w.files {
+		for _, to := range w.Includes(f.File) {
 			by[to.Name] = append(by[to.Name], referrer{f, cmp.Or(to.At, f.Name)})
 		}
 	}
@@ -140,8 +148,8 @@ func (p Files) included(files []foundFile) map[string][]referrer {
 }
 
 // readIncluded reads a file if all files that refer to it may include it, and takes its size from left.
-func (p Files) readIncluded(ctx context.Context, name string, by []referrer, left *int64) ([]byte, error) {
-	realPath, info, _, err := p.reader().Resolve(ctx, name)
+func (w *walker) readIncluded(name string, by []referrer, left *int64) ([]byte, error) {
+	realPath, info, err := w.resolve(name)
 	if err != nil {
 		return nil, err
 	}
@@ -152,9 +160,9 @@ func (p Files) readIncluded(ctx context.Context, name string, by []referrer, lef
 		}
 	}
 	if *left -= info.Size(); *left < 0 {
-		return nil, p.tooLarge()
+		return nil, w.tooLarge()
 	}
-	return p.reader().ReadRegular(ctx, realPath, name, info, p.maxSize())
+	return fileread.Regular(realPath, name, info, w.maxSize())
 }
 
 // below reports whether a path is in a directory or deeper. Both are absolute and without links.
@@ -182,15 +190,7 @@ func (p Files) leadsOn(path string) bool {
 
 func dotted(path string) string { return strings.ReplaceAll(filepath.ToSlash(path), "/", ".") }
 
-// tree is what a walk through the paths of Files finds.
-type tree struct {
-	files   []foundFile // to be read: each real file once, under the first name that leads to it
-	dirs    []string    // real paths of the directories
-	links   []string    // the directories' entries that are symbolic links
-	skipped []string    // regular files in the directories that Read skips because of their names
-}
-
-// foundFile is a file of a tree. Its Data is not read yet.
+// foundFile is a file that a walk has found. Its Data is not read yet.
 type foundFile struct {
 	File
 
@@ -199,28 +199,31 @@ type foundFile struct {
 	root     string // the directory that it may include files from, besides its own: the given one, or the given file's
 }
 
-// walk goes through all paths, also after errors, and returns all errors.
-func (p Files) walk(ctx context.Context) (tree, error) {
-	w := walker{Files: p, ctx: ctx, seen: map[string]bool{}}
+// walker goes through the paths of Files. It is used by one goroutine.
+type walker struct {
+	Files
+
+	ctx     context.Context //nolint:containedctx // of one walk
+	at      func(path string)
+	given   string          // the path of the walk that is under way
+	root    string          // see foundFile
+	seen    map[string]bool // by real path; true: it is a file, or holds one
+	files   []foundFile     // to be read: each real file once, under the first name that leads to it
+	skipped []string        // regular files in the directories that Read skips because of their names
+	errs    []error
+}
+
+// walk goes through all paths, also after errors.
+func (p Files) walk(ctx context.Context, at func(path string)) *walker {
+	w := &walker{Files: p, ctx: ctx, at: at, seen: map[string]bool{}}
 	for _, path := range p.Paths {
 		w.start(filepath.Clean(path))
 	}
-	if ctx.Err() != nil {
-		return w.tree, ctx.Err()
-	}
-	return w.tree, errors.Join(w.errs...)
+	return w
 }
 
-type walker struct {
-	Files
-	tree
-
-	ctx   context.Context //nolint:containedctx // of one walk
-	given string          // the path of the walk that is under way
-	root  string          // see foundFile
-	seen  map[string]bool // by real path; true: it is a file, or holds one
-	errs  []error
-}
+// err returns all errors of the walk.
+func (w *walker) err() error { return cmp.Or(w.ctx.Err(), errors.Join(w.errs...)) }
 
 // fail collects an error. It returns true, as if there were a file: "no file" would be a second error about the same.
 func (w *walker) fail(err error) (found bool) {
@@ -228,9 +231,21 @@ func (w *walker) fail(err error) (found bool) {
 	return true
 }
 
+// resolve returns the path without symbolic links, and the file there.
+func (w *walker) resolve(path string) (realPath string, info fs.FileInfo, err error) {
+	w.at(path)
+	if info, err = os.Stat(path); err != nil {
+		return "", nil, err
+	}
+	if realPath, err = filepath.Abs(path); err == nil {
+		realPath, err = filepath.EvalSymlinks(realPath)
+	}
+	return realPath, info, err
+}
+
 func (w *walker) start(path string) {
 	w.given = path
-	realPath, info, _, err := w.reader().Resolve(w.ctx, path)
+	realPath, info, err := w.resolve(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && w.Absent != nil && w.Absent():
 	case err != nil:
@@ -241,7 +256,7 @@ func (w *walker) start(path string) {
 			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
 		}
 	default:
-		if w.root, _, _, err = w.reader().Resolve(w.ctx, filepath.Dir(path)); err != nil {
+		if w.root, _, err = w.resolve(filepath.Dir(path)); err != nil {
 			w.fail(err)
 			return
 		}
@@ -255,8 +270,8 @@ func (w *walker) list(dir, realDir string) (found bool) {
 		return found
 	}
 	w.seen[realDir] = false // for a link from below to here
-	w.dirs = append(w.dirs, realDir)
-	entries, err := w.reader().ReadDir(w.ctx, realDir, dir)
+	w.at(dir)
+	entries, err := os.ReadDir(realDir)
 	if err != nil {
 		return w.fail(err)
 	}
@@ -264,7 +279,10 @@ func (w *walker) list(dir, realDir string) (found bool) {
 		if w.ctx.Err() != nil {
 			return true
 		}
-		found = w.entry(filepath.Join(dir, e.Name()), filepath.Join(realDir, e.Name()), e) || found
+		w.at(filepath.Join(dir, e.Name()))
+		if info, err := e.Info(); err == nil { // else it has just been removed
+			found = w.entry(filepath.Join(dir, e.Name()), filepath.Join(realDir, e.Name()), info) || found
+		}
 	}
 	w.seen[realDir] = found
 	return found
@@ -279,9 +297,8 @@ func (w *walker) entry(path, realPath string, info fs.FileInfo) (found bool) {
 	below, _ := filepath.Rel(w.given, path)
 	wanted := w.isFileName(name) && w.includesPath(below)
 	if info.Mode()&fs.ModeSymlink != 0 {
-		w.links = append(w.links, path)
 		var err error
-		if realPath, info, _, err = w.reader().Resolve(w.ctx, path); err != nil {
+		if realPath, info, err = w.resolve(path); err != nil {
 			return wanted && w.fail(err)
 		}
 	}
@@ -312,6 +329,81 @@ const maxSkipped = 1000
 // a thousand, in the order of a walk. It leaves out names that begin with ".", and directories that cannot be listed,
 // which Read reports.
 func (p Files) Skipped(ctx context.Context) []string {
-	found, _ := p.walk(ctx)
-	return found.skipped[:min(len(found.skipped), maxSkipped)]
+	skipped, _ := run(ctx, p, func(at func(path string)) ([]string, error) { return p.walk(ctx, at).skipped, nil })
+	return skipped[:min(len(skipped), maxSkipped)]
+}
+
+// How often Watch looks at the files, but that looking takes at most a fiftieth of the time.
+const (
+	watchEvery = 100 * time.Millisecond
+	watchShare = 50
+)
+
+// look is what Watch sees of the files.
+type look struct {
+	files    []foundFile
+	names    []string // of the files that these include
+	included []fs.FileInfo
+	err      string
+}
+
+// Watch implements Source: it looks at the names, sizes and times of the files a few times a second, which is the same
+// for every file system and for every way to write a file.
+func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
+	var last *look
+	for ctx.Err() == nil {
+		start := time.Now()
+		next, err := run(ctx, p, func(at func(path string)) (*look, error) { return p.look(ctx, at, last), nil })
+		if err == nil && (last == nil || !next.equal(last)) {
+			Hint(changed)
+		}
+		if err == nil {
+			last = next
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(max(watchEvery, watchShare*time.Since(start))):
+		}
+	}
+}
+
+// look returns what there is now. It reads the files again, for what they include, only if they have changed.
+func (p Files) look(ctx context.Context, at func(path string), last *look) *look {
+	w := p.walk(ctx, at)
+	now := &look{files: w.files}
+	if err := w.err(); err != nil {
+		now.err = err.Error()
+	}
+	if last != nil && slices.EqualFunc(now.files, last.files, foundFile.equal) {
+		now.names = last.names
+	} else if p.Includes != nil {
+		w.load()
+		now.names = slices.Sorted(maps.Keys(w.included()))
+		for i := range w.files {
+			w.files[i].Data = nil
+		}
+	}
+	for _, name := range now.names {
+		at(name)
+		info, _ := os.Stat(name) // nil if there is none
+		now.included = append(now.included, info)
+	}
+	return now
+}
+
+func (l *look) equal(other *look) bool {
+	return l.err == other.err && slices.EqualFunc(l.files, other.files, foundFile.equal) &&
+		slices.EqualFunc(l.included, other.included, sameFile)
+}
+
+func (f foundFile) equal(other foundFile) bool {
+	return f.Name == other.Name && f.realPath == other.realPath && sameFile(f.info, other.info)
+}
+
+// sameFile reports whether both are of one file that has not been written to.
+func sameFile(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -47,9 +47,8 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultPoll bounds how long a change stays unseen without a watch: on NFS, after a mount over the directory, or
-	// when the system has no watches left. A shorter poll would gain nothing there: NFS clients cache files for 3 s and
-	// longer, and a kubelet takes up to a minute to update a ConfigMap.
+	// DefaultPoll bounds how long a change stays unseen that the watch does not see: a file of the same size and time as
+	// the one before.
 	DefaultPoll = 5 * time.Second
 	// DefaultSettle is far longer than the microseconds between two writes of one program. An edit takes effect in less
 	// than 300 ms, even right after another edit.
@@ -81,8 +80,6 @@ const (
 	Restored Outcome = "restored"
 	// Slow: the load goes on, and has taken longer than 5 s. It is reported once.
 	Slow Outcome = "slow"
-	// Unwatched: the source cannot be watched. Event.Err says why. The poll goes on.
-	Unwatched Outcome = "unwatched"
 )
 
 // Event is what Options.OnLoad receives.
@@ -92,13 +89,13 @@ type Event struct {
 	Hash    string        // of the content; empty if it could not be read
 	Files   int           // how many were read
 	Took    time.Duration // from the first read to the outcome, including the time to settle
-	Err     error         // nil unless Refused or Unwatched
+	Err     error         // nil unless Refused
 }
 
 // Options configure a Reloader.
 type Options[T any] struct {
 	// Sources are where the files come from: those of the first, then those of the next. Required. If one cannot be read,
-	// nothing is; one that cannot be watched does not end the watches of the others.
+	// nothing is.
 	Sources []Source
 	// Compile makes a value of all files, or returns what is wrong with them. Required. A panic counts as an error. It
 	// must not keep the slice. It should return soon after ctx ends: when the Reloader stops, or when the files may have
@@ -133,9 +130,8 @@ type Reloader[T any] struct {
 	turn    chan struct{} // a lock that a context can give up: a full channel is locked
 
 	// Only with the turn:
-	seen     string // the last reading that was judged, see reading.id; empty before the first
-	watchErr string // the error of the last Unwatched
-	outrun   bool   // the last load ended because of newer content
+	seen   string // the last reading that was judged, see reading.id; empty before the first
+	outrun bool   // the last load ended because of newer content
 
 	mu     sync.Mutex
 	status Status
@@ -193,10 +189,13 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 		return errors.New("reload: Run is running already")
 	}
 	defer r.running.Store(false)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for _, source := range r.o.Sources {
+		watches.Go(func() { panics.Restart(ctx.Done(), "watch of rules", func() { source.Watch(ctx, r.changed) }) })
+	}
 	poll := time.NewTicker(r.o.Poll)
 	defer poll.Stop()
-	stop := r.watch(ctx)
-	defer func() { stop() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -206,45 +205,9 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 				r.pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
 			}
 		case <-poll.C:
-			if news, _ := r.check(ctx, ReasonPoll); news {
-				// The watch missed the change: what it watches was replaced, or it has ended.
-				stop()
-				stop = r.watch(ctx)
-			}
+			_, _ = r.check(ctx, ReasonPoll) // OnLoad hears of it
 		}
 	}
-}
-
-// watch runs the sources' Watch. stop ends it, and waits for its end.
-func (r *Reloader[T]) watch(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for _, source := range r.o.Sources {
-		wg.Go(func() {
-			panics.Restart(ctx.Done(), "watch of rules", func() {
-				if err := source.Watch(ctx, r.changed); err != nil && ctx.Err() == nil {
-					r.unwatched(ctx, err)
-				}
-			})
-		})
-	}
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
-// unwatched reports that there is no watch, once for each error text.
-func (r *Reloader[T]) unwatched(ctx context.Context, err error) {
-	if !r.takeTurn(ctx) {
-		return
-	}
-	defer r.endTurn()
-	if r.watchErr == err.Error() {
-		return
-	}
-	r.watchErr = err.Error()
-	r.o.OnLoad(Event{Outcome: Unwatched, Reason: ReasonWatch, Err: err})
 }
 
 func (r *Reloader[T]) pause(ctx context.Context, d time.Duration) {

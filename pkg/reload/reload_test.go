@@ -21,14 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory is a Source in memory. Each read takes the first of next, if there is one, as its content.
 type memory struct {
-	mu       sync.Mutex
-	content  string
-	err      error
-	next     []string
-	reads    int
-	watches  int
-	watchErr error
-	changed  chan<- struct{}
+	mu      sync.Mutex
+	content string
+	err     error
+	next    []string
+	reads   int
+	changed chan<- struct{}
 }
 
 func (m *memory) Read(context.Context) (reload.Snapshot, error) {
@@ -44,18 +42,12 @@ func (m *memory) Read(context.Context) (reload.Snapshot, error) {
 	return reload.NewSnapshot([]reload.File{{Name: "f", Data: []byte(m.content)}}), nil
 }
 
-func (m *memory) Watch(ctx context.Context, changed chan<- struct{}) error {
+func (m *memory) Watch(ctx context.Context, changed chan<- struct{}) {
 	m.mu.Lock()
-	m.watches++
 	m.changed = changed
-	err := m.watchErr
 	m.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	m.hint()
 	<-ctx.Done()
-	return nil
 }
 
 func (m *memory) hint() {
@@ -74,10 +66,10 @@ func (m *memory) set(content string, err error) {
 	m.content, m.err = content, err
 }
 
-func (m *memory) count() (reads, watches int) {
+func (m *memory) count() (reads int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.reads, m.watches
+	return m.reads
 }
 
 // compile makes one string of the files, and refuses those that hold "bad". It takes 20 s for "slow".
@@ -186,7 +178,7 @@ func TestFirstLoadReadsOnceAndFails(t *testing.T) {
 		}
 		start := time.Now()
 		wantError(t, r.Load(t.Context()), `f: "bad" is bad`)
-		if reads, _ := src.count(); reads != 1 || time.Since(start) != 0 {
+		if reads := src.count(); reads != 1 || time.Since(start) != 0 {
 			t.Fatalf("%d reads in %v, want 1 at once", reads, time.Since(start))
 		}
 		events.want(t, `start refused: f: "bad" is bad`)
@@ -266,17 +258,11 @@ func TestRunFollowsHintsAndPolls(t *testing.T) {
 			t.Fatalf("%q when it has settled", r.Get())
 		}
 		events.want(t, "watch loaded")
-		if _, watches := src.count(); watches != 1 {
-			t.Fatalf("%d watches, want 1", watches)
-		}
 
 		src.set("c", nil) // no hint
 		time.Sleep(reload.DefaultPoll + reload.DefaultSettle)
 		synctest.Wait()
 		events.want(t, "poll loaded")
-		if _, watches := src.count(); watches != 2 {
-			t.Fatalf("%d watches, want a new one after what the first has missed", watches)
-		}
 
 		src.set("bad", nil)
 		src.hint()
@@ -337,7 +323,7 @@ func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
 			src.hint()
 			time.Sleep(time.Millisecond)
 		}
-		if reads, _ := src.count(); reads > 25 {
+		if reads := src.count(); reads > 25 {
 			t.Fatalf("%d reads in a second of hints for nothing, want one in each Settle at most", reads)
 		}
 		src.set("b", nil)
@@ -373,35 +359,6 @@ func TestWhatNeverSettlesIsReportedOnce(t *testing.T) {
 		if r.Get() != "b" || r.Status().Err != nil {
 			t.Fatalf("%q, %v", r.Get(), r.Status().Err)
 		}
-	})
-}
-
-func TestWithoutAWatchThePollGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a", watchErr: errors.New("no watches left")}
-		r, events := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		run(t, r)
-		for _, content := range []string{"b", "c"} {
-			src.set(content, nil)
-			time.Sleep(reload.DefaultPoll + 2*reload.DefaultSettle)
-		}
-		synctest.Wait()
-		events.want(t, "start loaded", "watch unwatched: no watches left", "poll loaded", "poll loaded")
-		if s := r.Status(); s.Refused != 0 || s.Err != nil {
-			t.Fatalf("%+v", s)
-		}
-
-		src.mu.Lock()
-		src.watchErr = nil
-		src.mu.Unlock()
-		src.set("d", nil)
-		time.Sleep(reload.DefaultPoll + reload.DefaultSettle)
-		src.set("e", nil)
-		src.hint()
-		time.Sleep(2 * reload.DefaultSettle)
-		synctest.Wait()
-		events.want(t, "poll loaded", "watch loaded")
 	})
 }
 

@@ -21,9 +21,8 @@ type Source interface {
 	// Read returns all files. Its error names the path that it could not read.
 	Read(ctx context.Context) (Snapshot, error)
 	// Watch sends on changed, without blocking, when Read may return something new: once as soon as it watches, then after
-	// each change. It is a hint: Watch may send without a change, and may miss a change. It returns nil when ctx ends, and
-	// an error if it cannot watch.
-	Watch(ctx context.Context, changed chan<- struct{}) error
+	// each change, until ctx ends. It is a hint: Watch may send without a change, and may miss a change.
+	Watch(ctx context.Context, changed chan<- struct{})
 }
 
 // Hint sends on a channel unless something waits in it already: a Source's Watch does so.

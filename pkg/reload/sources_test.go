@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,27 +34,6 @@ func TestSeveralSources(t *testing.T) {
 	if err := r.Load(t.Context()); err == nil || err.Error() != "away" || len(r.Get()) != 2 {
 		t.Errorf("%v, %v: half of what there should be was given", r.Get(), err)
 	}
-}
-
-// A source that cannot be watched is told of, and does not end the watch of the other.
-func TestSeveralWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var events log
-		other := &memory{content: "b"}
-		r, err := reload.New(reload.Options[string]{
-			Sources: []reload.Source{&memory{content: "a", watchErr: errors.New("no watches left")}, other},
-			Compile: compile, OnLoad: events.add,
-		})
-		must(t, err)
-		must(t, r.Load(t.Context()))
-		run(t, r)
-		time.Sleep(time.Second)
-		events.want(t, "start loaded", "watch unwatched: no watches left")
-		other.set("c", nil)
-		other.hint()
-		time.Sleep(time.Second)
-		events.want(t, "watch loaded")
-	})
 }
 
 // noHash is a Source that breaks its promise.

@@ -169,12 +169,12 @@ func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 }
 
 // Watch implements reload.Source, for one watcher at a time: there is a hint after each answer that changes rules.
-func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) error {
+func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) {
 	for {
 		reload.Hint(changed)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-s.changed:
 		}
 	}
