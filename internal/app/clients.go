@@ -35,7 +35,7 @@ func newClients(o *Options) *clients {
 			Name: "grpc", Max: grpcMax, Budget: memory, Log: o.Log,
 			HTTP2: &conns.HTTP2{
 				ReceiveTimeout: o.Bounds.ReceiveTimeout, MaxResets: o.Bounds.Resets,
-				Streams: o.Quota, WriteTimeout: grpcserver.UnreadFor, UserTimeout: grpcserver.KeepaliveTimeout,
+				WriteTimeout: grpcserver.UnreadFor, UserTimeout: grpcserver.KeepaliveTimeout,
 			},
 		}),
 		http:   conns.New(conns.Options{Name: "http", Max: httpMax, Budget: memory, Log: o.Log}),

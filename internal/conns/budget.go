@@ -21,6 +21,11 @@ type Budget struct {
 	used   atomic.Int64
 	mu     sync.Mutex // held while a connection is chosen
 	guards []*Guard
+
+	arriving   atomic.Int64 // bytes of requests that were let in and are not answered
+	turns      sync.Mutex   // guards waiting
+	waiting    []*http2Conn // connections with requests that wait for room, in the order of their turns
+	hasWaiting atomic.Bool  // whether there are any
 }
 
 // NewBudget returns a Budget of so many bytes.
@@ -63,11 +68,12 @@ func (b *Budget) enforce() {
 	}
 }
 
-// cost is the connection's memory, times how long it has had some.
+// cost is the connection's memory, but for that of requests which Weir lets wait, times how long it has had some.
 func (c *Conn) cost() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.memory * (1 + min(c.g.now()-c.since, maxWaited))
+	const waiting = streamCost + firstWindow
+	return max(0, c.memory-waiting*int64(c.wanted)) * (1 + min(c.g.now()-c.since, maxWaited))
 }
 
 // take counts n bytes more in the budget, or fewer if n is negative, until the connection is closed.
@@ -92,16 +98,37 @@ func (c *Conn) take(n int64) {
 func (c *Conn) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isClosed {
+		return
+	}
 	c.g.o.Budget.used.Add(-c.memory)
+	c.g.o.Budget.arriving.Add(-c.arriving)
 	c.memory, c.isClosed = 0, true
 }
 
-// account counts the change of the streams' memory. f.mu is locked.
-func (f *http2Conn) account() {
-	if change := f.streams.change; change != 0 {
-		f.streams.change = 0
-		f.c.take(change)
+func (c *Conn) closed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isClosed
+}
+
+// account counts the change of the streams' memory. It reports whether a request may have to be let in. f.mu is locked.
+func (f *http2Conn) account() (mayAdmit bool) {
+	s, c := &f.streams, f.c
+	if s.wanted != c.wanted || s.arriving != c.arriving { // f.mu guards them from changing
+		c.mu.Lock()
+		if !c.isClosed {
+			c.g.o.Budget.arriving.Add(s.arriving - c.arriving)
+			c.wanted, c.arriving = s.wanted, s.arriving
+		}
+		c.mu.Unlock()
 	}
+	change := s.change
+	if change != 0 {
+		s.change = 0
+		c.take(change)
+	}
+	return s.wanted > 0 || change < 0 && c.g.o.Budget.hasWaiting.Load()
 }
 
 // connKey is the key of the *Conn in the context of an HTTP request.

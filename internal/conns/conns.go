@@ -5,7 +5,8 @@
 //
 // A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
 // reads from the Conn, or, with HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep
-// closes what takes too long.
+// closes what takes too long. A request that is longer than the first window of its stream waits until the Budget admits
+// it (window.go).
 package conns
 
 import (
@@ -68,15 +69,13 @@ type Options struct {
 
 // HTTP2 bounds what happens within a connection.
 type HTTP2 struct {
-	// ReceiveTimeout is how long a request may take from its headers to its last byte.
+	// ReceiveTimeout is how long a request may take from its headers to its last byte, or to that of its first message if
+	// it has several, and each further message.
 	ReceiveTimeout time.Duration
 	// MaxResets is the most requests that one connection may reset in a second.
 	MaxResets int
 	// WriteTimeout is how long a client may leave unread what is written to its connection.
 	WriteTimeout time.Duration
-	// Streams is for a server with requests of several messages: a request is complete, for ReceiveTimeout and
-	// the Budget, while it is between two gRPC messages, of which it has sent at least one.
-	Streams bool
 	// UserTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, on Linux).
 	UserTimeout time.Duration
 }
@@ -326,6 +325,9 @@ func (g *Guard) sweep() {
 			c.cutOff()
 		}
 	}
+	if b := g.o.Budget; b.hasWaiting.Load() {
+		b.admit(nil) // what a closed connection had is free
+	}
 }
 
 // Conn is an accepted connection that counts against the bound.
@@ -341,6 +343,8 @@ type Conn struct {
 	mu       sync.Mutex
 	memory   int64 // counted in the Budget, in bytes
 	since    int64 // when memory was 0 last, by Guard.now
+	arriving int64 // bytes of requests that were let in and are not answered
+	wanted   int   // requests that wait for room
 	isClosed bool  // nothing is counted any more
 }
 

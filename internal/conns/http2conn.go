@@ -17,12 +17,19 @@ type http2Conn struct {
 
 	writing atomic.Int64 // when the Write under way began, by Guard.now, plus one; 0: there is none
 
+	wmu sync.Mutex // held while something is written
+
 	mu       sync.Mutex // of the reader, the writer, and the sweep
 	streams  openStreams
 	requests requests
 	answers  answers
 	// unwritten is the memory of the answers, in bytes, to requests that came during a slow Write: the next Write ends it.
 	unwritten int64
+
+	isGreeted  bool   // the client was told of firstWindow
+	updates    []byte // WINDOW_UPDATE frames that are to be written
+	isFlushing bool   // flush will run
+	waits      bool   // it is in Budget.waiting, whose lock guards this
 }
 
 // newHTTP2Conn counts the frames of c. plain is c itself, or the TLS connection above it.
@@ -57,8 +64,11 @@ func (f *http2Conn) feed(p []byte) error {
 		f.streams.change += streamCost * f.requests.completed
 	}
 	f.requests.completed = 0
-	f.account()
+	mayAdmit := f.account()
 	f.mu.Unlock()
+	if mayAdmit {
+		f.c.g.o.Budget.admit(f)
+	}
 	if completed {
 		f.c.used.Store(now)
 		f.c.busy.Store(true)
@@ -71,17 +81,44 @@ func (f *http2Conn) feed(p []byte) error {
 }
 
 func (f *http2Conn) Write(p []byte) (int, error) {
+	f.wmu.Lock()
+	defer f.wmu.Unlock()
 	now := f.c.g.now()
 	f.mu.Lock()
+	text := f.takeUpdates(now)
+	if !f.isGreeted {
+		f.isGreeted, text = true, slices.Concat(announced, text)
+	}
 	f.answers.cut(p, now, &f.answers)
+	if held := f.answers.updates; len(text)+len(held) > 0 {
+		text = append(slices.Clip(text), without(p, held)...)
+		f.answers.updates = held[:0]
+	} else {
+		text = p
+	}
+	text = append(slices.Clip(text), f.takeUpdates(now)...)
 	f.streams.change -= f.unwritten
 	f.unwritten = 0
-	f.account()
+	mayAdmit := f.account()
 	f.mu.Unlock()
-	f.writing.Store(now + 1)
-	n, err := f.Conn.Write(p)
+	if err := f.write(text); err != nil {
+		return 0, err
+	}
+	if mayAdmit {
+		f.c.g.o.Budget.admit(f)
+	}
+	return len(p), nil
+}
+
+// write writes frames. f.wmu is locked.
+func (f *http2Conn) write(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	f.writing.Store(f.c.g.now() + 1)
+	_, err := f.Conn.Write(text)
 	f.writing.Store(0)
-	return n, err
+	return err
 }
 
 // stuck reports whether, and why, the connection is useless: the client does not read, or a frame or a request does not
@@ -97,7 +134,7 @@ func (f *http2Conn) stuck(now int64) (Reason, bool) {
 		return Slow, true
 	}
 	return Slow, slices.ContainsFunc(f.streams.list, func(o openStream) bool {
-		return !o.complete && !o.message.whole && isLate(o.since)
+		return !o.complete && !o.message.whole && o.window != windowWanted && isLate(o.since)
 	})
 }
 

@@ -19,9 +19,14 @@ type openStream struct {
 	id       uint32
 	complete bool  // its request has arrived
 	answered bool  // its answer has begun
-	since    int64 // when its request, or a message of it, began, by Guard.now
+	since    int64 // when its request, or a message of it, began or was let in, by Guard.now
 	memory   int64 // bytes
 	message  messageMeter
+
+	window   window
+	held     uint32 // bytes that gRPC has added to its window, and the client does not know
+	admitted int32  // bytes of memory with which it was let in
+	reserved int32  // those of them that have still to arrive
 }
 
 // openStreams are the streams of a connection that take memory: those whose request has not arrived completely, large
@@ -30,6 +35,9 @@ type openStream struct {
 type openStreams struct {
 	list   []openStream // by ID
 	change int64        // of their memory, not yet accounted
+
+	wanted   int   // streams whose window is wanted
+	arriving int64 // sum of admitted
 }
 
 // find returns the index of a stream, or where it belongs. Streams begin in order; usually it is the last one.
@@ -65,6 +73,7 @@ func (s *openStreams) open(id uint32, complete bool, now int64) *openStream {
 // drop removes a stream, if it is open.
 func (s *openStreams) drop(id uint32) {
 	if i, ok := s.find(id); ok {
+		s.arrived(&s.list[i])
 		s.change -= s.list[i].memory
 		s.list = slices.Delete(s.list, i, i+1)
 	}
@@ -78,13 +87,42 @@ func (s *openStreams) grow(o *openStream, by int64) {
 	}
 }
 
+// receive adds the memory of a DATA frame to a stream, unless it is nil or has it reserved.
+func (s *openStreams) receive(o *openStream, cost int64) {
+	if o == nil {
+		return
+	}
+	reserved := min(int64(o.reserved), cost)
+	o.reserved -= int32(reserved) //nolint:gosec // it has as much
+	s.grow(o, cost-reserved)
+}
+
+// arrived ends what the stream needs for its request to arrive.
+func (s *openStreams) arrived(o *openStream) {
+	if o.window == windowWanted {
+		o.window = windowOpen
+		s.wanted--
+	}
+	s.arriving -= int64(o.admitted)
+	o.admitted = 0
+}
+
+// read frees the messages of a stream that the server has read: if it answers, and more may come.
+func (s *openStreams) read(o *openStream) {
+	if o.answered && o.message.whole && !o.complete {
+		s.arrived(o)
+		s.grow(o, streamCost-o.memory)
+		o.reserved = 0
+	}
+}
+
 // requests follows the frames that a client sends.
 type requests struct {
 	cutter
 
 	f         *http2Conn
 	ending    uint32  // the stream whose request ends with this frame; 0: none
-	data      uint32  // the stream whose messages this frame has, of HTTP2.Streams; 0: none
+	data      uint32  // the stream whose messages this frame has, if more may come; 0: none
 	completed int64   // requests that have arrived completely since feed has looked
 	freePing  bool    // a request has begun since the last PING
 	tokens    float64 // of resets: at most a second's
@@ -120,12 +158,16 @@ func (r *requests) begin(f frame, now int64) bool {
 		streams.grow(streams.get(f.stream), 2*int64(f.length))
 		isReset = f.length == 0
 	case frameData:
-		if ends {
+		o := streams.get(f.stream)
+		streams.receive(o, bufferSize(f.length))
+		switch {
+		case ends:
 			r.ending = f.stream
-		} else if r.f.h.Streams && !f.has(flagPadded) {
+		case !f.has(flagPadded):
 			r.data = f.stream
+		case o != nil && o.window == windowFirst: // Envoy pads nothing
+			r.f.open(o)
 		}
-		streams.grow(streams.get(f.stream), bufferSize(f.length))
 		isReset = f.length == 0 && !ends
 	case frameReset:
 		streams.drop(f.stream)
@@ -158,10 +200,11 @@ func (r *requests) payload(p []byte, now int64) {
 	if ended || wasWhole {
 		o.since = now
 	}
-	if ended { // gRPC frees a message that the server has read
-		streams.grow(o, streamCost-o.memory)
+	if ended {
+		streams.read(o)
 		r.completed++
 	}
+	r.f.judge(o)
 }
 
 // end completes the request that the frame ends. f.mu is locked.
@@ -172,12 +215,17 @@ func (r *requests) end() {
 	r.completed++
 	if o := r.f.streams.get(r.ending); o != nil {
 		o.complete = true
+		r.f.streams.grow(o, -int64(o.reserved))
+		o.reserved = 0
 		if !o.answered && o.memory < largeRequest {
 			r.f.streams.drop(r.ending)
 		}
 	}
 	r.ending = 0
 }
+
+// maxFrame is the most payload of a DATA frame, in bytes: gRPC announces it.
+const maxFrame = 16 << 10
 
 // bufferSize returns the memory that gRPC takes for the payload of a DATA frame.
 func bufferSize(length int) int64 {
@@ -200,6 +248,10 @@ type answers struct {
 	// late are the latest streams that the client has reset, in order. An answer to one of them may begin, and does not
 	// end.
 	late []uint32
+	// window is the stream that the frame is a WINDOW_UPDATE of, 0 without one; updates is where those begin that must
+	// not be written.
+	window  uint32
+	updates []int
 }
 
 // maxLate is as many streams as an Envoy gives up at once: all that it may have open, see app.Bounds.
@@ -225,14 +277,29 @@ func (a *answers) begin(f frame, now int64) bool {
 	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
 		a.f.streams.drop(f.stream)
 	case f.kind == frameHeaders && !a.isLate(f.stream):
-		a.f.streams.open(f.stream, true, now).answered = true
+		o := a.f.streams.open(f.stream, true, now)
+		o.answered = true
+		a.f.streams.read(o)
+	case f.kind == frameWindowUpdate:
+		a.window = f.stream
 	}
 	return true
 }
 
-// payload and end implement follower: only the heads of frames matter.
-func (a *answers) payload([]byte, int64) {}
-func (a *answers) end()                  {}
+// payload holds a WINDOW_UPDATE back whose stream has to wait. One that is written in two parts is let through.
+func (a *answers) payload(p []byte, _ int64) {
+	if a.window == 0 {
+		return
+	}
+	o := a.f.streams.get(a.window)
+	if o != nil && !o.complete && o.window != windowOpen && len(p) == 4 && a.at >= headerLen {
+		o.held += binary.BigEndian.Uint32(p)
+		a.updates = append(a.updates, a.at-headerLen)
+	}
+	a.window = 0
+}
+
+func (a *answers) end() {}
 
 // Frames as RFC 9113 defines them.
 const (
@@ -275,6 +342,7 @@ type cutter struct {
 	header  [headerLen]byte
 	have    int   // bytes of header that have arrived
 	skip    int   // bytes of the frame's payload that are missing
+	at      int   // bytes before the payload, of those that are being cut
 	began   int64 // when the frame began, by Guard.now
 }
 
@@ -283,6 +351,7 @@ func (c *cutter) inFrame() bool { return c.preface > 0 || c.have > 0 || c.skip >
 
 // cut passes the frames in p to the follower. It returns false if the follower has stopped it.
 func (c *cutter) cut(p []byte, now int64, to follower) bool {
+	all := len(p)
 	if c.preface > 0 {
 		n := min(c.preface, len(p))
 		c.preface, p = c.preface-n, p[n:]
@@ -290,6 +359,7 @@ func (c *cutter) cut(p []byte, now int64, to follower) bool {
 	for {
 		if c.skip > 0 {
 			n := min(c.skip, len(p))
+			c.at = all - len(p)
 			to.payload(p[:n], now)
 			c.skip, p = c.skip-n, p[n:]
 			if c.skip > 0 {
@@ -327,16 +397,19 @@ func (c *cutter) cut(p []byte, now int64, to follower) bool {
 // which are its length.
 type messageMeter struct {
 	prefix [5]byte
-	have   int    // bytes of prefix that have arrived
-	left   uint64 // bytes of the message that are missing
+	have   uint8  // bytes of prefix that have arrived
+	size   uint32 // bytes of the message
+	left   uint32 // bytes of the message that are missing
 	whole  bool   // a message has arrived, and no other has begun
 }
+
+func (m *messageMeter) hasPrefix() bool { return int(m.have) == len(m.prefix) }
 
 // feed follows some of a stream's payload. It reports whether a message ended in it.
 func (m *messageMeter) feed(p []byte) (ended bool) {
 	for {
-		if m.have == len(m.prefix) {
-			n := min(m.left, uint64(len(p)))
+		if m.hasPrefix() {
+			n := uint32(min(int64(m.left), int64(len(p)))) //nolint:gosec // left is one
 			m.left, p = m.left-n, p[n:]
 			if m.left > 0 {
 				return ended
@@ -347,9 +420,10 @@ func (m *messageMeter) feed(p []byte) (ended bool) {
 			return ended
 		}
 		n := copy(m.prefix[m.have:], p)
-		m.have, m.whole, p = m.have+n, false, p[n:]
-		if m.have == len(m.prefix) {
-			m.left = uint64(binary.BigEndian.Uint32(m.prefix[1:]))
+		m.have, m.whole, p = m.have+uint8(n), false, p[n:] //nolint:gosec // at most 5
+		if m.hasPrefix() {
+			m.size = binary.BigEndian.Uint32(m.prefix[1:])
+			m.left = m.size
 		}
 	}
 }

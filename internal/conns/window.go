@@ -1,0 +1,141 @@
+package conns
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/internal/panics"
+)
+
+const (
+	// firstWindow is what a client may send of a request at once, in bytes: the initial window of its streams. A longer
+	// request waits until the Budget has room for all of it, because its first part takes memory until its last part has
+	// arrived. So a client with many large requests is slowed down, and not cut off.
+	firstWindow = 4 << 10
+	// grpcWindow is the initial window that gRPC counts with, and the smallest that it can announce.
+	grpcWindow = 64<<10 - 1
+	// roomPart is the part of the budget for requests that were let in. The others are for the first parts of those that
+	// wait, and for frames, which take more than their length. lonePart is the part of the budget up to which a request
+	// does not wait for other connections.
+	roomPart, lonePart = 0.4, 1.0 / 64
+	updateLen          = headerLen + 4 // of a WINDOW_UPDATE frame
+)
+
+// announced is the SETTINGS frame that tells a client firstWindow.
+var announced = []byte{0, 0, 6, frameSettings, 0, 0, 0, 0, 0, 0, 4, 0, 0, firstWindow >> 8, firstWindow & 0xff}
+
+// window is what a client may send of a request.
+type window uint8
+
+const (
+	windowFirst  window = iota // firstWindow
+	windowWanted               // firstWindow: the request is longer, and waits for room
+	windowOpen                 // as much as gRPC says
+)
+
+// judge finds out from the first bytes of a stream whether its window has to be larger. f.mu is locked.
+func (f *http2Conn) judge(o *openStream) {
+	switch m := &o.message; {
+	case o.window != windowFirst:
+	case m.whole: // a stream of several messages, or a request whose end is to come
+		f.open(o)
+	case m.hasPrefix() && m.size > firstWindow-uint32(len(m.prefix)):
+		o.window = windowWanted
+		f.streams.wanted++
+	}
+}
+
+// open has the next flush or Write tell the client of the window that gRPC has opened. f.mu is locked.
+func (f *http2Conn) open(o *openStream) {
+	o.window = windowOpen
+	f.updates = append(f.updates, 0, 0, 4, frameWindowUpdate, 0)
+	f.updates = binary.BigEndian.AppendUint32(f.updates, o.id)
+	f.updates = binary.BigEndian.AppendUint32(f.updates, grpcWindow-firstWindow+o.held)
+	if !f.isFlushing {
+		f.isFlushing = true
+		panics.Go("flow control", f.flush)
+	}
+}
+
+// flush writes the updates, unless the server is in the middle of a frame: then its next Write does.
+func (f *http2Conn) flush() {
+	f.wmu.Lock()
+	defer f.wmu.Unlock()
+	f.mu.Lock()
+	f.isFlushing = false
+	text := f.takeUpdates(f.c.g.now())
+	f.mu.Unlock()
+	_ = f.write(text) // the server sees the error
+}
+
+// takeUpdates returns the updates between two frames that the server writes, none within one. f.mu is locked.
+func (f *http2Conn) takeUpdates(now int64) (text []byte) {
+	if !f.answers.inFrame() {
+		text, f.updates = f.updates, nil
+		f.answers.cut(text, now, &f.answers)
+	}
+	return text
+}
+
+// without takes the WINDOW_UPDATE frames out of what the server writes that have to wait, which begin at these indexes.
+func without(p []byte, updates []int) (rest []byte) {
+	from := 0
+	for _, at := range updates {
+		rest = append(rest, p[from:at]...)
+		from = at + updateLen
+	}
+	return append(rest, p[from:]...)
+}
+
+// admit opens the window of the next request of the connection that waits, if there is room. Without its turn, a
+// request is let in that is short and the only one. It returns how many wait, and whether the next one needs room.
+func (f *http2Conn) admit(hasTurn bool) (waiting int, isFull bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, b := &f.streams, f.c.g.o.Budget
+	i := slices.IndexFunc(s.list, func(o openStream) bool { return o.window == windowWanted })
+	if i < 0 || f.c.closed() {
+		return 0, false
+	}
+	o := &s.list[i]
+	frames := int64(o.message.left)/maxFrame + 1
+	need := min(frames*bufferSize(int(min(o.message.left, maxFrame))), b.most/2, 1<<30)
+	taken := b.arriving.Load()
+	hasRoom := taken == 0 || taken+need <= int64(roomPart*float64(b.most)) && b.used.Load()+need <= b.most
+	isLone := s.arriving == 0 && need <= int64(lonePart*float64(b.most))
+	if !isLone && !(hasTurn && hasRoom) {
+		return s.wanted, true
+	}
+	s.wanted--
+	s.arriving += need
+	o.admitted, o.reserved, o.since = int32(need), int32(need), f.c.g.now() //nolint:gosec // at most 1<<30
+	s.grow(o, need)
+	f.open(o)
+	f.account()
+	return s.wanted, false
+}
+
+// admit lets requests in that wait, one of each connection in turn, while there is room. Unless f is nil, it may have
+// new ones.
+func (b *Budget) admit(f *http2Conn) {
+	b.turns.Lock()
+	defer b.turns.Unlock()
+	if f != nil && !f.waits {
+		b.waiting, f.waits = append(b.waiting, f), true
+	}
+	for len(b.waiting) > 0 {
+		first := b.waiting[0]
+		n, isFull := first.admit(true)
+		if isFull {
+			break
+		}
+		b.waiting = slices.Delete(b.waiting, 0, 1)
+		if first.waits = n > 0; first.waits {
+			b.waiting = append(b.waiting, first)
+		}
+	}
+	if f != nil && f.waits {
+		f.admit(false)
+	}
+	b.hasWaiting.Store(len(b.waiting) > 0)
+}

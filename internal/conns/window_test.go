@@ -1,0 +1,100 @@
+package conns
+
+import (
+	"encoding/binary"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// recorded is a connection whose client reads at once, and keeps the frames.
+type recorded struct {
+	*Conn
+	mu  sync.Mutex
+	all []byte
+}
+
+func (r *recorded) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, p...)
+	return len(p), nil
+}
+
+// window returns how much the client may send on the stream.
+func (r *recorded) window(stream uint32) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := r.all; len(p) > 0; p = p[headerLen+int(p[2]):] {
+		switch {
+		case p[3] == frameSettings && p[2] == 6:
+			n += int(binary.BigEndian.Uint32(p[11:]))
+		case p[3] == frameWindowUpdate && binary.BigEndian.Uint32(p[5:]) == stream:
+			n += int(binary.BigEndian.Uint32(p[9:]))
+		}
+	}
+	return n
+}
+
+// begin begins a request of so many bytes, for which the server opens the window.
+func (f *http2Conn) begin(t *testing.T, stream uint32, size int) {
+	t.Helper()
+	message := frameOf(frameData, 0, stream, firstWindow)
+	binary.BigEndian.PutUint32(message[headerLen+1:], uint32(size))
+	if err := f.feed(append(frameOf(frameHeaders, flagEndHeaders, stream, 10), message...)); err != nil {
+		t.Fatal(err)
+	}
+	update := binary.BigEndian.AppendUint32(frameOf(frameWindowUpdate, 0, stream, 4)[:headerLen], uint32(size))
+	ping := frameOf(framePing, flagAck, 0, 8)
+	if _, err := f.Write(slices.Concat(ping, update, ping)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A long request waits for room, and one that stands still keeps short ones of others from nothing.
+func TestLongRequestsTakeTurns(t *testing.T) {
+	g := connections(t, NewBudget(24<<20), &HTTP2{MaxResets: 100})
+	open := func() (*http2Conn, *recorded) {
+		c := g()
+		to := &recorded{Conn: c}
+		f := newHTTP2Conn(c, net.Conn(to))
+		f.requests.preface = 0
+		return f, to
+	}
+	wait := func(what string, to *recorded, stream uint32, want int) {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); to.window(stream) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s: a window of %d bytes, want %d", what, to.window(stream), want)
+			}
+		}
+	}
+	long, toLong := open()
+	long.begin(t, 1, 4<<20)
+	long.begin(t, 3, 4<<20)
+	long.begin(t, 5, 4<<20)
+	wait("the first one", toLong, 1, grpcWindow+4<<20)
+	wait("the second one", toLong, 3, grpcWindow+4<<20)
+	short, toShort := open()
+	short.begin(t, 1, 100<<10)
+	short.begin(t, 3, 100<<10)
+	wait("a short one of another connection", toShort, 1, grpcWindow+100<<10)
+	if got := toLong.window(5); got != firstWindow {
+		t.Errorf("the third one has a window of %d bytes", got)
+	}
+	if got := toShort.window(3); got != firstWindow {
+		t.Errorf("the second short one has a window of %d bytes", got)
+	}
+	_ = short.feed(frameOf(frameReset, 0, 1, 4))
+	wait("the second short one after the first", toShort, 3, grpcWindow+100<<10)
+	_ = long.feed(frameOf(frameReset, 0, 1, 4))
+	wait("the third long one", toLong, 5, grpcWindow+4<<20)
+
+	next, toNext := open()
+	next.begin(t, 1, 1<<20)
+	_ = long.c.Close()
+	next.c.g.sweep()
+	wait("one that waits for a connection that is closed", toNext, 1, grpcWindow+1<<20)
+}
