@@ -109,7 +109,7 @@ func TestContract(t *testing.T) {
 		g.Stop()
 		<-served
 	}()
-	envoy := envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "rlqs", "a")},
+	envoy := envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "rlqs")},
 		[]string{cluster("rlqs", grpcOptions, l.Addr().String())}), envoytest.Options{Workers: 2})
 	c := newClient(t, envoy, "front")
 	const hour = 3600

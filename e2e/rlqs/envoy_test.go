@@ -46,7 +46,7 @@ func headerInput(name string) string {
 
 // quotaListener is a listener whose requests are counted in buckets by the header x-bucket, by the server behind a
 // cluster.
-func quotaListener(name, domain, cluster, node string) string {
+func quotaListener(name, domain, cluster string) string {
 	var bySettings []string
 	for _, n := range slices.Sorted(maps.Keys(settings)) {
 		bySettings = append(bySettings, n+`: {action: {name: quota, typed_config: {
@@ -56,9 +56,9 @@ func quotaListener(name, domain, cluster, node string) string {
 	}
 	return listener(name, fmt.Sprintf(`{name: envoy.filters.http.rate_limit_quota, typed_config: {
         "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig,
-        rlqs_server: {envoy_grpc: {cluster_name: %s}, initial_metadata: [{key: x-weir-node, value: %s}]}, domain: %s,
+        rlqs_server: {envoy_grpc: {cluster_name: %s}}, domain: %s,
         bucket_matchers: {matcher_tree: {input: %s, exact_match_map: {map: {%s}}}}}}`,
-		cluster, node, domain, headerInput("x-settings"), strings.Join(bySettings, ",\n")),
+		cluster, domain, headerInput("x-settings"), strings.Join(bySettings, ",\n")),
 		`routes: [{match: {prefix: /}, direct_response: {status: 200}}]`)
 }
 

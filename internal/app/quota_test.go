@@ -7,7 +7,6 @@ import (
 	"time"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -62,67 +61,19 @@ func (s *quotaStream) report(domain, key, value string, allowed uint64) {
 	}
 }
 
-// next is the strategy of the next assignment.
-func (s *quotaStream) next() *typepb.RateLimitStrategy {
+// next waits for the next assignment.
+func (s *quotaStream) next() {
 	s.t.Helper()
-	res, err := s.Recv()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if len(res.GetBucketAction()) == 0 {
-		s.t.Fatalf("the response %v assigns nothing", res)
-	}
-	return res.GetBucketAction()[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
-}
-
-const blanketRules = `
-domain: shop
-descriptors:
-- {key: plan, value: banned, rate_limit: {unit: second, requests_per_unit: 0}}
-- {key: plan, value: free, rate_limit: {unlimited: true}}
-`
-
-// A stop ends quota streams, for which it would wait otherwise.
-func TestStopEndsQuotaStreams(t *testing.T) {
-	p := start(t, quotaOptions(t, blanketRules))
-	s := p.quotaStream(t)
-	s.report("shop", "plan", "banned", 1)
-	s.next()
-	began := time.Now()
-	p.wait()
-	if took := time.Since(began); took > patience/2 {
-		t.Errorf("the stop took %s", took)
-	}
-	if text := p.log.String(); !strings.Contains(text, "all_answered=true") {
-		t.Errorf("the stop cut the stream off:\n%s", text)
+	if res, err := s.Recv(); err != nil || len(res.GetBucketAction()) == 0 {
+		s.t.Fatalf("the response %v assigns nothing: %v", res, err)
 	}
 }
 
-// A stream outlives the time in which a request has to arrive: it may be silent between two messages.
-func TestQuotaStreamsMayBeSilent(t *testing.T) {
-	o := quotaOptions(t, blanketRules)
-	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
-	s := start(t, o).quotaStream(t)
-	for range 3 {
-		s.report("shop", "plan", "banned", 1)
-		s.next()
-		time.Sleep(2 * o.Bounds.ReceiveTimeout)
-	}
-}
-
-func TestWithoutQuotaThereIsNoService(t *testing.T) {
-	p := start(t, options(t, blanketRules))
-	s := p.quotaStream(t)
-	_ = s.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
-	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
-		t.Errorf("without --quota: %v", err)
-	}
-}
-
-// What Envoys report is counted under the rule, and among the busiest keys.
-func TestQuotasAreCounted(t *testing.T) {
+// What Envoys report is counted under the rule, and among the busiest keys. A stream may be silent for longer than a
+// request may take to arrive. A stop ends it, and does not wait for it.
+func TestQuotas(t *testing.T) {
 	o := quotaOptions(t, "domain: shop\ndescriptors:\n- {key: plan, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
-	o.Top.PerRule, o.Metrics.MaxRules = 10, 10
+	o.Top.PerRule, o.Metrics.MaxRules, o.Bounds.ReceiveTimeout = 10, 10, 200*time.Millisecond
 	p := start(t, o)
 	s := p.quotaStream(t)
 	s.report("shop", "plan", "paid", 7)
@@ -144,5 +95,25 @@ func TestQuotasAreCounted(t *testing.T) {
 	if _, rules := p.http("GET", "/rules/list"); !strings.Contains(strings.Join(strings.Fields(rules), ""),
 		`"decisions":{},"decisions_by_envoys":{"allowed":7}`) {
 		t.Errorf("GET /rules/list: %s", rules)
+	}
+	time.Sleep(2 * o.Bounds.ReceiveTimeout)
+	s.report("shop", "plan", "free", 1)
+	s.next()
+	began := time.Now()
+	p.wait()
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("the stop took %s", took)
+	}
+	if text := p.log.String(); !strings.Contains(text, "all_answered=true") || !strings.Contains(text, "quota=true") {
+		t.Errorf("the stop cut the stream off, or the log does not say that there are quotas:\n%s", text)
+	}
+}
+
+func TestWithoutQuotaThereIsNoService(t *testing.T) {
+	p := start(t, options(t, "domain: shop\ndescriptors: [{key: none}]\n"))
+	s := p.quotaStream(t)
+	_ = s.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
+	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("without --quota: %v", err)
 	}
 }

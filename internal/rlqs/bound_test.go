@@ -36,7 +36,7 @@ func TestBound(t *testing.T) {
 				beside := rapid.SampledFrom([]float64{0, 0.3, 2}).Draw(rt, "beside")
 				var err error
 				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, newLedger(t), one(p), 5)
+					f := newFleet(t, one(p), 5)
 					defer f.close()
 					f.denyUnassigned = true
 					err = f.playRandom(rand.New(rand.NewPCG(seed, 1)), p, delay, beside, 40*time.Second)

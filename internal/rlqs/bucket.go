@@ -52,7 +52,6 @@ type Target struct {
 	// let all requests pass, and are charged what was reported.
 	Hits []limiter.Hit
 	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer.
-	// Nil: requests are not counted, and pass then.
 	Limits []*descriptors.Limit
 	// Rule is what the bucket's entries reach; nil if they reach none.
 	Rule *descriptors.Rule

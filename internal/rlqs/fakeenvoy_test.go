@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -24,7 +26,8 @@ const ttl = 15 * time.Second
 // a new one at once, and a token bucket refills continuously.
 type fakeEnvoy struct {
 	fleet  *fleet
-	node   string
+	keeper *Keeper // that it reports to
+	host   string
 	delay  time.Duration // until a message arrives
 	stream *Stream       // nil: broken
 	first  time.Duration // when its first bucket began; -1 before
@@ -64,7 +67,7 @@ func (e *fakeEnvoy) receive(now time.Duration) {
 }
 
 // connect opens a stream; the buckets are reported with the next report.
-func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("", "shop", e.node) }
+func (e *fakeEnvoy) connect() { e.stream = e.keeper.Open(e.host, "shop") }
 
 // disconnect breaks the stream; reconnect is where the next one comes from.
 func (e *fakeEnvoy) disconnect() {
@@ -175,7 +178,7 @@ func (e *fakeEnvoy) advance(now, since time.Duration) {
 	}
 	e.next += interval
 	if e.stream == nil {
-		if e.fleet.unreachable {
+		if e.fleet.isUnreachable {
 			return
 		}
 		e.connect()
@@ -190,17 +193,18 @@ func (e *fakeEnvoy) advance(now, since time.Duration) {
 	e.stream.Report(usages)
 }
 
-// fleet is Envoys, a keeper and a store, in virtual time.
+// fleet is Envoys, keepers and their store, in virtual time.
 type fleet struct {
-	t      *testing.T
-	start  time.Time
-	store  *ledger
-	rules  *fakeRules
-	keeper *Keeper
-	envoys []*fakeEnvoy
+	t       *testing.T
+	start   time.Time
+	store   *ledger
+	rules   *fakeRules
+	keeper  *Keeper // the newest one
+	running []runningKeeper
+	envoys  []*fakeEnvoy
 
 	denyUnassigned bool
-	unreachable    bool
+	isUnreachable  bool
 
 	admitted []admission
 	passed   int64 // sum of admitted
@@ -208,12 +212,18 @@ type fleet struct {
 	// mostAhead is the highest number that passed by token buckets in any span of time beyond what was charged in it.
 	mostAhead, leastAhead int64
 
-	beside int64 // requests that the rate limit service let pass; they are in admitted
+	beside int64   // requests that the rate limit service let pass; they are in admitted
+	calls  float64 // requests a second that come to it
+	todo   float64 // of these
 
 	messages int
+}
 
-	cancel  context.CancelFunc
-	stopped chan struct{}
+// runningKeeper is a keeper whose Run has not been ended.
+type runningKeeper struct {
+	*Keeper
+
+	end func()
 }
 
 // admission is n requests that passed.
@@ -228,11 +238,15 @@ type fakeRules struct {
 	resolve func(domain string, id BucketID) Target
 }
 
-// Resolve implements Resolver.
+// Resolve is an Options.Resolve. It gives limits to hits that have none.
 func (r *fakeRules) Resolve(domain string, id BucketID) Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.resolve(domain, id)
+	t := r.resolve(domain, id)
+	for len(t.Limits) < len(t.Hits) {
+		t.Limits = append(t.Limits, &descriptors.Limit{})
+	}
+	return t
 }
 
 func (r *fakeRules) set(f func(domain string, id BucketID) Target) {
@@ -247,20 +261,14 @@ type ledger struct {
 	mu      sync.Mutex
 	charged int64
 	err     error
-	delay   time.Duration
 	late    func() time.Duration // how long a hit takes to arrive, and its answer, if set
-	calls   int
 }
 
 // Take implements limiter.Store.
 func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	l.mu.Lock()
-	err, delay := l.err, l.delay
-	l.calls++
+	err := l.err
 	l.mu.Unlock()
-	if delay > 0 {
-		time.Sleep(delay)
-	}
 	if err != nil {
 		return err
 	}
@@ -311,52 +319,79 @@ func one(p *limiter.Policy) func(string, BucketID) Target {
 	return func(string, BucketID) Target { return Target{Hits: []limiter.Hit{{Key: "k", Policy: p}}} }
 }
 
-func newLedger(tb testing.TB) *ledger {
-	tb.Helper()
+// newFleet makes a store, and a keeper if there are Envoys; close ends them.
+func newFleet(t *testing.T, resolve func(string, BucketID) Target, envoys int) *fleet {
+	t.Helper()
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
-		tb.Fatal(err)
-	}
-	return &ledger{Store: store}
-}
-
-// newFleet starts a keeper; close ends it.
-func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target, envoys int) *fleet {
-	t.Helper()
-	f := &fleet{
-		t: t, start: time.Now(), store: store, rules: &fakeRules{resolve: resolve}, stopped: make(chan struct{}),
-	}
-	var err error
-	if f.keeper, err = New(Options{
-		Store: f.store, Resolve: f.rules.Resolve, TTL: ttl, Logger: slog.New(slog.DiscardHandler),
-	}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
-	go func() {
-		defer close(f.stopped)
-		_ = f.keeper.Run(ctx)
-	}()
+	f := &fleet{t: t, start: time.Now(), store: &ledger{Store: store}, rules: &fakeRules{resolve: resolve}}
+	if envoys > 0 {
+		f.startKeeper()
+	}
 	for range envoys {
 		f.add()
 	}
 	return f
 }
 
+// newKeeper makes a keeper on these rules and store.
+func newKeeper(tb testing.TB, store limiter.Store, resolve func(string, BucketID) Target, log *slog.Logger) *Keeper {
+	tb.Helper()
+	k, err := New(Options{
+		Store: store, Resolve: resolve, TTL: ttl, Logger: log, Decided: func(Decided) {}, Reported: func(uint64, uint64) {},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return k
+}
+
+// startKeeper starts one more keeper, which further Envoys report to.
+func (f *fleet) startKeeper() {
+	f.t.Helper()
+	f.keeper = newKeeper(f.t, f.store, f.rules.Resolve, slog.New(slog.DiscardHandler))
+	f.running = append(f.running, runningKeeper{f.keeper, run(f.keeper)})
+}
+
+// run runs a keeper until end is called.
+func run(k *Keeper) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = k.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// add adds an Envoy that reports to the newest keeper.
 func (f *fleet) add() *fakeEnvoy {
 	e := &fakeEnvoy{
-		fleet: f, delay: 3 * time.Millisecond, first: -1, buckets: make(map[BucketID]*fakeBucket),
-		demand: make(map[BucketID]func(time.Duration) float64), todo: make(map[BucketID]float64),
+		fleet: f, keeper: f.keeper, host: strconv.Itoa(len(f.envoys)), delay: 3 * time.Millisecond, first: -1,
+		buckets: make(map[BucketID]*fakeBucket),
+		demand:  make(map[BucketID]func(time.Duration) float64), todo: make(map[BucketID]float64),
 	}
 	f.envoys = append(f.envoys, e)
 	return e
 }
 
-// close ends the keeper and the store.
+// want sets how many requests a second come to each Envoy.
+func (f *fleet) want(rate float64) {
+	for _, e := range f.envoys {
+		e.demand["b"] = steady(rate)
+	}
+}
+
+// close ends the keepers and the store.
 func (f *fleet) close() {
-	f.cancel()
-	<-f.stopped
+	for _, k := range f.running {
+		k.end()
+	}
 	if err := f.store.Close(); err != nil {
 		f.t.Error(err)
 	}
@@ -379,13 +414,6 @@ func (f *fleet) pass(now time.Duration, n int, isCovered bool) {
 
 const playStep = 5 * time.Millisecond
 
-// passedIn plays for a while, and returns how many requests passed in it.
-func (f *fleet) passedIn(d time.Duration) int64 {
-	before := f.passed
-	f.play(d)
-	return f.passed - before
-}
-
 // play has the Envoys do what they do for so long.
 func (f *fleet) play(long time.Duration) {
 	for until := f.now() + long; f.now() < until; {
@@ -395,6 +423,9 @@ func (f *fleet) play(long time.Duration) {
 			e.advance(now, playStep)
 		}
 		synctest.Wait()
+		for f.todo += f.calls * playStep.Seconds(); f.todo >= 1; f.todo-- {
+			f.ask(1)
+		}
 	}
 }
 
@@ -425,3 +456,35 @@ func (f *fleet) between(from, to time.Duration) (n int64) {
 
 // listed returns the sums of all Envoys, of each bucket.
 func (f *fleet) listed() []adminapi.Quota { return f.keeper.List("", "", math.MaxInt).Buckets }
+
+// left is how many hits a counter has left.
+func (f *fleet) left(h limiter.Hit) int64 {
+	f.t.Helper()
+	h.Look, h.N, h.Mode = true, 0, limiter.Enforce
+	out := make([]limiter.Decision, 1)
+	if err := f.store.Store.Take(f.t.Context(), []limiter.Hit{h}, out); err != nil {
+		f.t.Fatal(err)
+	}
+	return out[0].Remaining
+}
+
+func steady(rate float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return rate }
+}
+
+func perSecond(tb testing.TB, a limiter.Algorithm, n int64) *limiter.Policy {
+	tb.Helper()
+	window := shortest(a)
+	return policyOf(tb, limiter.Params{
+		Algorithm: a, Limit: n * int64(window/time.Second), Window: window, ChargeDenied: limiter.ChargeNone,
+	})
+}
+
+func inVirtualTime(t *testing.T, resolve func(string, BucketID) Target, envoys int, do func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, resolve, envoys)
+		defer f.close()
+		do(t, f)
+	})
+}

@@ -28,7 +28,6 @@ type Stats struct {
 	Reports         uint64 // messages of Envoys
 	Allowed, Denied uint64 // requests that Envoys reported as admitted and as denied
 	InvalidEnded    uint64 // streams ended since a message was wrong
-	TooMany         uint64 // streams refused
 
 	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
 }

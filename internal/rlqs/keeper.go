@@ -47,8 +47,7 @@ type Options struct {
 	Resolve func(domain string, id BucketID) Target
 	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds.
 	TTL time.Duration
-	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper. Nil:
-	// reports are not counted.
+	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper.
 	Decided func(Decided)
 	// Reported receives how many requests were admitted and denied, as Decided does.
 	Reported func(allowed, denied uint64)
@@ -70,7 +69,6 @@ type Keeper struct {
 	streams   map[*Stream]struct{} // also broken ones while their assignments may be in force
 	books     map[string]*book
 	counters  map[string]*counter
-	streamsOf perHost // gRPC streams
 	bucketsOf perHost // buckets of all streams
 	shadows   []*ask  // reports for limits in shadow mode that are not charged yet
 	tickAt    time.Duration
@@ -88,14 +86,10 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Reported == nil {
-		o.Reported = func(uint64, uint64) {}
-	}
 	return &Keeper{
 		o: o, demandPolicy: demandPolicy, start: time.Now(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		streams: map[*Stream]struct{}{}, books: map[string]*book{}, counters: map[string]*counter{},
-		streamsOf: perHost{most: maxStreams, hosts: map[string]int{}},
 		bucketsOf: perHost{most: maxAllBuckets, hosts: map[string]int{}},
 		dropped:   logging.Every{Interval: betweenLines}, refused: logging.Every{Interval: betweenLines},
 	}, nil
@@ -222,8 +216,8 @@ func (k *Keeper) eachClient(f func(*client)) {
 	}
 }
 
-// perHost shares a number of things among hosts: a host gets another one while it has fewer than are free, so a host
-// alone gets half of them, and never takes all. The owner must lock it.
+// perHost shares buckets among hosts: a host gets another one while it has fewer than are free, so a host alone gets
+// half of them, and never takes all. The owner must lock it.
 type perHost struct {
 	most, used int
 	hosts      map[string]int

@@ -62,7 +62,7 @@ func TestUtilisation(t *testing.T) {
 						Algorithm: a, Limit: limitOf * int64(window/time.Second), Window: window, ChargeDenied: limiter.ChargeNone,
 					}
 					time.Sleep(37 * time.Millisecond) // a keeper starts at any moment of a segment
-					f := newFleet(t, newLedger(t), one(policyOf(t, in)), 10)
+					f := newFleet(t, one(policyOf(t, in)), 10)
 					defer f.close()
 					f.store.late = lateUpTo(3 * time.Millisecond)
 					ideal := shared{rate: limitOf, capacity: limitOf, tokens: 0}

@@ -45,11 +45,10 @@ func (k *Keeper) Metrics() []metric.Group {
 			metric.Counters("weir_quota_refused_total", "reason",
 				"What got no quota. reason: limit (a bucket whose limit or entries cannot be assigned: see the log), "+
 					"buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
-					"streams (the host has as many as are free of 2,000), message (a stream ended for a wrong message).",
+					"message (a stream ended for a wrong message).",
 				func(s Stats, w metric.Writer) {
 					metric.Put(w, s.Refused, "limit")
 					metric.Put(w, s.Dropped, "buckets")
-					metric.Put(w, s.TooMany, "streams")
 					metric.Put(w, s.InvalidEnded, "message")
 				}),
 			metric.Gauge("weir_quota_oldest_report_seconds",

@@ -25,10 +25,7 @@ func (c *client) note(u *Usage) {
 	k, allowed, denied := c.stream.keeper, min(u.Allowed, most), min(u.Denied, most)
 	for i := range c.target.Hits {
 		h := &c.target.Hits[i]
-		of := Decided{Key: h.Key, IsFirst: i == 0}
-		if i < len(c.target.Limits) {
-			of.Limit = c.target.Limits[i]
-		}
+		of := Decided{Limit: c.target.Limits[i], Key: h.Key, IsFirst: i == 0}
 		if h.Mode == limiter.Shadow {
 			if allowed+denied > 0 {
 				k.shadows = append(k.shadows, &ask{hits: []limiter.Hit{prepaid(*h)}, n: int64(allowed + denied), shadow: &of})
@@ -38,7 +35,7 @@ func (c *client) note(u *Usage) {
 		outcomes := [2]decide.Outcome{decide.Allowed, decide.Denied}
 		if c.book != nil && c.book.isFailing {
 			outcomes = [2]decide.Outcome{decide.AllowedOnFailure, decide.DeniedOnFailure}
-			if of.Limit != nil && of.Limit.IsLocal() {
+			if of.Limit.IsLocal() {
 				outcomes = [2]decide.Outcome{decide.AllowedLocally, decide.DeniedLocally}
 			}
 		}
@@ -64,7 +61,7 @@ func (k *Keeper) noteShadow(a *ask) {
 // decide hands two outcomes on, with how many requests had them.
 func (k *Keeper) decide(d Decided, outcomes [2]decide.Outcome, requests ...uint64) {
 	for i, n := range requests {
-		if d.Outcome, d.Requests = outcomes[i], n; n > 0 && k.o.Decided != nil {
+		if d.Outcome, d.Requests = outcomes[i], n; n > 0 {
 			k.o.Decided(d)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -36,20 +35,10 @@ func (y *tally) get(key string, o decide.Outcome) uint64 {
 	return y.of[key][o]
 }
 
-// withLimits gives a target's hits limits to count by.
-func withLimits(t Target) Target {
-	t.Limits = nil
-	for range t.Hits {
-		t.Limits = append(t.Limits, &descriptors.Limit{})
-	}
-	return t
-}
-
 // countedFleet is a fleet whose keeper hands on what Envoys reported.
 func countedFleet(t *testing.T, target Target, do func(f *fleet, y *tally)) {
 	t.Helper()
 	y := &tally{of: map[string]map[decide.Outcome]uint64{}}
-	target = withLimits(target)
 	inVirtualTime(t, func(string, BucketID) Target { return target }, 1, func(_ *testing.T, f *fleet) {
 		f.keeper.o.Decided = y.decided
 		do(f, y)

@@ -133,20 +133,3 @@ func TestResolveFollowsRules(t *testing.T) {
 		t.Errorf("the target from before is now %s", got)
 	}
 }
-
-func TestBucketID(t *testing.T) {
-	for _, entries := range []map[string]string{
-		{"b": "2", "a": "1"}, {"a,b": "x=y,z", "k=": `\`}, {"a": ""}, {"a": "\xff\x00"},
-	} {
-		id := NewBucketID(entries)
-		back, err := id.Entries()
-		if err != nil || len(back) != len(entries) {
-			t.Fatalf("%q is %v, %v", id, back, err)
-		}
-		for i, e := range back {
-			if entries[e.Key] != e.Value || i > 0 && back[i-1].Key >= e.Key {
-				t.Errorf("%q is %v, want %v", id, back, entries)
-			}
-		}
-	}
-}

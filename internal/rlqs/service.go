@@ -10,22 +10,15 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
 // Bounds of streams.
 const (
-	// NodeHeader is the gRPC metadata by which an Envoy may say who it is (GrpcService.initial_metadata).
-	NodeHeader = "x-weir-node"
-
-	maxStreams = 2000
-	maxNode    = 200 // bytes of a node's name
-	maxDomain  = 200 // bytes of a domain's name
+	maxDomain = 200 // bytes of a domain's name
 
 	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket: a flood of invented ones
 	// must not delay the reports behind them. After each usagesAtOnce, Weir reads the stream as if they had come at
@@ -39,22 +32,6 @@ type envoy = pb.RateLimitQuotaService_StreamRateLimitQuotasServer
 // StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until
 // a stream's first message.
 func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
-	host := hostOf(stream.Context())
-	k.mu.Lock()
-	ok := k.streamsOf.take(host)
-	if !ok {
-		k.stats.TooMany++
-	}
-	k.mu.Unlock()
-	if !ok {
-		return status.Errorf(codes.ResourceExhausted, "your host has as many quota streams as are free of %d: "+
-			"run more replicas of the rate limit service", k.streamsOf.most)
-	}
-	defer func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.streamsOf.leave(host)
-	}()
 	select {
 	case <-k.ended:
 		return nil
@@ -70,7 +47,7 @@ func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	case len(domain) > maxDomain:
 		return k.invalid("domain: must be at most %d bytes, got %d", maxDomain, len(domain))
 	}
-	s := k.Open(host, m.GetDomain(), nodeOf(stream.Context()))
+	s := k.Open(hostOf(stream.Context()), m.GetDomain())
 	defer s.Close()
 	read := make(chan func() error, 1)
 	go func() {
@@ -154,13 +131,4 @@ func (s *Stream) read(from envoy, m *pb.RateLimitQuotaUsageReports) error {
 			return notEOF(err)
 		}
 	}
-}
-
-// nodeOf returns who the Envoy says it is.
-func nodeOf(ctx context.Context) string {
-	md, _ := metadata.FromIncomingContext(ctx)
-	if of := md.Get(NodeHeader); len(of) > 0 {
-		return logging.Shorten(of[0], maxNode)
-	}
-	return ""
 }

@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	gproto "google.golang.org/protobuf/proto"
@@ -48,11 +47,7 @@ type served struct {
 func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	t.Helper()
 	s := &served{log: &proctest.Buffer{}}
-	log := slog.New(slog.NewTextHandler(s.log, nil))
-	var err error
-	if s.Keeper, err = New(Options{Store: noStore{}, Resolve: resolve, TTL: ttl, Logger: log}); err != nil {
-		t.Fatal(err)
-	}
+	s.Keeper = newKeeper(t, noStore{}, resolve, slog.New(slog.NewTextHandler(s.log, nil)))
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec(encoding.GetCodecV2(proto.Name))), grpc.WaitForHandlers(true),
 		grpc.StreamInterceptor(func(
@@ -75,17 +70,11 @@ func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 		t.Fatal(err)
 	}
 	s.client = pb.NewRateLimitQuotaServiceClient(conn)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Run(ctx)
-	}()
+	end := run(s.Keeper)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
-		cancel()
-		<-ended
+		end()
 		if n := s.Stats().Streams; n != 0 {
 			t.Errorf("%d streams are left in the keeper", n)
 		}
@@ -93,20 +82,13 @@ func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	return s
 }
 
-// streamsOpen is how many streams there are.
-func (s *served) streamsOpen() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.streamsOf.used
-}
-
 type stream = grpc.BidiStreamingClient[pb.RateLimitQuotaUsageReports, pb.RateLimitQuotaResponse]
 
-func (s *served) open(t *testing.T, headers ...string) stream {
+func (s *served) open(t *testing.T) stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	st, err := s.client.StreamRateLimitQuotas(metadata.AppendToOutgoingContext(ctx, headers...))
+	st, err := s.client.StreamRateLimitQuotas(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +142,11 @@ func TestAssignmentReachesTheStream(t *testing.T) {
 		t.Errorf("%v", res)
 	}
 	got := s.Stats()
-	if s.streamsOpen() != 1 || got.Reports != 1 || got.Allowed != 3 || got.Denied != 1 {
+	if got.Streams != 1 || got.Reports != 1 || got.Allowed != 3 || got.Denied != 1 {
 		t.Errorf("%+v", got)
 	}
 	_ = st.CloseSend()
-	until(t, "the stream ends", func() bool { return s.streamsOpen() == 0 })
+	until(t, "the stream ends", func() bool { return s.Stats().Streams == 0 })
 }
 
 func TestWrongMessagesEndTheStream(t *testing.T) {
@@ -239,7 +221,7 @@ func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 // A stream that is not read keeps the newest assignment of each bucket, and few buckets to abandon.
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
 	k := serve(t, unlimited).Keeper
-	s := k.Open("", "shop", "")
+	s := k.Open("", "shop")
 	defer s.Close()
 	for i := range uint32(5 * maxBuckets) {
 		s.put(Assignment{ID: "a", Strategy: TokenBucket, MaxTokens: i})
@@ -257,40 +239,30 @@ func TestSlowStreamsKeepTheNewest(t *testing.T) {
 	}
 }
 
-// A host alone gets half of the streams, so that others get some, too.
-func TestStreamsAreBounded(t *testing.T) {
-	s := serve(t, unlimited)
-	s.streamsOf.most = 4
-	for range 2 {
-		send(t, s.open(t), report("shop"))
-	}
-	until(t, "two streams", func() bool { return s.streamsOpen() == 2 })
-	_, err := s.open(t).Recv()
-	if status.Code(err) != codes.ResourceExhausted || s.Stats().TooMany != 1 {
-		t.Errorf("%v, %+v", err, s.Stats())
-	}
-	s.mu.Lock()
-	if !s.streamsOf.take("another host") || s.streamsOf.take("another host") {
-		t.Errorf("another host gets none of the rest, or all: %+v", s.streamsOf)
-	}
-	s.streamsOf.leave("another host")
-	s.mu.Unlock()
-	s.Stop(t.Context())
-	until(t, "no stream", func() bool { return s.streamsOpen() == 0 })
-	if _, err := s.open(t).Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("a stream after Stop: %v", err)
-	}
-}
-
+// A host alone gets half of the buckets, so that others get some, too. Stop ends all streams.
 func TestBucketsAreBoundedByHost(t *testing.T) {
 	s := serve(t, unlimited)
 	s.mu.Lock()
 	s.bucketsOf.most = 2
 	s.mu.Unlock()
-	send(t, s.open(t), report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
+	st := s.open(t)
+	send(t, st, report("shop", usage(1, 0, "a", "1"), usage(1, 0, "a", "2")))
 	until(t, "one of two buckets is dropped", func() bool { return s.Stats().Dropped == 1 })
 	if !strings.Contains(s.log.String(), "host=bufconn") {
 		t.Errorf("the log does not name the host: %s", s.log)
+	}
+	s.mu.Lock()
+	if !s.bucketsOf.take("another host") || s.bucketsOf.take("another host") {
+		t.Errorf("another host gets none of the rest, or all: %+v", s.bucketsOf)
+	}
+	s.mu.Unlock()
+	s.Stop(t.Context())
+	var err error
+	for err == nil {
+		_, err = st.Recv()
+	}
+	if _, later := s.open(t).Recv(); !errors.Is(err, io.EOF) || !errors.Is(later, io.EOF) {
+		t.Errorf("streams end at Stop with %v, and after it with %v", err, later)
 	}
 }
 

@@ -12,35 +12,34 @@ import (
 
 // Stream is what one Envoy reports of one domain, and what it is assigned.
 type Stream struct {
-	keeper             *Keeper
-	host, domain, node string
-	full               chan struct{} // has an element if something is pending
+	keeper       *Keeper
+	host, domain string
+	full         chan struct{} // has an element if something is pending
 
 	// The keeper's lock guards these.
 	buckets map[BucketID]*client
-	former  *Stream // the broken stream of the same node; nil if there is none, or several
+	former  *Stream // the broken stream of the same host; nil if there is none, or several
 	closed  bool
 	pushed  time.Duration           // when a changed share was last sent without a report before
 	pending map[BucketID]Assignment // the newest of each bucket, until it is taken
 }
 
-// Open begins a stream from a host. node is the name that the Envoy gives itself, or empty: by it an Envoy whose stream
-// broke goes on in the new one.
-func (k *Keeper) Open(host, domain, node string) *Stream {
+// Open begins a stream from a host. If one stream of the host is broken, its Envoy goes on in the new one.
+func (k *Keeper) Open(host, domain string) *Stream {
 	s := &Stream{
-		keeper: k, host: host, domain: domain, node: node, full: make(chan struct{}, 1), buckets: map[BucketID]*client{},
+		keeper: k, host: host, domain: domain, full: make(chan struct{}, 1), buckets: map[BucketID]*client{},
 		pushed: -pushEvery, pending: map[BucketID]Assignment{},
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	found := 0
 	for old := range k.streams {
-		if node != "" && old.node == node && old.domain == domain && old.closed {
+		if old.closed && old.host == host && old.domain == domain {
 			s.former = old
 			found++
 		}
 	}
-	if found > 1 { // Envoys that share a name
+	if found > 1 { // it may be any of them
 		s.former = nil
 	}
 	k.streams[s] = struct{}{}
@@ -149,7 +148,7 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k.stats.Dropped++
 	if skipped, ok := k.dropped.Allow(time.Now()); ok {
 		k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
-			slog.String("host", s.host), slog.String("domain", s.domain), slog.String("node", s.node),
+			slog.String("host", s.host), slog.String("domain", s.domain),
 			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("skipped", skipped))
 	}
 	return nil
