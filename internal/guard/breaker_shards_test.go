@@ -134,8 +134,8 @@ func TestBreakerOfShards(t *testing.T) {
 				}
 				c.set(false, "a")
 				time.Sleep(longestPause + time.Millisecond)
-				if err := askKeys(b, "a1", "b1"); err != nil || b.Open() != 0 || b.first.shards.Load() != nil {
-					t.Errorf("after its return: %v, %d not asked, watched %v", err, b.Open(), b.first.watchedShards())
+				if err := askKeys(b, "a1", "b1"); err != nil || b.Open() != 0 || len(b.watched()) > 0 {
+					t.Errorf("after its return: %v, %d not asked, watched %v", err, b.Open(), b.watched())
 				}
 			})
 		})
@@ -150,12 +150,12 @@ func TestBreakerOfShardsStaysClosed(t *testing.T) {
 			for range 3 {
 				_ = askKeys(b, "a1")
 			}
-			if len(b.first.watchedShards()) != 1 {
+			if len(b.watched()) != 1 {
 				t.Fatal("a shard that fails is not watched")
 			}
 			c.set(false, "a")
 			_ = askKeys(b, "a1", "b1")
-			if b.first.shards.Load() != nil {
+			if len(b.watched()) > 0 {
 				t.Fatal("a shard that answers is watched")
 			}
 		}
@@ -169,23 +169,21 @@ func TestBreakerOfShardsStaysClosed(t *testing.T) {
 func TestBreakerWatchesSoManyShards(t *testing.T) {
 	breakingShards(t, func(t *testing.T, _ *sharded, b breakerStore) {
 		back := make(chan struct{})
-		s := &server{Server: aCluster{back: back}}
-		for i := range 2 * maxShards {
-			if w := s.watch(strconv.Itoa(i), strconv.Itoa(i)); (w == nil) != (i >= maxShards) {
-				t.Fatalf("shard %d: watched %t", i, w != nil)
+		b.o.Servers[""] = aCluster{back: back}
+		fail := func() {
+			for i := range 2 * mostSilent {
+				b.unanswered(Shard{Address: strconv.Itoa(i)}, "", errSilent)
 			}
 		}
-		for _, w := range s.watchedShards() {
-			b.unanswered(w, 1, errSilent)
-			b.unanswered(w, 1+int64(silence), errSilent)
-		}
-		if s.open() != maxShards {
-			t.Errorf("%d are not asked, want %d", s.open(), maxShards)
+		fail()
+		time.Sleep(silence)
+		if fail(); b.Open() != mostSilent || len(b.watched()) != mostSilent {
+			t.Errorf("%d are not asked, %d watched, want %d", b.Open(), len(b.watched()), mostSilent)
 		}
 		close(back)
 		time.Sleep(time.Second)
-		if s.open() != 0 || s.shards.Load() != nil {
-			t.Errorf("%d are not asked, %d watched, want none", s.open(), len(s.watchedShards()))
+		if b.Open() != 0 || len(b.watched()) != 0 {
+			t.Errorf("%d are not asked, %d watched, want none", b.Open(), len(b.watched()))
 		}
 	})
 }
@@ -201,19 +199,24 @@ func (c aCluster) ProbeShard(context.Context, string) error {
 	return nil
 }
 
-func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
-	c := &sharded{}
-	b := breakerOf(prompt{}, BreakerOptions{
-		Servers:  map[string]Server{"": c},
-		Answered: func(error) bool { return false },
-	})
-	w := b.first.watch("a", "a1")
-	b.unanswered(w, 1, errSilent)
-	b.unanswered(w, 1+int64(silence), errSilent)
-	for _, key := range []string{"a2", "b1"} {
-		hits := []limiter.Hit{{Key: key}}
-		if n := StageAllocs(b.Breaker, hits, 100); n != 0 {
-			t.Errorf("%s: %g allocations, want none", key, n)
+func TestBreakerAllocatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := breakerOf(prompt{}, BreakerOptions{
+			Servers:  map[string]Server{"": &sharded{}},
+			Answered: func(error) bool { return false },
+		})
+		for _, what := range []string{"closed", "open"} {
+			for _, key := range []string{"a2", "b1"} {
+				if n := StageAllocs(b.Breaker, []limiter.Hit{{Key: key}}, 100); n != 0 {
+					t.Errorf("%s, %s: %g allocations, want none", what, key, n)
+				}
+			}
+			b.unanswered(Shard{Address: "a"}, "a1", errSilent)
+			time.Sleep(silence)
+			b.unanswered(Shard{Address: "a"}, "a1", errSilent)
 		}
-	}
+		if b.Open() != 1 {
+			t.Errorf("%d are not asked, want 1", b.Open())
+		}
+	})
 }

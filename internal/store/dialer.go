@@ -6,8 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -26,8 +24,6 @@ type dialer struct {
 	proxy bool      // it is a proxy
 	// answer is how long the server may take to answer a command, from when that was written; 0 leaves it to go-redis.
 	answer time.Duration
-	// setName is within which time the server has to answer CLIENT SETNAME; 0 does not send it.
-	setName time.Duration
 }
 
 // dial is go-redis's Options.Dialer. What goes wrong is what the connection's reads and writes return: after as many
@@ -42,10 +38,6 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, nil
 }
 
-// connect makes a connection, and names it if it may: go-redis's OnConnect would do that within the first request's
-// time. With a server that is far away, two round trips take longer than a request may, the request ends its
-// connection, and so does the next one. A server that does not answer within the timeout does not answer requests
-// either: a longer wait would only miss its recovery.
 func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 	if d.tls != nil {
 		conn, err = d.tls.dial(ctx, &d.Dialer, network, addr)
@@ -57,13 +49,8 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 	}
 	socket, hasSocket := conn.(syscall.Conn)
 	conn = &fairConn{conn, d.answer}
-	switch {
-	case d.proxy:
+	if d.proxy {
 		conn = &helloConn{Conn: conn}
-	case d.setName > 0:
-		if err := setName(conn, d.setName); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
 	}
 	if hasSocket {
 		conn = socketConn{conn, socket}
@@ -112,25 +99,6 @@ type socketConn struct {
 
 // SyscallConn implements syscall.Conn.
 func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
-
-// setName waits for the answer, whatever it is: a user who may not run CLIENT SETNAME can count all the same.
-func setName(conn net.Conn, timeout time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte("CLIENT SETNAME weir\r\n")); err != nil {
-		return err
-	}
-	for answer := make([]byte, 1); answer[0] != '\n'; {
-		if _, err := conn.Read(answer); errors.Is(err, io.EOF) {
-			return fmt.Errorf("the server closes the connection at CLIENT SETNAME: does it speak TLS, or is it a proxy such as "+
-				"twemproxy, which needs ?proxy=true in the URL? %w", err)
-		} else if err != nil {
-			return err
-		}
-	}
-	return conn.SetDeadline(time.Time{})
-}
 
 // connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the
 // call may be made again.

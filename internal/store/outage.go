@@ -20,89 +20,55 @@ import (
 )
 
 const (
-	// loudAgain is how long until the next log line that says for how long a failure policy has decided.
-	loudAgain = 5 * time.Minute
-	// mostlyDecides is the share of the requests, 1 in so many, below which failures are not an outage that goes on, if
-	// the store answers in time.
+	// quiet is how long no request must have failed before an outage is over of a store that could be reached, and
+	// before what was counted locally meanwhile is forgotten.
+	quiet = 5 * time.Second
+	// loud is how long a failure policy decides before another log line says so, and loudAgain how long until the next.
+	loud, loudAgain = time.Minute, 5 * time.Minute
+	// mostlyDecides is the share of the requests, 1 in so many, below which failures are no policy that decides for
+	// long, if the store answers in time.
 	mostlyDecides = 100
-	// reachWait is how long a store may take to say that it is reachable, and reachAgain how often one that is not is
-	// asked.
-	reachWait  = 500 * time.Millisecond
-	reachAgain = time.Second
+	// pingWait is how long a store may take to say that it counts, and pingAgain how often one that does not is asked.
+	pingWait  = 500 * time.Millisecond
+	pingAgain = time.Second
 )
 
-// OutageTimes say when an outage is logged.
-type OutageTimes struct {
-	// Quiet is how long no request must have failed, and the store must answer in time, before an outage is over.
-	Quiet time.Duration
-	// Loud is how long a failure policy decides before a log line says so.
-	Loud time.Duration
-}
-
-var defaultOutageTimes = OutageTimes{Quiet: 5 * time.Second, Loud: time.Minute}
-
-// remote is a Redis that counts: --store, or a --named-store. It knows whether the Redis is reachable, and for how long
-// requests have been decided by each rule's on_store_failure in its place.
+// remote is a Redis that counts: --store, or a --named-store. It knows whether failure policies decide in its place.
 type remote struct {
 	store   *redisstore.Store
 	name    string // as limits call it; empty for --store
 	label   string // for logs: without a password
 	timeout time.Duration
 	effects func(name string) string
-	log     *slog.Logger
+	// requests is Options.Requests.
+	requests func() uint64
+	log      *slog.Logger
 	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
 	ping, pingInTime func(ctx context.Context) error
 
-	failures atomic.Uint64         // requests that were decided without it
-	failing  atomic.Bool           // an outage has been logged, and not yet its end
-	since    atomic.Int64          // when the policy began to decide, in nanoseconds since the Unix epoch
-	sample   atomic.Pointer[error] // an error since the latest look
+	failures atomic.Uint64          // requests that were decided without it
+	outage   atomic.Pointer[outage] // nil: it decides. It ends and changes in check alone
+	counted  atomic.Bool            // it has counted since the process started
 
-	// Of watch alone.
-	seen, logged uint64 // failures at the latest look, and at the end of the latest outage
-	last         error
-	loud         time.Time // of the latest line that says for how long
+	mu     sync.Mutex // guards what check knows
+	asked  time.Time
+	why    error  // the answer
+	seen   uint64 // failures by then
+	all    uint64 // requests by then
+	failed time.Time
 
-	said atomic.Pointer[outage] // what the log has said of this outage; nil: there is none
-
-	mu     sync.Mutex
-	looked time.Time // when reach asked
-	away   string    // how it is away; empty: it is reachable, as far as is known
-	why    error     // the last answer to reach
-
-	counted atomic.Bool // it has counted since the process started
-	hears   bool        // the refunds of other processes; guarded by Store.hearing
-	isDeaf  bool        // the log has said that they are not heard; of the goroutine that hears them
+	hears  bool // the refunds of other processes; guarded by Store.hearing
+	isDeaf bool // the log has said that they are not heard; of the goroutine that hears them
 }
 
-func newRemote(name string, s *redisstore.Store, o *Options) *remote {
-	return &remote{
-		store: s, name: name, label: s.Label(), effects: o.Effects, timeout: s.Timeout(), log: o.Log,
-		ping: s.Ping, pingInTime: s.PingInTime,
-	}
-}
-
-// failed notes a request that was decided without the store. The first of an outage is logged.
-func (r *remote) failed(err error) {
-	r.failures.Add(1)
-	if r.sample.Load() == nil {
-		why := err // only a sample is kept, and allocated
-		r.sample.Store(&why)
-	}
-	first := r.failing.CompareAndSwap(false, true)
-	if first {
-		r.since.Store(time.Now().UnixNano())
-	}
-	// What the breaker did not ask may be reachable again: that has been logged, and is not taken back.
-	if first || r.said.Load() == nil && !errors.Is(err, guard.ErrNotAsked) {
-		r.announce(context.Background(), slog.LevelError, err, false)
-	}
-}
-
-// outage is a time in which a store does not decide.
+// outage is a time in which failure policies decide in place of a store. It is immutable.
 type outage struct {
-	what  string // what the store does
-	since time.Time
+	what     string // what the store does
+	why      error
+	since    time.Time
+	policy   time.Time // since when more than a few requests are decided by policy
+	loud     time.Time // of the latest line that says for how long
+	failures uint64    // remote.failures when it began
 }
 
 // What the sentence about an outage says of the store.
@@ -112,30 +78,55 @@ const (
 	doesNotAnswer = "Redis does not answer in time at "
 )
 
-// announce has one line in the log for each outage: the sentence that GET /status has, too. With again, the line has a
-// better reason than the one before.
-func (r *remote) announce(ctx context.Context, level slog.Level, err error, again bool) {
-	now := &outage{unreachable, time.Now()}
+func newRemote(name string, s *redisstore.Store, o *Options) *remote {
+	return &remote{
+		store: s, name: name, label: s.Label(), effects: o.Effects, requests: o.Requests, timeout: s.Timeout(), log: o.Log,
+		pingInTime: s.PingInTime, ping: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, pingWait)
+			defer cancel()
+			return s.Ping(ctx)
+		},
+	}
+}
+
+// fail notes a request that was decided without the store. The first one begins an outage, unless the breaker did not
+// ask: then an outage has been logged, perhaps with its end, and the breaker's next probe ends the rest.
+func (r *remote) fail(err error) {
+	failures := r.failures.Add(1)
+	if r.outage.Load() == nil && !errors.Is(err, guard.ErrNotAsked) {
+		r.begin(context.Background(), err, failures-1)
+	}
+}
+
+// begin has one line in the log for each outage: the sentence that GET /status has, too.
+func (r *remote) begin(ctx context.Context, err error, failures uint64) {
+	o := &outage{what: whatIs(err), why: err, since: time.Now(), policy: time.Now(), failures: failures}
+	if r.outage.CompareAndSwap(nil, o) {
+		r.say(ctx, o)
+	}
+}
+
+func (r *remote) say(ctx context.Context, o *outage) {
+	//nolint:sloglint // the sentence is one, also for operators who look for it
+	r.log.LogAttrs(ctx, slog.LevelError, r.sentence(), slog.String("error", o.why.Error()),
+		slog.String("check", r.whatToCheck(o.why)))
+}
+
+func whatIs(err error) string {
 	switch {
 	case redisstore.Answered(err):
-		now.what = doesNotCount
+		return doesNotCount
 	case redisstore.TimedOut(err):
-		now.what = doesNotAnswer
+		return doesNotAnswer
+	default:
+		return unreachable
 	}
-	if before := r.said.Load(); again && before != nil {
-		now.since = before.since
-		r.said.Store(now)
-	} else if !r.said.CompareAndSwap(nil, now) {
-		return
-	}
-	//nolint:sloglint // the sentence is one, also for operators who look for it
-	r.log.LogAttrs(ctx, level, r.sentence(), slog.String("error", err.Error()), slog.String("check", r.check(err)))
 }
 
 // sentence says that the store does not decide, since when, and what its limits do. It is empty while there is no
 // outage.
 func (r *remote) sentence() string {
-	o := r.said.Load()
+	o := r.outage.Load()
 	if o == nil {
 		return ""
 	}
@@ -146,7 +137,7 @@ func (r *remote) sentence() string {
 func (s *Store) Outage(ctx context.Context) string {
 	var all []string
 	for _, r := range s.remotes {
-		r.reach(ctx)
+		r.check(ctx)
 		if sentence := r.sentence(); sentence != "" {
 			all = append(all, sentence)
 		}
@@ -156,48 +147,70 @@ func (s *Store) Outage(ctx context.Context) string {
 
 // policyFor is how long on_store_failure has been deciding; 0 while the store does.
 func (r *remote) policyFor() time.Duration {
-	if !r.failing.Load() {
-		return 0
+	if o := r.outage.Load(); o != nil {
+		return time.Since(o.policy)
 	}
-	return max(0, time.Duration(time.Now().UnixNano()-r.since.Load()))
+	return 0
 }
 
-// look logs the end of an outage, and one that goes on. requests is how many were answered since the latest look. It
-// returns false while the outage goes on.
-func (r *remote) look(ctx context.Context, requests uint64, loudAfter time.Duration) (over bool) {
-	now := r.failures.Load()
-	fresh := now - r.seen
-	r.seen = now
-	if why := r.sample.Swap(nil); why != nil {
-		r.last = *why
+// check asks whether the store decides, unless it was asked a moment ago, and logs an outage that begins, goes on or
+// ends.
+func (r *remote) check(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.asked.IsZero() && time.Since(r.asked) < pingAgain/2 || errors.Is(ctx.Err(), context.Canceled) {
+		return // the process stops, or a caller has gone
 	}
-	if !r.failing.Load() {
-		return true
+	o, ping := r.outage.Load(), r.ping
+	if o != nil {
+		ping = r.pingInTime
 	}
-	answers := r.pingInTime(ctx) == nil
+	r.why = ping(context.WithoutCancel(ctx)) // the caller's time may be over
+	now := time.Now()
+	failures, requests := r.failures.Load(), r.requests()
+	fails, asks := failures-r.seen, requests-r.all
+	r.asked, r.seen, r.all = now, failures, requests
+	if r.why == nil {
+		r.counted.Store(true)
+	}
+	if r.why != nil || fails > 0 {
+		r.failed = now
+	}
 	switch {
-	case answers && fresh == 0:
-		r.log.LogAttrs(ctx, slog.LevelInfo, "store answers again",
-			slog.String("store", r.label), slog.Uint64("failed_requests", now-r.logged))
-		r.logged = now
-		r.loud = time.Time{}
-		r.failing.Store(false)
-		if !r.isAway() {
-			r.said.Store(nil)
-		}
-		return true
-	case answers && fresh*mostlyDecides < requests:
-		r.since.Store(time.Now().UnixNano())
+	case r.why != nil && o == nil:
+		r.begin(ctx, r.why, failures)
+	case o == nil:
+	case now.Sub(r.failed) >= quiet || r.failed.Before(now) && o.what == unreachable:
+		r.outage.Store(nil)
+		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis decides again at "+r.label, //nolint:sloglint // as the sentence
+			slog.Uint64("failed_requests", failures-o.failures))
+	default:
+		r.goesOn(ctx, *o, r.why == nil && fails*mostlyDecides < asks)
 	}
-	if r.policyFor() >= loudAfter && (r.loud.IsZero() || time.Since(r.loud) >= loudAgain) {
-		r.loud = time.Now()
-		r.announce(ctx, slog.LevelError, r.last, true)
-	}
-	return false
 }
 
-// check says what to check.
-func (r *remote) check(err error) string {
+// goesOn logs an outage that goes on: that a better reason is known than that the store does not answer in time, and
+// that a failure policy has decided for long.
+func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
+	says := r.why != nil && !redisstore.TimedOut(r.why) && o.what != whatIs(r.why)
+	if says {
+		o.what, o.why = whatIs(r.why), r.why
+	}
+	now := time.Now()
+	if mostlyDecides {
+		o.policy = now
+	}
+	if now.Sub(o.policy) >= loud && now.Sub(o.loud) >= loudAgain {
+		says, o.loud = true, now
+	}
+	r.outage.Store(&o)
+	if says {
+		r.say(ctx, &o)
+	}
+}
+
+// whatToCheck says what may be wrong.
+func (r *remote) whatToCheck(err error) string {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
 		return "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all"
@@ -214,52 +227,13 @@ func (r *remote) check(err error) string {
 	}
 }
 
-// reach asks whether the store counts, unless it was asked a moment ago, and logs when that changes, or when a better
-// reason is known than that it does not answer in time.
-func (r *remote) reach(ctx context.Context) (reachable bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.looked.IsZero() && time.Since(r.looked) < reachAgain/2 {
-		return r.away == ""
-	}
-	if errors.Is(ctx.Err(), context.Canceled) { // the process stops
-		return r.away == ""
-	}
-	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachWait) // the caller's time may be over
-	defer cancel()
-	err := r.ping(asking)
-	r.looked, r.why = time.Now(), err
-	if err == nil {
-		r.counted.Store(true)
-	}
-	away, level := "", slog.LevelWarn
-	switch {
-	case err == nil:
-	case redisstore.Answered(err):
-		away, level = doesNotCount, slog.LevelError
-	default:
-		away = unreachable
-	}
-	was, said := r.away, r.said.Load()
-	r.away = away
-	isVague := said != nil && said.what == doesNotAnswer
-	better := away != "" && isVague && !redisstore.TimedOut(err) // it may say what to do, as a proxy's does
-	switch {
-	case away != "" && (away != was || better):
-		r.announce(ctx, level, err, better || was != "")
-	case away == "" && (was != "" || said != nil && said.what == unreachable):
-		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
-		r.said.Store(nil)
-	}
-	return away == ""
-}
-
-// reached returns why the store does not count, as far as is known; nil if it does.
+// reached returns why the store does not decide, as far as is known; nil if it does.
 func (r *remote) reached(ctx context.Context) error {
-	r.reach(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return cmp.Or(r.why, ctx.Err())
+	r.check(ctx)
+	if o := r.outage.Load(); o != nil {
+		return o.why
+	}
+	return nil
 }
 
 // hasCounted returns why the store has not counted since the process started, nil if it has.
@@ -268,16 +242,9 @@ func (r *remote) hasCounted(ctx context.Context) error {
 		return nil
 	}
 	if err := r.reached(ctx); !r.counted.Load() {
-		return err
+		return cmp.Or(err, ctx.Err())
 	}
 	return nil
-}
-
-// isAway says whether the log has said that the store is not reachable.
-func (r *remote) isAway() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.away != ""
 }
 
 // Failed notes a request that was decided without the servers that the error names.
@@ -290,52 +257,45 @@ func (s *Store) Failed(err error) {
 		for _, r := range s.remotes {
 			if r.name == name {
 				named = true
-				r.failed(err)
+				r.fail(err)
 			}
 		}
 	})
 	if !named {
-		s.remotes[0].failed(err)
+		s.remotes[0].fail(err)
 	}
 }
 
-// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them:
-// not before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a
-// request's way, that the lines of such a store are bounded.
+// watch looks after outages until ctx is done, and forgets what was counted locally during them: not before they have
+// been over for a while, so that a store that comes and goes does not renew each limit's local share.
 func (s *Store) watch(ctx context.Context) {
 	var wait sync.WaitGroup
 	for _, r := range s.remotes {
-		wait.Go(func() { panics.Catch("ping of Redis", func() { r.reach(ctx) }) })
+		wait.Go(func() { panics.Catch("ping of Redis", func() { r.check(ctx) }) })
 	}
 	wait.Wait()
-	tick, reach := time.NewTicker(s.OutageTimes.Quiet), time.NewTicker(reachAgain)
+	tick := time.NewTicker(pingAgain)
 	defer tick.Stop()
-	defer reach.Stop()
-	before, local := s.requests(), false
+	var last time.Time // when there was an outage; zero: what was counted during it is forgotten
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-reach.C:
-			for _, r := range s.remotes {
-				if r.isAway() || r.failing.Load() {
-					r.reach(ctx)
-				}
-			}
-			continue
 		case <-tick.C:
 		}
-		now := s.requests()
-		over := true
 		for _, r := range s.remotes {
-			over = r.look(ctx, now-before, s.OutageTimes.Loud) && over
-		}
-		if before = now; over && local {
-			if err := s.local.drop(); err != nil {
-				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+			if r.outage.Load() != nil {
+				last = time.Now()
+				r.check(ctx)
 			}
 		}
-		local = !over
+		if last.IsZero() || time.Since(last) < quiet {
+			continue
+		}
+		last = time.Time{}
+		if err := s.local.drop(); err != nil {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+		}
 	}
 }
 

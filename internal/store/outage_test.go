@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -51,7 +50,6 @@ func TestOutage(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			got := strings.Split(strings.TrimSpace(log.String()), "\n")
-			got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "Redis reachable again") })
 			for i, line := range got {
 				if len(got) != len(want) || !strings.HasSuffix(line, want[i]) {
 					t.Fatalf("the log is\n%swant lines that end with %q", log, want)
@@ -65,18 +63,18 @@ func TestOutage(t *testing.T) {
 		}
 		lines(begins)
 		passes(true)
-		time.Sleep(3 * defaultOutageTimes.Quiet) // nobody asks, and it does not answer
+		time.Sleep(3 * quiet) // nobody asks, and it does not answer
 		lines(begins)
 		passes(false)
 		answers.Store(true)
-		time.Sleep(defaultOutageTimes.Quiet)
-		const ends = `level=INFO msg="store answers again" store=redis://there failed_requests=100`
+		time.Sleep(quiet)
+		const ends = `level=INFO msg="Redis decides again at redis://there" failed_requests=100`
 		lines(begins, ends)
-		time.Sleep(3 * defaultOutageTimes.Quiet)
+		time.Sleep(3 * quiet)
 		lines(begins, ends)
 		s.Failed(down)
-		time.Sleep(2*defaultOutageTimes.Quiet + time.Second)
-		lines(begins, ends, begins, `level=INFO msg="store answers again" store=redis://there failed_requests=1`)
+		time.Sleep(2*quiet + time.Second)
+		lines(begins, ends, begins, `level=INFO msg="Redis decides again at redis://there" failed_requests=1`)
 		passes(true)
 		cancel()
 		if err := s.local.drop(); err != nil {
@@ -94,10 +92,8 @@ func watchedStore(log *proctest.Buffer, ping func() error) *Store {
 		effects: func(string) string { return "as written" },
 		ping:    answer, pingInTime: answer,
 	}
-	return &Store{
-		log: logger, remotes: []*remote{r}, OutageTimes: defaultOutageTimes, local: &local{maxKeys: 100},
-		requests: func() uint64 { return r.failures.Load() },
-	}
+	r.requests = r.failures.Load
+	return &Store{log: logger, remotes: []*remote{r}, local: &local{maxKeys: 100}}
 }
 
 // Each outage has its sentence, and each sentence its end, however soon one follows the other; yet a store that comes
@@ -134,7 +130,7 @@ func TestOutagesThatFollow(t *testing.T) {
 				down.Store(false)
 				time.Sleep(c.up)
 			}
-			time.Sleep(3 * defaultOutageTimes.Quiet)
+			time.Sleep(3 * quiet)
 			sentences, goesOn := 0, false
 			for line := range strings.Lines(log.String()) {
 				begins := strings.Contains(line, "Redis unreachable")
@@ -172,9 +168,9 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		})
 		var others atomic.Uint64
 		r := s.remotes[0]
-		s.requests = func() uint64 { return r.failures.Load() + others.Load() }
+		r.requests = func() uint64 { return r.failures.Load() + others.Load() }
 		go s.watch(ctx)
-		loud := func() (lines []string) { // those that are not about the beginning
+		loudLines := func() (lines []string) { // those that are not about the beginning
 			synctest.Wait()
 			for line := range strings.Lines(log.String()) {
 				_, since, isOutage := strings.Cut(line, `level=ERROR msg="Redis does not answer in time at redis://there since `)
@@ -194,11 +190,11 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		}
 		tooSlow.Store(true)
 		ask(50, time.Second)
-		if lines := loud(); len(lines) != 0 || s.remotes[0].policyFor() < 49*time.Second {
+		if lines := loudLines(); len(lines) != 0 || s.remotes[0].policyFor() < 49*time.Second {
 			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.remotes[0].policyFor(), lines)
 		}
 		ask(20, time.Second)
-		lines := loud()
+		lines := loudLines()
 		if len(lines) != 1 {
 			t.Fatalf("after 70 s: %d lines, want one:\n%s", len(lines), log)
 		}
@@ -206,27 +202,27 @@ func TestPolicyDecidesForLong(t *testing.T) {
 			t.Errorf("the line is\n%swant what to check in it", lines[0])
 		}
 		time.Sleep(time.Hour) // nobody asks
-		if n := len(loud()); n < 10 || n > 13 {
+		if n := len(loudLines()); n < 10 || n > 13 {
 			t.Errorf("%d lines in an hour, want one in %s", n, loudAgain)
 		}
 		tooSlow.Store(false)
-		time.Sleep(2 * defaultOutageTimes.Quiet)
-		n := len(loud())
-		if d := s.remotes[0].policyFor(); d != 0 || strings.Count(log.String(), "store answers again") != 1 {
+		time.Sleep(2 * quiet)
+		n := len(loudLines())
+		if d := s.remotes[0].policyFor(); d != 0 || strings.Count(log.String(), "decides again") != 1 {
 			t.Errorf("the store answers, and the policy has decided for %s; log:\n%s", d, log)
 		}
 		for range 300 { // one request in a thousand fails
 			others.Add(1000)
 			ask(1, time.Second)
 		}
-		if got := len(loud()); got != n || s.remotes[0].policyFor() > defaultOutageTimes.Loud {
+		if got := len(loudLines()); got != n || s.remotes[0].policyFor() > loud {
 			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.remotes[0].policyFor())
 		}
 		for range 300 { // one in ten
 			others.Add(10)
 			ask(1, time.Second)
 		}
-		if got := len(loud()); got == n {
+		if got := len(loudLines()); got == n {
 			t.Error("a store that fails for one request in ten for minutes: no line")
 		}
 	})
@@ -250,14 +246,14 @@ func TestBetterReasonIsLogged(t *testing.T) {
 			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},
 			{closed, false, "", ""},
-			{nil, true, "Redis reachable again at redis://there", ""},
+			{nil, true, "Redis decides again at redis://there", ""},
 			{nil, true, "", ""},
 			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},
 		} {
 			before := log.String()
 			why = step.why
-			if got := r.reach(t.Context()); got != step.reachable {
+			if got := r.reached(t.Context()) == nil; got != step.reachable {
 				t.Errorf("%v: reachable %t", step.why, got)
 			}
 			line := strings.TrimPrefix(log.String(), before)
@@ -265,7 +261,7 @@ func TestBetterReasonIsLogged(t *testing.T) {
 				!strings.Contains(line, step.check) {
 				t.Errorf("%v is logged as %q, want %q with %q", step.why, line, step.line, step.check)
 			}
-			time.Sleep(reachAgain)
+			time.Sleep(pingAgain)
 		}
 	})
 }
@@ -283,7 +279,7 @@ func TestPingAgreesWithTheSentence(t *testing.T) {
 			if why = io.EOF; rand.IntN(2) == 0 {
 				why = nil
 			}
-			time.Sleep(reachAgain / 5)
+			time.Sleep(pingAgain / 5)
 		}
 	})
 }
@@ -297,7 +293,7 @@ func TestCause(t *testing.T) {
 	} {
 		var log proctest.Buffer
 		r := watchedStore(&log, nil).remotes[0]
-		r.announce(t.Context(), slog.LevelError, fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, err), false)
+		r.begin(t.Context(), fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, err), 0)
 		if !regexp.MustCompile(want).MatchString(log.String()) {
 			t.Errorf("%v is logged as\n%swant %s", err, &log, want)
 		}

@@ -157,19 +157,8 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		}
 		d.tls = &a.tlsFiles
 	}
-	if u.Username == "" && u.Password == "" && a.passwordFile == "" {
-		d.setName = o.Timeout
-	} else if !a.proxy {
-		u.OnConnect = setNameLater
-	}
 	u.Dialer = d.dial
 	return u, nil
-}
-
-// setNameLater names a connection for CLIENT LIST, after AUTH. A user who may not do that can count all the same.
-func setNameLater(ctx context.Context, conn *redis.Conn) error {
-	_ = conn.ClientSetName(ctx, "weir").Err()
-	return nil
 }
 
 // credentials reads the password for each connection, so that it can change.

@@ -167,35 +167,3 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	kick()
 	redistest.Await(t, func() error { return counts(t, s) })
 }
-
-// Connections have a name, with and without a password, unless their user may not name them.
-func TestName(t *testing.T) {
-	server := redistest.Start(t)
-	c := redistest.Client(t, server.URL(), patient)
-	named := func(url string, want int) {
-		t.Helper()
-		s := open(t, url, patient)
-		if err := counts(t, s); err != nil {
-			t.Fatal(err)
-		}
-		list, err := c.ClientList(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(list, " name=weir "); n != want {
-			t.Errorf("%d connections are named weir, want %d:\n%s", n, want, list)
-		}
-	}
-	named(server.URL(), 1)
-	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
-	named("redis://weir:secret@"+server.Addr(), 2)
-	for _, user := range []string{"default", "weir"} {
-		if err := c.Do(t.Context(), "acl", "setuser", user, "-client|setname").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	named(server.URL(), 2)
-	named("redis://weir:secret@"+server.Addr(), 2)
-}

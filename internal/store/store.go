@@ -95,8 +95,6 @@ type Store struct {
 	Leases  *guard.Leases
 	// Breaker stops asking a Redis that does not answer; nil for memory.
 	Breaker *guard.Breaker
-	// OutageTimes say when an outage is logged. They change before Run only.
-	OutageTimes OutageTimes
 
 	named   []*Redis      // connections to the named servers
 	redis   limiter.Store // nil for memory
@@ -105,9 +103,8 @@ type Store struct {
 	local   *local // nil for memory
 	log     *slog.Logger
 	// remotes are the Redis servers, the first one first; none for memory.
-	remotes  []*remote
-	hearing  sync.Mutex // guards what remotes hear
-	requests func() uint64
+	remotes []*remote
+	hearing sync.Mutex // guards what remotes hear
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
@@ -115,7 +112,7 @@ func Open(o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
 	}
-	s := &Store{local: &local{maxKeys: o.MemoryMaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
+	s := &Store{local: &local{maxKeys: o.MemoryMaxKeys}, log: o.Log}
 	if err := s.openRedis(o); err != nil {
 		return nil, errors.Join(err, s.disconnect())
 	}
@@ -335,7 +332,7 @@ func (s *Store) Run(ctx context.Context) {
 // server is unreachable, which has been logged.
 func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	s.believe(r, hears)
-	switch reachable := hears || why == nil || r.reach(ctx); {
+	switch reachable := hears || why == nil || r.reached(ctx) == nil; {
 	case s.Denials == nil || !reachable:
 	case hears && r.isDeaf:
 		r.isDeaf = false

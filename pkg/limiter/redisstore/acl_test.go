@@ -12,7 +12,7 @@ import (
 )
 
 // rights are what docs/operate/redis.md says that a user needs.
-const rights = "~weir:* &weir:* +evalsha +eval +set +setrange +get +mget +del +time +publish +subscribe +ping +select +client|setname"
+const rights = "~weir:* &weir:* +evalsha +eval +set +setrange +get +mget +del +time +publish +subscribe +ping +select"
 
 func TestUserOfAnACL(t *testing.T) {
 	server := redistest.Start(t, strings.Fields("--user default off --user weir on >s3:cr/t "+rights)...)
