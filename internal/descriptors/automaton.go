@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"regexp/syntax"
@@ -33,7 +34,7 @@ type stateKind uint8
 
 const (
 	accepts stateKind = 1 << iota // a text that ends here matches
-	settled                       // whatever follows matches, but for a newline
+	settled                       // whatever follows matches
 )
 
 // decide reports whether a value matches whose head leads to the state.
@@ -41,7 +42,7 @@ func (a *automaton) decide(s *search, state uint32) answer {
 	switch is := a.is[state/a.stride]; {
 	case state == 0:
 		return no
-	case s.isLong() && (is&settled == 0 || s.newline):
+	case s.isLong() && is&settled == 0:
 		return unsure
 	case is&accepts != 0:
 		return yes
@@ -66,32 +67,6 @@ func (a *automaton) run(text string) (state uint32) {
 	return state
 }
 
-// together is how many automata run at once: each waits for its table, not for the processor.
-const together = 4
-
-// runTogether runs the automata of these patterns.
-func runTogether(patterns *[together]*Pattern, text string) (states [together]uint32) {
-	a, b, c, d := patterns[0].re, patterns[1].re, patterns[2].re, patterns[3].re
-	w, x, y, z := a.start, b.start, c.start, d.start
-	for i := 0; i < len(text) && w|x|y|z != 0; {
-		if char := text[i] & (utf8.RuneSelf - 1); char == text[i] {
-			w = a.next[w+uint32(a.ascii[char])]
-			x = b.next[x+uint32(b.ascii[char])]
-			y = c.next[y+uint32(c.ascii[char])]
-			z = d.next[z+uint32(d.ascii[char])]
-			i++
-			continue
-		}
-		char, size := utf8.DecodeRuneInString(text[i:])
-		w = a.next[w+uint32(a.class(char))]
-		x = b.next[x+uint32(b.class(char))]
-		y = c.next[y+uint32(c.class(char))]
-		z = d.next[z+uint32(d.class(char))]
-		i += size
-	}
-	return [together]uint32{w, x, y, z}
-}
-
 // class is that of a character beyond ASCII.
 func (a *automaton) class(char rune) uint8 {
 	i, isBound := slices.BinarySearch(a.bounds, char)
@@ -107,8 +82,8 @@ func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
 	if err := b.classify(); err != nil {
 		return nil, err
 	}
-	b.add(nil, 0)                                       // nothing matches any more
-	start := b.add([]uint32{uint32(program.Start)}, -1) //nolint:gosec // instructions are few
+	b.add(nil, false)                                     // nothing matches any more
+	start := b.add([]uint32{uint32(program.Start)}, true) //nolint:gosec // instructions are few
 	for at := 1; at < len(b.states); at++ {
 		b.expand(at)
 		if *b.work > maxRegexWork {
@@ -131,21 +106,18 @@ type builder struct {
 	program *syntax.Prog
 	work    *int
 	sets    []*syntax.Inst // those that read a character: one of each that read the same
-	looks   bool           // the program has ^, $, \b or the like
 	chars   []rune         // one of each class
 	states  []subset       // by state
 	to      [][]int        // by state and class
 	known   map[string]int // states by their key
 	seen    []bool         // by instruction
-	newline uint8          // the class of \n
-	alone   bool           // that has no other character
 }
 
 // subset is the state of a deterministic automaton: where in the program the text so far may have led.
 type subset struct {
-	at   []uint32 // instructions, sorted, before those that read nothing are followed
-	last rune     // as the character before: -1 at the beginning, \n, a letter, or a space; 0 if it does not matter
-	end  bool     // a text that ends here matches
+	at    []uint32 // instructions, sorted, before those that read nothing are followed
+	begin bool     // nothing has been read yet
+	end   bool     // a text that ends here matches
 }
 
 // classify sorts characters into classes that the program does not tell apart.
@@ -184,13 +156,10 @@ func (b *builder) classify() error {
 			add('\n', '\n')
 			b.sets = append(b.sets, inst)
 		case syntax.InstEmptyWidth:
-			b.looks = true
+			if syntax.EmptyOp(inst.Arg)&^(syntax.EmptyBeginText|syntax.EmptyEndText) != 0 { //nolint:gosec // as regexp does
+				return errors.New("has \\b, \\B or (?m), which are not supported; write the characters that may be there")
+			}
 		default:
-		}
-	}
-	if b.looks {
-		for _, r := range [][2]rune{{'\n', '\n'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}} {
-			add(r[0], r[1])
 		}
 	}
 	slices.Sort(starts)
@@ -224,8 +193,6 @@ func (b *builder) classify() error {
 		}
 	}
 	b.stride = uint32(len(classes)) //nolint:gosec // checked
-	b.newline = b.ascii['\n']
-	b.alone = slices.Contains(starts, '\n') && slices.Contains(starts, '\n'+1)
 	return nil
 }
 
@@ -237,36 +204,17 @@ func (b *builder) signature(char rune) string {
 			key = append(key, byte(i), byte(i>>8))
 		}
 	}
-	if b.looks {
-		key = append(key, byte(kindOf(char))) //nolint:gosec // ASCII
-	}
-	if char == '\n' {
-		key = append(key, '\n') // what follows a value's head is asked for it
-	}
 	return string(key)
 }
 
-// kindOf stands for the character where only what ^, $ and \b ask for counts.
-func kindOf(char rune) rune {
-	switch {
-	case char == '\n':
-		return '\n'
-	case syntax.IsWordChar(char):
-		return 'a'
-	default:
-		return ' '
-	}
-}
-
 // add is the state of the instructions, which it sorts.
-func (b *builder) add(at []uint32, last rune) int {
-	if !b.looks || len(at) == 0 {
-		last = 0
-	}
+func (b *builder) add(at []uint32, begin bool) int {
 	slices.Sort(at)
 	at = slices.Compact(at)
-	key := make([]byte, 0, 2*len(at)+2)
-	key = append(key, byte(last), byte(last>>8))
+	key := make([]byte, 0, 2*len(at)+1)
+	if begin {
+		key = append(key, '^')
+	}
 	for _, pc := range at {
 		key = append(key, byte(pc), byte(pc>>8)) //nolint:gosec // instructions are few
 	}
@@ -275,7 +223,7 @@ func (b *builder) add(at []uint32, last rune) int {
 	}
 	state := len(b.states)
 	b.known[string(key)] = state
-	b.states = append(b.states, subset{at: at, last: last})
+	b.states = append(b.states, subset{at: at, begin: begin})
 	b.to = append(b.to, make([]int, b.stride))
 	return state
 }
@@ -283,22 +231,13 @@ func (b *builder) add(at []uint32, last rune) int {
 // expand finds out where the state leads.
 func (b *builder) expand(state int) {
 	s := b.states[state]
-	before := s.last
-	if !b.looks {
-		before = -1
+	var looked syntax.EmptyOp
+	if s.begin {
+		looked = syntax.EmptyBeginText
 	}
-	_, b.states[state].end = b.follow(s.at, syntax.EmptyOpContext(before, -1))
-	reads := map[syntax.EmptyOp][]uint32{}
+	_, b.states[state].end = b.follow(s.at, looked|syntax.EmptyEndText)
+	from, _ := b.follow(s.at, looked)
 	for class, char := range b.chars {
-		looked := syntax.EmptyOp(0)
-		if b.looks {
-			looked = syntax.EmptyOpContext(before, char)
-		}
-		from, ok := reads[looked]
-		if !ok {
-			from, _ = b.follow(s.at, looked)
-			reads[looked] = from
-		}
 		var to []uint32
 		for _, pc := range from {
 			if inst := &b.program.Inst[pc]; matchRune(inst, char) {
@@ -306,7 +245,7 @@ func (b *builder) expand(state int) {
 			}
 		}
 		*b.work += 1 + len(from)
-		b.to[state][class] = b.add(to, kindOf(char))
+		b.to[state][class] = b.add(to, false)
 	}
 }
 
@@ -362,11 +301,11 @@ func (b *builder) finish(start int) {
 	for changed := true; changed; {
 		changed = false
 		for i := n - 1; i >= 0; i-- {
-			for class, to := range b.to[i] {
+			for _, to := range b.to[i] {
 				if alive[to] && !alive[i] {
 					alive[i], changed = true, true
 				}
-				if sure[i] && !sure[to] && (!b.alone || class != int(b.newline)) {
+				if sure[i] && !sure[to] {
 					sure[i], changed = false, true
 				}
 			}
@@ -394,7 +333,7 @@ func (b *builder) finish(start int) {
 	b.start = of(start)
 }
 
-// cost is how many steps a character takes, when run together with others.
+// cost is how many steps a character takes: four for two look-ups, the second of which waits for the first.
 func (a *automaton) cost() int {
-	return 1 + bits.Len(uint(len(a.bounds)-1))
+	return 4 + bits.Len(uint(len(a.bounds)-1))
 }

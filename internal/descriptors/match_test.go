@@ -119,7 +119,7 @@ func matches(d *descriptors.Descriptor, value string) int {
 		}
 		return 0
 	case d.Match.Form == descriptors.FormRegex:
-		pattern = `\A(?:` + text + `)\z`
+		pattern = `(?s)\A(?:` + text + `)\z`
 	case strings.Contains(text, "*"):
 		pattern = `\A` + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, `(?s:.*)`) + `\z`
 	case text == value && text != "":

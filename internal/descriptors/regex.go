@@ -50,7 +50,7 @@ func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	if *work = parseWork(text); *work > maxRegexWork {
 		return nil, fmt.Errorf("regex: %w", errWork)
 	}
-	tree, err := syntax.Parse(text, syntax.Perl)
+	tree, err := syntax.Parse(text, syntax.Perl|syntax.DotNL)
 	if err != nil {
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
 			err = fmt.Errorf("%s in %s", wrong.Code, words.Shown(wrong.Expr))

@@ -7,11 +7,10 @@ import (
 
 // search looks for the first pattern in file order that matches a value.
 type search struct {
-	value   string
-	head    string // the beginning of value that patterns and regexes read
-	newline bool   // the value has one behind head
-	left    int    // how many entries follow in the request
-	stars   bool   // only patterns with * are asked for
+	value string
+	head  string // the beginning of value that patterns and regexes read
+	left  int    // how many entries follow in the request
+	stars bool   // only patterns with * are asked for
 
 	best *Pattern // the first that matches, of those that were tried
 	// open is the first that may match, of those that are not decided by head and that deny something at this depth.
@@ -23,7 +22,6 @@ func (s *search) begin(value string, left int) {
 	s.value, s.head, s.left = value, value, left
 	if len(value) > MaxPatternValue {
 		s.head = wholeRunes(value, MaxPatternValue)
-		s.newline = strings.IndexByte(value[len(s.head):], '\n') >= 0
 	}
 }
 
@@ -52,40 +50,14 @@ func (s *search) found(p *Pattern) {
 
 // try decides about patterns in file order, whose prefix the value has.
 func (s *search) try(patterns []*Pattern) {
-	for len(patterns) > 0 && s.isBefore(patterns[0].order) {
-		if len(patterns) >= together && patterns[0].re != nil {
-			if four := (*[together]*Pattern)(patterns); areRegexes(four) {
-				s.tryTogether(four)
-				patterns = patterns[together:]
-				continue
-			}
+	for _, p := range patterns {
+		if !s.isBefore(p.order) {
+			return
 		}
-		if p := patterns[0]; !s.stars || p.re == nil {
+		if !s.stars || p.re == nil {
 			s.note(p, p.decide(s))
 		}
-		patterns = patterns[1:]
 	}
-}
-
-// tryTogether is try for regexes.
-func (s *search) tryTogether(regexes *[together]*Pattern) {
-	if s.stars {
-		return
-	}
-	for i, state := range runTogether(regexes, s.head) {
-		if p := regexes[i]; s.isBefore(p.order) && strings.HasSuffix(s.value, p.suffix) {
-			s.note(p, p.re.decide(s, state))
-		}
-	}
-}
-
-func areRegexes(patterns *[together]*Pattern) bool {
-	for _, p := range patterns {
-		if p.re == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // note notes what was decided about a pattern.
