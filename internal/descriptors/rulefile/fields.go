@@ -47,7 +47,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 		if d.Extra == nil {
 			d.Extra = map[string]any{}
 		}
-		d.Extra[name] = extra(n)
+		d.Extra[name] = r.value(n)
 	}
 	addForms(r, s)
 	s.field("response", func(n *yaml.Node, d *Descriptor) { d.Response = r.response(n) })

@@ -23,7 +23,7 @@ func (r *reader) metadata(n *yaml.Node) map[string]any {
 
 func (r *reader) object(n *yaml.Node) map[string]any {
 	m := map[string]any{}
-	r.mapping(n, "metadata", func(key, value *yaml.Node) { m[key.Value] = r.value(value) })
+	r.mapping(n, r.field, func(key, value *yaml.Node) { m[key.Value] = r.value(value) })
 	return m
 }
 
@@ -41,7 +41,7 @@ func (r *reader) value(n *yaml.Node) (v any) {
 		default:
 			var ok bool
 			if v, ok = jsonValue(n); !ok {
-				r.Errorf(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text",
+				r.Errorf(r.at(n), "%s must be what JSON can say, got the number %s; quote it to make it a text", r.field,
 					words.Shorten(n.Value))
 			}
 		}
@@ -72,28 +72,4 @@ func jsonValue(n *yaml.Node) (v any, ok bool) {
 		return n.Value, false
 	}
 	return n.Value, true
-}
-
-// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is
-// shown by its name, so that what is kept is no larger than the file.
-func extra(n *yaml.Node) any {
-	switch n.Kind {
-	case yaml.MappingNode:
-		m := map[string]any{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[n.Content[i].Value] = extra(n.Content[i+1])
-		}
-		return m
-	case yaml.SequenceNode:
-		items := make([]any, 0, len(n.Content))
-		for _, item := range n.Content {
-			items = append(items, extra(item))
-		}
-		return items
-	case yaml.AliasNode:
-		return "*" + n.Value
-	default:
-		v, _ := jsonValue(n)
-		return v
-	}
 }

@@ -20,9 +20,8 @@ const maxNumber = math.MaxUint32
 type rateLimit struct {
 	descriptors.RateLimit
 
-	leased          bool  // consistency
-	waitsForNothing bool  // max_wait: 0s
-	badUnit         error // unit is none
+	leased  bool  // consistency
+	badUnit error // unit is none
 }
 
 func (r *reader) rateLimitSchema() *schema[rateLimit] {
@@ -49,11 +48,7 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := r.Problems()
-			switch *of(l) = readName(r, n, parse); {
-			case *of(l) != 0 || r.Problems() > before:
-			case name == "max_wait":
-				l.waitsForNothing = true // what to write instead depends on the algorithm
-			default:
+			if *of(l) = readName(r, n, parse); *of(l) == 0 && r.Problems() == before {
 				r.Errorf(r.at(n), "%s must be more than 0; leave it out for its default", name)
 			}
 		})
@@ -159,15 +154,6 @@ func (r *reader) finish(l *rateLimit) {
 	case l.badUnit != nil:
 		l.Invalid = true
 		r.Errorf(at("unit"), "unit: %s", l.badUnit)
-	}
-	if l.waitsForNothing {
-		l.Invalid = true
-		if instead := "leave it out for its default"; l.Params.Algorithm != limiter.LeakyQueue {
-			r.Errorf(at("max_wait"), "max_wait must be more than 0; %s", instead)
-		} else {
-			r.Errorf(at("max_wait"), "max_wait must be more than 0; for requests that are evenly spaced and never wait write "+
-				"algorithm: funnel and burst: 1, or %s", instead)
-		}
 	}
 	leasesFor := slices.ContainsFunc(l.Fields, func(f descriptors.Field) bool { return f.Name == "lease_for" })
 	switch {

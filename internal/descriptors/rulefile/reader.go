@@ -110,11 +110,7 @@ func (r *reader) reportEmpty() {
 func (r *reader) document(root *yaml.Node) {
 	before := r.Problems()
 	var d document
-	if is := otherDocument(root); is != "" {
-		r.Errorf(r.at(root), "this is %s, not a rule file; move it out of the rules' folder", is)
-	} else {
-		readFields(r, root, r.documentFields, &d)
-	}
+	readFields(r, root, r.documentFields, &d)
 	if d.domain == "" || r.overflow {
 		r.SkipsRules()
 	}
@@ -136,17 +132,6 @@ func (r *reader) document(root *yaml.Node) {
 	}
 	r.documents++
 	r.taken = 0
-}
-
-// hasField reports whether the node is a mapping that has the field itself.
-func hasField(n *yaml.Node, name string) bool {
-	n = resolve(n)
-	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return true
-		}
-	}
-	return false
 }
 
 // errPanic replaces a panic of the YAML parser, which is known to panic on some inputs that no editor writes.

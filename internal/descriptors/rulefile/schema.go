@@ -55,6 +55,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 			read(value, into)
 		case strings.HasPrefix(key.Value, "x-"):
 			if s.extra != nil {
+				r.field = key.Value
 				s.extra(key.Value, value, into)
 			}
 		case r.Lenient() && peerFields[key.Value]:

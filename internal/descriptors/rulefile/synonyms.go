@@ -1,10 +1,7 @@
 package rulefile
 
 import (
-	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -50,30 +47,4 @@ func algorithmMeant(name string) string {
 		return a.String()
 	}
 	return words.Nearest(plain, limiter.AlgorithmNames())
-}
-
-// otherDocuments are files that often lie beside rules, by fields that only they have at the top.
-var otherDocuments = []struct {
-	fields []string // all of them
-	is     string
-}{
-	{[]string{"static_resources"}, "a configuration of Envoy"},
-	{[]string{"dynamic_resources"}, "a configuration of Envoy"},
-	{[]string{"admin", "node"}, "a configuration of Envoy"},
-	{[]string{"resources", "version_info"}, "an xDS resource file of Envoy"},
-	{[]string{"apiVersion", "kind"}, "a manifest of Kubernetes"},
-	{[]string{"services"}, "a Compose file"},
-}
-
-// otherDocument says what a document without domain and descriptors is, empty if that is not known.
-func otherDocument(root *yaml.Node) string {
-	if resolve(root).Kind != yaml.MappingNode || hasField(root, "domain") || hasField(root, "descriptors") {
-		return ""
-	}
-	for _, other := range otherDocuments {
-		if !slices.ContainsFunc(other.fields, func(name string) bool { return !hasField(root, name) }) {
-			return other.is
-		}
-	}
-	return ""
 }

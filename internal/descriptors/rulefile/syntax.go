@@ -2,7 +2,6 @@ package rulefile
 
 import (
 	"bytes"
-	"fmt"
 	"regexp"
 	"sort"
 	"strconv"
@@ -22,25 +21,23 @@ var syntaxHints = []struct{ part, hint string }{
 	{"unknown anchor", quoteStar},
 	{"did not find expected alphabetic or numeric character", quoteStar},
 	{"incompatible YAML document", "remove the line that begins with %YAML"},
+	{"did not find expected '-' indicator", "indent each field of an item as far as its first one, which follows the -"},
 	{"tab character", "indent with spaces, not tabs"},
 	{"cannot start any token", "indent with spaces, not tabs, and quote a value that starts with @, ` or %"},
 	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
 }
 
-// reportSyntax reports the parser's error: what is wrong with the indentation in words, where that is what is wrong.
+// reportSyntax reports the parser's error, and what to write instead.
 func (r *reader) reportSyntax(err error) {
 	ends := lineEnds(r.file.Data)
 	line, msg := r.syntaxError(ends, err)
 	text := strings.ReplaceAll(string(r.file.Data[:ends[line-1]]), "\r\n", "\n")
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + indentOf(lines[len(lines)-1])}
+	last := lines[len(lines)-1]
+	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + len(last) - len(strings.TrimLeft(last, " "))}
 	if up, column, what := findSlip(lines); what != "" {
 		at.Line, at.Column = line-up, column
 		r.Errorf(at, "this is not valid YAML: %s", what)
-		return
-	}
-	if field, hint := misplacedField(lines); field != "" {
-		r.Errorf(at, "%s; %s", field, hint)
 		return
 	}
 	for _, h := range syntaxHints {
@@ -80,64 +77,6 @@ func findSlip(lines []string) (up, column int, what string) {
 		}
 	}
 	return 0, 0, ""
-}
-
-// indentOf is the number of spaces that a line begins with.
-func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
-
-// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1
-// without one. The name is empty where the line has no field.
-func splitField(line string) (dash, column int, name, value string) {
-	dash, column = -1, indentOf(line)
-	rest := line[column:]
-	if after, ok := strings.CutPrefix(rest, "- "); ok {
-		dash = column
-		rest = strings.TrimLeft(after, " ")
-		column = len(line) - len(rest)
-	}
-	name, value, ok := strings.Cut(rest, ":")
-	if !ok || strings.ContainsAny(name, " #'\"{}[],&*") || value != "" && value[0] != ' ' {
-		return dash, column, "", ""
-	}
-	return dash, column, name, strings.TrimSpace(value)
-}
-
-// misplacedField says why the field of the last line belongs to nothing, as it is indented less or more than the fields
-// above it, and what to do about that. Both are empty where that is not what is wrong.
-func misplacedField(lines []string) (what, hint string) {
-	last := len(lines) - 1
-	dash, column, name, _ := splitField(lines[last])
-	if name == "" || dash >= 0 {
-		return "", ""
-	}
-	for i, isNearest := last-1, true; i >= 0; i-- {
-		if text := strings.TrimSpace(lines[i]); text == "" || text[0] == '#' {
-			continue
-		}
-		aboveDash, aboveColumn, above, value := splitField(lines[i])
-		switch {
-		case above == "":
-			return "", ""
-		case aboveColumn < column && isNearest && value != "":
-			return fmt.Sprintf("%s is indented further than %s in line %d, which has a value already", name, above, i+1),
-				fmt.Sprintf("write it in column %d, below %s", aboveColumn+1, above)
-		case aboveDash >= 0 && aboveDash <= column && column < aboveColumn:
-			return fmt.Sprintf("%s is not indented far enough to belong to the item that begins with - in line %d", name, i+1),
-				fmt.Sprintf("indent it by %s more, so that it stands below %s in column %d",
-					spaces(aboveColumn-column), above, aboveColumn+1)
-		case aboveColumn <= column:
-			return "", ""
-		}
-		isNearest = false
-	}
-	return "", ""
-}
-
-func spaces(n int) string {
-	if n == 1 {
-		return "1 space"
-	}
-	return fmt.Sprintf("%d spaces", n)
 }
 
 // notUTF8 finds the first byte that is no UTF-8, unless the file says by its first bytes to be UTF-16.

@@ -69,22 +69,11 @@ func unitHint(text string) string {
 	return ""
 }
 
-// durationHint says what was probably meant by what is no duration, empty if that is not known.
-func durationHint(text string) string {
-	if isSmallNumber(text) && text != "" {
-		return fmt.Sprintf("; did you mean %ss?", text)
-	}
-	if u := unitMeant(text); u != descriptors.UnitUnknown && len(text) > 1 {
-		return fmt.Sprintf("; did you mean unit: %s?", u)
-	}
-	return ""
-}
-
-// parseDuration reads a duration with a unit and without a sign. The error says what was probably meant.
+// parseDuration reads a duration with a unit and without a sign.
 func parseDuration(text string) (time.Duration, error) {
 	d, ok := durationOf(text)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a duration: %s%s", text, words.DurationForm, durationHint(text))
+		return 0, fmt.Errorf("%q is not a duration: %s", text, words.DurationForm)
 	}
 	return d, nil
 }
@@ -141,39 +130,19 @@ func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
 // decimal is a number without the zeros that it begins with.
 func decimal(text string) string { return cmp.Or(strings.TrimLeft(text, "0"), "0") }
 
-// factors are what people write behind a number.
-var factors = map[byte]int64{'k': 1_000, 'K': 1_000, 'm': 1_000_000, 'M': 1_000_000}
-
-// numberHint says which whole number within the bounds was probably meant, empty if that is not known.
+// numberHint says what was probably meant instead of a whole number within the bounds, empty if that is not known.
 func numberHint(n *yaml.Node, field string, lo, hi int64) string {
-	text := strings.TrimSpace(n.Value)
-	within := func(v int64, err error) bool { return err == nil && v >= lo && v <= hi }
-	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
-	if v, err := strconv.ParseInt(text, 10, 64); within(v, err) && isSmallNumber(text) {
-		if quoted {
-			return "; remove the quotes"
-		}
-		return fmt.Sprintf("; write %d", v) // 089
-	}
-	if text == "-1" && field == "requests_per_unit" {
+	v, err := strconv.ParseInt(n.Value, 10, 64)
+	switch {
+	case v == -1 && field == "requests_per_unit":
 		return "; write unlimited: true for no limit"
+	case err != nil || v < lo || v > hi:
+		return ""
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		return "; remove the quotes"
+	default: // 089
+		return fmt.Sprintf("; write %d", v)
 	}
-	if number, per, ok := strings.Cut(text,
-		"/"); ok && field == "requests_per_unit" && isSmallNumber(number) && number != "" {
-		if u := unitMeant(per); u != descriptors.UnitUnknown {
-			return fmt.Sprintf("; write requests_per_unit: %s and unit: %s", decimal(number), u)
-		}
-	}
-	plain := strings.NewReplacer(",", "", "_", "", " ", "", "'", "").Replace(text)
-	factor := int64(1)
-	if end := len(plain) - 1; end > 0 && factors[plain[end]] > 0 {
-		plain, factor = plain[:end], factors[plain[end]]
-	}
-	v, err := strconv.ParseFloat(plain, 64)
-	if whole := int64(v) * factor; err == nil && v == math.Trunc(v) && within(whole, nil) && math.Abs(v) < 1e15 {
-		return fmt.Sprintf("; write %d", whole)
-	}
-	return ""
 }
 
 func isSmallNumber(text string) bool {
