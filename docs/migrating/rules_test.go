@@ -36,6 +36,24 @@ func TestRules(t *testing.T) {
 		{"sentinel.md", "throttle", limiter.Params{
 			Algorithm: limiter.LeakyQueue, Limit: 10, Window: time.Second, Burst: 5, MaxWait: 500 * time.Millisecond,
 		}},
+		{"sentinel.md", "warm-up", limiter.Params{
+			Algorithm: limiter.SmoothWarmingUp, Limit: 100, Window: time.Second, WarmUp: 10 * time.Second,
+			MaxWait: 20 * time.Millisecond,
+		}},
+		{"gubernator.md", "emails", limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 100, Window: time.Minute, Align: limiter.AlignFirstHit,
+			ChargeDenied: limiter.ChargeNone,
+		}},
+		{"gubernator.md", "requests", limiter.Params{
+			Algorithm: limiter.Funnel, Limit: 10, Window: time.Second, Burst: 10,
+		}},
+		{"limitador.md", "post", limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Minute, Align: limiter.AlignFirstHit,
+			ChargeDenied: limiter.ChargeNone,
+		}},
+		{"redis-cell.md", "per-user", limiter.Params{
+			Algorithm: limiter.Funnel, Limit: 30, Window: time.Minute, Burst: 16,
+		}},
 	} {
 		onPage(t, tt.page, tt.name, tt.rule)
 	}
