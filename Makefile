@@ -127,7 +127,6 @@ e2e-istio: ## Weir in a real Istio: a real kube-apiserver, istiod, istio-agent a
 
 e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a real API server; building it takes five minutes at first
 	@scripts/tools.sh kubernetes
-	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$|TestPage$$' .
 
 soak-module: ## Weir inside a real Envoy under a million requests while everything fails, 200 with cancelled requests, and its C under AddressSanitizer; half an hour

@@ -78,51 +78,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for name, text := range map[string]struct{ text, want string }{
-		"an attribute that is not a title": {"```sh run=no\n```\n", "line 1: ```sh run=no: want"},
-		"a block without an end":           {"\n```sh\nls\n", "line 2: the block has no end"},
-	} {
-		if _, err := parse(text.text); err == nil || !strings.Contains(err.Error(), text.want) {
-			t.Errorf("%s: error %v, want %q", name, err, text.want)
-		}
-	}
-}
-
-func TestReplaceKey(t *testing.T) {
-	const config = `
-host:
-  - name: app
-    rate_limits: # of the host
-      - actions: []
-
-        # a comment of the list
-    routes: []
-`
-	got, err := replaceKey(config, "rate_limits", "", "rate_limits:\n  - new\n\n  - list\n")
-	want := `
-host:
-  - name: app
-    rate_limits:
-      - new
-
-      - list
-    routes: []
-`
-	if err != nil || got != want {
-		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
-	}
-	got, err = replaceKey("- name: a\n  hosts:\n    - name: b\n      x: 1\n- name: b\n  x: 2\n", "x", "b", "x: 3\n")
-	if want := "- name: a\n  hosts:\n    - name: b\n      x: 1\n- name: b\n  x: 3\n"; err != nil || got != want {
-		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
-	}
-	for key, below := range map[string]string{"clusters": "", "routes": "other"} {
-		if _, err := replaceKey(config, key, below, "x: []\n"); err == nil {
-			t.Errorf("no error for the key %s of %q, which is not there", key, below)
-		}
-	}
-}
-
 func TestMatchLines(t *testing.T) {
 	for _, test := range []struct {
 		want, got string

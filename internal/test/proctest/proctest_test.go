@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -24,29 +23,5 @@ func TestAwaitSaysWhatItWaitsFor(t *testing.T) {
 	err := p.TryAwait(20*time.Millisecond, func() error { return errors.New("connection refused") })
 	if err == nil || !strings.Contains(err.Error(), "slow is not ready after 20ms: connection refused") {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestExitCodes(t *testing.T) {
-	p := Start(t, "polite", exec.Command("sh", "-c", "trap 'exit 4' TERM; echo ready; while :; do sleep 0.01; done"))
-	p.Await(10*time.Second, func() error {
-		if p.Output() == "" {
-			return errors.New("silent")
-		}
-		return nil
-	})
-	if code := p.Terminate(10 * time.Second); code != 4 {
-		t.Errorf("exit code %d, want 4", code)
-	}
-}
-
-func TestProcessEndsWithItsTest(t *testing.T) {
-	var p *Process
-	t.Run("test", func(t *testing.T) {
-		p = Start(t, "sleep", exec.Command("sleep", "60"))
-		p.Signal(syscall.SIGSTOP) // also a paused one
-	})
-	if code := p.Wait(10 * time.Second); code != -1 {
-		t.Errorf("exit code %d, want -1: killed", code)
 	}
 }
