@@ -46,24 +46,6 @@ func newTarget(name, addr string, alwaysOK bool) *target {
 	return &target{name: name, addr: addr, pid: os.Getpid(), alwaysOK: alwaysOK, primed: map[string]bool{}}
 }
 
-func TestSmoke(t *testing.T) {
-	addr := serve(t, noop{})
-	b := quick(t, "w1,w1c1,w5", newTarget(nameNoop, addr, true), newTarget("other", addr, true))
-	if err := b.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	r := b.report()
-	if len(r.Rows) != 6 {
-		t.Fatalf("%d rows, want 6", len(r.Rows))
-	}
-	for _, row := range r.Rows {
-		if len(row.Rounds) != 2 || row.ReqPerSec <= 0 || row.Server <= 0 || row.CPURatio <= 0 ||
-			row.P50 <= 0 || row.P50 > row.P99 || row.P99 > row.P999 {
-			t.Errorf("%+v", row)
-		}
-	}
-}
-
 // limits is a service as Weir is one, that denies a request whose key it has seen in W2 and W4's tight rules.
 type limits struct {
 	pb.UnimplementedRateLimitServiceServer
