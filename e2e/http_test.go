@@ -75,26 +75,3 @@ func checkSeconds(t *testing.T, s sample, header string, want int) {
 		t.Errorf("%s: %q after status %d; want %d", header, s.header.Get(header), s.status, want)
 	}
 }
-
-// Envoy sends on a header that is not UTF-8 as it is. Weir must still read the request: without an answer, Envoy lets
-// it pass by default, and no limit would hold.
-func TestHeaderThatIsNotUTF8(t *testing.T) {
-	t.Parallel()
-	s := startWeir(t, ruleFile(t, `
-domain: shop
-descriptors:
-  - {key: remote_address, rate_limit: {algorithm: funnel, requests_per_unit: 2, unit: hour}}
-  - {key: user, rate_limit: {algorithm: funnel, requests_per_unit: 100, unit: hour}}
-`))
-	e := proxy{
-		Weir: []string{s.GRPC}, Domain: "shop",
-		RateLimits: "[{actions: [{remote_address: {}}]}, " +
-			"{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
-	}.start(t)
-	c := newClient(t, "127.0.0.1", e.Listener("front"))
-	for i, want := range []int{200, 200, 429} {
-		if got := c.status(t, "/", "X-User", "Jos\xe9\xff"); got != want {
-			t.Errorf("request %d: status %d, want %d", i+1, got, want)
-		}
-	}
-}

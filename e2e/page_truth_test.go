@@ -7,10 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 const twoLimitRules = `
@@ -54,27 +52,7 @@ func TestPageShowsWhatHolds(t *testing.T) {
 	}
 	shoot(t, b, "holds", 1200, 1300, false)
 	checkContrast(t, b)
-	checkNarrow(t, b)
 	checkNoLimit(t, b)
-}
-
-// checkNarrow looks at the page as a phone shows it: no column needs scrolling to the side.
-func checkNarrow(t *testing.T, b *chrometest.Browser) {
-	t.Helper()
-	b.Look(400, 900, false)
-	const outside = `[...document.querySelectorAll("thead th")]
-		.filter((h) => h.offsetParent && h.getBoundingClientRect().right > innerWidth)
-		.map((h) => h.closest("section").id + ": " + h.innerText).join("; ")`
-	if cut := b.Text(outside); cut != "" {
-		t.Errorf("at 400 px these columns are off screen: %s", cut)
-	}
-	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
-	if want := "what a customer has paid for, with all its limits in one place · team-billing"; strings.Count(rows,
-		want) != 1 {
-		t.Errorf("at 400 px no rule says once %q:\n%s", want, rows)
-	}
-	shoot(t, b, "narrow-holds", 400, 1600, false)
-	b.Look(1200, 1000, false)
 }
 
 // checkNoLimit explains requests to which no limit applies: the page says so, and does not call it a success.
@@ -102,33 +80,4 @@ func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 	}
 	shoot(t, b, "no-limit", 1200, 1300, true)
 	checkContrast(t, b)
-}
-
-// Many errors are numbered, and no number is cut off.
-func TestPageNumbersErrors(t *testing.T) {
-	t.Parallel()
-	b := chrometest.Start(t)
-	file := ruleFile(t, pageRules)
-	s := startWeir(t, file)
-	b.Look(1200, 1000, false)
-	b.Open("http://" + s.Local() + "/")
-	b.Await(`document.getElementById("state").innerText === "Ready"`)
-	var wrong strings.Builder
-	for range 120 {
-		wrong.WriteString("  - {value: none}\n")
-	}
-	proctest.Replace(t, file, pageRules+wrong.String())
-	await(t, 30*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
-	refreshNow(b)
-	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`)
-	const room = `(() => {
-		const list = document.getElementById("refused-errors"), style = getComputedStyle(list.firstElementChild);
-		const pen = document.createElement("canvas").getContext("2d");
-		pen.font = style.fontSize + " " + style.fontFamily;
-		return parseFloat(getComputedStyle(list).paddingLeft) - pen.measureText("100. ").width;
-	})()`
-	if left, ok := b.Eval(room).(float64); !ok || left < 0 {
-		t.Errorf("the numbers of the list are cut off by %v px", -left)
-	}
-	shoot(t, b, "numbers", 1200, 1000, false)
 }

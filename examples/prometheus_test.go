@@ -298,22 +298,6 @@ func isFamily(name string, known map[string][]string) bool {
 	return false
 }
 
-// inspect finds what it is for.
-func TestInspect(t *testing.T) {
-	known := map[string][]string{"weir_a_total": {"job", "rule"}}
-	for expr, want := range map[string]string{
-		`sum by (rule) (rate(weir_a_total{job="weir", rule=~"$rule"}[5m]))`: "",
-		`weir_b_total`:                   "there is no metric weir_b_total",
-		`weir_a_total{outcome="denied"}`: "weir_a_total has no label outcome",
-		`sum by (le) (weir_a_total)`:     "none of the metrics has the label le",
-		`1 + 1`:                          "no metric in 1 + 1",
-	} {
-		if _, wrong := inspect(expr, known); strings.Join(wrong, "; ") != want {
-			t.Errorf("%s: %q, want %q", expr, wrong, want)
-		}
-	}
-}
-
 // promtool reads the files, and every alert fires when it should and only then.
 func TestPromtool(t *testing.T) {
 	tool := proctest.Program(t, "promtool")
