@@ -16,7 +16,7 @@ import (
 // finds a word, nothing comes from another host, and no page is wider than a phone.
 func TestSite(t *testing.T) {
 	t.Parallel()
-	python, err := filepath.Abs("../.tools/site/bin/python") // bin/mkdocs runs only where it was installed first
+	python, err := filepath.Abs("../.tools/venv/bin/python") // bin/mkdocs runs only where it was installed first
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func newSteppedClock(t *testing.T) *steppedClock {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", shim, source).CombinedOutput(); err != nil {
-		t.Fatalf("cc, which make tools installs: %v\n%s", err, out)
+		t.Fatalf("cc, which scripts/tools.sh installs: %v\n%s", err, out)
 	}
 	file, err := os.Create(filepath.Join(dir, "offset"))
 	if err != nil {

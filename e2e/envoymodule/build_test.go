@@ -23,7 +23,7 @@ func moduleFolder(tb testing.TB) string {
 	proctest.SkipIfShort(tb, "the built module")
 	path, err := build()
 	if err != nil {
-		tb.Fatalf("make tools installs a C compiler: %v", err)
+		tb.Fatalf("scripts/tools.sh installs a C compiler: %v", err)
 	}
 	return filepath.Dir(path)
 }

@@ -1,8 +1,10 @@
+//go:build e2e
+
 // Package gateway runs Weir where Envoy Gateway runs envoyproxy/ratelimit. A real Envoy Gateway with a real
 // kube-apiserver creates the rate limit service's Deployment with Weir's image in it. Podman runs that pod as it is. A
 // real Envoy takes its listeners from the gateway and asks the pod. Limits are BackendTrafficPolicies.
 //
-// It is a module of its own, and make e2e-gateway runs it: the programs take ten minutes to build.
+// make e2e-gateway runs it: the programs take ten minutes to build.
 package gateway
 
 import (
@@ -43,6 +45,9 @@ const (
 )
 
 func TestGateway(t *testing.T) {
+	if os.Getenv("WEIR_TEST_GATEWAY") == "" {
+		t.Skip("make e2e-gateway runs it")
+	}
 	dir := podtest.Enter(t, root, 20*time.Minute,
 		tool("etcd"), tool("kube-apiserver"), tool("kubectl"), tool("envoy-gateway"))
 	if dir == "" {

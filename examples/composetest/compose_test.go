@@ -1,5 +1,7 @@
-// Package composetest starts examples/docker-compose.yml, and what users of envoyproxy/ratelimit have. It is a module
-// of its own, so that it may take as long as containers do.
+//go:build e2e
+
+// Package composetest starts examples/docker-compose.yml, and what users of envoyproxy/ratelimit have. make
+// long runs it.
 package composetest
 
 import (

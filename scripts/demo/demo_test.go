@@ -92,7 +92,7 @@ func workspace(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"unshare", "ip", "script", "../../.tools/venv/bin/envoy"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%v: make tools installs it (the packages util-linux, iproute2 and bsdutils)", err)
+			t.Fatalf("%v: scripts/tools.sh installs it (the packages util-linux, iproute2 and bsdutils)", err)
 		}
 	}
 	dir := t.TempDir()

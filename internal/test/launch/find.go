@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// toolDirs are the folders in which make tools puts programs.
+// toolDirs are the folders in which scripts/tools.sh puts programs.
 var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/nutcracker/usr/sbin", ".tools/bin"}
 
-// Find returns the path of the first of the programs that there is: in the folders of make tools, or else in PATH.
+// Find returns the path of the first of the programs that there is: in the folders of scripts/tools.sh, or else in PATH.
 // Without one the error says how to get it.
 func Find(names ...string) (string, error) {
 	for _, name := range names {
@@ -28,7 +28,7 @@ func Find(names ...string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s is neither in .tools nor in PATH: make tools installs it", names[0])
+	return "", fmt.Errorf("%s is neither in .tools nor in PATH: scripts/tools.sh installs it", names[0])
 }
 
 // Above returns the absolute path of a file in the working directory or, if it is not there, in the nearest directory

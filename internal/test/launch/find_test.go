@@ -10,7 +10,7 @@ func TestFindEnvoy(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Chdir(t.TempDir())
 	_, err := FindEnvoy()
-	if err == nil || !strings.Contains(err.Error(), "make tools") || !strings.Contains(err.Error(), "WEIR_ENVOY") {
+	if err == nil || !strings.Contains(err.Error(), "scripts/tools.sh") || !strings.Contains(err.Error(), "WEIR_ENVOY") {
 		t.Errorf("error %v, want one that says how to get Envoy", err)
 	}
 	t.Setenv("WEIR_ENVOY", "/opt/envoy")

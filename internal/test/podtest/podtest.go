@@ -55,7 +55,7 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 		filepath.Join(root, ".tools/venv/bin/envoy"),
 	}, programs...) {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%v: make tools installs it", err)
+			t.Fatalf("%v: scripts/tools.sh installs it", err)
 		}
 	}
 	entered.Add(1)

@@ -42,8 +42,8 @@ func writeSBOM(b *build, to string) error {
 		Timestamp: b.date.UTC().Format(time.RFC3339),
 		Component: &root,
 		Tools: &cyclonedx.ToolsChoice{Components: &[]cyclonedx.Component{{
-			Type: cyclonedx.ComponentTypeApplication, Name: "scripts/release",
-			BOMRef: "scripts/release", Version: b.version,
+			Type: cyclonedx.ComponentTypeApplication, Name: "tools/release",
+			BOMRef: "tools/release", Version: b.version,
 		}}},
 	}
 	bom.Components = &components

@@ -105,7 +105,7 @@ func readLicenses(folders map[string]map[string]bool, roots map[string]string) (
 			}
 		}
 		if !known {
-			return nil, fmt.Errorf("%s has no license that is known: look at it, and name it in scripts/release", module)
+			return nil, fmt.Errorf("%s has no license that is known: look at it, and name it in tools/release", module)
 		}
 	}
 	return all, nil
