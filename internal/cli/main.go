@@ -89,7 +89,7 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	case helped: // kong goes on parsing after it has shown the help
 		return exitOK
 	case err != nil:
-		return report(io.err, &usageError{err: err, command: commandOf(err)})
+		return report(io.err, &usageError{err: withOrigins(err, grammar.Serve.Origins), command: commandOf(err)})
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	if err = checkVariables(command); err == nil {

@@ -13,7 +13,7 @@ import (
 
 func (r *reader) listen() {
 	addr := func(host, port string) string {
-		return net.JoinHostPort(strings.Trim(r.get(host), "[]"), r.get(port))
+		return net.JoinHostPort(strings.Trim(r.get(host), "[]"), r.port(port))
 	}
 	r.flag("http-addr", addr("HOST", "PORT"), "HOST", "PORT")
 	r.flag("debug-addr", addr("DEBUG_HOST", "DEBUG_PORT"), "DEBUG_HOST", "DEBUG_PORT")
@@ -110,8 +110,14 @@ func (r *reader) xds() {
 	}
 	r.flag("xds-server", server, "CONFIG_GRPC_XDS_SERVER_URL")
 	r.flag("xds-node-id", r.get("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
-	r.pairs("xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA", false)
-	r.pairs("xds-header", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", true)
+	const metadata, headers = "CONFIG_GRPC_XDS_NODE_METADATA", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
+	for _, p := range r.pairs(metadata) {
+		r.flag("xds-node-metadata", p[0]+"="+escaped(p[1], ";"), metadata)
+	}
+	for _, p := range r.pairs(headers) {
+		r.secret("xds-header", p[0]+"="+escaped(p[1], ";"), p[0]+"="+placeholder, headers)
+		r.keepSecret(headers, "xds-header", "")
+	}
 	if r.is("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
 		r.flag("xds-tls", "true", "CONFIG_GRPC_XDS_SERVER_USE_TLS")
 		r.copied("xds-tls-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT")
@@ -119,27 +125,8 @@ func (r *reader) xds() {
 		r.copied("xds-tls-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")
 		r.copied("xds-tls-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN")
 	}
-	if n, _ := strconv.ParseInt(r.get("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"), 0, 64); n > 0 {
+	if n := r.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"); n > 0 {
 		r.flag("max-rules-size", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
-	}
-}
-
-// pairs adds a flag for each pair of the variable.
-func (r *reader) pairs(flag, from string, secret bool) {
-	if !r.isSet(from) {
-		return
-	}
-	all, err := splitPairs(r.get(from))
-	if err != nil {
-		r.fail(from, "must be key=value,key=value")
-	}
-	for _, p := range all {
-		shown := p[0] + "=" + p[1]
-		if secret {
-			shown = p[0] + "=SECRET"
-			r.keepSecret(from, flag, "")
-		}
-		r.secret(flag, p[0]+"="+escaped(p[1], ";"), shown, from)
 	}
 }
 
@@ -159,7 +146,7 @@ func (r *reader) decisions() {
 	if !r.is(stop) {
 		r.flag("charge-each", "true", stop)
 	}
-	if size, _ := strconv.ParseInt(r.get(cache), 0, 64); size > 0 {
+	if r.number(cache) > 0 {
 		r.flag("uncharged-denials", "true", cache)
 	}
 	r.on("shadow-mode", "SHADOW_MODE")
@@ -220,7 +207,7 @@ func (r *reader) statsd() {
 		protocol = "udp"
 		r.flag("statsd-format", "dogstatsd", "USE_DOG_STATSD")
 	}
-	r.flag("statsd-addr", protocol+"://"+net.JoinHostPort(r.get("STATSD_HOST"), r.get("STATSD_PORT")),
+	r.flag("statsd-addr", protocol+"://"+net.JoinHostPort(r.get("STATSD_HOST"), r.port("STATSD_PORT")),
 		"USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
 	interval := max(time.Second, min(r.time("STATS_FLUSH_INTERVAL"), time.Hour))
 	if interval != r.time("STATS_FLUSH_INTERVAL") {
@@ -236,10 +223,8 @@ func (r *reader) statsd() {
 		r.remark("EXTRA_TAGS", "has no effect: statsd has no tags; USE_DOG_STATSD=true has")
 		return
 	}
-	if all, err := splitPairs(r.get("EXTRA_TAGS")); err == nil {
-		for _, tag := range all {
-			r.flag("statsd-tag", tag[0]+":"+tag[1], "EXTRA_TAGS")
-		}
+	for _, tag := range r.pairs("EXTRA_TAGS") {
+		r.flag("statsd-tag", tag[0]+":"+tag[1], "EXTRA_TAGS")
 	}
 }
 

@@ -3,6 +3,7 @@
 package ratelimitenv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -37,15 +38,11 @@ type Settings struct {
 // Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,
 // or that asks for what Weir cannot do; it quotes no secret.
 func Read(environ []string) (*Settings, error) {
-	r := reader{env: map[string]string{}, known: map[string]Variable{}}
+	r := reader{env: map[string]string{}}
 	for _, v := range environ {
 		if name, value, _ := strings.Cut(v, "="); value != "" {
 			r.env[name] = value
 		}
-	}
-	for _, v := range table {
-		r.known[v.Name] = v
-		r.checkKind(v)
 	}
 	r.listen()
 	r.rules()
@@ -61,12 +58,48 @@ func Read(environ []string) (*Settings, error) {
 	return &r.out, nil
 }
 
+// defaults are those of the variables of envoyproxy/ratelimit that are read here. Without a default, a variable is empty,
+// false or 0.
+// docs/migrating/envoyproxy-ratelimit.md says what Weir does with each variable.
+var defaults = map[string]string{
+	"HOST":                        "0.0.0.0",
+	"PORT":                        "8080",
+	"DEBUG_HOST":                  "0.0.0.0",
+	"DEBUG_PORT":                  "6070",
+	"GRPC_HOST":                   "0.0.0.0",
+	"GRPC_PORT":                   "8081",
+	"GRPC_MAX_CONNECTION_AGE":     "24h",
+	"LOG_LEVEL":                   "WARN",
+	"LOG_FORMAT":                  "text",
+	"CONFIG_TYPE":                 "FILE",
+	"CONFIG_GRPC_XDS_NODE_ID":     "default",
+	"CONFIG_GRPC_XDS_SERVER_URL":  "localhost:18000",
+	"RUNTIME_ROOT":                "/srv/runtime_data/current",
+	"RUNTIME_APPDIRECTORY":        "config",
+	"RUNTIME_WATCH_ROOT":          "true",
+	"BACKEND_TYPE":                "redis",
+	"REDIS_SOCKET_TYPE":           "unix",
+	"REDIS_URL":                   "/var/run/nutcracker/ratelimit.sock",
+	"REDIS_TYPE":                  "SINGLE",
+	"REDIS_PERSECOND_SOCKET_TYPE": "unix",
+	"REDIS_PERSECOND_TYPE":        "SINGLE",
+	"REDIS_PERSECOND_URL":         "/var/run/nutcracker/ratelimitpersecond.sock",
+	"USE_STATSD":                  "true",
+	"STATSD_HOST":                 "localhost",
+	"STATSD_PORT":                 "8125",
+	"STATSD_PROTOCOL":             "tcp",
+	"STATS_FLUSH_INTERVAL":        "10s",
+	"PROMETHEUS_ADDR":             ":9090",
+	"TRACING_EXPORTER_PROTOCOL":   "http",
+	"TRACING_SERVICE_NAME":        "RateLimit",
+	"TRACING_SAMPLING_RATE":       "1",
+}
+
 // reader translates one environment. An empty variable is one that is not set.
 type reader struct {
-	env   map[string]string
-	known map[string]Variable
-	out   Settings
-	errs  []error
+	env  map[string]string
+	out  Settings
+	errs []error
 }
 
 func (r *reader) fail(name, format string, args ...any) {
@@ -77,96 +110,79 @@ func (r *reader) remark(name, format string, args ...any) {
 	r.out.Remarks = append(r.out.Remarks, name+": "+fmt.Sprintf(format, args...))
 }
 
-// checkKind reports a value that envoyproxy/ratelimit could not read either. The value becomes the default then, so
-// that there is one error about it.
-func (r *reader) checkKind(v Variable) {
-	value, set := r.env[v.Name]
-	if !set {
-		return
-	}
-	var err error
-	form := ""
-	switch v.kind {
-	case boolean:
-		_, err = strconv.ParseBool(value)
-		form = "true or false"
-	case number:
-		_, err = strconv.ParseInt(value, 0, 64)
-		form = "a whole number"
-	case share:
-		_, err = strconv.ParseFloat(value, 64)
-		form = "a number such as 0.8"
-	case duration:
-		if value != "0" {
-			_, err = time.ParseDuration(value)
-		}
-		form = "a time such as 10s or 24h"
-	case port:
-		err = r.checkPort(v, value)
-		form = "a port, from 1 to 65535"
-	case pairs:
-		_, err = splitPairs(value)
-		form = "key:value,key:value"
-	case text:
-	}
-	if err == nil {
-		return
-	}
-	if v.kind == pairs { // a header may be a secret
-		r.fail(v.Name, "must be %s", form)
-	} else {
-		r.fail(v.Name, "must be %s, got %q", form, value)
-	}
-	delete(r.env, v.Name)
-}
-
-// checkPort understands what Kubernetes sets in every container beside a Service that is called statsd, grpc or debug:
-// STATSD_PORT=tcp://10.0.0.7:8125. That is where statsd is; but it is not where this process should listen.
-func (r *reader) checkPort(v Variable, value string) error {
-	if service, ok := strings.CutPrefix(value, "tcp://"); ok {
-		_, ownPort, err := net.SplitHostPort(service)
-		if err != nil {
-			return err
-		}
-		if v.Name == "STATSD_PORT" {
-			r.env[v.Name] = ownPort
-			return nil
-		}
-		delete(r.env, v.Name)
-		name := strings.ToLower(strings.TrimSuffix(v.Name, "_PORT"))
-		r.remark(v.Name, "%s is what Kubernetes sets for a Service named %s, so the default %s counts; set the variable, "+
-			"or enableServiceLinks: false in the pod", value, name, v.Default)
-		return nil
-	}
-	n, err := strconv.ParseUint(value, 0, 16)
-	if err == nil && n == 0 {
-		err = strconv.ErrRange
-	}
-	r.env[v.Name] = strconv.FormatUint(n, 10) // it may have been hexadecimal
-	return err
-}
-
 // isSet says whether the variable is set.
 func (r *reader) isSet(name string) bool { return r.env[name] != "" }
 
 // get is the variable's value or default.
-func (r *reader) get(name string) string {
-	if v, ok := r.env[name]; ok {
-		return v
-	}
-	return r.known[name].Default
-}
+func (r *reader) get(name string) string { return cmp.Or(r.env[name], defaults[name]) }
 
-// is is the value of a boolean.
-func (r *reader) is(name string) bool {
-	v, _ := strconv.ParseBool(r.get(name))
+// read is the value of a variable as parse reads it. If it cannot, there is one error about it, and the default counts.
+func read[T any](r *reader, name, form string, parse func(string) (T, error)) T {
+	v, err := parse(r.get(name))
+	if err != nil {
+		r.fail(name, "must be %s, got %q", form, r.get(name))
+		delete(r.env, name)
+		v, _ = parse(r.get(name))
+	}
 	return v
 }
 
-// time is the value of a duration.
+func (r *reader) is(name string) bool {
+	return read(r, name, "true or false", func(text string) (bool, error) {
+		return strconv.ParseBool(cmp.Or(text, "false"))
+	})
+}
+
 func (r *reader) time(name string) time.Duration {
-	d, _ := time.ParseDuration(r.get(name))
-	return d
+	return read(r, name, "a time such as 10s or 24h", time.ParseDuration)
+}
+
+// number is the value of a whole number, 0 if it is not set.
+func (r *reader) number(name string) int64 {
+	return read(r, name, "a whole number", func(text string) (int64, error) {
+		return strconv.ParseInt(cmp.Or(text, "0"), 0, 64)
+	})
+}
+
+// port is the value of a port. Kubernetes sets STATSD_PORT=tcp://10.0.0.7:8125 in every container beside a Service that
+// is called statsd, grpc or debug. That is where statsd is; but it is not where this process should listen.
+func (r *reader) port(name string) string {
+	service, isService := strings.CutPrefix(r.env[name], "tcp://")
+	_, servicePort, err := net.SplitHostPort(service)
+	switch {
+	case !isService || err != nil:
+	case name == "STATSD_PORT":
+		return servicePort
+	default:
+		r.remark(name, "%s is what Kubernetes sets for a Service named %s, so the default %s counts; set the variable, "+
+			"or enableServiceLinks: false in the pod", r.env[name], strings.ToLower(strings.TrimSuffix(name, "_PORT")),
+			defaults[name])
+		delete(r.env, name)
+	}
+	n := read(r, name, "a port, from 1 to 65535", func(text string) (uint64, error) {
+		n, err := strconv.ParseUint(text, 0, 16) // it may be hexadecimal
+		if n == 0 {
+			err = strconv.ErrRange
+		}
+		return n, err
+	})
+	return strconv.FormatUint(n, 10)
+}
+
+// pairs is the value of key:value,key:value, also with = instead of the colon. A value may be a secret.
+func (r *reader) pairs(name string) (all [][2]string) {
+	if !r.isSet(name) {
+		return nil
+	}
+	for pair := range strings.SplitSeq(r.get(name), ",") {
+		i := strings.IndexAny(pair, ":=")
+		if i <= 0 {
+			r.fail(name, "must be key:value,key:value")
+			return nil
+		}
+		all = append(all, [2]string{strings.TrimSpace(pair[:i]), strings.TrimSpace(pair[i+1:])})
+	}
+	return all
 }
 
 // flag adds a flag with a value that comes from the variables.
@@ -207,18 +223,6 @@ func (r *reader) otel(name, value string, from ...string) {
 		r.out.OTel = append(r.out.OTel, r.setting(name, value, value, from))
 		r.env[name] = value
 	}
-}
-
-// splitPairs reads key:value,key:value, also with = instead of the colon.
-func splitPairs(text string) (all [][2]string, err error) {
-	for pair := range strings.SplitSeq(text, ",") {
-		i := strings.IndexAny(pair, ":=")
-		if i <= 0 {
-			return nil, errors.New("no pair")
-		}
-		all = append(all, [2]string{strings.TrimSpace(pair[:i]), strings.TrimSpace(pair[i+1:])})
-	}
-	return all, nil
 }
 
 // escaped is a value of a flag that may be given several times, separated by sep.

@@ -60,55 +60,66 @@ func with(beside, name, value string) (environ []string) {
 	return environ
 }
 
-// Every variable of envoyproxy/ratelimit does what the page about it says.
-func TestEveryVariable(t *testing.T) {
+// variable is one of the page about envoyproxy/ratelimit.
+type variable struct{ name, value, action string }
+
+// variables has every row of the page's table.
+func variables(t *testing.T) (all []variable) {
+	t.Helper()
 	page, err := os.ReadFile("../../../docs/migrating/envoyproxy-ratelimit.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	actions := map[string]string{}
-	rows := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| \\S* \\| (\\w+) \\|")
+	rows := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (?:`(.*?)`)? \\| (\\w+) \\|")
 	for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
-		actions[row[1]] = row[2]
+		all = append(all, variable{row[1], row[2], row[3]})
 	}
-	all := cases(t)
-	for _, v := range Variables() {
-		c, ok := all[v.Name]
+	return all
+}
+
+// Every variable of envoyproxy/ratelimit has the default and does what the page about it says.
+func TestEveryVariable(t *testing.T) {
+	all, listed := cases(t), variables(t)
+	for _, v := range listed {
+		c, ok := all[v.name]
 		if !ok {
-			t.Errorf("no case for %s", v.Name)
+			t.Errorf("no case for %s", v.name)
 			continue
 		}
-		got, err := Read(with(c.beside, v.Name, c.value))
+		if value, ok := defaults[v.name]; ok && value != v.value {
+			t.Errorf("%s is %q by default, on the page %q", v.name, value, v.value)
+		}
+		got, err := Read(with(c.beside, v.name, c.value))
 		if err != nil {
-			t.Errorf("%s=%s: %v", v.Name, c.value, err)
+			t.Errorf("%s=%s: %v", v.name, c.value, err)
 			continue
 		}
-		remarked := slices.ContainsFunc(got.Remarks, func(line string) bool { return strings.HasPrefix(line, v.Name+":") })
-		switch actions[v.Name] {
+		remarked := slices.ContainsFunc(got.Remarks, func(line string) bool { return strings.HasPrefix(line, v.name+":") })
+		switch v.action {
 		case "map":
 			if c.want == "" || !slices.Contains(texts(got), c.want) {
-				t.Errorf("%s=%s: %q, want %q", v.Name, c.value, texts(got), c.want)
+				t.Errorf("%s=%s: %q, want %q", v.name, c.value, texts(got), c.want)
 			}
 		case "note":
 			if !remarked {
-				t.Errorf("%s=%s: no remark", v.Name, c.value)
+				t.Errorf("%s=%s: no remark", v.name, c.value)
 			}
 			fallthrough
 		case "ignore":
-			without, err := Read(with(c.beside, v.Name, ""))
+			without, err := Read(with(c.beside, v.name, ""))
 			if err != nil || !cmp.Equal(texts(without), texts(got)) {
-				t.Errorf("%s=%s has an effect, %v", v.Name, c.value, cmp.Diff(texts(without), texts(got)))
+				t.Errorf("%s=%s has an effect, %v", v.name, c.value, cmp.Diff(texts(without), texts(got)))
 			}
-			if actions[v.Name] == "ignore" && remarked {
-				t.Errorf("%s=%s has a remark", v.Name, c.value)
+			if v.action == "ignore" && remarked {
+				t.Errorf("%s=%s has a remark", v.name, c.value)
 			}
 		case "refuse":
 		default:
-			t.Errorf("the page does not say what becomes of %s", v.Name)
+			t.Errorf("the page does not say what becomes of %s", v.name)
 		}
 	}
-	if len(all) != len(Variables()) {
-		t.Errorf("%d cases, want %d", len(all), len(Variables()))
+	if len(all) != len(listed) {
+		t.Errorf("%d cases, and %d variables on the page", len(all), len(listed))
 	}
 }
 
@@ -119,22 +130,22 @@ func TestDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defaults := map[string]string{}
+		flags := map[string]string{}
 		for _, s := range base.Flags {
-			defaults[s.Name] = s.Value
+			flags[s.Name] = s.Value
 		}
-		for _, v := range Variables() {
-			if strings.Contains(beside, v.Name+"=") || v.Default == "" {
+		for _, v := range variables(t) {
+			if strings.Contains(beside, v.name+"=") || v.value == "" {
 				continue
 			}
-			got, err := Read(append(strings.Fields(beside), v.Name+"="+v.Default))
+			got, err := Read(append(strings.Fields(beside), v.name+"="+v.value))
 			if err != nil {
-				t.Errorf("%s=%s: %v", v.Name, v.Default, err)
+				t.Errorf("%s=%s: %v", v.name, v.value, err)
 				continue
 			}
 			for _, s := range got.Flags {
-				if was, ok := defaults[s.Name]; ok && was != s.Value && !strings.HasSuffix(v.Name, "_TIMEOUT") {
-					t.Errorf("%s=%s makes --%s %s, by default it is %s", v.Name, v.Default, s.Name, s.Value, was)
+				if was, ok := flags[s.Name]; ok && was != s.Value && !strings.HasSuffix(v.name, "_TIMEOUT") {
+					t.Errorf("%s=%s makes --%s %s, by default it is %s", v.name, v.value, s.Name, s.Value, was)
 				}
 			}
 		}
@@ -143,7 +154,7 @@ func TestDefaults(t *testing.T) {
 
 // All that is wrong is in one error.
 func TestEveryError(t *testing.T) {
-	_, err := Read([]string{"USE_STATSD=maybe", "PORT=x", "BACKEND_TYPE=memcache", "REDIS_TIMEOUT=10", "CONFIG_TYPE=x"})
+	_, err := Read([]string{"USE_STATSD=maybe", "PORT=x", "REDIS_TYPE=x", "REDIS_TIMEOUT=10", "CONFIG_TYPE=x"})
 	if err == nil || strings.Count(err.Error(), "\n") != 4 {
 		t.Errorf("error %v, want five lines", err)
 	}
