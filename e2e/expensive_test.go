@@ -93,9 +93,9 @@ func (s *weir) cpu(t *testing.T) time.Duration {
 func TestRuleByNameAmongMany(t *testing.T) {
 	s := startWeir(t, manyRules(t, 100_000))
 	for _, path := range []string{
-		"/rules/get?domain=shop&rule=client%3Dnobody",
-		"/rules/get?domain=shop&rule=client%3Dc99999",
-		"/rules/get?domain=nowhere&rule=client%3Dnobody",
+		"/rules?domain=shop&rule=client%3Dnobody",
+		"/rules?domain=shop&rule=client%3Dc99999",
+		"/rules?domain=nowhere&rule=client%3Dnobody",
 		"/keys/get?domain=shop&descriptor=client%3Dnobody",
 		"/keys/get?domain=shop&descriptor=nothing%3Dnobody",
 	} {

@@ -256,16 +256,16 @@ func TestPagesThatNobodyReads(t *testing.T) {
 	s := startWeir(t, manyRules(t, 1000))
 	s.use(t, 1000)
 	await(t, time.Minute, "a history", func() bool {
-		_, text := s.Page("/rules/list?n=1000&history=true")
+		_, text := s.Page("/rules?n=1000&history=true")
 		return strings.Contains(text, "last_hour")
 	})
 	s.costs(t, 100, func() {
 		for range 3 {
 			for i := range 100 {
-				s.unread(t, []string{"/rules/list?n=1000&history=true", "/metrics", "/history", "/rules"}[i%4])
+				s.unread(t, []string{"/rules?n=1000&history=true", "/metrics", "/history"}[i%3])
 			}
 			await(t, 20*time.Second, "an honest page of rules", func() bool {
-				resp, err := http.Get("http://" + s.HTTP + "/rules/list?n=10")
+				resp, err := http.Get("http://" + s.HTTP + "/rules?n=10")
 				if err != nil {
 					return false
 				}

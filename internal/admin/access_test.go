@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,92 +254,6 @@ func many(t *testing.T, n int) *descriptors.Set {
 		t.Fatal(err)
 	}
 	return set
-}
-
-// noFlush counts what is written at once.
-type noFlush struct {
-	header http.Header
-	text   []byte
-	most   int
-}
-
-func (w *noFlush) Header() http.Header { return w.header }
-func (w *noFlush) WriteHeader(int)     {}
-func (w *noFlush) Write(p []byte) (int, error) {
-	w.most = max(w.most, len(p))
-	w.text = append(w.text, p...)
-	return len(p), nil
-}
-
-// The rules are written in pieces, and all of them are there.
-func TestRulesAreStreamed(t *testing.T) {
-	set := many(t, 2000)
-	h := handler(&fakeRules{live: set, status: adminapi.RulesStatus{Hash: "abc"}})
-	w := &noFlush{header: http.Header{}}
-	h.ServeHTTP(w, request(t, "GET", "/rules"))
-	if w.most > 64<<10 || len(w.text) < 200<<10 {
-		t.Errorf("%d bytes, up to %d at once; want at most 64 KiB", len(w.text), w.most)
-	}
-	var want bytes.Buffer
-	if err := json.Indent(&want, w.text, "", "  "); err != nil || want.String() != string(w.text) {
-		t.Errorf("%v; the rules are %.2000s\n\nwant\n%.2000s", err, w.text, want.Bytes())
-	}
-	var got struct {
-		Hash  string
-		Rules struct {
-			Domains []struct{ Rules []json.RawMessage }
-		}
-	}
-	if err := json.Unmarshal(w.text, &got); err != nil || got.Hash != "abc" || len(got.Rules.Domains[0].Rules) != 2000 {
-		t.Errorf("%v: hash %s and %d domains", err, got.Hash, len(got.Rules.Domains))
-	}
-}
-
-// A reader who does not read keeps no other from reading.
-func TestReadersOfRules(t *testing.T) {
-	server := admin.NewServer(admin.Options{
-		Rules: &fakeRules{live: many(t, 40_000)}, Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
-	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
-	slow, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close() //nolint:errcheck // the test ends
-	if tcp, ok := slow.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(4096)
-	}
-	if _, err := io.WriteString(slow, "GET /rules HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(slow, make([]byte, 100)); err != nil { // it has its turn, and reads no more
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
-	for range 3 {
-		res, err := client.Get((&url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/rules"}).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusOK || len(text) < 8<<20 || err != nil {
-			t.Errorf("another reader: %s, %d bytes, %v", res.Status, len(text), err)
-		}
-	}
 }
 
 // A certificate of a client is worth a token.

@@ -109,9 +109,8 @@ const index = `Weir, a rate limit service for Envoy
 GET  /healthz  the process is alive
 GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping; ?exclude=store
 GET  /status   the same as JSON, with version, store and the last load of the rules
-GET  /rules    the rules that are live, and what is wrong with the files if they were refused
-GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=, history=true
-GET  /rules/get  one rule: ?domain=, rule=PATH, history=true
+GET  /rules    the rules a page at a time, with counts, and what is wrong with the files if they were refused:
+               ?search=, sort=denied|asked, offset=, n=, history=true; or one: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
 GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, n=100
@@ -177,9 +176,7 @@ func (h *handler) routes() []Route {
 	all := []Route{
 		{"GET", "/healthz", true, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }},
 		{"GET", "/readyz", true, h.ready},
-		{"GET", "/rules", true, inTurn(h.rules)},
-		{"GET", "/rules/list", true, inTurn(answers(h.listRules))},
-		{"GET", "/rules/get", true, answers(h.getRule)},
+		{"GET", "/rules", true, inTurn(answers(h.rules))},
 		{"GET", "/status", true, answers(func(r *http.Request) (adminapi.Status, error) {
 			return h.status(r.Context()), nil
 		})},
@@ -279,7 +276,7 @@ func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusUnprocessableEntity, answer)
 }
 
-// maxShownErrors bounds the errors in a status; GET /rules has them all.
+// maxShownErrors bounds the errors in a status; the log and weir check have more.
 const maxShownErrors = 100
 
 // check asks every check.
@@ -325,13 +322,18 @@ func (h *handler) status(ctx context.Context) adminapi.Status {
 		quotas := h.Quotas.Status()
 		s.Quotas = &quotas
 	}
-	s.Rules.RulesStatus = h.Rules.Status()
-	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)
-	s.Rules.Errors = s.Rules.Errors[:min(len(s.Rules.Errors), maxShownErrors)]
+	s.Rules = h.rulesSummary()
+	return s
+}
+
+func (h *handler) rulesSummary() adminapi.RulesSummary {
+	s := adminapi.RulesSummary{RulesStatus: h.Rules.Status()}
+	s.Files, s.ErrorCount = len(s.RulesStatus.Files), len(s.Errors)
+	s.Errors = s.Errors[:min(len(s.Errors), maxShownErrors)]
 	if set := h.Rules.Set(); set != nil {
-		s.Rules.Domains, s.Rules.Limits = len(set.Domains()), len(set.Limits())
+		s.Domains, s.Limits = len(set.Domains()), len(set.Limits())
 		for _, d := range set.Domains() {
-			s.Rules.Rules += len(d.Rules())
+			s.Rules += len(d.Rules())
 		}
 	}
 	return s

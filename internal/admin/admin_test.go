@@ -119,11 +119,13 @@ func TestEndpoints(t *testing.T) {
 		},
 		"rules": {
 			rules: fakeRules{status: refused, live: live}, method: "GET", target: "/rules", status: 200,
-			body: `{"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"],
-				"errors": ["rules/shop.yaml:3:5: key is missing"], "errors_at": "2026-11-21T12:01:00Z", "rules": {"domains": []}}`,
+			body: `{"status": {"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": 1,
+				"errors": ["rules/shop.yaml:3:5: key is missing"], "errors_at": "2026-11-21T12:01:00Z", "error_count": 1,
+				"domains": 0, "rules": 0, "limits": 0}, "found": 0, "offset": 0, "rules": []}`,
 		},
 		"no rules yet": {
-			method: "GET", target: "/rules", status: 200, body: `{"hash": "", "files": null, "rules": null}`,
+			method: "GET", target: "/rules", status: 200, body: `{"status": {"hash": "", "files": 0,
+				"error_count": 0, "domains": 0, "rules": 0, "limits": 0}, "found": 0, "offset": 0, "rules": []}`,
 		},
 		"reload": {
 			rules: fakeRules{status: good}, method: "POST", target: "/reload", status: 200,
@@ -155,7 +157,8 @@ func TestEndpoints(t *testing.T) {
 		},
 		"rules for programs": {
 			rules: fakeRules{status: good, live: live}, method: "GET", target: "/api/v1/rules", status: 200,
-			body: `{"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"], "rules": {"domains": []}}`,
+			body: `{"status": {"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": 1, "error_count": 0,
+				"domains": 0, "rules": 0, "limits": 0}, "found": 0, "offset": 0, "rules": []}`,
 		},
 		"unknown path for programs": {
 			method: "GET", target: "/api/v1/nothing", status: 404,
@@ -223,8 +226,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d %s, want 170 or what is missing", f[0], f[1], status, body)
 		}
 	}
-	if named != 16 {
-		t.Errorf("the index names %d endpoints, want 16:\n%s", named, index)
+	if named != 14 {
+		t.Errorf("the index names %d endpoints, want 14:\n%s", named, index)
 	}
 }
 

@@ -60,6 +60,6 @@ func findRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, err
 	if rule := d.Rule(path); rule != nil {
 		return rule, nil
 	}
-	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); GET /rules/list shows its rules", domain, path,
+	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); GET /rules shows its rules", domain, path,
 		errNotFound)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // The page is one file to the browser: its style and its script are within, and nothing else may run or be loaded. It
-// asks /status, /rules/list and /top like anybody, and so works behind a proxy that adds a path, too.
+// asks /status, /rules and /top like anybody, and so works behind a proxy that adds a path, too.
 var (
 	//go:embed page/page.html
 	pageHTML string

@@ -1,43 +1,16 @@
 package admin
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/words"
 )
-
-// rulesChunk is how much of the rules is in memory at once, in bytes.
-const rulesChunk = 32 << 10
-
-// rules answers GET /rules: the state of the last load, and all rules.
-func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
-	set := h.Rules.Set()
-	status, err := json.MarshalIndent(h.Rules.Status(), "", "  ")
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	header(w, http.StatusOK, "application/json")
-	b := bufio.NewWriterSize(w, rulesChunk)
-	_, _ = words.Plain{Writer: b}.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
-	_, _ = b.WriteString(",\n  \"rules\": ")
-	if set == nil {
-		_, _ = b.WriteString("null")
-	} else if set.WriteJSON(b, "  ") != nil {
-		return // the client has gone, or reads too slowly: it sees that the end is missing
-	}
-	_, _ = b.WriteString("\n}\n")
-	_ = b.Flush()
-}
 
 // Bounds of a page of rules.
 const (
@@ -55,6 +28,16 @@ type listedRule struct {
 	Owner       string        `json:"owner,omitempty"`
 	Description string        `json:"description,omitempty"`
 	Limits      []listedLimit `json:"limits"`
+	// Rule is the rule as Weir has compiled it.
+	Rule *descriptors.Rule `json:"rule"`
+}
+
+// rulesPage is the answer of GET /rules.
+type rulesPage struct {
+	Status adminapi.RulesSummary `json:"status"`
+	Found  int                   `json:"found"`
+	Offset int                   `json:"offset"`
+	Rules  []listedRule          `json:"rules"`
 }
 
 // listedLimit is a limit in words.
@@ -69,9 +52,9 @@ type listedLimit struct {
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
 
-// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50&history=true: the rules one page at a time,
-// as rule files have them or the most first.
-func (h *handler) listRules(r *http.Request) (any, error) {
+// rules answers GET /rules?domain=&rule=PATH&search=&sort=denied|asked&offset=0&n=50&history=true: the state of the
+// rules, and one page of those that are live, as rule files have them or the most first.
+func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)
 	if err != nil {
@@ -81,7 +64,10 @@ func (h *handler) listRules(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := h.findRules(query.Get("search"))
+	found, err := h.findRules(query)
+	if err != nil {
+		return nil, err
+	}
 	switch by := query.Get("sort"); by {
 	case "":
 	case "denied", "asked":
@@ -89,33 +75,41 @@ func (h *handler) listRules(r *http.Request) (any, error) {
 	default:
 		return nil, invalid("sort: must be denied or asked, or left out; got %q", by)
 	}
-	answer := struct {
-		Found  int          `json:"found"`
-		Offset int          `json:"offset"`
-		Rules  []listedRule `json:"rules"`
-	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
+	page := &rulesPage{Status: h.rulesSummary(), Found: len(found), Offset: offset, Rules: []listedRule{}}
 	from := min(offset, len(found))
 	for _, r := range found[from:min(from+n, len(found))] {
-		answer.Rules = append(answer.Rules, h.list(r, query.Has("history")))
+		page.Rules = append(page.Rules, h.list(r, query.Has("history")))
 	}
-	return answer, nil
+	return page, nil
 }
 
-// findRules are the live rules with all words of the search somewhere, in whatever case.
-func (h *handler) findRules(search string) (found []*descriptors.Rule) {
+// findRules are the live rules that a query chooses: one by its path, or those with all words of the search somewhere,
+// in whatever case.
+func (h *handler) findRules(query url.Values) (found []*descriptors.Rule, err error) {
 	set := h.Rules.Set()
-	if set == nil {
-		return nil
+	if path := query.Get("rule"); path != "" {
+		rule, err := findRule(set, query.Get("domain"), path)
+		return []*descriptors.Rule{rule}, err
 	}
-	sought := strings.Fields(strings.ToLower(search))
-	for _, d := range set.Domains() {
+	domains := []*descriptors.Domain{}
+	if name := query.Get("domain"); name != "" {
+		d, err := findDomain(set, name)
+		if err != nil {
+			return nil, err
+		}
+		domains = append(domains, d)
+	} else if set != nil {
+		domains = set.Domains()
+	}
+	sought := strings.Fields(strings.ToLower(query.Get("search")))
+	for _, d := range domains {
 		for _, r := range d.Rules() {
 			if len(sought) == 0 || hasAll(r, sought) {
 				found = append(found, r)
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 func hasAll(r *descriptors.Rule, sought []string) bool {
@@ -147,29 +141,11 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
 }
 
-// shownRule is the answer of GET /rules/get.
-type shownRule struct {
-	listedRule
-
-	// Rule is as GET /rules has it.
-	Rule *descriptors.Rule `json:"rule"`
-}
-
-// getRule answers GET /rules/get?domain=&rule=&history=true: one rule, by its path.
-func (h *handler) getRule(r *http.Request) (*shownRule, error) {
-	query := r.URL.Query()
-	rule, err := findRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
-	if err != nil {
-		return nil, err
-	}
-	return &shownRule{listedRule: h.list(rule, query.Has("history")), Rule: rule}, nil
-}
-
 // list returns a rule for people, with the last hour of its limits if withHistory is set.
 func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
-		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
+		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{}, Rule: r,
 	}
 	for _, l := range r.Limits {
 		limit := listedLimit{Name: l.Name, Text: l.String()}

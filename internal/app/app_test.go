@@ -36,15 +36,16 @@ func TestServe(t *testing.T) {
 	}
 	_, text := p.http("GET", "/rules")
 	var rules struct {
-		Hash  string
-		Files []string
-		Rules struct{ Domains []struct{ Domain string } }
+		Status struct {
+			Hash  string
+			Files int
+		}
+		Rules []struct{ Domain string }
 	}
 	if err := json.Unmarshal([]byte(text), &rules); err != nil {
 		t.Fatal(err)
 	}
-	if len(rules.Hash) != 64 || len(rules.Files) != 1 ||
-		len(rules.Rules.Domains) != 1 || rules.Rules.Domains[0].Domain != "shop" {
+	if len(rules.Status.Hash) != 64 || rules.Status.Files != 1 || len(rules.Rules) != 1 || rules.Rules[0].Domain != "shop" {
 		t.Errorf("/rules answers %s", text)
 	}
 	_, text = p.http("GET", "/metrics")
@@ -52,7 +53,7 @@ func TestServe(t *testing.T) {
 		`weir_decisions_total{domain="shop",limit="",outcome="allowed",rule="client"} 2`,
 		`weir_decisions_total{domain="shop",limit="",outcome="denied",rule="client"} 1`,
 		`weir_request_seconds_count 3`,
-		`weir_rules_info{hash="` + rules.Hash + `"} 1`,
+		`weir_rules_info{hash="` + rules.Status.Hash + `"} 1`,
 		`weir_build_info{commit="abc",go_version="go1",version="v1.2.3"} 1`,
 		`weir_memory_keys 1`,
 	} {
@@ -64,7 +65,7 @@ func TestServe(t *testing.T) {
 	for _, line := range []string{
 		`msg="rules loaded" reason=start `,
 		`msg=serving version=v1.2.3 grpc=` + p.app.GRPCAddr() + ` http=` + p.app.HTTPAddr() +
-			` store=memory rules=` + rules.Hash[:12] + ` files=1 limits=1`,
+			` store=memory rules=` + rules.Status.Hash[:12] + ` files=1 limits=1`,
 		`msg=stopping `, `msg=stopped all_answered=true`,
 	} {
 		if n := p.logged(line); n != 1 {

@@ -92,9 +92,9 @@ func TestQuotas(t *testing.T) {
 	if _, metrics := p.http("GET", "/metrics"); strings.Contains(metrics, "weir_decisions_total{") {
 		t.Error("they count as decided here, too")
 	}
-	if _, rules := p.http("GET", "/rules/list"); !strings.Contains(strings.Join(strings.Fields(rules), ""),
+	if _, rules := p.http("GET", "/rules"); !strings.Contains(strings.Join(strings.Fields(rules), ""),
 		`"decisions":{},"decisions_by_envoys":{"allowed":7}`) {
-		t.Errorf("GET /rules/list: %s", rules)
+		t.Errorf("GET /rules: %s", rules)
 	}
 	time.Sleep(2 * o.Bounds.ReceiveTimeout)
 	s.report("shop", "plan", "free", 1)

@@ -8,7 +8,7 @@
 // reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit].
 // internal/decide makes these, with shadow and quota mode, replaces and failure policies.
 //
-// For people, [Domain].Root, [Node] and [Branch] are the tree, [Set.WriteJSON] writes it, [Set.Warnings] lists what is
+// For people, [Domain].Root, [Node] and [Branch] are the tree, [Set.Warnings] lists what is
 // not wrong but may not do what was meant, and [ParseEntries] and [ParseKey] read what people write and a store lists.
 //
 // This package knows no YAML, no protobuf, no store, and not where files lie.

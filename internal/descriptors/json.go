@@ -1,12 +1,9 @@
 package descriptors
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -41,63 +38,24 @@ type limitJSON struct {
 	Replaces        []string `json:"replaces,omitempty"`
 }
 
-// MarshalJSON shows the rule as Set.WriteJSON does.
+// MarshalJSON shows the compiled rule for people.
 func (r *Rule) MarshalJSON() ([]byte, error) {
 	type fields Rule
 	return marshal(struct {
 		*fields
 		Mode string `json:"mode,omitempty"` // shadow or quota
-	}{(*fields)(r), unless(r.Mode, limiter.Enforce)}, "")
+	}{(*fields)(r), unless(r.Mode, limiter.Enforce)})
 }
 
-// MarshalJSON shows the limit as Set.WriteJSON does.
-func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "") }
+// MarshalJSON shows the limit as it is in effect.
+func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l)) }
 
-// indent is for each level of the JSON that Set.WriteJSON writes.
-const indent = "  "
-
-func marshal(v any, prefix string) ([]byte, error) {
+func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(words.Plain{Writer: &b})
-	e.SetIndent(prefix, indent)
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
 	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
-// WriteJSON writes the compiled rules for people, a rule at a time: domains by name, rules in file order. Lines after
-// the first begin with prefix. The error is w's.
-func (s *Set) WriteJSON(w io.Writer, prefix string) error {
-	b := bufio.NewWriter(w) // keeps the first error
-	domain, rule := "\n"+prefix+indent+indent, prefix+strings.Repeat(indent, 4)
-	_, _ = fmt.Fprintf(b, "{\n%s%s\"domains\": [", prefix, indent)
-	for i, d := range s.sorted {
-		name, err := marshal(d.name, "")
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(b, "%[1]s%[2]s{%[2]s%[3]s\"domain\": %[4]s,%[2]s%[3]s\"rules\": [", comma(i), domain, indent, name)
-		for j, r := range d.rules {
-			text, err := marshal(r, rule)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(b, "%s\n%s%s", comma(j), rule, text); err != nil {
-				return err
-			}
-		}
-		_, _ = fmt.Fprintf(b, "%[1]s%[2]s]%[1]s}", domain, indent)
-	}
-	_, _ = fmt.Fprintf(b, "\n%s%s]\n%s}", prefix, indent, prefix)
-	return b.Flush()
-}
-
-// comma separates item i from the one before.
-func comma(i int) string {
-	if i == 0 {
-		return ""
-	}
-	return ","
+	return b.Bytes(), err
 }
 
 // unless is the value's name, empty for the usual value.

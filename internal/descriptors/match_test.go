@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -224,8 +225,8 @@ func checkAgainstOracle(t *rapid.T) {
 			got = r.Source
 		}
 		if got != want {
-			text := new(strings.Builder)
-			t.Fatalf("Match(%v) is %q, want %q\n%v%s", es, got, want, set.WriteJSON(text, ""), text)
+			text, err := json.Marshal(set.Domain("d").Rules())
+			t.Fatalf("Match(%v) is %q, want %q\n%v %s", es, got, want, err, text)
 		}
 	}
 }

@@ -289,7 +289,7 @@ const ruleRows = (r) => {
     i ? null : whom));
 };
 const askRules = async () => {
-  const a = await get("rules", "rules/list", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page, history: true});
+  const a = await get("rules", "rules", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page, history: true});
   if (from && from >= a.found) { from = 0; return askRules(); }
   fill("rules-rows", a.rules.flatMap(ruleRows), $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
   say("rules-range", a.found ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : "");
@@ -299,12 +299,12 @@ const askRules = async () => {
 };
 
 // The page of one rule: #/rule?domain=..&rule=..
-let shownRule = null; // as GET /rules/get answers; before that {domain, path}; null for the page of all rules
+let shownRule = null; // as GET /rules answers; before that {domain, path}; null for the page of all rules
 const askRule = async () => {
   const {domain, path} = shownRule;
   let r;
   try {
-    r = await get("rule", "rules/get", {domain, rule: path, history: true});
+    r = (await get("rule", "rules", {domain, rule: path, history: true})).rules[0];
   } catch (err) {
     if (err.status !== 404) throw err;
     $("rule-lost").hidden = false;
