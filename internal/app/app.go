@@ -185,23 +185,9 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 	if a.top != nil {
 		watchers = append(watchers, a.top)
 	}
-	var headers decide.LimitHeaders
-	if o.RatelimitHeaders {
-		headers = o.LimitHeaders
-	}
 	a.decider, err = decide.New(decide.Options{
-		Rules:          a.rules.Set,
-		Store:          a.store.Store,
-		Local:          a.store.Fallback(),
-		Observer:       observer{a.metrics, a.store},
-		Watchers:       watchers,
-		LimitHeaders:   headers,
-		MaxDescriptors: o.MaxDescriptors,
-		MaxDelayed:     o.MaxDelayed,
-		MaxCounters:    o.MaxCounters,
-		ChargeEach:     o.ChargeEach,
-		NoRetryAfter:   !o.RetryAfter,
-		Lenient:        o.LenientRules,
+		Config: o.DecideOptions, Rules: a.rules.Set, Store: a.store.Store, Local: a.store.Fallback(),
+		Observer: observer{a.metrics, a.store}, Watchers: watchers, Lenient: o.LenientRules,
 	})
 	if err == nil {
 		a.metrics.Add(metrics.Delayed(a.decider.Delayed))
@@ -247,7 +233,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 func (a *App) openServers(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	calls := grpcserver.NewCalls(m, o.Log)
-	service, err := rls.New(rls.Options{Decider: a.decider, Rejected: m.Rejected, DynamicMetadata: o.DynamicMetadata})
+	service, err := rls.New(rls.Options{Decider: a.decider, Rejected: m.Rejected})
 	if err != nil {
 		return err
 	}

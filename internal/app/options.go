@@ -26,10 +26,9 @@ type Options struct {
 	RulesOptions  `embed:"" group:"rules"`
 	StoreOptions  `embed:"" group:"store"`
 	GRPCOptions   `embed:""`
-	BoundOptions  `embed:"" group:"grpc"`
 	QuotaOptions  `embed:"" group:"quota"`
-	DecideOptions `embed:"" group:"decide"`
-	HeaderOptions `embed:"" group:"headers"`
+	DecideOptions `embed:""`
+	RuleModes     `embed:"" group:"decide"`
 	Metrics       metrics.Options `embed:"" group:"metrics"`
 	HTTPOptions   `embed:""`
 	Statsd        metrics.StatsdOptions `embed:"" prefix:"statsd-" envprefix:"WEIR_STATSD_" group:"metrics"`
@@ -58,6 +57,8 @@ type (
 	RulesOptions = rules.Config
 	// StoreOptions are the flags of the counters.
 	StoreOptions = store.Options
+	// DecideOptions are the flags of decisions.
+	DecideOptions = decide.Config
 	// GRPCOptions are the flags of the gRPC server.
 	GRPCOptions = grpcserver.Config
 	// HTTPOptions are the flags of the HTTP servers.
@@ -69,27 +70,11 @@ type (
 // Build is the version and what it was built with.
 type Build = adminapi.Build
 
-// BoundOptions bound what a request may cost.
-type BoundOptions struct {
-	MaxDescriptors  int  `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
-	MaxCounters     int  `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
-	MaxDelayed      int  `env:"WEIR_MAX_DELAYED" default:"10000" help:"Most requests that leaky_queue and max_wait delay at once; requests beyond are denied."`
-	DynamicMetadata bool `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
-}
-
-// DecideOptions change what rules mean, to what envoyproxy/ratelimit does with them.
-type DecideOptions struct {
-	ChargeEach       bool `env:"WEIR_CHARGE_EACH" help:"Charge each limit of a request by itself, also when another one denies the request. Without it, a denied request charges no limit that it fits."`
+// RuleModes change what rules mean, to what envoyproxy/ratelimit does with them.
+type RuleModes struct {
 	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 while no more than the limit is used. Without it, one more hit must fit."`
 	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, and deny nothing."`
 	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: a request is denied when all of its descriptors are over."`
-}
-
-// HeaderOptions are the response headers with the nearest limit.
-type HeaderOptions struct {
-	RatelimitHeaders bool                `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
-	LimitHeaders     decide.LimitHeaders `embed:"" prefix:"ratelimit-" envprefix:"WEIR_RATELIMIT_"`
-	RetryAfter       bool                `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial: how long to wait, or the window of a limit that no wait satisfies."`
 }
 
 // StopOptions are the times of a stop.
@@ -120,15 +105,8 @@ func (o *Options) Check() error {
 	_, err := o.process()
 	e.Check(err == nil, "--on-store-failure", "must be local, allow, deny or error, got %q", o.OnStoreFailure)
 	o.GRPCOptions.Check(&e)
-	flags.Between(&e, "--max-delayed", o.MaxDelayed, 1, 10_000_000)
-	flags.Between(&e, "--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	flags.Between(&e, "--max-counters", o.MaxCounters, 1, 1_000_000)
+	o.DecideOptions.Check(&e)
 	o.QuotaOptions.Check(&e)
-	if o.RatelimitHeaders {
-		e.Header("--ratelimit-limit-header", o.LimitHeaders.Limit)
-		e.Header("--ratelimit-remaining-header", o.LimitHeaders.Remaining)
-		e.Header("--ratelimit-reset-header", o.LimitHeaders.Reset)
-	}
 	o.Metrics.Check(&e)
 	o.HTTPOptions.Check(&e)
 	o.Statsd.Check(&e)

@@ -7,6 +7,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -57,6 +58,8 @@ func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprint
 
 // Options are a Decider's parts and bounds. A zero bound stands for its default.
 type Options struct {
+	Config
+
 	// Rules returns the rules in force: called once a request. A nil Set means that none are loaded yet.
 	Rules func() *descriptors.Set
 	// Store has the counters. It bounds the time of a call itself. If it is a take.Chain, Try asks its stages.
@@ -68,26 +71,13 @@ type Options struct {
 	Observer Observer
 	// Watchers see every request that was decided.
 	Watchers []Watcher
-	// LimitHeaders are the response headers that show the nearest limit to a client. The zero value is none.
-	LimitHeaders LimitHeaders
-	// NoRetryAfter leaves the header Retry-After out of denials.
-	NoRetryAfter bool
-	// ChargeEach charges each limit of a request by itself, also when another one denies the request.
-	ChargeEach bool
 	// Lenient admits descriptors without entries and entries without a key: they match no rule. Without it, they are
 	// errors.
 	Lenient bool
-	// MaxDescriptors is the most descriptors of a request.
-	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.
 	MaxEntries int
-	// MaxCounters is the most limits that all descriptors of a request may have together.
-	MaxCounters int
 	// MaxEntryBytes is the most bytes of an entry's key, and of its value.
 	MaxEntryBytes int
-	// MaxDelayed is the most requests that are delayed at once. Beyond it, a request that might have to wait is denied
-	// and not charged.
-	MaxDelayed int
 }
 
 func (o *Options) validate() error {
@@ -98,29 +88,14 @@ func (o *Options) validate() error {
 	if o.Store == nil {
 		errs = append(errs, errors.New("decide: Options.Store: must be set"))
 	}
-	if h := o.LimitHeaders; h != (LimitHeaders{}) && (h.Limit == "" || h.Remaining == "" || h.Reset == "") {
-		errs = append(errs, fmt.Errorf("decide: Options.LimitHeaders: must all be set, or none; got %+v", h))
+	if !o.RatelimitHeaders {
+		o.LimitHeaders = LimitHeaders{}
 	}
-	bounds := []struct {
-		name  string
-		value *int
-		def   int
-	}{
-		{"MaxDescriptors", &o.MaxDescriptors, DefaultMaxDescriptors},
-		{"MaxEntries", &o.MaxEntries, DefaultMaxEntries},
-		{"MaxCounters", &o.MaxCounters, DefaultMaxCounters},
-		{"MaxEntryBytes", &o.MaxEntryBytes, DefaultMaxEntryBytes},
-		{"MaxDelayed", &o.MaxDelayed, DefaultMaxDelayed},
-	}
-	for _, b := range bounds {
-		if *b.value < 0 {
-			errs = append(errs, fmt.Errorf("decide: Options.%s: must be at least 1, or 0 for %d; got %d",
-				b.name, b.def, *b.value))
-		}
-		if *b.value == 0 {
-			*b.value = b.def
-		}
-	}
+	o.MaxDescriptors = cmp.Or(o.MaxDescriptors, DefaultMaxDescriptors)
+	o.MaxEntries = cmp.Or(o.MaxEntries, DefaultMaxEntries)
+	o.MaxCounters = cmp.Or(o.MaxCounters, DefaultMaxCounters)
+	o.MaxEntryBytes = cmp.Or(o.MaxEntryBytes, DefaultMaxEntryBytes)
+	o.MaxDelayed = cmp.Or(o.MaxDelayed, DefaultMaxDelayed)
 	if o.Observer == nil {
 		o.Observer = unobserved{}
 	}

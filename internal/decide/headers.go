@@ -42,7 +42,7 @@ func (v *Verdict) Headers(yield func(Header) bool) {
 		return
 	}
 	wait := v.RetryAfter()
-	if wait != limiter.Never && !v.Request.o.NoRetryAfter && !number("Retry-After", CeilSeconds(wait)) {
+	if wait != limiter.Never && v.Request.o.RetryAfter && !number("Retry-After", CeilSeconds(wait)) {
 		return
 	}
 	if response := v.Response(); response != nil {

@@ -28,7 +28,10 @@ descriptors:
 `)
 	d, err := decide.New(decide.Options{
 		Rules: func() *descriptors.Set { return set }, Store: take.Memory(none{}),
-		LimitHeaders: decide.LimitHeaders{Limit: "limit", Remaining: "remaining", Reset: "reset"},
+		Config: decide.Config{
+			RatelimitHeaders: true, RetryAfter: true,
+			LimitHeaders: decide.LimitHeaders{Limit: "limit", Remaining: "remaining", Reset: "reset"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

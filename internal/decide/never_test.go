@@ -34,7 +34,10 @@ descriptors:
 		t.Cleanup(func() { store.Close() })
 		d, err := decide.New(decide.Options{
 			Rules: func() *descriptors.Set { return set }, Store: store,
-			LimitHeaders: decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"},
+			Config: decide.Config{
+				RatelimitHeaders: true, RetryAfter: true,
+				LimitHeaders: decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"},
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -82,7 +82,7 @@ type player struct {
 	set     *descriptors.Set
 	decider *decide.Decider
 	said    []string // what the Observer heard since the last line
-	tells   string   // of dynamic metadata: "" nothing, "on" where a rule has some, "all" always
+	tells   bool     // dynamic metadata
 	costs   costs    // of the request
 	out     strings.Builder
 }
@@ -124,8 +124,8 @@ func (p *player) start(options []string) {
 	// Minutes and hours begin.
 	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
 	var process descriptors.Process
-	o := decide.Options{Store: p.store(), Observer: p}
-	p.tells = ""
+	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
+	p.tells = false
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
 		number, _ := strconv.Atoi(value)
@@ -149,15 +149,15 @@ func (p *player) start(options []string) {
 		case "lenient":
 			o.Lenient = true
 		case "no_retry_after":
-			o.NoRetryAfter = true
+			o.RetryAfter = false
 		case "max_counters":
 			o.MaxCounters = number
 		case "max_delayed":
 			o.MaxDelayed = number
 		case "metadata":
-			p.tells = value
+			p.tells, o.DynamicMetadata = true, value == "all"
 		case "headers":
-			o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
+			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
 			p.Fatalf("start: %q is no option", option)
 		}
@@ -235,8 +235,8 @@ func (p *player) ask(looks bool, words []string) {
 		fmt.Fprintf(&p.out, "  error: %v\n", err)
 	} else {
 		fmt.Fprintf(&p.out, "  %s\n", show(v))
-		if p.tells != "" {
-			text, _ := json.Marshal(metadata.Of(v, p.costs, p.tells == "all").AsMap())
+		if p.tells {
+			text, _ := json.Marshal(metadata.Of(v, p.costs).AsMap())
 			fmt.Fprintf(&p.out, "  ; metadata %s\n", text)
 		}
 		held := v.TakeHeld()

@@ -64,6 +64,9 @@ type Status struct {
 // Hits are the indexes of the status's hits in Verdict.Hits: from first, before last.
 func (st *Status) Hits() (first, last int) { return st.first, st.last }
 
+// DynamicMetadata is Config.DynamicMetadata.
+func (v *Verdict) DynamicMetadata() bool { return v.Request.o.DynamicMetadata }
+
 // Failed reports that the store did not answer, and that each limit's on_store_failure decided.
 func (v *Verdict) Failed() bool { return v.StoreErr != nil }
 

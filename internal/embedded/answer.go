@@ -78,7 +78,7 @@ func (c *Call) answer(v *decide.Verdict) {
 		a.Headers = append(a.Headers, f.deniedHeaders...)
 	}
 	c.addXRateLimit(v)
-	if m := metadata.Of(v, c, f.instance.options.DynamicMetadata); m != nil {
+	if m := metadata.Of(v, c); m != nil {
 		a.Metadata = metadata.Append(a.Metadata, m)
 	}
 }

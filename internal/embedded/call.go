@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // Waiter gets the answer of a Call that is decided later. Its methods are called on any goroutine, also before Later
@@ -121,7 +121,7 @@ func (c *Call) settle() {
 	if err == nil {
 		return
 	}
-	c.filter.instance.app.Metrics().Rejected(code(err)) // failure_mode_deny says what becomes of it
+	c.filter.instance.app.Metrics().Rejected(status.Code(rls.Status(err))) // failure_mode_deny says what becomes of it
 	c.filter.Fail(&c.Answer)
 	if errors.Is(err, decide.ErrPanicked) { // what the request has may be half made: others must not get it
 		c.request, c.descriptors = c.filter.decider.NewRequest(), nil
@@ -241,15 +241,4 @@ func (c *Call) observe() {
 	if c.Answer.Outcome != NotLimited {
 		c.filter.instance.app.Metrics().Requested(time.Since(c.start))
 	}
-}
-
-// code is by which an error is counted: the code that the service answers with.
-func code(err error) codes.Code {
-	if invalid := (*decide.InvalidError)(nil); errors.As(err, &invalid) {
-		return codes.InvalidArgument
-	}
-	if code := status.FromContextError(err).Code(); code != codes.Unknown {
-		return code
-	}
-	return codes.Unavailable
 }

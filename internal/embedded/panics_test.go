@@ -149,6 +149,33 @@ func TestStorePanics(t *testing.T) {
 	}
 }
 
+// shedStore has no room for any call.
+type shedStore struct{ limiter.Store }
+
+func (shedStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	return limiter.ErrShed
+}
+
+// A request that is shed counts by the code that the service answers with.
+func TestShedRequestsCount(t *testing.T) {
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}))
+	set := ruletest.Compile(t, shop)
+	var err error
+	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: shedStore{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.instance.collector = &collector{decider: f.decider}
+	w := begin(t, f, "ann")
+	f.module.Send()
+	<-w.ended
+	page := httptest.NewRecorder()
+	f.instance.app.Metrics().Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(page.Body.String(), `weir_requests_rejected_total{code="ResourceExhausted"} 1`) {
+		t.Errorf("%+v, counted as:\n%s", w.answer, page.Body)
+	}
+}
+
 // inBackground runs f until the test ends.
 func inBackground(t *testing.T, f func(ctx context.Context)) {
 	t.Helper()

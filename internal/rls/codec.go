@@ -73,7 +73,6 @@ func newReply(response []byte) *reply {
 type call struct {
 	*decide.Request
 
-	o        *Options
 	wire     []wireDescriptor // one for each of the request's Descriptors
 	addend   uint32           // the request's hits_addend
 	response []byte
@@ -121,7 +120,7 @@ func (s *Service) get() *call {
 	if c, ok := s.calls.Get().(*call); ok {
 		return c
 	}
-	return &call{Request: s.o.Decider.NewRequest(), o: &s.o, large: s.large}
+	return &call{Request: s.o.Decider.NewRequest(), large: s.large}
 }
 
 // release empties the call for another one. It keeps nothing of this one alive. A large call is not kept: the pool

@@ -26,12 +26,13 @@ import (
 func newCall(tb testing.TB, most int) *call {
 	tb.Helper()
 	d, err := decide.New(decide.Options{
-		Rules: func() *descriptors.Set { return nil }, Store: storeFunc(down), MaxDescriptors: most, MaxEntries: most,
+		Rules: func() *descriptors.Set { return nil }, Store: storeFunc(down), MaxEntries: most,
+		Config: decide.Config{MaxDescriptors: most},
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &call{Request: d.NewRequest(), o: &Options{}, large: make(chan struct{}, 1), ctx: context.Background()}
+	return &call{Request: d.NewRequest(), large: make(chan struct{}, 1), ctx: context.Background()}
 }
 
 // boundless is a call whose bounds no test reaches.

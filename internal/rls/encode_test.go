@@ -31,7 +31,7 @@ import (
 // asMessage is what report has to encode, made of protobuf's objects.
 func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c, c.o.DynamicMetadata),
+		OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c),
 	}
 	for i := range v.Statuses {
 		res.Statuses = append(res.Statuses, statusMessage(v, &v.Statuses[i]))
@@ -229,7 +229,7 @@ func FuzzEncode(f *testing.F) {
 			names = decide.LimitHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		}
 		c, v := decided(t, set, data, func(o *options) {
-			o.DynamicMetadata, o.LimitHeaders = metadata, names
+			o.DynamicMetadata, o.RatelimitHeaders, o.LimitHeaders = metadata, names != decide.LimitHeaders{}, names
 			if failed {
 				o.Store = storeFunc(down)
 			}

@@ -71,29 +71,27 @@ func memory(tb testing.TB, c *clock) limiter.Store {
 	return s
 }
 
-// options are those of a service and its decider.
-type options struct {
-	decide.Options
-
-	DynamicMetadata bool
-}
+// options are those of a service's decider.
+type options = decide.Options
 
 // service is a Service over rules; change may alter its options.
 func service(tb testing.TB, rules string, change ...func(*options)) (*Service, *clock) {
 	tb.Helper()
 	set, c := compile(tb, rules), newClock()
-	o := options{Options: decide.Options{Rules: func() *descriptors.Set { return set }}}
+	o := options{
+		Config: decide.Config{RetryAfter: true}, Rules: func() *descriptors.Set { return set },
+	}
 	for _, f := range change {
 		f(&o)
 	}
 	if o.Store == nil {
 		o.Store = memory(tb, c)
 	}
-	d, err := decide.New(o.Options)
+	d, err := decide.New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	of := Options{Decider: d, DynamicMetadata: o.DynamicMetadata}
+	of := Options{Decider: d}
 	if rec, ok := o.Observer.(*recorder); ok {
 		of.Rejected = rec.Rejected
 	}

@@ -211,7 +211,7 @@ func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
 			if err := c.decode(wire); err != nil {
 				t.Fatal(err)
 			}
-			c.o = nil // what report reads
+			c.leave = func() { panic("boom") } // once the answer is written
 			func() {
 				defer func() {
 					if recover() == nil {

@@ -60,7 +60,7 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	case s.json <- struct{}{}:
 		defer func() { <-s.json }()
 	case <-ctx.Done():
-		return nil, toStatus(ctx.Err())
+		return nil, Status(ctx.Err())
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(text, &req); err != nil {

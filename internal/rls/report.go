@@ -20,7 +20,7 @@ func (c *call) report(v *decide.Verdict) *reply {
 			res = appendText(res, 5, response.Body)
 		}
 	}
-	if m := metadata.Of(v, c, c.o.DynamicMetadata); m != nil {
+	if m := metadata.Of(v, c); m != nil {
 		var start int
 		res, start = begin(res, 6)
 		res = end(metadata.Append(res, m), start)

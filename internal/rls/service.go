@@ -26,9 +26,6 @@ type Options struct {
 	// Rejected is called for a request that is answered by an error, also one that could not be received or decoded. Nil
 	// is none. It must be quick and safe for concurrent use.
 	Rejected func(code codes.Code)
-	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has `metadata`, and
-	// shows the descriptors with their values there.
-	DynamicMetadata bool
 }
 
 // Service answers Envoy. It is safe for concurrent use.
@@ -153,7 +150,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	s.o.Decider.Decide(c.Request)
 	if err := c.Err; err != nil {
 		s.release(c)
-		return nil, s.reject(toStatus(err))
+		return nil, s.reject(Status(err))
 	}
 	held := c.Verdict.TakeHeld()
 	defer held.Release(ctx) // also if report panics
@@ -163,7 +160,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	}
 	s.release(c) // before it waits
 	if err := held.Wait(ctx); err != nil {
-		return nil, s.reject(toStatus(err))
+		return nil, s.reject(Status(err))
 	}
 	held.Keep()
 	return res, nil
@@ -175,8 +172,8 @@ func (s *Service) reject(err error) error {
 	return err
 }
 
-// toStatus makes a gRPC status of an error of decide.
-func toStatus(err error) error {
+// Status makes a gRPC status of an error of package decide.
+func Status(err error) error {
 	switch invalid := (*decide.InvalidError)(nil); {
 	case errors.As(err, &invalid):
 		return status.Error(codes.InvalidArgument, invalid.Msg)

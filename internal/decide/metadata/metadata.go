@@ -20,12 +20,12 @@ type Costs interface {
 	OwnHitsAddend(i int) (hits uint64, ok bool)
 }
 
-// Of returns the dynamic metadata of a verdict, nil if there is none. With all, every verdict has metadata, and not
-// only where a matched rule has `metadata`, and shows the descriptors with their values.
-func Of(v *decide.Verdict, costs Costs, all bool) *structpb.Struct {
+// Of returns the dynamic metadata of a verdict, nil if there is none. With decide.Config.DynamicMetadata every verdict
+// has metadata, not only where a matched rule has `metadata`, and shows the descriptors with their values.
+func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
 	var fields map[string]any
-	if all || hasMetadata(v) {
-		fields = dynamicMetadata(v, costs, all)
+	if v.DynamicMetadata() || hasMetadata(v) {
+		fields = dynamicMetadata(v, costs)
 	}
 	// Envoy reports the end also of streams that were denied. What their ends read of this metadata, which denied requests
 	// do not have and no client can send, gives back what was taken, and no more.
@@ -65,11 +65,11 @@ func hasMetadata(v *decide.Verdict) bool {
 }
 
 // dynamicMetadata is what Envoy keeps under envoy.filters.http.ratelimit, for access logs and the filters that
-// come after. It is made when a matched rule has `metadata`, or always with all:
+// come after:
 //
 //	domain               the request's
 //	descriptors          one for each: {entries: ["key=value"], hitsAddend: its own, if present}; only with
-//	                     all, since values may be secrets that do not belong in access logs
+//	                     DynamicMetadata, since values may be secrets that do not belong in access logs
 //	hitsAddend           the request's, if not 0
 //	metadata             the `metadata` of the rules whose status is OK, merged: maps key by key, the first
 //	                     descriptor wins
@@ -79,36 +79,30 @@ func hasMetadata(v *decide.Verdict) bool {
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
 // All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
-func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) map[string]any {
+func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
 	passed := map[string]any{}
 	var quotaOver, violations []any
 	hasQuota := false
 	for i := range v.Statuses {
-		st := &v.Statuses[i]
-		if st.Rule == nil {
-			if st.Over && v.Domain.QuotaMode() { // a limit that the request brought along
+		st, isOver := &v.Statuses[i], false
+		for hit, last := st.Hits(); hit < last; hit++ {
+			rule := v.Limits[hit].Rule
+			hasQuota = hasQuota || rule.QuotaMode
+			if v.Decisions[hit].Allowed {
+				continue
+			}
+			violations = append(violations, violation(v, i, hit))
+			if !isOver && !rule.ShadowMode && (rule.QuotaMode || v.Domain.QuotaMode()) {
 				quotaOver = append(quotaOver, i)
 			}
-			continue
+			isOver = true
 		}
-		isOver := false
-		first, last := st.Hits()
-		hasQuota = hasQuota || st.Rule.QuotaMode && first < last
-		for ; first < last; first++ {
-			if !v.Decisions[first].Allowed {
-				isOver = true
-				violations = append(violations, violation(v, i, first))
-			}
-		}
-		if isOver && !st.Rule.ShadowMode && (st.Rule.QuotaMode || v.Domain.QuotaMode()) {
-			quotaOver = append(quotaOver, i)
-		}
-		if !isOver || st.Rule.Mode == limiter.Shadow {
+		if st.Rule != nil && (!isOver || st.Rule.Mode == limiter.Shadow) {
 			merge(passed, st.Rule.Metadata)
 		}
 	}
 	fields := map[string]any{"domain": v.Request.Domain, "quotaModeEnabled": hasQuota}
-	if all {
+	if v.DynamicMetadata() {
 		fields["descriptors"] = describe(v.Request, costs)
 	}
 	if n := costs.HitsAddend(); n != 0 {
@@ -145,7 +139,7 @@ func describe(r *decide.Request, costs Costs) []any {
 
 // violation names the limit of a descriptor's hit that does not fit.
 func violation(v *decide.Verdict, descriptor, hit int) map[string]any {
-	rule := v.Statuses[descriptor].Rule
+	rule := v.Limits[hit].Rule
 	fields := map[string]any{
 		"descriptor": descriptor, "rule": rule.Path, "limit": v.Limits[hit].Name, "mode": v.Hits[hit].Mode.String(),
 	}
