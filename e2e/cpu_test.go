@@ -18,8 +18,8 @@ import (
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir
@@ -42,7 +42,7 @@ const (
 )
 
 func limitsHold(t *testing.T, shorten func(*testing.T, int)) {
-	algorithms := limiter.AlgorithmNames()
+	algorithms := limit.AlgorithmNames()
 	var rules strings.Builder
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for _, a := range algorithms {

@@ -18,9 +18,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // goroutines is the number of goroutines that ask each process at the same time.
@@ -40,7 +42,7 @@ func eachAlgorithm(rate string, params ...string) string {
 			limit, _, _ = strings.Cut(limit, ", window")
 		}
 		for _, param := range params {
-			if name, _, _ := strings.Cut(param, ":"); a.Has(name) && !strings.Contains(limit, name+":") {
+			if name, _, _ := strings.Cut(param, ":"); slices.Contains(a.Parameters(), name) && !strings.Contains(limit, name+":") {
 				limit += ", " + param
 			}
 		}
@@ -93,7 +95,7 @@ func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack b
 // each runs 64 goroutines for each process. Each of them calls do with every algorithm in turn, until do is done.
 func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
 	t.Helper()
-	names := limiter.AlgorithmNames()
+	names := limit.AlgorithmNames()
 	var wg sync.WaitGroup
 	for client := range goroutines * len(f) {
 		wg.Go(func() {
@@ -144,10 +146,10 @@ func TestExactlyTheLimit(t *testing.T) {
 
 // atOneInstant returns how many of n requests pass if time stands still.
 func atOneInstant(p *limiter.Policy, n int) (admitted int) {
-	var s limiter.State
+	var s storekit.State
 	for range n {
 		var d limiter.Decision
-		if s, d = p.Step(s, 1_767_225_600_000_000, 1); d.Allowed {
+		if s, d = storekit.Step(p, s, 1_767_225_600_000_000, 1); d.Allowed {
 			admitted++
 		}
 	}
@@ -173,8 +175,8 @@ func TestNeverAboveTheBound(t *testing.T) {
 	for store, f := range startFleets(t, rules) {
 		t.Run(store, func(t *testing.T) {
 			passed := f.hammer(t, longtest.Pick(time.Second, 2*time.Second))
-			for _, name := range limiter.AlgorithmNames() {
-				most, bound := worst(name, passed[name]), int(limits[name].Bound(1))
+			for _, name := range limit.AlgorithmNames() {
+				most, bound := worst(name, passed[name]), int(limit.Bound(limits[name], 1))
 				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)
 				if most > bound || most == 0 {
 					t.Errorf("%s: %d in a window, want at most %d, and some", name, most, bound)

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 var update = flag.Bool("update", false, "draw docs/img/algorithms again")
@@ -227,11 +229,12 @@ func run(t *testing.T, s scene) history {
 		t.Fatal(err)
 	}
 	h := history{policy: policy}
-	var state limiter.State
+	var state storekit.State
 	var ends []end
 	step := func(at time.Duration, n, takenAt int64) limiter.Decision {
-		slots, out := []limiter.Slot{{State: state}}, make([]limiter.Decision, 1)
-		limiter.Decide(start+at.Microseconds(), []limiter.Hit{{Policy: policy, N: n, TakenAt: takenAt}}, slots, out)
+		slots, out := []storekit.Counter{{State: state}}, make([]limiter.Decision, 1)
+		now := start + at.Microseconds()
+		storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, []limiter.Hit{{Policy: policy, N: n, TakenAt: takenAt}}, slots, out)
 		if slots[0].Changed {
 			state = slots[0].Next
 		}
@@ -240,7 +243,7 @@ func run(t *testing.T, s scene) history {
 	look := func(at time.Duration) {
 		if s.value != nil {
 			h.points = append(h.points, point{at, s.value(policy, func(n int64) limiter.Decision {
-				_, d := policy.Step(state, start+at.Microseconds(), n)
+				_, d := storekit.Step(policy, state, start+at.Microseconds(), n)
 				return d
 			})})
 		}
@@ -317,7 +320,7 @@ func TestDrawnWindowsKeepTheirBound(t *testing.T) {
 		if h.policy.Algorithm().CountsInFlight() {
 			continue // what it bounds is the lower panel
 		}
-		if most := h.policy.Bound(dearest); h.worst > most || h.worst < s.limit.Limit/2 {
+		if most := limit.Bound(h.policy, dearest); h.worst > most || h.worst < s.limit.Limit/2 {
 			t.Errorf("%s: %d hits go on in one window, want at most %d, and a scene that comes near it", s.name, h.worst, most)
 		}
 	}
@@ -331,9 +334,9 @@ func TestPlaceThatIsNeverReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var state limiter.State
+	var state storekit.State
 	var d limiter.Decision
-	step := func(at time.Duration, n int64) { state, d = p.Step(state, start+at.Microseconds(), n) }
+	step := func(at time.Duration, n int64) { state, d = storekit.Step(p, state, start+at.Microseconds(), n) }
 	step(0, 1) // and nobody releases it
 	last := time.Minute
 	for at := time.Second; at <= last; at += time.Second {

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -95,7 +96,7 @@ var formulas = map[string]func(in limiter.Params, dearest int64) int64{
 	},
 }
 
-// TestBounds: the formula of each page is the bound of Policy.Bound, which the tests of pkg/limiter hold histories
+// TestBounds: the formula of each page is the bound of limit.Bound, which the tests of pkg/limiter hold histories
 // against.
 func TestBounds(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| bound \\| (`[^`]+`)")
@@ -110,13 +111,13 @@ func TestBounds(t *testing.T) {
 				Algorithm: a, Limit: rapid.Int64Range(1, 100).Draw(t, "limit"),
 				Window: time.Second * time.Duration(rapid.IntRange(1, 100).Draw(t, "window")),
 			}
-			if a.Has("burst") {
+			if slices.Contains(a.Parameters(), "burst") {
 				in.Burst = rapid.Int64Range(1, 100).Draw(t, "burst")
 			}
-			if a.Has("segment_cap") {
+			if slices.Contains(a.Parameters(), "segment_cap") {
 				in.SegmentCap = rapid.Int64Range(1, in.Limit).Draw(t, "cap")
 			}
-			if a.Has("burst_for") {
+			if slices.Contains(a.Parameters(), "burst_for") {
 				in.BurstFor = time.Second * time.Duration(rapid.IntRange(1, 100).Draw(t, "saved"))
 			}
 			p, err := limiter.NewPolicy(in)
@@ -124,9 +125,9 @@ func TestBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			dearest := rapid.Int64Range(1, 5).Draw(t, "dearest")
-			if want := formulas[m[1]](in, dearest); p.Bound(dearest) != want {
+			if want := formulas[m[1]](in, dearest); limit.Bound(p, dearest) != want {
 				t.Fatalf("%s says %s: %d for %+v and D = %d; the bound is %d", pageOf(a), m[1], want, in, dearest,
-					p.Bound(dearest))
+					limit.Bound(p, dearest))
 			}
 		})
 	}

@@ -12,8 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 func TestMain(m *testing.M) { longtest.Main(m, 300) }
@@ -40,7 +42,7 @@ func onPage(t *testing.T, page, name string, in limiter.Params) {
 			if l.Name != name {
 				continue
 			}
-			if l.Policy.Identity() != want.Identity() {
+			if limit.Identity(l.Policy) != limit.Identity(want) {
 				t.Fatalf("%s: %s is %+v, want %+v", page, name, l.Policy.Params(), want.Params())
 			}
 			return
@@ -73,7 +75,7 @@ type history struct {
 	*rapid.T
 
 	policy *limiter.Policy
-	state  limiter.State
+	state  storekit.State
 	now    int64 // microseconds since the Unix epoch
 	tick   time.Duration
 }
@@ -96,7 +98,7 @@ func (h *history) move(most time.Duration) {
 // ask sends a request that costs n hits.
 func (h *history) ask(n int64) limiter.Decision {
 	var d limiter.Decision
-	h.state, d = h.policy.Step(h.state, h.now, n)
+	h.state, d = storekit.Step(h.policy, h.state, h.now, n)
 	return d
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -81,7 +82,7 @@ func seconds(wait time.Duration) *float64 {
 
 // setCount sets what the algorithm counts.
 func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
-	name, hits := p.Counter(d)
+	name, hits := limit.Counter(p, d)
 	fields := map[string]**int64{
 		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued,
 		"in_use": &s.InUse,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -90,7 +91,7 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 		"--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration)
 	names := c.Algorithm
 	if slices.Contains(names, "all") {
-		names = limiter.AlgorithmNames()
+		names = limit.AlgorithmNames()
 	}
 	var algorithms []limiter.Algorithm
 	for _, name := range names {

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Defaults of Options.
@@ -126,7 +127,7 @@ func New(o Options) (*Decider, error) {
 	}, nil
 }
 
-// Decide decides requests, each as a whole: either all of its limits are charged or none, as limiter.Decide has it;
+// Decide decides requests, each as a whole: either all of its limits are charged or none, as storekit.Decide has it;
 // with Options.ChargeEach each limit is charged by itself. It returns when each request has its Verdict, or its Err: an
 // InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several are decided together, or Ctx's own
 // error once Ctx is done. A request with an Err holds nothing; of another one the caller takes what it holds
@@ -215,7 +216,7 @@ func (d *Decider) ask(r *Request) {
 		}
 	}
 	r.asks = len(v.asked.hits) > 0
-	r.call = take.Call{Call: limiter.Call{Ctx: r.Ctx, Since: r.Since, Hits: v.asked.hits, Out: v.asked.out}}
+	r.call = take.Call{Call: storekit.Call{Ctx: r.Ctx, Since: r.Since, Hits: v.asked.hits, Out: v.asked.out}}
 }
 
 // end makes the verdict of what the store has answered, and shows it to the Observer and the Watchers.

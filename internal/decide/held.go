@@ -5,10 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Held is what a request holds: its count among the delayed requests, and what limiter.Owes says. Whoever has a request
+// Held is what a request holds: its count among the delayed requests, and what limit.Owes says. Whoever has a request
 // decided takes it by Verdict.TakeHeld, and has a deferred Release: whatever becomes of the request, nothing is held
 // after that but what Keep has left to the request itself. A Held is not safe for concurrent use.
 type Held struct {
@@ -65,7 +66,7 @@ func (h *Held) Release(ctx context.Context) {
 
 // hold notes what the request holds once a store has answered these hits.
 func (v *Verdict) hold(store limiter.Store, hits []limiter.Hit, out []limiter.Decision) {
-	v.held.owed, v.held.store = limiter.Owes(v.held.owed, hits, out), store
+	v.held.owed, v.held.store = limit.Owes(v.held.owed, hits, out), store
 }
 
 // delayed counts the requests that are, or may be, delayed, and bounds their number.

@@ -36,9 +36,9 @@ func (v *Verdict) applyCosts() {
 		for i, last := v.Statuses[descriptor].Hits(); i < last; i++ {
 			p, d := v.Hits[i].Policy, &v.Decisions[i]
 			switch {
-			case cost > p.Largest():
+			case cost > p.Core().Largest:
 				d.Allowed, d.RetryAfter = false, limiter.Never
-			case (cost > 1 || p.LooksAtLimit() && cost > 0) && d.Remaining < cost && !p.PaysLater():
+			case (cost > 1 || p.Core().LooksAtLimit && cost > 0) && d.Remaining < cost && !p.Core().PaysLater:
 				d.Allowed, d.RetryAfter = false, d.ResetAfter
 			}
 		}

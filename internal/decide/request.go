@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/take"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Request is a domain and descriptors that ask to pass. Decider.NewRequest makes one, which bounds its own memory: of
 // more descriptors and entries than are admitted it keeps only how many were added. It is not safe for concurrent use.
 type Request struct {
-	// Ctx is the caller's: see limiter.Call. NewRequest sets one that never ends.
+	// Ctx is the caller's: see storekit.Call. NewRequest sets one that never ends.
 	Ctx context.Context //nolint:containedctx // each request of a batch has its own
 	// Since is when the caller began to wait; zero: when the request is decided.
 	Since       time.Time
@@ -53,7 +53,7 @@ type OwnLimit struct {
 func (d *Decider) NewRequest() *Request { return &Request{Ctx: context.Background(), o: &d.o} }
 
 // CountsInFlight reports, after Try, whether the request counts as in flight if it is admitted.
-func (r *Request) CountsInFlight() bool { return r.Verdict.anyHit((*limiter.Hit).CountsInFlight) }
+func (r *Request) CountsInFlight() bool { return r.Verdict.anyHit(limit.CountsInFlight) }
 
 // MayWait reports, after Try, whether the request's limits may delay it.
 func (r *Request) MayWait() bool { return r.Verdict.anyHit(canWait) }

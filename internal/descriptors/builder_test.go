@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -122,7 +123,7 @@ func TestBuilderEqualsFile(t *testing.T) {
 			if want, got := string(l.AppendKey(nil, es)), string(other.Limits[i].AppendKey(nil, es)); want != got {
 				t.Errorf("the key of %s is %s, want %s", text, got, want)
 			}
-			if o := other.Limits[i]; l.Policy.Identity() != o.Policy.Identity() || l.Placement() != o.Placement() {
+			if o := other.Limits[i]; limit.Identity(l.Policy) != limit.Identity(o.Policy) || l.Placement() != o.Placement() {
 				t.Errorf("limit %d of %s has another policy or place", i, text)
 			}
 		}

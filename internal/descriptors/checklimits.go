@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -319,7 +320,7 @@ func (c *Builder) checkTogether(all []checked) {
 		if l.policy == nil {
 			continue
 		}
-		same := [2]any{l.policy.Identity(), l.placement}
+		same := [2]any{limit.Identity(l.policy.Policy), l.placement}
 		if first, ok := byPolicy[same]; ok {
 			c.Errorf(l.at, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -185,7 +186,7 @@ func (l *Limit) IsLocal() bool { return l.Local != nil && l.OnStoreFailure == Lo
 func (l *Limit) share() (err error) {
 	if l.Local = l.Policy; l.Rule.process.Replicas > 1 {
 		placement := l.Placement()
-		l.Local, err = placement.completed(*l.params).Share(int64(l.Rule.process.Replicas))
+		l.Local, err = limit.Share(placement.completed(*l.params), int64(l.Rule.process.Replicas))
 	}
 	return err
 }

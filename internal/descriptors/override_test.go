@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -113,7 +114,7 @@ func TestOverrideOfACalendar(t *testing.T) {
 			continue
 		}
 		got := ""
-		if edges := l.Policy.Edges(noon); edges != nil {
+		if edges := limit.Edges(l.Policy, noon); edges != nil {
 			got = time.UnixMicro(edges[1]).UTC().Format(time.RFC3339)
 		}
 		if got != begins {

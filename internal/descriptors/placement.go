@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -106,7 +107,7 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 
 // checkLeased checks that permits can be acquired before they are needed, and released without a trace.
 func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format string, args ...any)) {
-	if !in.Algorithm.CanPrepay() {
+	if !limit.CanPrepay(in.Algorithm) {
 		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
 			in.Algorithm)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 )
@@ -252,7 +253,7 @@ func checkPaths(t *rapid.T) {
 		t.Fatalf("a set differs from itself: %+v\n%s", changes, files[0].Data)
 	}
 	for i, l := range set.Limits() {
-		if l.Policy.Identity() != again.Limits()[i].Policy.Identity() {
+		if limit.Identity(l.Policy) != limit.Identity(again.Limits()[i].Policy) {
 			t.Fatalf("limit %d has another identity when its file is read again", i)
 		}
 	}

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func FormatRate(p *limiter.Policy) string {
 	switch {
 	case p.Params().TimeZone != nil:
 		text += ", calendar of " + p.Params().TimeZone.String()
-	case p.Algorithm().Has("burst"):
+	case slices.Contains(p.Algorithm().Parameters(), "burst"):
 		text += fmt.Sprintf(", burst %d", p.Capacity())
 	case p.Params().WarmUp > 0:
 		text += ", warms up in " + FormatDuration(p.Params().WarmUp)

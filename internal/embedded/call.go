@@ -147,7 +147,7 @@ func (c *Call) describe() error {
 }
 
 // Later decides what Decide could not, together with others, and ends the call. Module.Send has to be called before
-// long. ctx is that of the request: see limiter.Call. A delay ends early when it is done.
+// long. ctx is that of the request: see storekit.Call. A delay ends early when it is done.
 func (c *Call) Later(ctx context.Context, w Waiter) {
 	c.ctx, c.waiter = ctx, w
 	c.filter.uses.Add(1)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -125,7 +126,7 @@ func (b *Breaker) forget(w *watched, isAsked bool) {
 
 // Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
 func (b *Breaker) Shard(h *limiter.Hit) Shard {
-	name := h.StoreName()
+	name := limit.StoreName(h)
 	if b.o.Servers[name] == nil {
 		name = ""
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -242,7 +243,7 @@ func TestBreakerOfSeveral(t *testing.T) {
 		answers := func(context.Context) error { return nil }
 		store := storeOf(func(hits []limiter.Hit) error {
 			time.Sleep(20 * time.Millisecond)
-			if down.Load() && hits[len(hits)-1].StoreName() == "there" {
+			if down.Load() && limit.StoreName(&hits[len(hits)-1]) == "there" {
 				return errSilent
 			}
 			return nil

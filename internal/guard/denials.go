@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -131,7 +132,7 @@ func (d *Denials) After(c *take.Call) {
 // says, counted from then.
 func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 	cached := &denial{
-		key: strings.Clone(h.Key), policy: h.Policy, store: h.StoreName(), need: need(h), remaining: out.Remaining,
+		key: strings.Clone(h.Key), policy: h.Policy, store: limit.StoreName(h), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
 		ends:   c.Asked + out.RetryAfter.Microseconds(),
 		resets: c.Asked + out.ResetAfter.Microseconds(),
@@ -171,7 +172,7 @@ const mostHits = 64
 
 // need is the cost that must fit for the hit to fit: a look at most limits needs what one hit needs.
 func need(h *limiter.Hit) int64 {
-	if h.Policy.LooksAtLimit() {
+	if h.Policy.Core().LooksAtLimit {
 		return h.N
 	}
 	return max(h.N, 1)
@@ -193,7 +194,7 @@ func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 // cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell
 // module do not: they are up to 2 ms too long.
 func cacheable(h *limiter.Hit) bool {
-	return h.Policy.CanCacheDenial() && !h.UsesRedisCell()
+	return h.Policy.Core().Cacheable && !limit.UsesRedisCell(h)
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
@@ -207,8 +208,8 @@ func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 		if !cached.isValid(now, forgotten) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
-		if cached.store == h.StoreName() && !h.UsesRedisCell() &&
-			(cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity()) {
+		if cached.store == limit.StoreName(h) && !limit.UsesRedisCell(h) &&
+			(cached.policy == h.Policy || limit.Identity(cached.policy) == limit.Identity(h.Policy)) {
 			return cached
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
@@ -66,7 +67,7 @@ func breakerOf(s limiter.Store, o BreakerOptions) breakerStore {
 
 // StageAllocs is how many allocations a call takes on average that passes a stage.
 func StageAllocs(s take.Stage, hits []limiter.Hit, calls int) float64 {
-	c := &take.Call{Call: limiter.Call{Ctx: context.Background(), Hits: hits, Out: make([]limiter.Decision, len(hits))}}
+	c := &take.Call{Call: storekit.Call{Ctx: context.Background(), Hits: hits, Out: make([]limiter.Decision, len(hits))}}
 	return testing.AllocsPerRun(calls, func() {
 		if c.Err = nil; !s.Before(c) {
 			s.After(c)

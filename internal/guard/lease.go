@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -58,7 +59,7 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 // learn keeps the store's answer to a call that was sent at a time.
 func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 	e.last, e.lastAt = *d, sent
-	if e.hit.Policy.CountsInWindows() && d.ResetAfter > 0 {
+	if e.hit.Policy.Core().Is(step.InWindows) && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // it was decided then or later
 	}
 }

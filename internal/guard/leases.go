@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -121,7 +122,7 @@ func leasable(hits []limiter.Hit) bool {
 			return false
 		}
 	}
-	return len(hits) == 1 || len(hits) > 1 && !limiter.ByItself(hits)
+	return len(hits) == 1 || len(hits) > 1 && !limit.ByItself(hits)
 }
 
 // share is the most permits of the limit that this process has on lease.

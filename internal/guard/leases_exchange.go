@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -186,7 +187,7 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 	}
 	e.permits, e.ends = s.acquire, 0
 	e.expires = sent + s.span
-	if s.hit.Policy.CountsInWindows() {
+	if s.hit.Policy.Core().Is(step.InWindows) {
 		e.ends = sent + taken.ResetAfter
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}

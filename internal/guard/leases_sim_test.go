@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -129,7 +130,7 @@ func TestBound(t *testing.T) {
 						used += int(r.Stats().Answers)
 					}
 				})
-				bound := p.Bound(1)
+				bound := limit.Bound(p, 1)
 				passed, above := f.most(p.Window())
 				if share := p.Capacity() / guard.LeaseShare; passed > bound+10*share {
 					rt.Fatalf("%d passed in a window, want at most %d and a share of %d for each replica", passed, bound, share)

@@ -25,6 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -203,9 +204,9 @@ func (t *timed) histogramOf(hits []limiter.Hit) prometheus.Observer {
 	if len(hits) == 0 {
 		return t.several
 	}
-	name := hits[0].StoreName()
+	name := limit.StoreName(&hits[0])
 	for i := range hits {
-		if hits[i].StoreName() != name {
+		if limit.StoreName(&hits[i]) != name {
 			return t.several
 		}
 	}

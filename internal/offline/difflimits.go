@@ -67,8 +67,8 @@ func (p limitPair) differences() (fields []FieldChange) {
 		delete(after, "burst")
 	}
 	fields = differ(before, after)
-	if len(fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
-		fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
+	if len(fields) == 0 && !slices.Equal(was.Policy.Core().Args(), is.Policy.Core().Args()) {
+		fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Core().Args()), fmt.Sprint(is.Policy.Core().Args())}}
 	}
 	if !was.SameCounters(is) {
 		fields = append(fields, FieldChange{"counter", "as it was", "another: what was used is forgotten"})

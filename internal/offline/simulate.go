@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -131,8 +132,8 @@ const newYear = 1_767_225_600_000_000
 
 // begin is when a window of the policy begins: of a calendar the first one in 2026, else somewhere in the past.
 func begin(p *limiter.Policy) int64 {
-	if p.Edges(newYear) != nil {
-		return p.Edges(newYear - 1)[2]
+	if limit.Edges(p, newYear) != nil {
+		return limit.Edges(p, newYear-1)[2]
 	}
 	w := p.Window().Microseconds()
 	return ceilDiv(1_000_000_000_000_000, w) * w
@@ -143,7 +144,7 @@ func begin(p *limiter.Policy) int64 {
 func (r *run) shortWindow() bool {
 	w := r.policy.Window().Microseconds()
 	for t := r.start; t < r.start+r.options.Length.Microseconds(); {
-		edges := r.policy.Edges(t)
+		edges := limit.Edges(r.policy, t)
 		if edges == nil {
 			return false
 		}
@@ -180,7 +181,7 @@ func (r *run) admit(at int64, v *decide.Verdict) {
 	r.result.Admitted++
 	r.bucket(at).Admitted++
 	if r.policy.Algorithm().CountsInFlight() {
-		_, inFlight := r.policy.Counter(&v.Decisions[0])
+		_, inFlight := limit.Counter(r.policy, &v.Decisions[0])
 		r.result.Worst = max(r.result.Worst, inFlight)
 		return
 	}
@@ -193,7 +194,7 @@ func (r *run) finish() *Result {
 		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
 	r.result.Worst = max(r.result.Worst, worst(r.passed, r.policy.Window().Microseconds()))
-	r.result.Bound = r.policy.Bound(1)
+	r.result.Bound = limit.Bound(r.policy, 1)
 	if r.shortWindow() {
 		r.result.Bound += r.policy.Limit()
 	}

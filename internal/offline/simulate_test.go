@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -38,7 +39,7 @@ func limitsOf(t *testing.T, rateLimit string, algorithms ...limiter.Algorithm) (
 func all(t *testing.T) []limiter.Algorithm {
 	t.Helper()
 	var known []limiter.Algorithm
-	for _, name := range limiter.AlgorithmNames() {
+	for _, name := range limit.AlgorithmNames() {
 		a, err := limiter.ParseAlgorithm(name)
 		if err != nil {
 			t.Fatal(err)

@@ -2,9 +2,11 @@ package offline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -56,19 +58,20 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 	in := limiter.Params{Algorithm: a, Limit: from.Limit(), Window: from.Window()}
 	var lost []string
 	keeps := func(name string, isSet bool) bool {
-		if isSet && !a.Has(name) {
+		isTaken := slices.Contains(a.Parameters(), name)
+		if isSet && !isTaken {
 			lost = append(lost, name)
 		}
-		return isSet && a.Has(name)
+		return isSet && isTaken
 	}
-	if keeps("burst", was.Has("burst") && from.Capacity() != from.Limit()) {
+	if keeps("burst", slices.Contains(was.Parameters(), "burst") && from.Capacity() != from.Limit()) {
 		in.Burst = from.Capacity()
 	}
 	if keeps("max_wait", params.MaxWait > 0) {
 		in.MaxWait = params.MaxWait
 	}
 	keeps("align", params.TimeZone != nil)
-	if charge := from.ChargeDenied(); charge != was.DefaultChargeDenied() {
+	if charge := from.ChargeDenied(); charge != limit.DefaultChargeDenied(was) {
 		in.ChargeDenied = charge
 	}
 	switch {

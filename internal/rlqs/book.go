@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -270,7 +271,7 @@ func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Durati
 func (b *book) capacity() float64 {
 	least := int64(limiter.MaxHits)
 	for i := range b.hits {
-		least = min(least, b.hits[i].Policy.Largest())
+		least = min(least, b.hits[i].Policy.Core().Largest)
 	}
 	return float64(least)
 }
@@ -279,7 +280,7 @@ func (b *book) capacity() float64 {
 // still count. since is the time since the last report.
 func (b *book) refund(c *client, n float64, since time.Duration) {
 	canReturn := !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool {
-		return !isWindow(h.Policy) || !h.Policy.CountsInWindows() && h.Policy.Window() < 2*since
+		return !isWindow(h.Policy) || !h.Policy.Core().Is(step.InWindows) && h.Policy.Window() < 2*since
 	})
 	if n > 0 && canReturn && !b.isFailing && c.window == b.window() {
 		b.back += n

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -44,8 +45,8 @@ func TestBound(t *testing.T) {
 					most := f.most(p.Window(), 0)
 					ahead := float64(p.Capacity())/burstPart + 5 + 2*rateOf(p)*(tick+2*aheadOf).Seconds()
 					uncovered := f.passed - f.covered
-					if err == nil && float64(most) > float64(p.Bound(1))+ahead+float64(uncovered) {
-						err = fmt.Errorf("%d passed in a window, want at most %d and %.0f that were charged ahead", most, p.Bound(1), ahead)
+					if err == nil && float64(most) > float64(limit.Bound(p, 1))+ahead+float64(uncovered) {
+						err = fmt.Errorf("%d passed in a window, want at most %d and %.0f that were charged ahead", most, limit.Bound(p, 1), ahead)
 					}
 					leaks := a == limiter.Funnel || a == limiter.TokenBucket // others get back what was charged
 					stated := float64(p.Capacity())/burstPart + float64(len(f.envoys)) + rateOf(p)*(tick+aheadOf).Seconds()
@@ -53,7 +54,7 @@ func TestBound(t *testing.T) {
 						err = fmt.Errorf("%.0f passed in a span beyond what was charged in it, want at most %.0f", most, stated)
 					}
 					aheads = max(aheads, float64(f.mostAhead)/stated)
-					highest = max(highest, float64(most)/float64(p.Bound(1)))
+					highest = max(highest, float64(most)/float64(limit.Bound(p, 1)))
 				})
 				if err != nil {
 					rt.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -58,10 +59,10 @@ func Unfit(h *limiter.Hit) string {
 	switch {
 	case p.Limit() == 0:
 		return ""
-	case !p.Algorithm().CanPrepay():
+	case !p.Algorithm().Kind().Is(step.Prepayable):
 		return fmt.Sprintf("algorithm: %s cannot be charged ahead, since its answers depend on the moment at which each "+
 			"request comes; use token_bucket, or the rate limit service", p.Algorithm())
-	case isWindow(p) && !p.CountsInWindows() && p.Window() < minSlide:
+	case isWindow(p) && !p.Core().Is(step.InWindows) && p.Window() < minSlide:
 		return fmt.Sprintf("algorithm: a %s of %s is too short to be charged ahead, it must be at least %s; "+
 			"use token_bucket, or the rate limit service", p.Algorithm(), p.Window(), minSlide)
 	case in.Initial != limiter.InitialFull:

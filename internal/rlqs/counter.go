@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -54,7 +56,7 @@ type counter struct {
 
 // limit sets the counter's policy, which may be another one after rules changed.
 func (ct *counter) limit(h *limiter.Hit) {
-	if ct.policy == nil || ct.policy.Identity() != h.Policy.Identity() {
+	if ct.policy == nil || limit.Identity(ct.policy) != limit.Identity(h.Policy) {
 		ct.room, ct.remaining, ct.ends = math.Inf(1), h.Policy.Limit(), 0
 		ct.nextWindow()
 	}
@@ -121,7 +123,7 @@ func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.
 	ct.granted += float64(got) / over
 	ct.lastAt = now
 	ct.remaining = d.Remaining
-	if ct.policy.CountsInWindows() && d.ResetAfter > 0 {
+	if ct.policy.Core().Is(step.InWindows) && d.ResetAfter > 0 {
 		ct.sees(now + d.ResetAfter)
 	}
 	if !isShort {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // onLease is the route of a limit whose permits may be on lease for an hour.
@@ -76,7 +77,7 @@ func TestResetEndsDenialsAndPermits(t *testing.T) {
 	leased := limiter.Hit{Key: "funnel|leased", Policy: funnel(t, 1_000_000), N: 1, Route: onLease{}}
 	isReset := func(s *store.Store) error {
 		permits := s.Leases.Stats().Permits
-		asked := take.Call{Call: limiter.Call{Hits: []limiter.Hit{denied}, Out: make([]limiter.Decision, 1)}}
+		asked := take.Call{Call: storekit.Call{Hits: []limiter.Hit{denied}, Out: make([]limiter.Decision, 1)}}
 		cached := s.Denials.Before(&asked)
 		if cached || permits != 0 {
 			return fmt.Errorf("%d permits are on lease after the reset, the denial is cached: %t", permits, cached)

@@ -11,12 +11,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Call is what one request asks of the counters. Its owner keeps its memory; a zero Call with the fields of
-// limiter.Call set is ready for a Chain.
+// storekit.Call set is ready for a Chain.
 type Call struct {
-	limiter.Call
+	storekit.Call
 	// Notes are those of stages.
 	Notes
 
@@ -51,7 +52,7 @@ type Stage interface {
 // Server decides what no stage has answered.
 type Server interface {
 	// TakeAll returns when each call has its Out or its Err, as limiter.Store's Take has it.
-	TakeAll(calls []*limiter.Call)
+	TakeAll(calls []*storekit.Call)
 }
 
 // Chain is stages in front of a server. It is a limiter.Store.
@@ -108,7 +109,7 @@ func (k *Chain) TakeAll(calls []*Call) {
 
 // Take implements limiter.Store.
 func (k *Chain) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	c := &Call{Call: limiter.Call{Ctx: ctx, Hits: hits, Out: out}}
+	c := &Call{Call: storekit.Call{Ctx: ctx, Hits: hits, Out: out}}
 	k.TakeAll([]*Call{c})
 	return c.Err
 }
@@ -131,7 +132,7 @@ func (k *Chain) after(c *Call) {
 }
 
 // batch is the calls of a TakeAll that no stage has answered.
-type batch struct{ open []*limiter.Call }
+type batch struct{ open []*storekit.Call }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
@@ -144,7 +145,7 @@ func (b *batch) free() {
 // oneByOne is a store as a server.
 type oneByOne struct{ limiter.Store }
 
-func (s oneByOne) TakeAll(calls []*limiter.Call) {
+func (s oneByOne) TakeAll(calls []*storekit.Call) {
 	for _, c := range calls {
 		c.Err = s.Take(c.Ctx, c.Hits, c.Out)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // heard is what stages and the server were asked.
@@ -31,7 +32,7 @@ func (s stage) After(c *take.Call) { s.hear("%s after %s", s.name, c.Hits[0].Key
 type server struct{ *heard }
 
 func (s server) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
-func (s server) TakeAll(calls []*limiter.Call) {
+func (s server) TakeAll(calls []*storekit.Call) {
 	var keys []string
 	for _, c := range calls {
 		keys = append(keys, c.Hits[0].Key)
@@ -40,7 +41,7 @@ func (s server) TakeAll(calls []*limiter.Call) {
 }
 
 func call(key string) *take.Call {
-	return &take.Call{Call: limiter.Call{Ctx: context.Background(), Hits: []limiter.Hit{{Key: key}}}}
+	return &take.Call{Call: storekit.Call{Ctx: context.Background(), Hits: []limiter.Hit{{Key: key}}}}
 }
 
 // Calls pass the stages from the front, what none has answered goes to the server together, and each stage that let a

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // BenchmarkStep decides hits of cost 1 on one counter: steadily at 9 of 10 of the limit, so that all fit, and at 10
@@ -21,12 +22,12 @@ func BenchmarkStep(b *testing.B) {
 			{"denied", window / limit / 10},
 		} {
 			b.Run(a.String()+"/"+by.name, func(b *testing.B) {
-				var s limiter.State
+				var s storekit.State
 				now := int64(epoch)
 				b.ReportAllocs()
 				for b.Loop() {
 					now += by.every.Microseconds()
-					s, _ = p.Step(s, now, 1)
+					s, _ = storekit.Step(p, s, now, 1)
 				}
 			})
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestBytesADay: costs above 2^32 are counted exactly, by every algorithm that does not remember each hit. Those by
@@ -24,23 +25,23 @@ func TestBytesADay(t *testing.T) {
 			t.Errorf("%s: %v", a, err)
 			continue
 		}
-		if p.Largest() < day {
-			if _, d := p.Step(limiter.State{}, epoch, p.Largest()+1); d.Allowed || p.Largest() != limiter.MaxCost {
-				t.Errorf("%s: a cost above %d: %+v, want a denial from %d on", a, p.Largest(), d, limiter.MaxCost)
+		if p.Core().Largest < day {
+			if _, d := storekit.Step(p, storekit.State{}, epoch, p.Core().Largest+1); d.Allowed || p.Core().Largest != limiter.MaxCost {
+				t.Errorf("%s: a cost above %d: %+v, want a denial from %d on", a, p.Core().Largest, d, limiter.MaxCost)
 			}
 			continue
 		}
-		var s limiter.State
+		var s storekit.State
 		var d limiter.Decision
 		if a == limiter.LeakyQueue { // the first one departs now
-			s, _ = p.Step(s, epoch, tenth)
+			s, _ = storekit.Step(p, s, epoch, tenth)
 		}
 		for i := range day / tenth {
-			if s, d = p.Step(s, epoch, tenth); !d.Allowed || a != limiter.LeakyQueue && d.Remaining != day-(i+1)*tenth {
+			if s, d = storekit.Step(p, s, epoch, tenth); !d.Allowed || a != limiter.LeakyQueue && d.Remaining != day-(i+1)*tenth {
 				t.Fatalf("%s: request %d of 10 GB: %+v", a, i, d)
 			}
 		}
-		if _, d = p.Step(s, epoch, tenth); d.Allowed || d.RetryAfter == limiter.Never {
+		if _, d = storekit.Step(p, s, epoch, tenth); d.Allowed || d.RetryAfter == limiter.Never {
 			t.Errorf("%s: 10 GB more than fit: %+v, want a denial that ends", a, d)
 		}
 	}

@@ -13,7 +13,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 const day = 24 * time.Hour
@@ -125,7 +127,7 @@ func TestCalendarWindowsAreThoseOfTheClock(t *testing.T) {
 		p := calendarPolicy(t, window, loc)
 		now := drawTime(t, loc)
 		for range 3 {
-			e := p.Edges(now)
+			e := limit.Edges(p, now)
 			start, end := naiveWindow(window, loc, now)
 			if e[1] != start || e[2] != end {
 				t.Fatalf("%s in %s at %s: from %s to %s, want %s to %s", window, loc, at(now, loc), at(e[1], loc), at(e[2], loc),
@@ -133,11 +135,11 @@ func TestCalendarWindowsAreThoseOfTheClock(t *testing.T) {
 			}
 			fresh := calendarPolicy(t, window, loc)
 			for i, edge := range e[:4] {
-				if got := fresh.Edges(edge); got[1] != edge || got[2] != e[i+1] {
+				if got := limit.Edges(fresh, edge); got[1] != edge || got[2] != e[i+1] {
 					t.Fatalf("%s in %s: at its own edge %s a window goes from %s to %s, want an end at %s", window, loc,
 						at(edge, loc), at(got[1], loc), at(got[2], loc), at(e[i+1], loc))
 				}
-				if got := fresh.Edges(e[i+1] - 1); got[1] != edge {
+				if got := limit.Edges(fresh, e[i+1]-1); got[1] != edge {
 					t.Fatalf("%s in %s: a microsecond before %s the window begins at %s, want %s", window, loc,
 						at(e[i+1], loc), at(got[1], loc), at(edge, loc))
 				}
@@ -192,11 +194,11 @@ var zoneNames = sync.OnceValues(func() (names []string, err error) {
 // What a counter costs must not depend on the zone: the window is kept until it ends.
 func TestCalendarAllocatesOnlyAtItsEdges(t *testing.T) {
 	p := calendarPolicy(t, day, zone(t, "Europe/Berlin"))
-	var s limiter.State
+	var s storekit.State
 	now := int64(epoch)
 	if n := testing.AllocsPerRun(1000, func() {
 		now++
-		s, _ = p.Step(s, now, 1)
+		s, _ = storekit.Step(p, s, now, 1)
 	}); n != 0 {
 		t.Errorf("%g allocations a step", n)
 	}
@@ -212,7 +214,7 @@ func TestCalendarAnswersConcurrently(t *testing.T) {
 			own := calendarPolicy(t, day, berlin)
 			for k := range int64(2000) {
 				now := epoch + i + k*43_200_000_000
-				if got, want := shared.Edges(now), own.Edges(now); !slices.Equal(got, want) {
+				if got, want := limit.Edges(shared, now), limit.Edges(own, now); !slices.Equal(got, want) {
 					t.Errorf("at %d: %v, want %v", now, got, want)
 					return
 				}
@@ -228,11 +230,11 @@ func TestCalendarEndsAtNoTime(t *testing.T) {
 		for _, window := range calendarWindows {
 			p := calendarPolicy(t, window, zone(t, name))
 			for _, now := range []int64{math.MinInt64, -1 << 53, -1, 0, 1, 1 << 52, 1 << 53, math.MaxInt64} {
-				var s limiter.State
+				var s storekit.State
 				for range 3 {
-					s, _ = p.Step(s, now, 1)
+					s, _ = storekit.Step(p, s, now, 1)
 				}
-				if e := p.Edges(now); now > -1<<54 && now < 1<<54 && (e[1] > now || e[2] <= now) {
+				if e := limit.Edges(p, now); now > -1<<54 && now < 1<<54 && (e[1] > now || e[2] <= now) {
 					t.Errorf("%s in %s at %d: %v", window, name, now, e)
 				}
 			}
@@ -246,14 +248,14 @@ func BenchmarkCalendar(b *testing.B) {
 		b.Run(window.String()+"/within a window", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				p.Edges(epoch)
+				limit.Edges(p, epoch)
 			}
 		})
 		b.Run(window.String()+"/at an edge", func(b *testing.B) {
 			b.ReportAllocs()
 			now := int64(epoch)
 			for b.Loop() {
-				now = p.Edges(now)[2]
+				now = limit.Edges(p, now)[2]
 				if now > epoch+60*31_536_000_000_000 {
 					now = epoch
 				}

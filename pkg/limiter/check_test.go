@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestUnknownNamesAreRefused: a program may give numbers that no name of a rule file stands for.
@@ -39,8 +41,8 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 			Algorithm: limiter.SmoothBursty,
 			MaxCost:   -1,
 		},
-		"max_cost: is not a parameter of funnel, which takes burst, charge_denied":  {Algorithm: limiter.Funnel, MaxCost: 1},
-		"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", "): {Algorithm: 99},
+		"max_cost: is not a parameter of funnel, which takes burst, charge_denied": {Algorithm: limiter.Funnel, MaxCost: 1},
+		"algorithm: must be one of " + strings.Join(limit.AlgorithmNames(), ", "):  {Algorithm: 99},
 	} {
 		in.Limit, in.Window = 5, time.Second
 		if p, err := limiter.NewPolicy(in); err == nil || !strings.Contains(err.Error(), want) {
@@ -57,7 +59,7 @@ func TestDecideTakesLinearTime(t *testing.T) {
 	none := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})
 	for name, keys := range map[string]int{"each a key of its own": 1 << 20, "few keys": 7, "one key": 1} {
 		request := func(n int, last *limiter.Policy) func() time.Duration {
-			hits, out, slots := make([]limiter.Hit, n), make([]limiter.Decision, n), make([]limiter.Slot, n)
+			hits, out, slots := make([]limiter.Hit, n), make([]limiter.Decision, n), make([]storekit.Counter, n)
 			for i := range hits {
 				hits[i] = limiter.Hit{
 					Key: fmt.Sprintf("a key of some length %07d", i%keys), Policy: p, N: 1, Group: i,
@@ -68,10 +70,10 @@ func TestDecideTakesLinearTime(t *testing.T) {
 			return func() time.Duration {
 				clear(slots)
 				start := time.Now()
-				if err := limiter.Check(hits, out); err != nil {
+				if err := storekit.Link(hits, out, slots); err != nil {
 					t.Fatal(err)
 				}
-				limiter.Decide(epoch, hits, slots, out)
+				storekit.Decide(oneClock(epoch), hits, slots, out)
 				return time.Since(start)
 			}
 		}
@@ -93,12 +95,15 @@ func TestDecideTakesLinearTime(t *testing.T) {
 
 // TestLink is First for few hits, and for many.
 func TestLink(t *testing.T) {
+	p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Hour})
 	for _, n := range []int{0, 1, 2, 16, 17, 100} {
-		hits, slots := make([]limiter.Hit, n), make([]limiter.Slot, n)
+		hits, out, slots := make([]limiter.Hit, n), make([]limiter.Decision, n), make([]storekit.Counter, n)
 		for i := range hits {
-			hits[i].Key = strconv.Itoa(i * i % 11)
+			hits[i] = limiter.Hit{Key: strconv.Itoa(i * i % 11), Policy: p, N: 1}
 		}
-		limiter.Link(hits, slots)
+		if err := storekit.Link(hits, out, slots); err != nil {
+			t.Fatal(err)
+		}
 		for i := range hits {
 			want := slices.IndexFunc(hits, func(h limiter.Hit) bool { return h.Key == hits[i].Key })
 			if got := slots[i].First(); got != want {
@@ -111,15 +116,15 @@ func TestLink(t *testing.T) {
 // TestCheckAllocatesNothing for a request of ordinary size.
 func TestCheckAllocatesNothing(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Hour})
-	hits, out, slots := make([]limiter.Hit, 16), make([]limiter.Decision, 16), make([]limiter.Slot, 16)
+	hits, out, slots := make([]limiter.Hit, 16), make([]limiter.Decision, 16), make([]storekit.Counter, 16)
 	for i := range hits {
 		hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1}
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		if err := limiter.Check(hits, out); err != nil || errors.Is(err, limiter.ErrUnavailable) {
+		if err := errors.Join(storekit.Check(hits, out), storekit.Link(hits, out, slots)); err != nil {
 			t.Error(err)
 		}
-		limiter.Decide(epoch, hits, slots, out)
+		storekit.Decide(oneClock(epoch), hits, slots, out)
 	}); n > 0 {
 		t.Errorf("%g allocations", n)
 	}

@@ -3,6 +3,8 @@ package limiter
 import (
 	"sort"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // Concurrency counts requests in flight: negative hits give them back.
@@ -14,7 +16,7 @@ const Concurrency Algorithm = 8
 // they have to, never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
-func newConcurrency(in *Params) (algorithm, error) {
+func newConcurrency(in *Params) (step.Algorithm, error) {
 	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
 		return nil, paramError("limit", "concurrency remembers every request in flight, so it takes at most "+
 			"max_log_entries = %d, got %d; raise max_log_entries", most, in.Limit)
@@ -22,36 +24,27 @@ func newConcurrency(in *Params) (algorithm, error) {
 	return &concurrency{slidingLog{terms: in.terms(), kind: Concurrency, giveBack: giveBackOldest}}, nil
 }
 
-func (l *concurrency) traits() traits {
-	return traits{script: "sliding_log", capacity: l.limit, largest: l.limit}
+func (l *concurrency) Traits() step.Traits {
+	return step.Traits{Script: "sliding_log", Capacity: l.limit, Largest: l.limit}
 }
 
-func (l *concurrency) step(s State, now, n int64, c Charge) (next State, o outcome) {
-	if c == ChargeSpend {
-		c = ChargeNothing // nobody gives back what a hit that did not fit would hold
+func (l *concurrency) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
+	if c == step.Spend {
+		c = step.Nothing // nobody gives back what a hit that did not fit would hold
 	}
-	next, o = l.slidingLog.step(s, now, n, c)
-	if n > 0 && o.is&fits != 0 && c <= ChargeOrPenalty {
-		o.is, o.delay = o.is|holds, time.Duration(max(0, now))
+	next, o = l.slidingLog.Step(s, now, n, c)
+	if n > 0 && o.Is&step.Fits != 0 && c <= step.OrPenalty {
+		o.Is, o.Delay = o.Is|step.Holds, time.Duration(max(0, now))
 	}
 	return next, o
 }
 
-// canTakeBack reports whether the hit may have a TakenAt: the time has to be one that the script can add a lease to.
-func (h *Hit) canTakeBack() bool {
-	return h.N < 0 && h.Mode != Quota && h.Policy.Algorithm().CountsInFlight() && h.TakenAt > 0 && h.TakenAt < horizon
-}
-
-// takesBack returns the algorithm for a hit with a TakenAt at time now.
-func (h *Hit) takesBack(now int64) algorithm {
-	l, ok := h.Policy.algorithm.(*concurrency)
-	if !ok { // a limit of 0
-		return h.Policy.algorithm
-	}
+// TakesBack implements step.TakesBack.
+func (l *concurrency) TakesBack(takenAt int64, orOldest bool, now int64) step.Algorithm {
 	own := l.slidingLog
 	own.giveBack = func(log []int64, base, n int64) (int64, []int64) {
-		from, to := totalBefore(log, base, h.TakenAt), totalBefore(log, base, h.TakenAt+1)
-		if from == to && h.OrOldest && now < h.TakenAt+l.window {
+		from, to := totalBefore(log, base, takenAt), totalBefore(log, base, takenAt+1)
+		if from == to && orOldest && now < takenAt+l.window {
 			return giveBackOldest(log, base, n)
 		}
 		return base, cutOut(log, base, from, min(n, to-from))

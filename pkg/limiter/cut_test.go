@@ -6,7 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestCorrectedClockGrantsNothingTwice holds a history against Bound by a clock that stands still while the store's
@@ -30,11 +32,11 @@ func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
 				admitted, largest = append(admitted, event{elapsed + d.Wait.Microseconds(), n}), max(largest, n)
 			}
 		}
-		bound := w.policy.Bound(largest)
+		bound := limit.Bound(w.policy, largest)
 		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
 			bound = 3 * w.in.Limit
 		}
-		begins := w.policy.OnWallClock() || w.in.Algorithm == limiter.SlidingWindow && w.in.Oldest == limiter.OldestNone
+		begins := w.policy.Core().OnWall || w.in.Algorithm == limiter.SlidingWindow && w.in.Oldest == limiter.OldestNone
 		for _, first := range admitted {
 			most, got := bound, int64(0)
 			for _, at := range back {
@@ -71,7 +73,7 @@ func TestEditsGrantNothingTwice(t *testing.T) {
 			})
 			all, holds = append(all, p), max(holds, per(p)*float64(p.Capacity()))
 		}
-		var s limiter.State
+		var s storekit.State
 		now, written := int64(epoch), int64(epoch)
 		for range rapid.IntRange(1, 60).Draw(t, "hits") {
 			p := rapid.SampledFrom(all).Draw(t, "policy")
@@ -79,7 +81,7 @@ func TestEditsGrantNothingTwice(t *testing.T) {
 			now, elapsed = now+d, elapsed+float64(d)
 			full := per(p)*float64(p.Capacity()) - float64(now-written) // of a state that was full when it was written
 			n := rapid.Int64Range(1, 20).Draw(t, "cost")
-			next, got := p.Step(s, now, n)
+			next, got := storekit.Step(p, s, now, n)
 			if got.Allowed {
 				holds += max(0, float64(s.A-now)*1.000001-max(0, full)) // when it was written is known to so many digits
 				taken, hits, written = taken+per(p)*float64(n), hits+1, now
@@ -132,7 +134,7 @@ func ownLongest(w *walk, n int64) time.Duration {
 		return window
 	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
 		factor := max(100, w.policy.Params().ColdFactor)
-		n = w.policy.Largest() * factor / 100
+		n = w.policy.Core().Largest * factor / 100
 	case limiter.TokenBucket:
 		if w.in.Refill == limiter.RefillInterval {
 			return window * time.Duration((n+w.in.Limit-1)/w.in.Limit)
@@ -162,12 +164,12 @@ func isBehind(w *walk) bool {
 func TestAClockSteppingToAndFro(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
 		p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute})
-		var s limiter.State
+		var s storekit.State
 		var d limiter.Decision
 		passed := int64(0)
 		for i := range int64(100) {
 			now := epoch + time.Minute.Microseconds() - i%2 // epoch is the begin of a minute
-			if s, d = p.Step(s, now, 1); d.Allowed {
+			if s, d = storekit.Step(p, s, now, 1); d.Allowed {
 				passed++
 			} else if d.RetryAfter > time.Minute+6*time.Second {
 				t.Errorf("%s: told to retry after %s", a, d.RetryAfter)
@@ -217,7 +219,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 // checkTimes asks the state that was left by a cost of n whether the last decision's times are true.
 func checkTimes(t *rapid.T, w *walk, n int64) {
 	after := func(d time.Duration, n int64) limiter.Decision {
-		_, next := w.policy.Step(w.state, w.now+d.Microseconds(), n)
+		_, next := storekit.Step(w.policy, w.state, w.now+d.Microseconds(), n)
 		return next
 	}
 	d, need := w.last, max(1, n)
@@ -232,7 +234,7 @@ func checkTimes(t *rapid.T, w *walk, n int64) {
 	}
 	asNew := w.policy.Capacity()
 	if w.in.Initial == limiter.InitialFull {
-		_, look := w.policy.Step(limiter.State{}, w.now, 0)
+		_, look := storekit.Step(w.policy, storekit.State{}, w.now, 0)
 		asNew = look.Remaining
 	}
 	window := w.in.Algorithm == limiter.FixedWindow // which is told to end in any case

@@ -12,26 +12,27 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // mapStore is the plainest store: a map, a lock, and Decide.
 type mapStore struct {
 	mu     sync.Mutex
 	now    func() int64
-	states map[string]limiter.State
+	states map[string]storekit.State
 }
 
 func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if err := limiter.Check(hits, out); err != nil {
+	slots := make([]storekit.Counter, len(hits))
+	if err := storekit.Link(hits, out, slots); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slots := make([]limiter.Slot, len(hits))
 	for i := range hits {
 		slots[i].State = s.states[hits[i].Key]
 	}
-	limiter.Decide(s.now(), hits, slots, out)
+	storekit.Decide(oneClock(s.now()), hits, slots, out)
 	for i := range slots {
 		if slots[i].Changed {
 			s.states[hits[i].Key] = slots[i].Next
@@ -43,7 +44,7 @@ func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Dec
 // TestContract holds Decide itself against the contract of stores.
 func TestContract(t *testing.T) {
 	limitertest.Run(t, func(_ *testing.T, clock *limitertest.Clock) limiter.Store {
-		return &mapStore{now: clock.Now, states: map[string]limiter.State{}}
+		return &mapStore{now: clock.Now, states: map[string]storekit.State{}}
 	})
 }
 
@@ -73,6 +74,7 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t,
 				"mode"), Group: i,
 		}
+		hits[i].Look = hits[i].N == 0
 		if i > 0 && rapid.IntRange(0, 2).Draw(t, "joined") == 0 {
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
 		}
@@ -81,8 +83,11 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 }
 
 // load fills slots for the hits.
-func load(states map[string]limiter.State, hits []limiter.Hit) []limiter.Slot {
-	slots := make([]limiter.Slot, len(hits))
+func load(t *rapid.T, states map[string]storekit.State, hits []limiter.Hit) []storekit.Counter {
+	slots := make([]storekit.Counter, len(hits))
+	if err := storekit.Link(hits, make([]limiter.Decision, len(hits)), slots); err != nil {
+		t.Fatal(err)
+	}
 	for i := range hits {
 		slots[i].State = states[hits[i].Key]
 	}
@@ -93,11 +98,11 @@ func load(states map[string]limiter.State, hits []limiter.Hit) []limiter.Slot {
 func TestDeniedRequestIsNotCharged(t *testing.T) {
 	policies := hourly(t)
 	rapid.Check(t, func(t *rapid.T) {
-		states := map[string]limiter.State{}
+		states := map[string]storekit.State{}
 		for range rapid.IntRange(1, 15).Draw(t, "requests") {
 			hits := drawHits(t, policies)
-			slots, out := load(states, hits), make([]limiter.Decision, len(hits))
-			admitted := limiter.Decide(epoch, hits, slots, out)
+			slots, out := load(t, states, hits), make([]limiter.Decision, len(hits))
+			admitted := storekit.Decide(oneClock(epoch), hits, slots, out)
 			if admitted != limiter.Admitted(hits, out) {
 				t.Fatalf("Decide says %t, Admitted says %t of %+v: %+v", admitted, !admitted, hits, out)
 			}
@@ -149,15 +154,15 @@ func spending(p *limiter.Policy) *limiter.Policy {
 func TestAdmittedHitsAreCharged(t *testing.T) {
 	policies := hourly(t)
 	rapid.Check(t, func(t *rapid.T) {
-		states := map[string]limiter.State{}
+		states := map[string]storekit.State{}
 		for range rapid.IntRange(1, 15).Draw(t, "requests") {
 			hits := drawHits(t, policies)
-			slots, out := load(states, hits), make([]limiter.Decision, len(hits))
-			if !limiter.Decide(epoch, hits, slots, out) {
+			slots, out := load(t, states, hits), make([]limiter.Decision, len(hits))
+			if !storekit.Decide(oneClock(epoch), hits, slots, out) {
 				continue
 			}
 			for i, h := range hits {
-				if next, d := h.Policy.Step(states[h.Key], epoch, h.N); d.Allowed || h.Mode == limiter.Shadow {
+				if next, d := storekit.Step(h.Policy, states[h.Key], epoch, h.N); d.Allowed || h.Mode == limiter.Shadow {
 					if d != out[i] {
 						t.Fatalf("hit %d of %+v: %+v, alone %+v", i, hits, out[i], d)
 					}
@@ -168,7 +173,7 @@ func TestAdmittedHitsAreCharged(t *testing.T) {
 				if out[i].Allowed || h.Mode != limiter.Quota {
 					continue
 				}
-				next, d := spending(h.Policy).Step(states[h.Key], epoch, h.N)
+				next, d := storekit.Step(spending(h.Policy), states[h.Key], epoch, h.N)
 				if out[i].Allowed = d.Allowed; d != out[i] && !d.Allowed {
 					t.Fatalf("hit %d of %+v, a quota that is over: %+v, alone %+v", i, hits, out[i], d)
 				}
@@ -189,12 +194,16 @@ func TestSingleHit(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {
 			w.move(t)
 			hit := limiter.Hit{Policy: w.policy, N: w.cost(t, -3)}
-			short, long := make([]limiter.Slot, 1), make([]limiter.Slot, 1)
+			hit.Look = hit.N == 0
+			short, long := make([]storekit.Counter, 1), make([]storekit.Counter, 1)
 			short[0].State, long[0].State = w.state, w.state
 			got, want := make([]limiter.Decision, 1), make([]limiter.Decision, 1)
-			admitted := limiter.Decide(w.now, []limiter.Hit{hit}, short, got)
+			if err := storekit.Link([]limiter.Hit{hit}, want, long); err != nil {
+				t.Fatal(err)
+			}
+			admitted := storekit.Decide(oneClock(w.now), []limiter.Hit{hit}, short, got)
 			hit.Mode = limiter.Quota
-			if limiter.Decide(w.now, []limiter.Hit{hit}, long, want) != admitted || got[0] != want[0] {
+			if storekit.Decide(oneClock(w.now), []limiter.Hit{hit}, long, want) != admitted || got[0] != want[0] {
 				t.Fatalf("%+v: cost %d at %d: %+v, the long way %+v", w.in, hit.N, w.now, got[0], want[0])
 			}
 			a, b := &short[0], &long[0]
@@ -208,3 +217,6 @@ func TestSingleHit(t *testing.T) {
 		}
 	})
 }
+
+// oneClock is the clocks of a store with one clock.
+func oneClock(now int64) storekit.Clocks { return storekit.Clocks{Steady: now, Wall: now} }

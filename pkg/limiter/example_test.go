@@ -187,29 +187,6 @@ func ExampleLimiter_AllowEach() {
 	// false true
 }
 
-// A step is a function of a state, a time and a cost, and changes nothing.
-func ExamplePolicy_Step() {
-	policy, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 2,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var state limiter.State
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, after := range []time.Duration{0, 0, 0, time.Second} {
-		next, d := policy.Step(state, start.Add(after).UnixMicro(), 1)
-		state = next
-		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter)
-	}
-	// Output:
-	// true 1 0s 1s
-	// true 0 0s 2s
-	// false 0 1s 2s
-	// true 0 0s 2s
-}
-
 // A request whose limits are known when it comes: a limit of the client, and one of the path in shadow mode.
 func ExampleStore() {
 	store, err := memstore.New(memstore.Options{})
@@ -239,17 +216,6 @@ func ExampleStore() {
 	}
 	fmt.Println(out[0].Allowed, out[1].Allowed, limiter.Admitted(hits, out))
 	// Output: true false true
-}
-
-// A limit of 10 a second that three processes share without a common store: each gets a third, rounded down.
-func ExampleParams_Share() {
-	share, err := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Second}.Share(3)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(share.Limit(), "per", share.Window())
-	// Output: 3 per 1s
 }
 
 func ExampleParseAlgorithm() {

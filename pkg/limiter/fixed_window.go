@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/weir-ratelimit/weir/internal/step"
+
 // FixedWindow is a counter per window.
 const FixedWindow Algorithm = 1
 
@@ -21,7 +23,7 @@ type fixedWindow struct {
 // argLookAtLimit is added to the argument align: looks fit at the limit, too.
 const argLookAtLimit = 16
 
-func newFixedWindow(in *Params) (algorithm, error) {
+func newFixedWindow(in *Params) (step.Algorithm, error) {
 	switch {
 	case in.Align == AlignCalendar && !OnCalendar(in.Window):
 		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 "+
@@ -38,57 +40,66 @@ func newFixedWindow(in *Params) (algorithm, error) {
 	return f, nil
 }
 
-func (f *fixedWindow) traits() traits {
-	return traits{
-		script: "fixed_window", capacity: f.limit, largest: f.limit, extra: f.limit,
-		onWall:    f.align != AlignFirstHit,
-		cacheable: f.denied != ChargeRemaining, // what is added to a full window does not show
+func (f *fixedWindow) Traits() step.Traits {
+	return step.Traits{
+		Script: "fixed_window", Capacity: f.limit, Largest: f.limit, Extra: f.limit,
+		LooksAtLimit: f.lookAtLimit,
+		OnWall:       f.align != AlignFirstHit,
+		Cacheable:    f.denied != ChargeRemaining, // what is added to a full window does not show
 	}
 }
 
-func (f *fixedWindow) args() []int64 {
+// Edges implements step.Dated.
+func (f *fixedWindow) Edges(now int64) []int64 {
+	if f.calendar == nil {
+		return nil
+	}
+	return f.calendar.around(now)[:]
+}
+
+func (f *fixedWindow) Args() []int64 {
 	return []int64{f.limit, f.window, int64(f.align) + argLookAtLimit*fromBool(f.lookAtLimit)}
 }
 
 // step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
 // limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
 // next one will be.
-func (f *fixedWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	start, ends, count, isCut := f.currentWindow(&s, now)
 	left := max(0, f.limit-count)
 
 	needs := max(n, 1)
 	if f.limit == 0 && !f.lookAtLimit {
-		c = ChargeNothing
+		c = step.Nothing
 	}
 	ok, take := f.fits(left, n, c)
 	if f.lookAtLimit && n == 0 {
 		ok, needs = count <= f.limit, 0
 	}
-	o.reset = micros(ends - now)
+	o.Reset = micros(ends - now)
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if needs <= f.limit {
-			o.delay = micros(ends - max(now, start))
+			o.Delay = micros(ends - max(now, start))
 		}
 	}
 	before := count
-	count = min(max(0, count+take), horizon)
-	o.remaining = max(0, f.limit-count)
+	count = min(max(0, count+take), step.Horizon)
+	o.Remaining = max(0, f.limit-count)
 	if count == 0 && f.align == AlignFirstHit {
-		o.reset = micros(f.window)
+		o.Reset = micros(f.window)
 	}
-	o.is = verdictOf(ok, count != before || isCut, isCut)
+	o.Is = step.VerdictOf(ok, count != before || isCut, isCut)
 	if count == 0 {
-		return State{}, o
+		return step.State{}, o
 	}
-	return State{A: start, B: count}, o
+	return step.State{A: start, B: count}, o
 }
 
 // currentWindow returns the window that a hit at now falls into, what was counted in it, and whether the state was cut.
 // A count stays as long as the window in which it was counted started within the current one, also where the rule's
 // window became longer meanwhile.
-func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64, isCut bool) {
+func (f *fixedWindow) currentWindow(s *step.State, now int64) (start, end, count int64, isCut bool) {
 	if f.align == AlignFirstHit {
 		if s.B == 0 || s.A+f.window <= now {
 			return now, now + f.window, 0, false

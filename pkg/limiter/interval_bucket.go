@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/weir-ratelimit/weir/internal/step"
+
 // intervalBucket is a TokenBucket with RefillInterval: it is refilled in whole batches, Limit tokens every Window,
 // counted from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch,
 // when a Window began. The zero State is a full bucket, or one that is about to start (InitialEmpty).
@@ -16,11 +18,11 @@ type intervalBucket struct {
 }
 
 // newIntervalBucket bounds the bucket's debt to what comes back before the horizon.
-func newIntervalBucket(in *Params) (algorithm, error) {
+func newIntervalBucket(in *Params) (step.Algorithm, error) {
 	b := &intervalBucket{
-		terms: in.terms(), burst: in.Burst, maxDebt: maxExact / 2, startsEmpty: in.Initial == InitialEmpty,
+		terms: in.terms(), burst: in.Burst, maxDebt: step.Exact / 2, startsEmpty: in.Initial == InitialEmpty,
 	}
-	if batches := horizon / b.window; batches < b.maxDebt/b.limit {
+	if batches := step.Horizon / b.window; batches < b.maxDebt/b.limit {
 		b.maxDebt = batches * b.limit
 	}
 	if b.burst > b.maxDebt {
@@ -36,18 +38,18 @@ func newIntervalBucket(in *Params) (algorithm, error) {
 	return b, nil
 }
 
-func (b *intervalBucket) traits() traits {
-	return traits{
-		script: "interval_bucket", capacity: b.burst, largest: b.burst, extra: b.burst, linger: micros(b.linger),
-		cacheable: b.denied == ChargeNone && !b.startsEmpty,
+func (b *intervalBucket) Traits() step.Traits {
+	return step.Traits{
+		Script: "interval_bucket", Capacity: b.burst, Largest: b.burst, Extra: b.burst, Linger: micros(b.linger),
+		Cacheable: b.denied == ChargeNone && !b.startsEmpty,
 	}
 }
 
-func (b *intervalBucket) args() []int64 {
+func (b *intervalBucket) Args() []int64 {
 	return []int64{b.limit, b.window, b.burst, b.maxDebt, fromBool(b.startsEmpty), b.linger}
 }
 
-func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (b *intervalBucket) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	start, missing, first := b.refilled(&s, now)
 	isBack, isCut := s.A > now, s.A > now || s.B > b.maxDebt
 	left := max(0, b.burst-missing)
@@ -57,29 +59,29 @@ func (b *intervalBucket) step(s State, now, n int64, c Charge) (next State, o ou
 	missing = min(max(0, missing+take), max(missing, b.maxDebt))
 	after := func(tokens int64) int64 { return start + ceilDiv(tokens, b.limit)*b.window - now }
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if need := max(n, 1); need <= b.burst {
-			o.delay = micros(after(missing - (b.burst - need)))
+			o.Delay = micros(after(missing - (b.burst - need)))
 		}
 	}
-	o.remaining = max(0, b.burst-missing)
+	o.Remaining = max(0, b.burst-missing)
 	if missing > 0 {
-		o.reset = micros(after(missing))
+		o.Reset = micros(after(missing))
 	}
 	changed := missing != before || first && n != 0 || isBack
-	o.is = verdictOf(ok, changed, isCut && changed)
+	o.Is = step.VerdictOf(ok, changed, isCut && changed)
 	if missing == 0 {
 		if !b.startsEmpty {
-			return State{}, o
+			return step.State{}, o
 		}
 		start = now // full since now, not since its batch
 	}
-	return State{A: start, B: missing}, o
+	return step.State{A: start, B: missing}, o
 }
 
 // refilled returns how many tokens are missing at now, since when the current batch counts, and whether the bucket is
 // about to start.
-func (b *intervalBucket) refilled(s *State, now int64) (start, missing int64, first bool) {
+func (b *intervalBucket) refilled(s *step.State, now int64) (start, missing int64, first bool) {
 	start, missing = min(s.A, now), min(s.B, b.maxDebt)
 	full := start + ceilDiv(missing, b.limit)*b.window
 	switch {

@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/weir-ratelimit/weir/internal/step"
+
 // LeakyQueue is the leaky bucket as a queue: requests are delayed so that they pass evenly spaced.
 const LeakyQueue Algorithm = 7
 
@@ -7,7 +9,7 @@ const LeakyQueue Algorithm = 7
 // departs now empties it in that time. A request goes when it has leaked through itself.
 type leakyQueue struct{ meter }
 
-func newLeakyQueue(in *Params) (algorithm, error) {
+func newLeakyQueue(in *Params) (step.Algorithm, error) {
 	in.Burst = orDefault(in.Burst, in.Limit)
 	q := &leakyQueue{newMeter(in)}
 	q.burst = in.Burst
@@ -30,8 +32,8 @@ func newLeakyQueue(in *Params) (algorithm, error) {
 	return q, nil
 }
 
-func (q *leakyQueue) traits() traits {
-	t := q.meter.traits()
-	t.extra, t.overshoots = 1, true
+func (q *leakyQueue) Traits() step.Traits {
+	t := q.meter.Traits()
+	t.Extra, t.Overshoots = 1, true
 	return t
 }

@@ -44,14 +44,12 @@
 // [Store.Take] decides all hits of a request as a whole: all are charged, or none. Use it where the limits of a
 // request are not known before it comes, as a service that reads rules does.
 //
-// Every algorithm is one pure step, [Policy.Step]: integers in, integers out, with the time as an argument.
 // This package knows no clock, no wire format, no rule file and no database.
 //
 // # Writing a Store
 //
-// A store checks the hits ([Check]), finds which of them share a key ([Link]), reads the states of the keys, calls
-// [Decide] and writes the slots that have changed. A store that must decide in two steps has the parts of Decide:
-// [TryCharge], [DeniedCharge], [Spends] and their like. Package limitertest has the contract as a test.
+// Package storekit decides requests, and leaves to the store where states are kept. Package limitertest has the contract
+// as a test.
 package limiter
 
 import (
@@ -108,7 +106,7 @@ type Hit struct {
 	// N is the cost in hits: above 0 charges, below 0 gives back. -MaxHits <= N <= MaxHits, and not 0, so that a hit
 	// whose cost was forgotten is refused and not free.
 	N int64
-	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (see Slot.Cut), and fits if at
+	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (the rule was edited, or the clock was set back), and fits if at
 	// least one more hit would.
 	Look bool
 	// ByItself charges each hit of the request by itself, also when another one denies the request. One hit that has it
@@ -132,38 +130,6 @@ type Hit struct {
 	Route any
 }
 
-// StoreName is what the hit's Route calls the store that has its counter, empty for the first one.
-func (h *Hit) StoreName() string {
-	if r, ok := h.Route.(interface{ StoreName() string }); ok {
-		return r.StoreName()
-	}
-	return ""
-}
-
-// UsesRedisCell reports whether the hit's Route has the redis-cell module decide.
-func (h *Hit) UsesRedisCell() bool {
-	r, ok := h.Route.(interface{ UsesRedisCell() bool })
-	return ok && r.UsesRedisCell()
-}
-
-// CountsInFlight reports whether the hit counts as in flight, once it is admitted, until it is given back.
-func (h *Hit) CountsInFlight() bool { return h.N > 0 && h.Policy.Algorithm().CountsInFlight() }
-
-// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: what
-// counts as in flight. Take them when nobody will report the request's end.
-func Owes(dst, hits []Hit, out []Decision) []Hit {
-	admitted := ByItself(hits) || Admitted(hits, out)
-	for i := range hits {
-		h := hits[i]
-		if !h.CountsInFlight() || !out[i].Allowed || !admitted && h.Mode != Shadow {
-			continue
-		}
-		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, Enforce, out[i].TakenAt, true
-		dst = append(dst, h)
-	}
-	return dst
-}
-
 // Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at
 // once has Remaining 14 and ResetAfter 2s; the 16th has Allowed false, Remaining 0 and RetryAfter 2s.
 type Decision struct {
@@ -184,18 +150,6 @@ type Decision struct {
 	// TakenAt is when an admitted hit of Concurrency was taken, by the store's clock, in microseconds since the Unix
 	// epoch; 0 of other hits. The hit that gives it back has it as Hit.TakenAt.
 	TakenAt int64
-}
-
-// Call is one request in a batch for a store that takes several at once.
-type Call struct {
-	// Ctx is the request's: see Store. Its Err is asked again and again while the call waits; nobody waits for its Done.
-	Ctx context.Context //nolint:containedctx // each call of a batch has its own
-	// Since is when the request began to wait: the store's timeout runs from then. Zero: from when it is taken.
-	Since time.Time
-	// Hits and Out are those of Store.Take, and Err what it returns.
-	Hits []Hit
-	Out  []Decision
-	Err  error
 }
 
 // Store keeps the counters' state and decides requests over it.

@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // meter is the leaky bucket as a meter (GCRA: ITU-T I.371, ATM Forum TM 4.0), which Funnel, TokenBucket, LeakyQueue,
 // SmoothBursty and SmoothWarmingUp share: they differ in which levels pass, and in what the level is after a hit.
@@ -27,7 +31,7 @@ type meter struct {
 	maxLevel int64 // the deepest debt, units
 	highest  int64 // the highest level that a hit can lead to, units
 	furthest int64 // how far ahead a state of that level is, in whole ticks
-	mostSpan int64 // its span: see State.span
+	mostSpan int64 // its span: see spanOf
 
 	paysLater   bool // what passes depends on the level that a request finds, not on its cost
 	startsEmpty bool
@@ -58,9 +62,9 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 			break // a State's part has no room for it, in longer ticks neither
 		}
 		// A level of maxExact or less, and not further ahead than the horizon.
-		m.maxLevel = maxExact
-		if horizon/tick < m.maxLevel/m.leak {
-			m.maxLevel = horizon / tick * m.leak
+		m.maxLevel = step.Exact
+		if step.Horizon/tick < m.maxLevel/m.leak {
+			m.maxLevel = step.Horizon / tick * m.leak
 		}
 		if !setLevels() {
 			continue
@@ -70,8 +74,8 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 			m.highest = m.maxLevel
 		}
 		m.furthest = m.highest / m.leak
-		furthest := State{B: withSpan(0, m.furthest*m.tick)}
-		m.mostSpan = furthest.span()
+		furthest := step.State{B: withSpan(0, m.furthest*m.tick)}
+		m.mostSpan = spanOf(&furthest)
 		return true
 	}
 	return false
@@ -119,25 +123,25 @@ func (m *meter) canOwe(owed int64) bool {
 	return room/m.cost >= MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 
-func (m *meter) traits() traits {
-	t := traits{
-		script: "funnel", capacity: m.burst, largest: m.burst, extra: m.burst, linger: micros(m.linger),
-		paysLater: m.paysLater,
+func (m *meter) Traits() step.Traits {
+	t := step.Traits{
+		Script: "funnel", Capacity: m.burst, Largest: m.burst, Extra: m.burst, Linger: micros(m.linger),
+		PaysLater: m.paysLater,
 	}
 	if m.capacity > m.still {
-		t.maxWait = micros(ceilDiv(m.capacity-m.still, m.leak) * m.tick)
+		t.MaxWait = micros(ceilDiv(m.capacity-m.still, m.leak) * m.tick)
 	}
 	return t
 }
 
-func (m *meter) args() []int64 {
+func (m *meter) Args() []int64 {
 	return []int64{
 		m.limit, m.tick, m.leak, m.cost, m.burst, m.capacity, m.still, m.maxLevel,
 		int64(m.kind), fromBool(m.startsEmpty), m.linger,
 	}
 }
 
-func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (m *meter) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	t := now / m.tick
 	ahead, part, isCut := m.empties(&s, t)
 	first := m.isFirst(&s, ahead, part)
@@ -167,25 +171,25 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*m.tick - now) }
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if need := max(n, 1); need <= m.burst {
-			o.delay = after(m.leaksTo(m.passesAt(need), ahead, part))
+			o.Delay = after(m.leaksTo(m.passesAt(need), ahead, part))
 		}
 	}
 	if ok && take > 0 {
 		if until := m.departs(found, level); until > m.still {
-			o.delay = after(ceilDiv(until-m.still, m.leak))
+			o.Delay = after(ceilDiv(until-m.still, m.leak))
 		}
 	}
-	o.remaining = m.passing(level)
+	o.Remaining = m.passing(level)
 	if ahead > 0 || ahead == 0 && part > 0 {
-		o.reset = after(m.leaksTo(0, ahead, part))
+		o.Reset = after(m.leaksTo(0, ahead, part))
 	}
-	o.is = verdictOf(ok, changed, changed && (isCut || back > 0))
+	o.Is = step.VerdictOf(ok, changed, changed && (isCut || back > 0))
 	if !changed || level == 0 && !m.startsEmpty {
-		return State{}, o
+		return step.State{}, o
 	}
-	return State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
+	return step.State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
 // empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them: below 0 if it is
@@ -194,24 +198,24 @@ func (m *meter) step(s State, now, n int64, c Charge) (next State, o outcome) {
 // A state that was above the policy's highest level when it was written (the rule was edited, or requests bring rates of
 // their own) is cut: it was full then, and has leaked by this policy since. It is not written for that, so that the
 // other policies still find what they know.
-func (m *meter) empties(s *State, t int64) (ahead, part int64, isCut bool) {
-	ahead, part = ceilDiv(s.A, m.tick)-t, min(s.part(), m.leak-1)
-	if s.span() > m.mostSpan {
+func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) {
+	ahead, part = ceilDiv(s.A, m.tick)-t, min(partOf(s), m.leak-1)
+	if spanOf(s) > m.mostSpan {
 		isCut = ahead+min(1, part) > 0
-		ahead, part = s.written()/m.tick+m.furthest-t, m.highest%m.leak
+		ahead, part = writtenAt(s)/m.tick+m.furthest-t, m.highest%m.leak
 	}
 	return ahead, part, isCut
 }
 
 // isFirst reports whether this is the beginning of a bucket that starts empty: it is remembered for a while after it
 // became full, and then starts again.
-func (m *meter) isFirst(s *State, ahead, part int64) bool {
+func (m *meter) isFirst(s *step.State, ahead, part int64) bool {
 	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
 }
 
 // behind returns by how many ticks the clock is behind the time at which the state was written: it was set back. Then
 // the state's level is that of then, and it is written, so that it leaks from now on.
-func (m *meter) behind(s *State, t int64) int64 { return max(0, s.written()/m.tick-t) }
+func (m *meter) behind(s *step.State, t int64) int64 { return max(0, writtenAt(s)/m.tick-t) }
 
 // level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if
 // the funnel is further ahead.
@@ -244,7 +248,7 @@ func (m *meter) passing(level int64) int64 {
 }
 
 // passes reports whether a cost of n passes at a level, and how many hits to charge for it.
-func (m *meter) passes(level, n int64, c Charge) (ok bool, take int64) {
+func (m *meter) passes(level, n int64, c step.Charge) (ok bool, take int64) {
 	left := m.passing(level)
 	switch {
 	case n > 0 && m.paysLater:

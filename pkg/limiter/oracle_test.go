@@ -38,7 +38,7 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 		return &fixedOracle{limit: in.Limit, window: window, first: in.Align == limiter.AlignFirstHit, start: -1}
 	case limiter.Funnel:
 		return &funnelOracle{
-			capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1],
+			capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1],
 			level: new(big.Rat),
 		}
 	case limiter.TokenBucket:
@@ -46,21 +46,21 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 			return newBatchOracle(in)
 		}
 		full := new(big.Rat).SetInt64(p.Capacity())
-		o := &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Args()[1], tokens: full}
+		o := &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1], tokens: full}
 		if in.Initial == limiter.InitialEmpty {
 			return &emptyOracle{bucketOracle: *o}
 		}
 		return o
 	case limiter.SmoothBursty:
-		return newBurstyOracle(in, p.Args()[1])
+		return newBurstyOracle(in, p.Core().Args()[1])
 	case limiter.SmoothWarmingUp:
 		return newWarmOracle(in, p)
 	case limiter.LeakyQueue:
-		return newQueueOracle(in, p.Args()[1])
+		return newQueueOracle(in, p.Core().Args()[1])
 	case limiter.Concurrency:
 		return &leaseOracle{logOracle{limit: in.Limit, window: window}}
 	case limiter.SlidingWindow:
-		o := &segmentOracle{limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Args()[1]}
+		o := &segmentOracle{limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Core().Args()[1]}
 		if o.segments == 0 {
 			o.segments = 10
 		}

@@ -26,7 +26,7 @@ func newWarmOracle(in limiter.Params, p *limiter.Policy) *warmOracle {
 	if factor == 0 {
 		factor = 300
 	}
-	args := p.Args()
+	args := p.Core().Args()
 	o := &warmOracle{
 		interval: big.NewRat(in.Window.Microseconds(), in.Limit), longest: in.MaxWait.Microseconds(), tick: args[1],
 		unit: big.NewRat(args[1], args[2]), free: new(big.Rat), zero: new(big.Rat),

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 func TestNewPolicySaysWhatIsWrong(t *testing.T) {
@@ -23,7 +25,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 	}{
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
-			[]string{"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", ")},
+			[]string{"algorithm: must be one of " + strings.Join(limit.AlgorithmNames(), ", ")},
 		},
 		"limit beyond 2^48": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},
@@ -154,9 +156,9 @@ func TestIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return mustPolicy(t, limiter.Params{
+		return limit.Identity(mustPolicy(t, limiter.Params{
 			Algorithm: limiter.FixedWindow, Limit: 5, Window: 24 * time.Hour, Align: limiter.AlignCalendar, TimeZone: at,
-		}).Identity()
+		}))
 	}
 	if in("Europe/Berlin") != in("Europe/Berlin") {
 		t.Error("the same policy, loaded twice, is another one")
@@ -171,7 +173,7 @@ func TestTickOfABurst(t *testing.T) {
 	const most = (1<<53 - 1) / 3_600_000_000 // a hit is an hour in microseconds
 	for burst, tick := range map[int64]int64{most: 1, most + 1: 1000} {
 		p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 7, Window: time.Hour, Burst: burst})
-		if got := p.Args()[1]; got != tick {
+		if got := p.Core().Args()[1]; got != tick {
 			t.Errorf("a burst of %d is counted in ticks of %d us, want %d", burst, got, tick)
 		}
 	}
@@ -302,7 +304,7 @@ func FuzzPolicy(f *testing.F) {
 			}
 			return
 		}
-		for i, arg := range p.Args() {
+		for i, arg := range p.Core().Args() {
 			if arg < 0 || arg >= exact {
 				t.Fatalf("%+v: number %d is %d", in, i, arg)
 			}
@@ -312,7 +314,7 @@ func FuzzPolicy(f *testing.F) {
 }
 
 // partOf is the part of a tick that a funnel's state has in B, below how far it was ahead.
-func partOf(s limiter.State) int64 { return s.B & (1<<32 - 1) }
+func partOf(s storekit.State) int64 { return s.B & (1<<32 - 1) }
 
 // extremeSteps runs costs and clocks of all sizes, now and then under another policy of the algorithm, and checks
 // that every number stays in its bounds.
@@ -333,7 +335,7 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		return int64((z ^ z>>31) % uint64(n))
 	}
-	var s limiter.State
+	var s storekit.State
 	now := int64(epoch)
 	costs := []int64{
 		1, 1, 2, 0, -1, p.Capacity(), p.Capacity() + 1, limiter.MaxHits, limiter.MaxHits, limiter.MaxHits,
@@ -348,7 +350,7 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 		}
 		n := min(limiter.MaxHits, costs[next(int64(len(costs)))])
 		var d limiter.Decision
-		s, d = with.Step(s, now, n)
+		s, d = storekit.Step(with, s, now, n)
 		most := with.Capacity()
 		if in.Algorithm == limiter.LeakyQueue {
 			most++ // one departs, the others wait
@@ -360,7 +362,7 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 			t.Fatalf("%+v, seed %d: cost %d at %d: %+v", in, seed, n, now, d)
 		}
 		b := s.B
-		if len(other.Args()) > 10 { // a funnel, or one that warms up: B is two numbers
+		if len(other.Core().Args()) > 10 { // a funnel, or one that warms up: B is two numbers
 			b = partOf(s)
 		}
 		for _, v := range append([]int64{s.A, b}, s.List...) {

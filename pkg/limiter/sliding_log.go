@@ -3,6 +3,8 @@ package limiter
 import (
 	"slices"
 	"sort"
+
+	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // SlidingLog remembers every admitted hit of the window.
@@ -28,7 +30,7 @@ type slidingLog struct {
 	giveBack func(log []int64, base, n int64) (int64, []int64)
 }
 
-func newSlidingLog(in *Params) (algorithm, error) {
+func newSlidingLog(in *Params) (step.Algorithm, error) {
 	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
 		return nil, paramError("limit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
 			"per window, got %d; use sliding_window, or raise max_log_entries", most, in.Limit)
@@ -36,15 +38,15 @@ func newSlidingLog(in *Params) (algorithm, error) {
 	return &slidingLog{terms: in.terms(), kind: SlidingLog, giveBack: giveBackNewest}, nil
 }
 
-func (l *slidingLog) traits() traits {
-	return traits{
-		script: "sliding_log", capacity: l.limit, largest: l.limit, cacheable: l.denied == ChargeNone,
+func (l *slidingLog) Traits() step.Traits {
+	return step.Traits{
+		Script: "sliding_log", Capacity: l.limit, Largest: l.limit, Cacheable: l.denied == ChargeNone,
 	}
 }
 
-func (l *slidingLog) args() []int64 { return []int64{l.limit, l.window, int64(l.kind)} }
+func (l *slidingLog) Args() []int64 { return []int64{l.limit, l.window, int64(l.kind)} }
 
-func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (l *slidingLog) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	log, base := s.List, s.A
 	isCut := len(log) > 0 && log[len(log)-2] > now
 	if isCut {
@@ -60,33 +62,33 @@ func (l *slidingLog) step(s State, now, n int64, c Charge) (next State, o outcom
 	}
 	before := total - base
 	ok, take := l.fits(max(0, l.limit-before), n, c)
-	take = min(take, horizon-before)
+	take = min(take, step.Horizon-before)
 	switch {
 	case take < 0:
 		base, log = l.giveBack(log, base, -take)
 	case take > 0:
-		if total+take > maxExact {
+		if total+take > step.Exact {
 			log, total, base = rebase(log, base), before, 0
 		}
 		log = append(log, now, total+take)
 		log = l.prune(log)
 	}
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if need := max(n, 1); need <= l.limit {
-			o.delay = micros(l.leaves(log, need) - now)
+			o.Delay = micros(l.leaves(log, need) - now)
 		}
 	}
-	o.remaining = l.limit
+	o.Remaining = l.limit
 	if len(log) > 0 {
-		o.remaining = max(0, l.limit-(log[len(log)-1]-base))
-		o.reset = micros(log[len(log)-2] + l.window - now)
+		o.Remaining = max(0, l.limit-(log[len(log)-1]-base))
+		o.Reset = micros(log[len(log)-2] + l.window - now)
 	}
-	o.is = verdictOf(ok, take > 0 || take < 0 && before > 0 || isCut, isCut)
+	o.Is = step.VerdictOf(ok, take > 0 || take < 0 && before > 0 || isCut, isCut)
 	if len(log) == 0 {
-		return State{}, o
+		return step.State{}, o
 	}
-	return State{A: base, List: log}, o
+	return step.State{A: base, List: log}, o
 }
 
 // leaves is when enough of the log has left the window for a cost of need, which does not fit now.

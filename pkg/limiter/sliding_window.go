@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // SlidingWindow counts hits per segment of a window that moves on by segments.
 const SlidingWindow Algorithm = 4
@@ -28,7 +32,7 @@ type slidingWindow struct {
 
 // newSlidingWindow checks that the window divides into its segments, and chooses the finest clock in which a segment's
 // share of the limit is exact.
-func newSlidingWindow(in *Params) (algorithm, error) {
+func newSlidingWindow(in *Params) (step.Algorithm, error) {
 	in.Segments, in.SegmentCap = orDefault(in.Segments, 10), orDefault(in.SegmentCap, in.Limit)
 	sw := &slidingWindow{terms: in.terms(), oldest: in.Oldest, segments: in.Segments, segmentCap: in.SegmentCap}
 	if sw.window%sw.segments != 0 {
@@ -43,8 +47,8 @@ func newSlidingWindow(in *Params) (algorithm, error) {
 		if sw.segment%tick != 0 {
 			break
 		}
-		if width := sw.segment / tick; sw.limit <= maxExact/width/2 {
-			sw.tick, sw.maxCount = tick, maxExact/max(width, sw.segments+1)
+		if width := sw.segment / tick; sw.limit <= step.Exact/width/2 {
+			sw.tick, sw.maxCount = tick, step.Exact/max(width, sw.segments+1)
 			return sw, nil
 		}
 	}
@@ -64,40 +68,40 @@ func divisorNear(window, segments int64) int64 {
 	}
 }
 
-func (sw *slidingWindow) traits() traits {
+func (sw *slidingWindow) Traits() step.Traits {
 	most := min(sw.limit, sw.segmentCap)
-	t := traits{script: "sliding_window", capacity: most, largest: most, partial: most < sw.limit}
+	t := step.Traits{Script: "sliding_window", Capacity: most, Largest: most, Partial: most < sw.limit}
 	if sw.oldest != OldestFull {
-		t.extra = most // what the oldest segment had and no longer counts
+		t.Extra = most // what the oldest segment had and no longer counts
 	}
 	return t
 }
 
-func (sw *slidingWindow) args() []int64 {
+func (sw *slidingWindow) Args() []int64 {
 	return []int64{sw.limit, sw.tick, sw.segments, sw.segment, sw.segmentCap, sw.maxCount, int64(sw.oldest)}
 }
 
-func (sw *slidingWindow) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (sw *slidingWindow) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	w := segments{of: sw, at: now}
 	isCut := w.open(&s)
 
 	ok, take := sw.fits(w.left(), n, c)
 	changed := w.add(take)
-	o.remaining = w.left()
+	o.Remaining = w.left()
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if need := max(n, 1); need <= min(sw.limit, sw.segmentCap) {
-			o.delay = micros(w.passesAt(need) - w.at)
+			o.Delay = micros(w.passesAt(need) - w.at)
 		}
 	}
 	if end := w.empty(); end > w.at {
-		o.reset = micros(end - now)
+		o.Reset = micros(end - now)
 	}
-	o.is = verdictOf(ok, changed || isCut, isCut)
-	if o.reset == 0 {
-		return State{}, o
+	o.Is = step.VerdictOf(ok, changed || isCut, isCut)
+	if o.Reset == 0 {
+		return step.State{}, o
 	}
-	return State{A: w.index, B: sw.segment, List: w.counts}, o
+	return step.State{A: w.index, B: sw.segment, List: w.counts}, o
 }
 
 // segments is a sliding window's state at one moment.
@@ -109,7 +113,7 @@ type segments struct {
 }
 
 // open copies the state, moved on to the segment of w.at, and reports whether it was cut.
-func (w *segments) open(s *State) (isCut bool) {
+func (w *segments) open(s *step.State) (isCut bool) {
 	w.index = w.at / w.of.segment
 	w.counts = make([]int64, w.of.segments+1)
 	if s.List == nil {
@@ -131,7 +135,7 @@ func (w *segments) open(s *State) (isCut bool) {
 // carry takes over a state that is ahead, or was counted in segments of another length (the rule was edited): a count
 // goes to the segment that its own segment ends in, the latest that it can belong to, or to the current one if that is
 // earlier.
-func (w *segments) carry(s *State) (isCut bool) {
+func (w *segments) carry(s *step.State) (isCut bool) {
 	for i, n := range s.List {
 		pos := w.index - ((s.A-int64(i)+1)*s.B-1)/w.of.segment
 		isCut = isCut || pos < 0

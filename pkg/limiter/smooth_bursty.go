@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // SmoothBursty is a token bucket whose next requests pay for a big one: Guava's RateLimiter.
 const SmoothBursty Algorithm = 6
@@ -9,7 +13,7 @@ const SmoothBursty Algorithm = 6
 // one hit does, and those after it wait until its debt has leaked away.
 type smoothBursty struct{ meter }
 
-func newSmoothBursty(in *Params) (algorithm, error) {
+func newSmoothBursty(in *Params) (step.Algorithm, error) {
 	in.MaxCost = orDefault(in.MaxCost, defaultMaxCost(in))
 	if in.BurstFor == 0 {
 		in.BurstFor = time.Second
@@ -36,12 +40,12 @@ func newSmoothBursty(in *Params) (algorithm, error) {
 	return b, nil
 }
 
-func (b *smoothBursty) traits() traits {
-	t := b.meter.traits()
-	t.capacity = b.passing(0)
+func (b *smoothBursty) Traits() step.Traits {
+	t := b.meter.Traits()
+	t.Capacity = b.passing(0)
 	// What was saved is the capacity without the requests that wait; the last one is paid for later.
-	waiting := float64(b.limit) * float64(t.maxWait.Microseconds()) / float64(b.window)
-	t.extra, t.overshoots = t.capacity-int64(waiting), true
+	waiting := float64(b.limit) * float64(t.MaxWait.Microseconds()) / float64(b.window)
+	t.Extra, t.Overshoots = t.Capacity-int64(waiting), true
 	return t
 }
 

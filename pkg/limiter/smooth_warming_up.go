@@ -3,6 +3,8 @@ package limiter
 import (
 	"math/big"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // SmoothWarmingUp lets fewer pass after idleness, rising to the rate: Guava's RateLimiter.
@@ -51,7 +53,7 @@ type smoothWarmingUp struct {
 	curve
 }
 
-func newWarmingUp(in *Params) (algorithm, error) {
+func newWarmingUp(in *Params) (step.Algorithm, error) {
 	in.MaxCost, in.ColdFactor = orDefault(in.MaxCost, defaultMaxCost(in)), orDefault(in.ColdFactor, DefaultColdFactor)
 	if in.WarmUp == 0 {
 		in.WarmUp = DefaultWarmUp
@@ -74,7 +76,7 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 	g := gcd(factor+500, 2*(factor+100))
 	grains := 2 * (factor + 100) / g
 	c.gain = (factor + 500) / g
-	if c.idle > horizon/2/c.gain/w.leak {
+	if c.idle > step.Horizon/2/c.gain/w.leak {
 		return false
 	}
 	units := c.idle * w.leak
@@ -89,7 +91,7 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 		product(160_000, units, grains, grains))
 	c.num, c.den = nearFraction(slope)
 
-	w.maxLevel = min(w.maxLevel, maxExact-units)
+	w.maxLevel = min(w.maxLevel, step.Exact-units)
 	wait := w.ticks(in.MaxWait)
 	if wait > w.maxLevel/w.leak/2 || w.cost > w.maxLevel/2 {
 		return false
@@ -99,14 +101,14 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 	return w.canOwe(min(w.maxLevel, owed+w.leak)) // by less than a tick, prices are rounded
 }
 
-func (w *smoothWarmingUp) traits() traits {
-	t := w.meter.traits()
-	t.script, t.capacity = "smooth_warming_up", w.capacity/w.cost+1 // of a warm one
-	t.extra, t.overshoots = 1, true
+func (w *smoothWarmingUp) Traits() step.Traits {
+	t := w.meter.Traits()
+	t.Script, t.Capacity = "smooth_warming_up", w.capacity/w.cost+1 // of a warm one
+	t.Extra, t.Overshoots = 1, true
 	return t
 }
 
-func (w *smoothWarmingUp) args() []int64 {
+func (w *smoothWarmingUp) Args() []int64 {
 	c := &w.curve
 	return []int64{
 		w.limit, w.tick, w.leak, w.cost, w.capacity, w.maxLevel,
@@ -125,7 +127,7 @@ func product(of ...int64) *big.Int {
 // nearFraction is r, or of the continued fraction's convergents the last n/d whose n*d is exact in a double: less than
 // 1/10,000,000 of itself away from it.
 func nearFraction(r *big.Rat) (n, d int64) {
-	most := big.NewInt(maxExact)
+	most := big.NewInt(step.Exact)
 	a, b := new(big.Int).Set(r.Num()), new(big.Int).Set(r.Denom())
 	n0, d0, n1, d1 := big.NewInt(0), big.NewInt(1), big.NewInt(1), big.NewInt(0)
 	for b.Sign() > 0 {
@@ -142,7 +144,7 @@ func nearFraction(r *big.Rat) (n, d int64) {
 	return n1.Int64(), d1.Int64()
 }
 
-func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o outcome) {
+func (w *smoothWarmingUp) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	t := now / w.tick
 	ahead, part, stored, isCut := w.warmth(&s, t)
 	level := w.level(ahead, part)
@@ -157,7 +159,7 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 		}
 	}
 	left := int64(0)
-	if c == ChargePenalty || c == ChargeSpend || n > w.burst { // where else it is asked for, nothing is left
+	if c == step.Penalty || c == step.Spend || n > w.burst { // where else it is asked for, nothing is left
 		left = w.passingWarm(level, stored)
 	}
 	take := min(w.burst, w.amount(ok, left, n, c))
@@ -174,29 +176,29 @@ func (w *smoothWarmingUp) step(s State, now, n int64, c Charge) (next State, o o
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*w.tick - now) }
 	if !ok {
-		o.delay = Never
+		o.Delay = Never
 		if n <= w.burst {
-			o.delay = after(w.leaksTo(w.capacity, ahead, part))
+			o.Delay = after(w.leaksTo(w.capacity, ahead, part))
 		}
 	}
 	if ok && take > 0 && found > 0 {
-		o.delay = after(ceilDiv(found, w.leak))
+		o.Delay = after(ceilDiv(found, w.leak))
 	}
-	o.remaining = w.passingWarm(level, stored)
+	o.Remaining = w.passingWarm(level, stored)
 	isNew := level == 0 && stored == w.full
 	if !isNew {
-		o.reset = after(ahead + ceilDiv(part+ceilDiv(w.full-stored, w.gain), w.leak))
+		o.Reset = after(ahead + ceilDiv(part+ceilDiv(w.full-stored, w.gain), w.leak))
 	}
-	o.is = verdictOf(ok, changed, changed && (isCut || back > 0))
+	o.Is = step.VerdictOf(ok, changed, changed && (isCut || back > 0))
 	if !changed || isNew {
-		return State{}, o
+		return step.State{}, o
 	}
-	return State{A: (t + ahead) * w.tick, B: withSpan(part, ahead*w.tick), List: []int64{stored, w.full}}, o
+	return step.State{A: (t + ahead) * w.tick, B: withSpan(part, ahead*w.tick), List: []int64{stored, w.full}}, o
 }
 
 // warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, what is in store,
 // in grains, and whether the state is cut.
-func (w *smoothWarmingUp) warmth(s *State, t int64) (ahead, part, stored int64, isCut bool) {
+func (w *smoothWarmingUp) warmth(s *step.State, t int64) (ahead, part, stored int64, isCut bool) {
 	if s.A == 0 {
 		return 0, 0, w.full, false
 	}

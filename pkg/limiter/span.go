@@ -1,6 +1,10 @@
 package limiter
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // A funnel's B holds two numbers: the part of a tick in its lower 32 bits, and above them the span, which is how far A
 // was ahead of the time at which it was written. A span is rounded up to 26 significant bits, so that the time at which
@@ -20,15 +24,15 @@ func withSpan(part, span int64) int64 {
 	return (int64(shift)<<spanBits|digits)<<partBits | part
 }
 
-// part is the part of a tick that a funnel's B holds.
-func (s *State) part() int64 { return s.B & (1<<partBits - 1) }
+// partOf is the part of a tick that a funnel's B holds.
+func partOf(s *step.State) int64 { return s.B & (1<<partBits - 1) }
 
-// span is the span that a funnel's B holds, in a form that can be compared.
-func (s *State) span() int64 { return s.B >> partBits }
+// spanOf is the span that a funnel's B holds, in a form that can be compared.
+func spanOf(s *step.State) int64 { return s.B >> partBits }
 
-// written returns when a funnel's state was written, in microseconds since the Unix epoch, or less than 2^-25 of the
+// writtenAt returns when a funnel's state was written, in microseconds since the Unix epoch, or less than 2^-25 of the
 // span before.
-func (s *State) written() int64 {
-	span := s.span()
+func writtenAt(s *step.State) int64 {
+	span := spanOf(s)
 	return s.A - span&(1<<spanBits-1)<<(span>>spanBits)
 }

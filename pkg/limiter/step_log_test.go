@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestLogCountsAnew: a log whose totals are close to 2^53 answers as the same log with small ones, and its totals stay
@@ -20,13 +21,13 @@ func TestLogCountsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		const offset = exact - 10
-		small := limiter.State{A: 0, List: []int64{epoch, 2, epoch + 1, 4}}
-		large := limiter.State{A: offset, List: []int64{epoch, offset + 2, epoch + 1, offset + 4}}
+		small := storekit.State{A: 0, List: []int64{epoch, 2, epoch + 1, 4}}
+		large := storekit.State{A: offset, List: []int64{epoch, offset + 2, epoch + 1, offset + 4}}
 		for i, n := range []int64{3, -1, 4, 5, 1, -3, 2, 9} {
 			now := epoch + int64(i*100_000)
 			var want, got limiter.Decision
-			small, want = p.Step(small, now, n)
-			large, got = p.Step(large, now, n)
+			small, want = storekit.Step(p, small, now, n)
+			large, got = storekit.Step(p, large, now, n)
 			if got != want {
 				t.Errorf("charge_denied %s, hit %d: %+v, with small totals %+v", charge, i, got, want)
 			}
@@ -48,17 +49,17 @@ func TestDebtOfALogStopsGrowing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := limiter.State{List: []int64{epoch, 1<<52 - 3*limiter.MaxHits}}
+	s := storekit.State{List: []int64{epoch, 1<<52 - 3*limiter.MaxHits}}
 	for i := range int64(10) {
 		var d limiter.Decision
-		s, d = p.Step(s, epoch+i, limiter.MaxHits)
+		s, d = storekit.Step(p, s, epoch+i, limiter.MaxHits)
 		if total := s.List[len(s.List)-1]; d.Allowed || total > 1<<52 || len(s.List) > 4 {
 			t.Fatalf("hit %d: %+v, total %d in %d entries", i, d, total, len(s.List)/2)
 		}
 	}
 	for i := range int64(1000) {
-		s, _ = p.Step(s, epoch+i, -limiter.MaxHits)
-		s, _ = p.Step(s, epoch+i, 6)
+		s, _ = storekit.Step(p, s, epoch+i, -limiter.MaxHits)
+		s, _ = storekit.Step(p, s, epoch+i, 6)
 	}
 	if len(s.List) > 2*11 {
 		t.Errorf("the log of at most 10 hits holds %d entries", len(s.List)/2)

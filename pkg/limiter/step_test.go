@@ -8,8 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // epoch is 2026-01-01 00:00:00 UTC in microseconds.
@@ -32,7 +34,7 @@ type walk struct {
 	in     limiter.Params
 	policy *limiter.Policy
 	now    int64
-	state  limiter.State
+	state  storekit.State
 	last   limiter.Decision
 }
 
@@ -144,7 +146,7 @@ func (w *walk) move(t *rapid.T) {
 	case 6: // the edge of a window or a segment
 		edge := window / max(1, w.in.Segments)
 		d = edge - w.now%edge + near
-		if edges := w.policy.Edges(w.now); edges != nil {
+		if edges := limit.Edges(w.policy, w.now); edges != nil {
 			d = edges[2] - w.now + near
 		}
 	}
@@ -166,7 +168,7 @@ func (w *walk) cost(t *rapid.T, least int64) int64 {
 
 // step decides a cost.
 func (w *walk) step(n int64) limiter.Decision {
-	w.state, w.last = w.policy.Step(w.state, w.now, n)
+	w.state, w.last = storekit.Step(w.policy, w.state, w.now, n)
 	return w.last
 }
 
@@ -226,13 +228,13 @@ func left(w *walk, o oracle) int64 {
 // goes is when a cost of n goes on that is admitted now, by the policy's clock.
 func goes(w *walk, o oracle, n int64) int64 {
 	if o, ok := o.(waiting); ok && n > 0 {
-		return max(w.now, ceilTo(o.goes(w.now, n), w.policy.Args()[1]))
+		return max(w.now, ceilTo(o.goes(w.now, n), w.policy.Core().Args()[1]))
 	}
 	return w.now
 }
 
 // largest is the largest cost that ever fits.
-func (w *walk) largest() int64 { return w.policy.Largest() }
+func (w *walk) largest() int64 { return w.policy.Core().Largest }
 
 // most is the largest m up to bound with holds(m), 0 if there is none; holds is true up to there.
 func most(bound int64, holds func(m int64) bool) int64 {
@@ -311,7 +313,7 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 				admitted, largest = append(admitted, event{w.now + d.Wait.Microseconds(), n}), max(largest, n)
 			}
 		}
-		window, bound := w.in.Window.Microseconds(), w.policy.Bound(largest)
+		window, bound := w.in.Window.Microseconds(), limit.Bound(w.policy, largest)
 		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
 			bound = 3 * w.in.Limit
 		}
@@ -330,26 +332,26 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 // TestForgettingChangesNothing keeps one counter for ever and another for as long as its decision says that it matters.
 func TestForgettingChangesNothing(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
-		kept, forgetful := make([]limiter.Slot, 1), make([]limiter.Slot, 1)
+		kept, forgetful := make([]storekit.Counter, 1), make([]storekit.Counter, 1)
 		var expires int64
 		for range rapid.IntRange(1, 40).Draw(t, "hits") {
 			w.move(t)
 			if w.now >= expires {
-				forgetful[0].State = limiter.State{}
+				forgetful[0].State = storekit.State{}
 			}
 			hits := []limiter.Hit{{Policy: w.policy, N: w.cost(t, -3)}}
 			want, got := make([]limiter.Decision, 1), make([]limiter.Decision, 1)
-			limiter.Decide(w.now, hits, kept, want)
-			limiter.Decide(w.now, hits, forgetful, got)
+			storekit.Decide(oneClock(w.now), hits, kept, want)
+			storekit.Decide(oneClock(w.now), hits, forgetful, got)
 			if got[0] != want[0] {
 				t.Fatalf("%+v: forgotten at %d, then cost %d at %d: %+v, want %+v", w.in, expires, hits[0].N, w.now, got[0],
 					want[0])
 			}
 			w.last = want[0]
-			for _, slot := range [][]limiter.Slot{kept, forgetful} {
+			for _, slot := range [][]storekit.Counter{kept, forgetful} {
 				if slot[0].Changed {
 					expires = w.now + slot[0].KeepFor.Microseconds()
-					slot[0] = limiter.Slot{State: slot[0].Next}
+					slot[0] = storekit.Counter{State: slot[0].Next}
 				}
 			}
 		}
@@ -368,11 +370,11 @@ func TestStepLeavesItsStateAlone(t *testing.T) {
 				t.Fatalf("%+v: cost %d at %d changed the list that it was given: %v, was %v", w.in, n, w.now, before.List, list)
 			}
 			left := slices.Clone(w.state.List)
-			if _, again := w.policy.Step(before, w.now, n); again != first {
+			if _, again := storekit.Step(w.policy, before, w.now, n); again != first {
 				t.Fatalf("%+v: cost %d at %d: %+v, and again %+v", w.in, n, w.now, first, again)
 			}
 			for _, other := range []int64{-1, 2} { // which share no memory with the first
-				w.policy.Step(before, w.now+w.in.Window.Microseconds()/2, other)
+				storekit.Step(w.policy, before, w.now+w.in.Window.Microseconds()/2, other)
 			}
 			if !slices.Equal(w.state.List, left) {
 				t.Fatalf("%+v: another step from %v changed the list that the first one left: %v, was %v", w.in, before,

@@ -3,11 +3,14 @@ package limiter_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestEveryAlgorithmIsComplete: each line of the table has a Go file, an oracle, a Lua twin, and a page of
@@ -17,14 +20,14 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
 				in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, Refill: refill}
-				if refill != limiter.RefillGreedy && !a.Has("refill") {
+				if refill != limiter.RefillGreedy && !slices.Contains(a.Parameters(), "refill") {
 					continue
 				}
 				p := mustPolicy(t, in)
 				if newOracle(in, p) == nil {
 					t.Errorf("oracle_test.go has no oracle of %s", a)
 				}
-				if lua := "redisstore/lua/" + p.Script() + ".lua"; !exists(lua) {
+				if lua := "redisstore/lua/" + p.Core().Script + ".lua"; !exists(lua) {
 					t.Errorf("there is no %s: the Lua twin of the step", lua)
 				}
 			}
@@ -49,14 +52,14 @@ func TestCounter(t *testing.T) {
 	}
 	for _, a := range limiter.Algorithms() {
 		p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Second})
-		_, d := p.Step(limiter.State{}, epoch, 3)
-		name, hits := p.Counter(&d)
+		_, d := storekit.Step(p, storekit.State{}, epoch, 3)
+		name, hits := limit.Counter(p, &d)
 		if got := fmt.Sprint(name, " ", hits); got != want[a] {
 			t.Errorf("%s: %s, want %s", a, got, want[a])
 		}
 	}
 	p := mustPolicy(t, limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: time.Second, SegmentCap: 5})
-	if name, hits := p.Counter(&limiter.Decision{Remaining: 1}); name != "" || hits != 0 {
+	if name, hits := limit.Counter(p, &limiter.Decision{Remaining: 1}); name != "" || hits != 0 {
 		t.Errorf("4 of a segment's 5 are shown as %s %d of the window", name, hits)
 	}
 }
@@ -70,22 +73,22 @@ func TestBound(t *testing.T) {
 	}
 	for _, a := range limiter.Algorithms() {
 		in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second}
-		if a.Has("burst") {
+		if slices.Contains(a.Parameters(), "burst") {
 			in.Burst = 4
 		}
-		if got := mustPolicy(t, in).Bound(3); got != want[a] {
+		if got := limit.Bound(mustPolicy(t, in), 3); got != want[a] {
 			t.Errorf("%s: %d, want %d", a, got, want[a])
 		}
-		if in.Limit = 0; mustPolicy(t, in).Bound(3) != 0 {
+		if in.Limit = 0; limit.Bound(mustPolicy(t, in), 3) != 0 {
 			t.Errorf("%s of no hits has a bound above 0", a)
 		}
 	}
 	full := limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: time.Second, Oldest: limiter.OldestFull}
-	if got := mustPolicy(t, full).Bound(3); got != 10 {
+	if got := limit.Bound(mustPolicy(t, full), 3); got != 10 {
 		t.Errorf("a sliding window whose oldest segment counts in full: %d, want 10", got)
 	}
 	waits := limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 10, Window: time.Second, MaxWait: time.Second}
-	if got := mustPolicy(t, waits).Bound(3); got != 23 {
+	if got := limit.Bound(mustPolicy(t, waits), 3); got != 23 {
 		t.Errorf("waiting adds to the bound of smooth_bursty: %d, want 23", got)
 	}
 }

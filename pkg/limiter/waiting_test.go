@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestQueueDepartsEvenly: as they were told, no two requests of a queue depart closer than what the later one costs,
@@ -28,7 +29,7 @@ func TestQueueDepartsEvenly(t *testing.T) {
 				departed = append(departed, event{w.now + d.Wait.Microseconds(), n})
 			}
 		}
-		window, tick := w.in.Window.Microseconds(), w.policy.Args()[1]
+		window, tick := w.in.Window.Microseconds(), w.policy.Core().Args()[1]
 		for i, first := range departed {
 			since := int64(0)
 			for _, e := range departed[i+1:] {
@@ -64,12 +65,12 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 		t.Run(fmt.Sprintf("%d per %s", in.Limit, in.Window), func(t *testing.T) {
 			p := mustPolicy(t, in)
 			o := newOracle(in, p)
-			s, d := p.Step(limiter.State{}, epoch, limiter.MaxCost)
+			s, d := storekit.Step(p, storekit.State{}, epoch, limiter.MaxCost)
 			o.charge(epoch, limiter.MaxCost)
 			if !d.Allowed || d.Wait != 0 {
 				t.Fatalf("the first request: %+v", d)
 			}
-			_, d = p.Step(s, epoch, 1)
+			_, d = storekit.Step(p, s, epoch, 1)
 			const year = 365 * 24 * time.Hour
 			if at := epoch + d.RetryAfter.Microseconds(); d.RetryAfter < year &&
 				(!o.fits(at, 1) || at > epoch && o.fits(at-1, 1)) ||

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestWarmUpTakesAsLongAsItSays: under requests without a pause the distance from one to the next falls from nearly
@@ -27,16 +28,16 @@ func TestWarmUpTakesAsLongAsItSays(t *testing.T) {
 			p := mustPolicy(t, limiter.Params{
 				Algorithm: limiter.SmoothWarmingUp, Limit: 50, Window: time.Second, WarmUp: c.warmUp, ColdFactor: c.factor,
 			})
-			var s limiter.State
+			var s storekit.State
 			now := int64(epoch)
 			for range 2 {
 				start, drop := now, float64(interval*(c.factor-100))/100/float64(c.permits)
 				for i := range 3 * c.permits {
 					var d limiter.Decision
-					if s, d = p.Step(s, now, 1); !d.Allowed {
+					if s, d = storekit.Step(p, s, now, 1); !d.Allowed {
 						t.Fatalf("request %d is denied at %d", i, now-start)
 					}
-					_, d = p.Step(s, now, 1)
+					_, d = storekit.Step(p, s, now, 1)
 					want := interval + drop*(float64(max(0, c.permits-i))-0.5)
 					if i >= c.permits {
 						want = interval
@@ -93,7 +94,7 @@ func TestFewerPassAfterIdleness(t *testing.T) {
 				admitted = append(admitted, admission{event{w.now, n}, cold})
 			}
 		}
-		tick, slack := w.policy.Args()[1], big.NewRat(w.policy.Args()[1], w.policy.Args()[2])
+		tick, slack := w.policy.Core().Args()[1], big.NewRat(w.policy.Core().Args()[1], w.policy.Core().Args()[2])
 		for i, first := range admitted {
 			before := int64(0)
 			for _, a := range admitted[i:] {
@@ -102,7 +103,7 @@ func TestFewerPassAfterIdleness(t *testing.T) {
 				least := new(big.Rat).Mul(big.NewRat(w.in.Window.Microseconds(), w.in.Limit), rat(before))
 				if first.cold && before > 0 {
 					least = leastFor(w.policy, factor, least)
-					least.Sub(least, times(slack, w.policy.Args()[11]+2))
+					least.Sub(least, times(slack, w.policy.Core().Args()[11]+2))
 				}
 				if least.Cmp(paid) > 0 {
 					t.Fatalf("%+v: %d hits passed in %d us from %d (cold: %t) and then another: they take %s us",
@@ -134,12 +135,12 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 			return // TestUsualRatesFit
 		}
 		o := newWarmOracle(in, p)
-		args := p.Args()
+		args := p.Core().Args()
 		full, permit := args[8], args[9]
 		now := int64(epoch - epoch%1_000_000)
 		stored := rapid.Int64Range(0, full).Draw(t, "stored")
 		n := rapid.Int64Range(1, min(limiter.MaxCost, full/permit+1)).Draw(t, "n")
-		s, _ := p.Step(limiter.State{A: now, List: []int64{stored, full}}, now, n)
+		s, _ := storekit.Step(p, storekit.State{A: now, List: []int64{stored, full}}, now, n)
 		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(partOf(s)), o.unit))
 
 		permits := func(grains int64) *big.Rat { return new(big.Rat).Mul(o.most, big.NewRat(grains, full)) }
@@ -178,7 +179,7 @@ func TestUsualRatesFit(t *testing.T) {
 						t.Errorf("%+v: %v", in, err)
 						continue
 					}
-					if tick := p.Args()[1]; tick != 1 && window == time.Second && limit < 10_000 {
+					if tick := p.Core().Args()[1]; tick != 1 && window == time.Second && limit < 10_000 {
 						t.Errorf("%+v counts in %d us", in, tick)
 					}
 				}
@@ -193,11 +194,11 @@ func TestHighRatesAreNotRounded(t *testing.T) {
 		Algorithm: limiter.SmoothWarmingUp, Limit: 10_000_000, Window: time.Second, WarmUp: time.Second,
 		MaxWait: time.Millisecond,
 	})
-	warm := limiter.State{A: epoch, List: []int64{0, p.Args()[8]}}
+	warm := storekit.State{A: epoch, List: []int64{0, p.Core().Args()[8]}}
 	admitted := int64(0)
 	for now := int64(epoch); now < epoch+5_000; now += 7 {
 		for {
-			next, d := p.Step(warm, now, 1)
+			next, d := storekit.Step(p, warm, now, 1)
 			if !d.Allowed {
 				break
 			}
@@ -219,18 +220,18 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 		ChargeDenied: limiter.ChargeFull,
 		MaxCost:      limiter.MaxCost,
 	})
-	highest := time.Duration(p.Args()[5]) * time.Microsecond
+	highest := time.Duration(p.Core().Args()[5]) * time.Microsecond
 	if highest < 140*365*24*time.Hour {
 		t.Errorf("debts of up to %s are counted", highest)
 	}
-	var s limiter.State
+	var s storekit.State
 	for i := range int64(3) {
-		s, _ = p.Step(s, epoch+i, limiter.MaxCost)
+		s, _ = storekit.Step(p, s, epoch+i, limiter.MaxCost)
 		if s.A != epoch+i+highest.Microseconds() {
 			t.Errorf("after %d big requests, the next one is free to go after %d us, want %s", i+1, s.A-epoch-i, highest)
 		}
 	}
-	s, _ = p.Step(s, epoch+2, -1)
+	s, _ = storekit.Step(p, s, epoch+2, -1)
 	if want := epoch + 2 + (highest - p.Window()).Microseconds(); s.A != want {
 		t.Errorf("after one was given back, the next one is free to go at %d, want %d", s.A, want)
 	}
@@ -245,15 +246,15 @@ func TestChangedRuleKeepsWarmth(t *testing.T) {
 			w.move(t)
 			w.step(w.cost(t, 1))
 		}
-		tick := max(after.policy.Args()[1], w.policy.Args()[1])
+		tick := max(after.policy.Core().Args()[1], w.policy.Core().Args()[1])
 		w.now += tick - w.now%tick // both clocks say the same
-		most := after.policy.Args()[5] / after.policy.Args()[2] * after.policy.Args()[1]
+		most := after.policy.Core().Args()[5] / after.policy.Core().Args()[2] * after.policy.Core().Args()[1]
 		if len(w.state.List) == 0 || w.state.A <= w.now || w.state.A-w.now > most {
 			return // nothing is owed, or more than the other one lets anybody owe
 		}
 		share := func(list []int64) *big.Rat { return big.NewRat(list[0], list[1]) }
 		was := share(w.state.List)
-		next, _ := after.policy.Step(w.state, w.now, -1)
+		next, _ := storekit.Step(after.policy, w.state, w.now, -1)
 		if len(next.List) == 0 {
 			t.Fatalf("%+v after %+v: all is forgotten that %v says", after.in, w.in, w.state)
 		}
@@ -262,8 +263,8 @@ func TestChangedRuleKeepsWarmth(t *testing.T) {
 		if off.Abs(off).Cmp(grain.Add(grain, big.NewRat(1, 1<<25))) > 0 {
 			t.Fatalf("%+v after %+v: the share was %s and is off by %s", after.in, w.in, was.FloatString(9), off.FloatString(12))
 		}
-		_, before := w.policy.Step(w.state, w.now, 0)
-		_, d := after.policy.Step(w.state, w.now, 0)
+		_, before := storekit.Step(w.policy, w.state, w.now, 0)
+		_, d := storekit.Step(after.policy, w.state, w.now, 0)
 		free := func(d limiter.Decision, p *limiter.Policy) int64 {
 			if d.Allowed {
 				return 0

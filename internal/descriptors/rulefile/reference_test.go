@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -79,14 +80,14 @@ func TestReferenceSaysWhoTakesAField(t *testing.T) {
 			got[m[1]] = true
 		}
 		for _, a := range limiter.Algorithms() {
-			takes := a.Has(field)
+			takes := slices.Contains(a.Parameters(), field)
 			switch field {
 			case "engine":
 				takes = a == limiter.Funnel || a == limiter.TokenBucket
 			case "burst_seconds":
-				takes = a.Has("burst_for")
+				takes = slices.Contains(a.Parameters(), "burst_for")
 			case "consistency":
-				takes = a.CanPrepay()
+				takes = a.Kind().Is(step.Prepayable)
 			case "lease_for":
 				want["consistency"] = true
 				continue

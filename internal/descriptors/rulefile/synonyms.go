@@ -3,6 +3,7 @@ package rulefile
 import (
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -46,5 +47,5 @@ func algorithmMeant(name string) string {
 	if a, ok := algorithmSynonyms[plain]; ok {
 		return a.String()
 	}
-	return words.Nearest(plain, limiter.AlgorithmNames())
+	return words.Nearest(plain, limit.AlgorithmNames())
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -218,7 +219,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		asked, d := v.Limits[at], &v.Decisions[at]
 		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
 		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
-		if asked.Policy.CountsInWindows() && d.Remaining == asked.Policy.Capacity() {
+		if asked.Policy.Core().Is(step.InWindows) && d.Remaining == asked.Policy.Capacity() {
 			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
 		}
 		if !d.Allowed {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -154,7 +155,7 @@ func (c *change) check(f *fixture) {
 	for f.take(full)[0].Allowed {
 	}
 	full.N, full.Look = 0, true
-	if most := f.take(full)[0].ResetAfter; look.ResetAfter > most && !to.PaysLater() { // which may owe more
+	if most := f.take(full)[0].ResetAfter; look.ResetAfter > most && !to.Core().PaysLater { // which may owe more
 		f.Errorf("fully available in %s, where a counter that is full is in %s", look.ResetAfter, most)
 	}
 	for range c.remaining {
@@ -179,7 +180,7 @@ func runChanges(t *testing.T, fresh Fresh) {
 		windows[name] = windows[name] || c.from.Window != c.to.Window
 		t.Run(name+", "+c.name, func(t *testing.T) { c.check(newFixture(t, fresh)) })
 	}
-	for _, name := range limiter.AlgorithmNames() {
+	for _, name := range limit.AlgorithmNames() {
 		if !rates[name] || !windows[name] {
 			t.Errorf("%s: the changes of limitertest have none of its rate or none of its window", name)
 		}

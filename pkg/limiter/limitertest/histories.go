@@ -10,11 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Histories runs random requests, so many for each algorithm and for all of them mixed, over a store and over a
-// plain map with limiter.Decide. The two must agree in every field of every decision. The histories are the same
+// plain map with storekit.Decide. The two must agree in every field of every decision. The histories are the same
 // in every run. They are made of what is hard: the extremes of what a policy may be, clocks that stand still,
 // step to exactly where an answer changes, jump by years and step back, looks, refunds, debts, several hits a
 // request, keys that occur twice, and rules that change under a counter. With fewer than 300 requests, each of those
@@ -59,17 +61,20 @@ func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []l
 }
 
 // reference is the store that cannot be wrong about anything but the steps themselves.
-type reference map[string]limiter.State
+type reference map[string]storekit.State
 
 func (r reference) take(now int64, hits []limiter.Hit, out []limiter.Decision) (admitted bool) {
-	slots := make([]limiter.Slot, len(hits))
-	for i := range hits {
-		slots[i].State = r[hits[i].Key]
+	counters := make([]storekit.Counter, len(hits))
+	if err := storekit.Link(hits, out, counters); err != nil {
+		panic(err)
 	}
-	admitted = limiter.Decide(now, hits, slots, out)
 	for i := range hits {
-		if slots[i].Changed {
-			r[hits[i].Key] = slots[i].Next
+		counters[i].State = r[hits[i].Key]
+	}
+	admitted = storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, hits, counters, out)
+	for i := range hits {
+		if counters[i].Changed {
+			r[hits[i].Key] = counters[i].Next
 		}
 	}
 	return admitted
@@ -375,8 +380,8 @@ func (h *history) moveClock() {
 		d = c.last.RetryAfter + time.Duration(h.rng.IntN(3)-1)*us
 	case r < 80:
 		d = c.last.ResetAfter + time.Duration(h.rng.IntN(3)-1)*us
-	case r < 85 && c.policy.Edges(h.clock.Now()) != nil: // to the edge of a window
-		edges := c.policy.Edges(h.clock.Now())
+	case r < 85 && limit.Edges(c.policy, h.clock.Now()) != nil: // to the edge of a window
+		edges := limit.Edges(c.policy, h.clock.Now())
 		d = time.Duration(edges[h.rng.IntN(len(edges))]-h.clock.Now()+int64(h.rng.IntN(3)-1)) * us
 	case r < 85: // to the edge of a window or a segment
 		edge := int64(window/us) / []int64{1, 10}[h.rng.IntN(2)]

@@ -13,7 +13,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Opener opens stores over the same state, empty at first: as many as there are clocks, each of which decides at
@@ -21,7 +23,7 @@ import (
 type Opener func(t *testing.T, clocks []*Clock) []limiter.Store
 
 // Linearizable records, in that many histories of each algorithm, what concurrent requests of several goroutines for
-// each store were answered, and searches an order in which limiter.Decide, one request at a time, answers all of them
+// each store were answered, and searches an order in which storekit.Decide, one request at a time, answers all of them
 // the same, each between the moment it was asked and the moment it was answered. If there is none, the store lost an
 // update, showed a request half done, or answered from a state of the past.
 //
@@ -33,7 +35,7 @@ type Opener func(t *testing.T, clocks []*Clock) []limiter.Store
 // the stores differ, as far as windows are long.
 func Linearizable(t *testing.T, stores, histories int, open Opener) {
 	t.Helper()
-	for _, name := range append(limiter.AlgorithmNames(), "mixed") {
+	for _, name := range append(limit.AlgorithmNames(), "mixed") {
 		t.Run(name, func(t *testing.T) {
 			clocks := make([]*Clock, stores)
 			for i := range clocks {
@@ -195,7 +197,7 @@ var model = porcupine.Model{
 	Equal: func(a, b any) bool {
 		x, ok1 := a.(reference)
 		y, ok2 := b.(reference)
-		return ok1 && ok2 && maps.EqualFunc(x, y, func(s, t limiter.State) bool {
+		return ok1 && ok2 && maps.EqualFunc(x, y, func(s, t storekit.State) bool {
 			return s.A == t.A && s.B == t.B && slices.Equal(s.List, t.List)
 		})
 	},

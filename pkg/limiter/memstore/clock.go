@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // clock is the store's two clocks. One never steps, and everything counts by it but windows that begin where the clocks
@@ -37,15 +37,15 @@ func monotonic() func() int64 {
 func wallClock() int64 { return time.Now().UnixMicro() }
 
 // clocks reads the clocks.
-func (c *clock) clocks(follow bool) limiter.Clocks {
+func (c *clock) clocks(follow bool) storekit.Clocks {
 	now := c.steady()
 	if !follow || c.wall == nil {
-		return limiter.Clocks{Steady: now, Wall: now}
+		return storekit.Clocks{Steady: now, Wall: now}
 	}
 	if now >= c.due.Load() {
 		c.compare(now)
 	}
-	return limiter.Clocks{Steady: now, Wall: now + c.ahead.Load()}
+	return storekit.Clocks{Steady: now, Wall: now + c.ahead.Load()}
 }
 
 // compare follows the wall clock if it is too far from where it was followed.

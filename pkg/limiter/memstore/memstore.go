@@ -34,7 +34,9 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Defaults of Options.
@@ -145,42 +147,40 @@ func New(o Options) (*Store, error) {
 const inline = 8
 
 // Take decides one request; see limiter.Store. It waits for nothing but other requests' steps, so it decides
-// also when ctx is done, and its only errors are those of limiter.Check.
+// also when ctx is done, and its only errors are those of storekit.Check.
 func (s *Store) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if err := limiter.CheckEach(hits, out); err != nil {
-		return err
-	}
 	switch n := len(hits); {
-	case n == 0:
 	case n == 1:
-		s.takeOne(hits, out)
+		return s.takeOne(hits, out)
 	case n <= inline:
 		var ids [inline]fingerprint
-		var slots [inline]limiter.Slot
-		return s.take(hits, out, ids[:n], slots[:n])
+		var counters [inline]storekit.Counter
+		return s.take(hits, out, ids[:n], counters[:n])
 	default:
-		return s.take(hits, out, make([]fingerprint, n), make([]limiter.Slot, n))
+		return s.take(hits, out, make([]fingerprint, n), make([]storekit.Counter, n))
 	}
-	return nil
 }
 
-func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) {
-	var slots [1]limiter.Slot
+func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) error {
+	var counters [1]storekit.Counter
+	if err := storekit.Link(hits, out, counters[:]); err != nil {
+		return err
+	}
 	p, id := hits[0].Policy, s.fingerprint(hits[0].Key)
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.clock.clocks(p.OnWallClock())
-	sh.load(id, p, &slots[0])
-	limiter.DecideAt(now, hits, slots[:], out)
-	s.save(sh, id, &hits[0], now.Steady, &slots[0], &out[0])
+	now := s.clock.clocks(p.Core().OnWall)
+	sh.load(id, p, &counters[0])
+	storekit.Decide(now, hits, counters[:], out)
+	s.save(sh, id, &hits[0], now.Steady, &counters[0], &out[0])
+	return nil
 }
 
 // take locks every shard that the hits lie in, in the order of their indexes, so that two requests never wait
 // for each other.
-func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, slots []limiter.Slot) error {
-	limiter.Link(hits, slots)
-	if err := limiter.CheckLinked(hits, slots); err != nil {
+func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, counters []storekit.Counter) error {
+	if err := storekit.Link(hits, out, counters); err != nil {
 		return err
 	}
 	var locks shardSet
@@ -188,19 +188,19 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 	for i := range hits {
 		ids[i] = s.fingerprint(hits[i].Key)
 		locks.add(s.index(ids[i]))
-		follow = follow || hits[i].Policy.OnWallClock()
+		follow = follow || hits[i].Policy.Core().OnWall
 	}
 	locks.each(func(i int) { s.shards[i].mu.Lock() })
 	defer locks.each(func(i int) { s.shards[i].mu.Unlock() })
 	now := s.clock.clocks(follow)
 	for i := range hits {
-		if slots[i].First() == i {
-			s.shard(ids[i]).load(ids[i], hits[i].Policy, &slots[i])
+		if counters[i].First() == i {
+			s.shard(ids[i]).load(ids[i], hits[i].Policy, &counters[i])
 		}
 	}
-	limiter.DecideAt(now, hits, slots, out)
+	storekit.Decide(now, hits, counters, out)
 	for i := range hits {
-		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &slots[slots[i].First()], &out[i])
+		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &counters[counters[i].First()], &out[i])
 	}
 	return nil
 }
@@ -227,57 +227,57 @@ func (s *Store) Reset(key string) (existed bool) {
 	return sh.pairs.live+sh.lists.live < before
 }
 
-// load fills the slot with the key's state. To its step, a state that expired and was not yet swept is
+// load fills the counter with the key's state. To its step, a state that expired and was not yet swept is
 // that of a limit that is fully available.
-func (sh *shard) load(id fingerprint, p *limiter.Policy, slot *limiter.Slot) {
-	if p.KeepsList() {
+func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Counter) {
+	if p.Core().Is(step.KeepsList) {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {
-			slot.State = l.State
+			counter.State = l.State
 		}
 		return
 	}
 	v := sh.pairs.get(id)
-	slot.State.A, slot.State.B = v.a, v.b
+	counter.State.A, counter.State.B = v.a, v.b
 }
 
-// save writes the slot's next state after one of its hits was answered, and makes room for it if the budget is
+// save writes the counter's next state after one of its hits was answered, and makes room for it if the budget is
 // exceeded.
-func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot *limiter.Slot, d *limiter.Decision) {
+func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision) {
 	p := h.Policy
-	if !slot.Changed {
+	if !counter.Changed {
 		if !d.Allowed {
 			sh.note(id, p, s.budget)
 		}
 		return
 	}
-	if slot.Cut {
+	if counter.Cut {
 		sh.cut++
 	}
-	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
-	m := newMark(now+keep, limits(slot, h.N, d))
+	keep := counter.KeepFor.Microseconds() // a step's durations are whole microseconds
+	m := newMark(now+keep, limits(counter, h.N, d))
 	switch {
-	case keep == 0 && p.KeepsList():
+	case keep == 0 && p.Core().Is(step.KeepsList):
 		sh.lists.remove(id)
 	case keep == 0:
 		sh.pairs.remove(id)
-	case p.KeepsList():
-		sh.lists.put(id, sh.lists.get(id).follow(p, slot.Next), m, now, s.budget)
+	case p.Core().Is(step.KeepsList):
+		sh.lists.put(id, sh.lists.get(id).follow(p, counter.Next), m, now, s.budget)
 		makeRoom(sh, &sh.lists, now, s.budget, id)
 	default:
-		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m, now, s.budget)
+		sh.pairs.put(id, pair{a: counter.Next.A, b: counter.Next.B}, m, now, s.budget)
 		makeRoom(sh, &sh.pairs, now, s.budget, id)
 	}
 }
 
 // limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first
 // hit may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
-func limits(slot *limiter.Slot, n int64, d *limiter.Decision) bool {
-	return !d.Allowed || d.Remaining == 0 && (n > 1 || slot.State.A != 0 || slot.State.B != 0 || slot.State.List != nil)
+func limits(counter *storekit.Counter, n int64, d *limiter.Decision) bool {
+	return !d.Allowed || d.Remaining == 0 && (n > 1 || counter.State.A != 0 || counter.State.B != 0 || counter.State.List != nil)
 }
 
 // note notes that the counter denied a hit which was not charged.
 func (sh *shard) note(id fingerprint, p *limiter.Policy, budget int) {
-	if p.KeepsList() {
+	if p.Core().Is(step.KeepsList) {
 		sh.lists.note(id, budget)
 	} else {
 		sh.pairs.note(id, budget)

@@ -76,7 +76,7 @@ type Stats struct {
 	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
 	// LimitingEvicted are those of Evicted that limited somebody, since seven eighths of the others do as well.
 	LimitingEvicted uint64
-	Cut             uint64 // counters whose state was further ahead than their policy can put it; see limiter.Slot
+	Cut             uint64 // counters whose state was further ahead than their policy can put it; see storekit.Counter
 
 	ClockSteps uint64 // how often windows on the wall clock followed it, since it was set
 }

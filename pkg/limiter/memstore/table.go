@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // fingerprint stands for a key: two hashes of it with seeds that only this process knows, so that nobody can
@@ -29,7 +30,7 @@ func (pair) weight() int { return keyBytes }
 
 // list is a state that remembers more.
 type list struct {
-	limiter.State
+	storekit.State
 	room int32             // of List's array, in integers, including those before its start
 	of   limiter.Algorithm // whose state it is: no other one can read it
 }
@@ -38,7 +39,7 @@ func (l list) weight() int { return 2*keyBytes + 8*int(l.room) }
 
 // follow is the list to keep after old was changed to next. A log drops its oldest hits by moving its start
 // forward, which frees nothing: an array that is mostly unused is left for a copy.
-func (l list) follow(p *limiter.Policy, next limiter.State) list {
+func (l list) follow(p *limiter.Policy, next storekit.State) list {
 	n := list{State: next, room: roomOf(next.List), of: p.Algorithm()}
 	if sameArray(l.List, next.List) {
 		n.room = l.room

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -65,7 +66,7 @@ func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
 	for i := range c.hits {
-		b.countsInFlight = b.countsInFlight || c.hits[i].CountsInFlight()
+		b.countsInFlight = b.countsInFlight || limit.CountsInFlight(&c.hits[i])
 	}
 }
 
@@ -236,7 +237,7 @@ func (b *batch) planOf() int64 {
 
 // policy returns which argument has the hit's policy. The batch has each policy one time.
 func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
-	by := decider{h.Policy, h.UsesRedisCell()}
+	by := decider{h.Policy, limit.UsesRedisCell(h)}
 	i, isNew := b.deciders.number(by)
 	if isNew {
 		p := all.of(by, h, now)
@@ -292,7 +293,7 @@ func (b *batch) read(answer any) error {
 			if err != nil {
 				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
-			if b.countsInFlight && c.hits[i].CountsInFlight() {
+			if b.countsInFlight && limit.CountsInFlight(&c.hits[i]) {
 				d.TakenAt, d.Wait = d.Wait.Microseconds(), 0
 			}
 			c.out = append(c.out, d)

@@ -7,7 +7,7 @@ import (
 )
 
 // redisNow is about what Redis's clock shows, in microseconds since the Unix epoch; exactly, if the store was given a
-// clock. Scripts that decide over windows of a calendar are sent the windows around it: see limiter.Policy.Edges.
+// clock. Scripts that decide over windows of a calendar are sent the windows around it: see step.Dated.
 func (r *batcher) redisNow() int64 {
 	if r.now != nil {
 		return r.now()

@@ -9,10 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 const day = 24 * time.Hour
@@ -160,15 +162,15 @@ func TestCalendarAtAnyTime(t *testing.T) {
 			p := policy(t, limiter.Params{
 				Algorithm: limiter.FixedWindow, Limit: 2, Window: window, Align: limiter.AlignCalendar, TimeZone: zone,
 			})
-			var state limiter.State
+			var state storekit.State
 			key := name + window.String()
 			for _, now := range []int64{
 				0, 1, 3_599_999_999, 1 << 40, 0, 1_325_239_199_999_999, 1_325_239_200_000_000, 1 << 51,
 				1 << 52, 8_900_000_000_000_000, 1 << 52, 0,
 			} {
-				for _, at := range []int64{now, p.Edges(now)[2] - 1, p.Edges(now)[2]} {
+				for _, at := range []int64{now, limit.Edges(p, now)[2] - 1, limit.Edges(p, now)[2]} {
 					clock.Set(at)
-					next, want := p.Step(state, at, 1)
+					next, want := storekit.Step(p, state, at, 1)
 					if got := take(t, s, key, p, 1); got != want {
 						t.Fatalf("%s of %s at %d after %v: %+v, want %+v", window, name, at, state, got, want)
 					}
@@ -186,7 +188,7 @@ func TestCalendarExpires(t *testing.T) {
 	p := calendar(t, 10, 365*day)
 	d := take(t, s, "k", p, 1)
 	ttl := c.PTTL(t.Context(), "weir:1:k").Val()
-	if end := time.UnixMicro(p.Edges(time.Now().UnixMicro())[2]); ttl < d.ResetAfter-time.Minute ||
+	if end := time.UnixMicro(limit.Edges(p, time.Now().UnixMicro())[2]); ttl < d.ResetAfter-time.Minute ||
 		ttl > d.ResetAfter+time.Millisecond ||
 		time.Until(end)-ttl > time.Minute {
 		t.Errorf("expires in %s, reset in %s, the year ends in %s", ttl, d.ResetAfter, time.Until(end))

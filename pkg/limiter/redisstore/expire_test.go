@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // silentStore is a store on a server that reads and never answers, in a bubble of virtual time.
@@ -135,7 +136,7 @@ func TestServersThatHangTogether(t *testing.T) {
 		a := limiter.Hit{Key: "a", Policy: differentPolicies(t, 1)[0], N: 1}
 		b := a
 		b.Key, b.Route = "b", Route{Store: "b"}
-		check := func(within time.Duration, calls ...*limiter.Call) {
+		check := func(within time.Duration, calls ...*storekit.Call) {
 			t.Helper()
 			start := time.Now()
 			g.TakeAll(calls)
@@ -148,8 +149,8 @@ func TestServersThatHangTogether(t *testing.T) {
 				}
 			}
 		}
-		call := func(since time.Time, hits ...limiter.Hit) *limiter.Call {
-			return &limiter.Call{Ctx: t.Context(), Since: since, Hits: hits, Out: make([]limiter.Decision, len(hits))}
+		call := func(since time.Time, hits ...limiter.Hit) *storekit.Call {
+			return &storekit.Call{Ctx: t.Context(), Since: since, Hits: hits, Out: make([]limiter.Decision, len(hits))}
 		}
 		check(time.Second, call(time.Now(), a), call(time.Now(), b))
 		check(time.Second/4, call(time.Now().Add(-time.Second*3/4), a, b))
@@ -165,7 +166,7 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 		p := differentPolicies(t, 1)[0]
 		start := time.Now()
 		var all sync.WaitGroup
-		since := &limiter.Call{Ctx: t.Context(), Since: start.Add(-time.Second / 2)}
+		since := &storekit.Call{Ctx: t.Context(), Since: start.Add(-time.Second / 2)}
 		if c, _ := s.queue.callOf(since); c.deadline != since.Since.Add(time.Second) {
 			t.Errorf("the timeout of a call does not run from when its request began to wait, but until %s", c.deadline)
 		}
@@ -174,9 +175,9 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 				gone, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				time.AfterFunc(30*time.Millisecond, cancel)
-				calls := make([]*limiter.Call, 3)
+				calls := make([]*storekit.Call, 3)
 				for j, ctx := range []context.Context{t.Context(), gone, t.Context()} {
-					calls[j] = &limiter.Call{
+					calls[j] = &storekit.Call{
 						Ctx: ctx, Hits: []limiter.Hit{{Key: "k", Policy: p, N: 1}}, Out: make([]limiter.Decision, 1),
 					}
 				}

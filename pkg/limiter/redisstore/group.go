@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 var _ limiter.Store = (*Group)(nil)
@@ -38,10 +40,10 @@ func (g *Group) Each(f func(name string, s *Store)) {
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.
 func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	return g.take(&limiter.Call{Ctx: ctx, Hits: hits, Out: out}) //nolint:contextcheck // a batch outlives its requests
+	return g.take(&storekit.Call{Ctx: ctx, Hits: hits, Out: out}) //nolint:contextcheck // a batch outlives its requests
 }
 
-func (g *Group) take(c *limiter.Call) error {
+func (g *Group) take(c *storekit.Call) error {
 	if len(c.Hits) == 0 {
 		return nil
 	}
@@ -60,13 +62,13 @@ func (g *Group) take(c *limiter.Call) error {
 
 // TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It
 // returns when each has one.
-func (g *Group) TakeAll(calls []*limiter.Call) {
+func (g *Group) TakeAll(calls []*storekit.Call) {
 	if len(calls) == 1 {
 		calls[0].Err = g.take(calls[0])
 		return
 	}
 	var wait sync.WaitGroup
-	together := make(map[*Store][]*limiter.Call, 1)
+	together := make(map[*Store][]*storekit.Call, 1)
 	for _, c := range calls {
 		if s := g.alone(c); s != nil {
 			together[s] = append(together[s], c)
@@ -97,7 +99,7 @@ func (g *Group) TakeAll(calls []*limiter.Call) {
 }
 
 // takeAll decides calls together.
-func (s *Store) takeAll(calls []*limiter.Call) {
+func (s *Store) takeAll(calls []*storekit.Call) {
 	s.queue.takeAll(calls)
 	for _, c := range calls {
 		c.Err = s.unavailable(c.Err)
@@ -105,7 +107,7 @@ func (s *Store) takeAll(calls []*limiter.Call) {
 }
 
 // began returns when the request of a call began to wait.
-func began(c *limiter.Call) time.Time {
+func began(c *storekit.Call) time.Time {
 	if c.Since.IsZero() {
 		return time.Now()
 	}
@@ -114,7 +116,7 @@ func began(c *limiter.Call) time.Time {
 
 // alone returns the store that decides the request by one script call, with those of others; nil if there is none, or
 // if it is to say what is wrong with the request.
-func (g *Group) alone(c *limiter.Call) *Store {
+func (g *Group) alone(c *storekit.Call) *Store {
 	if len(c.Hits) == 0 || g.check(c.Hits, c.Out) != nil {
 		return nil
 	}
@@ -132,7 +134,7 @@ func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	for i := range hits {
 		s := g.of(&hits[i])
 		if s == nil {
-			name := hits[i].StoreName()
+			name := limit.StoreName(&hits[i])
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
 		if err := s.fit(&hits[i]); err != nil {
@@ -147,7 +149,7 @@ func (g *Group) of(h *limiter.Hit) *Store {
 	if g.all == nil {
 		return g.first
 	}
-	return g.all[h.StoreName()]
+	return g.all[limit.StoreName(h)]
 }
 
 // scope returns the scope that all hits have, if it is one.
@@ -164,7 +166,7 @@ func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
 
 // takeInCluster decides a request whose keys all have one slot. While that is being moved no call may have several of
 // its keys: then it decides each key by itself.
-func (g *Group) takeInCluster(c *limiter.Call, at scope) error {
+func (g *Group) takeInCluster(c *storekit.Call, at scope) error {
 	s, start := at.store, began(c)
 	queue, err := s.lane(c.Ctx, c.Hits[0].Key)
 	if err != nil {

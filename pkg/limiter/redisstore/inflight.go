@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -37,7 +38,7 @@ func (q *queue) endInFlight(unheard *call) {
 			}
 		}
 	}
-	if owed := limiter.Owes(nil, hits, out); len(owed) > 0 {
+	if owed := limit.Owes(nil, hits, out); len(owed) > 0 {
 		c := q.second(context.Background(), unheard)
 		c.ended.Store(true)
 		c.hits = append(c.hits, owed...)

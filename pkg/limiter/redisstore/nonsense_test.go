@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // nonsense are states that no step of Weir leaves.
@@ -82,12 +83,12 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			if err := c.Set(t.Context(), "weir:1:"+key, state, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			next, want := p.Step(limiter.State{}, clock.Now(), n)
+			next, want := storekit.Step(p, storekit.State{}, clock.Now(), n)
 			if got := take(t, s, key, p, n); got != want {
 				t.Errorf("%s/%.60q, cost %d: %+v, want %+v", p.Algorithm(), state, n, got, want)
 			}
 			got := take(t, s, key, p, 1)
-			if _, want = p.Step(next, clock.Now(), 1); got != want {
+			if _, want = storekit.Step(p, next, clock.Now(), 1); got != want {
 				t.Errorf("%s/%.60q, a second hit after %d: %+v, want %+v", p.Algorithm(), state, n, got, want)
 			}
 			if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl == -1 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -17,7 +18,7 @@ type decider struct {
 // packedPolicy is a policy as the script reads it, which lua/call.lua describes.
 type packedPolicy struct {
 	by   decider
-	step step
+	step stepID
 	text string
 }
 
@@ -31,7 +32,7 @@ var packedSeed = maphash.MakeSeed()
 
 // of returns the hit's policy packed for a batch of now.
 func (c *packedPolicies) of(by decider, h *limiter.Hit, now int64) *packedPolicy {
-	edges := by.policy.Edges(now)
+	edges := limit.Edges(by.policy, now)
 	if len(edges) > 0 { // they change
 		return packPolicy(by, h, edges)
 	}
@@ -47,7 +48,7 @@ func (c *packedPolicies) of(by decider, h *limiter.Hit, now int64) *packedPolicy
 func packPolicy(by decider, h *limiter.Hit, edges []int64) *packedPolicy {
 	step := stepOf(h)
 	numbers := slices.Concat(argsOf(h), edges,
-		[]int64{int64(step), int64(by.policy.ChargeDenied()), by.policy.Largest()})
+		[]int64{int64(step), int64(by.policy.ChargeDenied()), by.policy.Core().Largest})
 	text := make([]byte, 0, len(numbers)*double)
 	for _, v := range numbers {
 		text = appendDouble(text, v)

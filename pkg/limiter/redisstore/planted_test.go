@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // TestStatesThatTakeMillionsOfHits goes on with states that are planted: logs whose totals are near 2^53, and counts
@@ -26,7 +27,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 160 {
 		a, now, text := limiter.SlidingLog, clock.Now(), packed
-		var state limiter.State
+		var state storekit.State
 		switch i % 4 {
 		case 0:
 			state = plantedLog(rng, now, 1<<53-1-rng.Int64N(12))
@@ -36,7 +37,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 			state = plantedLog(rng, now, 1<<52-rng.Int64N(9))
 			state.A = 7
 		case 3:
-			a, state, text = limiter.FixedWindow, limiter.State{A: now - now%10_000_000, B: 1<<52 - rng.Int64N(9)}, tenSeconds
+			a, state, text = limiter.FixedWindow, storekit.State{A: now - now%10_000_000, B: 1<<52 - rng.Int64N(9)}, tenSeconds
 		}
 		p := policy(t, limiter.Params{
 			Algorithm: a, Limit: 5, Window: 10 * time.Second, ChargeDenied: limiter.ChargeNone + limiter.ChargeDenied(i/4%3),
@@ -48,7 +49,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 		for step := range 12 {
 			n := []int64{1, 1, 2, 3, -1, 0, limiter.MaxHits}[rng.IntN(7)]
 			var want limiter.Decision
-			state, want = p.Step(state, clock.Now(), n)
+			state, want = storekit.Step(p, state, clock.Now(), n)
 			if got := take(t, s, key, p, n); got != want {
 				t.Fatalf("%s, step %d, cost %d:\ngot  %+v\nwant %+v", key, step, n, got, want)
 			}
@@ -62,8 +63,8 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 }
 
 // plantedLog has two entries that cost 1 or 2 each, to a total of at most 2^53 - 1.
-func plantedLog(rng *rand.Rand, now, total int64) limiter.State {
-	s := limiter.State{A: total}
+func plantedLog(rng *rand.Rand, now, total int64) storekit.State {
+	s := storekit.State{A: total}
 	for _, ago := range []int64{9_000_000, 5_000_000} {
 		total = min(total+1+rng.Int64N(2), 1<<53-1)
 		s.List = append(s.List, now-ago, total)
@@ -72,10 +73,10 @@ func plantedLog(rng *rand.Rand, now, total int64) limiter.State {
 }
 
 // tenSeconds is a fixed window's state.
-func tenSeconds(s limiter.State) string { return doubles(s.A, s.B, s.A+10_000_000) }
+func tenSeconds(s storekit.State) string { return doubles(s.A, s.B, s.A+10_000_000) }
 
 // packed is a log's state.
-func packed(s limiter.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
+func packed(s storekit.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
 
 // doubles are whole numbers as states have them.
 func doubles(numbers ...int64) string {

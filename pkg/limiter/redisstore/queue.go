@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Bounds of the calls under way.
@@ -144,7 +146,7 @@ func newQueue(s *Store, shard string) *queue {
 }
 
 // take decides a request. It returns early with an error when its context is done or the timeout is over.
-func (q *queue) take(of *limiter.Call, at scope) error {
+func (q *queue) take(of *storekit.Call, at scope) error {
 	if err := of.Ctx.Err(); err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (q *queue) take(of *limiter.Call, at scope) error {
 }
 
 // callOf returns the call of a request.
-func (q *queue) callOf(of *limiter.Call) (c *call, within time.Duration) {
+func (q *queue) callOf(of *storekit.Call) (c *call, within time.Duration) {
 	c, within = q.newCall(of.Ctx, began(of), of.Hits)
 	c.byItself = sendsByItself(of.Hits)
 	return c, within
@@ -177,12 +179,12 @@ func (q *queue) await(c *call, out []limiter.Decision) error {
 // sendsByItself reports whether the script has to be told that each hit is charged by itself. A single hit that is
 // enforced is so in any case.
 func sendsByItself(hits []limiter.Hit) bool {
-	return limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
+	return limit.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 }
 
 // takeAll decides calls together, as take does each. Their goroutine sends them, if that ends soon: with a long timeout
 // they would wait for it after their own time is over, which runs from when each of them came.
-func (q *queue) takeAll(calls []*limiter.Call) {
+func (q *queue) takeAll(calls []*storekit.Call) {
 	own, some := make([]*call, len(calls)), make([]*call, 0, len(calls))
 	for i, c := range calls {
 		if c.Err = c.Ctx.Err(); c.Err == nil {

@@ -5,7 +5,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // Route is a limiter.Hit's Route for this package. Any other type whose methods have these names does as well.
@@ -24,15 +26,15 @@ func (r Route) StoreName() string { return r.Store }
 // UsesRedisCell returns RedisCell.
 func (r Route) UsesRedisCell() bool { return r.RedisCell }
 
-// check is limiter.Check, and that hits of one key have one route, and that the redis-cell module can decide its hits.
+// check is storekit.Check, and that hits of one key have one route, and that the redis-cell module can decide its hits.
 func check(hits []limiter.Hit, out []limiter.Decision) error {
-	if err := limiter.Check(hits, out); err != nil {
+	if err := storekit.Check(hits, out); err != nil {
 		return err
 	}
 	alike := true
 	for i := range hits {
 		h := &hits[i]
-		if h.UsesRedisCell() && !redisCellDecides(h.Policy) {
+		if limit.UsesRedisCell(h) && !redisCellDecides(h.Policy) {
 			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, "+
 				"at most a hit a microsecond, that charge a denied request nothing; use another policy, or another route",
 				limiter.ErrInvalid, i)
@@ -42,10 +44,12 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 	if alike {
 		return nil
 	}
-	slots := make([]limiter.Slot, len(hits))
-	limiter.Link(hits, slots)
+	firsts := make(map[string]int, len(hits))
 	for i := range hits {
-		if first := slots[i].First(); !sameRoute(&hits[first], &hits[i]) {
+		first, isKnown := firsts[hits[i].Key]
+		if !isKnown {
+			firsts[hits[i].Key] = i
+		} else if !sameRoute(&hits[first], &hits[i]) {
 			return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and different routes: "+
 				"one store must count it, by one engine", limiter.ErrInvalid, first, i, hits[i].Key)
 		}
@@ -54,7 +58,8 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 }
 
 func sameRoute(a, b *limiter.Hit) bool {
-	return a.Route == nil && b.Route == nil || a.StoreName() == b.StoreName() && a.UsesRedisCell() == b.UsesRedisCell()
+	return a.Route == nil && b.Route == nil ||
+		limit.StoreName(a) == limit.StoreName(b) && limit.UsesRedisCell(a) == limit.UsesRedisCell(b)
 }
 
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
@@ -67,17 +72,17 @@ func redisCellDecides(p *limiter.Policy) bool {
 
 // argsOf are the numbers that the hit's Lua step reads.
 func argsOf(h *limiter.Hit) []int64 {
-	if h.UsesRedisCell() {
+	if limit.UsesRedisCell(h) {
 		in := h.Policy.Params()
 		return []int64{in.Limit, int64(in.Window / time.Second), in.Burst}
 	}
-	return h.Policy.Args()
+	return h.Policy.Core().Args()
 }
 
 // fit returns an error for a key that makes the redis-cell module (0.2.2) end the whole server. Keys of rules are
 // UTF-8; a key prefix may be anything.
 func (s *Store) fit(h *limiter.Hit) error {
-	if !h.UsesRedisCell() {
+	if !limit.UsesRedisCell(h) {
 		return nil
 	}
 	if key := s.prefix + h.Key; !utf8.ValidString(key) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -16,7 +17,7 @@ import (
 var files embed.FS
 
 // step is the number of a Lua function that decides an algorithm's hits: an index in stepFiles.
-type step int
+type stepID int
 
 // stepFiles are the files that define a step, each a function of the file's name: all but the script's other parts.
 var stepFiles = stepNames()
@@ -43,11 +44,11 @@ func stepNames() (names []string) {
 }
 
 // stepOf is the step that decides the hit.
-func stepOf(h *limiter.Hit) step {
-	if h.UsesRedisCell() {
-		return step(slices.Index(stepFiles, redisCell))
+func stepOf(h *limiter.Hit) stepID {
+	if limit.UsesRedisCell(h) {
+		return stepID(slices.Index(stepFiles, redisCell))
 	}
-	return step(slices.Index(stepFiles, h.Policy.Script()))
+	return stepID(slices.Index(stepFiles, h.Policy.Core().Script))
 }
 
 // stepSet has bit 1<<s set for step s.

@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // A request whose hits lie in several scopes is decided in two steps.
 //
-//  1. Charge: all of them are asked at the same time, and charge each hit that fits (limiter.TryCharge).
+//  1. Charge: all of them are asked at the same time, and charge each hit that fits (limit.TryCharge).
 //  2. Settle, if the request is denied: each takes back what it charged, and charges what a denied request pays
-//     (limiter.DeniedCharge). An admitted request only pays for the quotas that it exceeds (limiter.Spends).
+//     (limit.DeniedCharge). An admitted request only pays for the quotas that it exceeds (limit.Spends).
 //
 // If one of them fails in step 1, the others take back as well. What cannot be taken back, because its server does not
 // answer or this process ends, stays charged.
@@ -24,11 +26,11 @@ import (
 // modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
 const modeCharge = 8
 
-// The charges of the script beside the values of limiter.Charge.
+// The charges of the script beside the values of step.Charge.
 const (
-	chargeQuota            = limiter.ChargeSpend + 1 + iota // of a quota hit by itself: ChargeIfFits, else ChargeSpend
-	chargeTakeBack                                          // of a negative hit: takes back one of step 1, or Hit.TakenAt
-	chargeTakeBackOrOldest                                  // the same, with Hit.OrOldest
+	chargeQuota            = step.Spend + 1 + iota // of a quota hit by itself: ChargeIfFits, else ChargeSpend
+	chargeTakeBack                                 // of a negative hit: takes back one of step 1, or Hit.TakenAt
+	chargeTakeBackOrOldest                         // the same, with Hit.OrOldest
 )
 
 // scope is what one script call can decide: the hits in a store; in a cluster those in one slot; behind a proxy, and in
@@ -104,7 +106,7 @@ func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision
 		return err
 	}
 	switch {
-	case limiter.ByItself(hits): // all is charged that ever will be
+	case limit.ByItself(hits): // all is charged that ever will be
 	case limiter.Admitted(hits, out):
 		spend(ctx, hits, out, all)
 	default:
@@ -118,13 +120,13 @@ func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision
 
 // charge is step 1. If a participant fails, the others take back.
 func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) (failed error) {
-	byItself := limiter.ByItself(hits)
+	byItself := limit.ByItself(hits)
 	for i := range all {
 		p := &all[i]
 		p.charge, _ = p.queue.newCall(ctx, time.Now(), nil)
 		p.charge.scope, p.charge.byItself = p.scope, byItself
 		for _, j := range p.hits {
-			due := limiter.TryCharge(&hits[j])
+			due := limit.TryCharge(&hits[j])
 			if byItself || hits[j].TakenAt != 0 {
 				due = chargeByItself(&hits[j])
 			}
@@ -181,7 +183,7 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 		if d.TakenAt = 0; hits[j].Mode == limiter.Shadow { // charged by step 1
 			d.TakenAt = out[j].TakenAt
 		}
-		limiter.CompleteDenied(&hits[j], costs[j], &out[j], d)
+		limit.CompleteDenied(&hits[j], costs[j], &out[j], d)
 	}
 	for i := range all {
 		for k, j := range all[i].hits {
@@ -195,7 +197,7 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
 	exceeds := false
 	for j := range hits {
-		exceeds = exceeds || limiter.Spends(&hits[j], out[j].Allowed)
+		exceeds = exceeds || limit.Spends(&hits[j], out[j].Allowed)
 	}
 	if !exceeds {
 		return
@@ -204,13 +206,13 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 		p := &all[i]
 		c := p.queue.second(ctx, p.charge)
 		for _, j := range p.hits {
-			if limiter.Spends(&hits[j], out[j].Allowed) {
-				c.add(hits[j], limiter.ChargeSpend, j)
+			if limit.Spends(&hits[j], out[j].Allowed) {
+				c.add(hits[j], step.Spend, j)
 			}
 		}
 		p.settle = p.queue.startAny(c)
 	}
-	awaitSettled(all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
+	awaitSettled(all, func(j int, d *limiter.Decision) { limit.CompleteSpent(&out[j], d) })
 }
 
 // awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay
@@ -232,13 +234,12 @@ func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) 
 
 // together is for each hit the cost of the request's hits of the same key, up to this one.
 func together(hits []limiter.Hit) []int64 {
-	slots := make([]limiter.Slot, len(hits))
-	limiter.Link(hits, slots)
-	costs, sums := make([]int64, len(hits)), make([]int64, len(hits)) // sums is by the first hit of a key
+	costs, sums := make([]int64, len(hits)), make([]int64, len(hits)) // sums is by the number of a key
+	var keys index[string]
 	for i := range hits {
-		sum := &sums[slots[i].First()]
-		*sum += max(0, hits[i].N)
-		costs[i] = *sum
+		key, _ := keys.number(hits[i].Key)
+		sums[key] += max(0, hits[i].N)
+		costs[i] = sums[key]
 	}
 	return costs
 }
@@ -247,22 +248,22 @@ func together(hits []limiter.Hit) []int64 {
 // nil if there is nothing to do. It reads what remains afterwards for hits that share a changed key.
 func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call {
 	c := q.second(ctx, first)
-	slots := make([]limiter.Slot, len(first.hits))
-	limiter.Link(first.hits, slots)
-	changed, shared := make([]bool, len(slots)), make([]bool, len(slots)) // by the first hit of a key
-	due := make([]limiter.Charge, len(slots))
-	for i := range slots {
-		key, h := slots[i].First(), &first.hits[i]
-		due[i] = limiter.ChargeNothing
+	changed, shared := make([]bool, len(first.hits)), make([]bool, len(first.hits)) // by the number of a key
+	due := make([]step.Charge, len(first.hits))
+	var keys index[string]
+	for i := range first.hits {
+		h := &first.hits[i]
+		key, isNew := keys.number(h.Key)
+		due[i] = step.Nothing
 		if !inAnyCase(h) {
-			due[i] = limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
+			due[i] = limit.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
 		}
-		pays := due[i] == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
+		pays := due[i] == step.Penalty && h.Policy.ChargeDenied() != limiter.ChargeNone
 		changed[key] = c.takeBack(first, i) || pays || changed[key]
-		shared[key] = shared[key] || pays || key != i
+		shared[key] = shared[key] || pays || !isNew
 	}
-	for i := range slots {
-		if key := slots[i].First(); changed[key] && shared[key] {
+	for i := range first.hits {
+		if key, _ := keys.number(first.hits[i].Key); changed[key] && shared[key] {
 			c.add(first.hits[i], due[i], first.of[i])
 		}
 	}
@@ -300,7 +301,7 @@ func (q *queue) startAny(c *call) *call {
 func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
 
 // chargeByItself is what a hit is charged that is charged by itself.
-func chargeByItself(h *limiter.Hit) limiter.Charge {
+func chargeByItself(h *limiter.Hit) step.Charge {
 	switch {
 	case h.TakenAt != 0 && h.OrOldest:
 		return chargeTakeBackOrOldest
@@ -309,12 +310,12 @@ func chargeByItself(h *limiter.Hit) limiter.Charge {
 	case h.Mode == limiter.Quota:
 		return chargeQuota
 	default:
-		return limiter.ChargeOrPenalty
+		return step.OrPenalty
 	}
 }
 
 // add adds a hit that is charged so. of is its index in the request.
-func (c *call) add(h limiter.Hit, charge limiter.Charge, of int) {
+func (c *call) add(h limiter.Hit, charge step.Charge, of int) {
 	c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modeCharge+int64(charge)), append(c.of, of)
 	c.until = append(c.until, 0)
 }

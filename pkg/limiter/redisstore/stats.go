@@ -21,7 +21,7 @@ type Stats struct {
 	// read.
 	Restarted uint64
 	// Cut are the counters whose state was further ahead than their policy can put it, since a rule was edited or Redis's
-	// clock was set back: see limiter.Slot.Cut.
+	// clock was set back: see storekit.Counter.Cut.
 	Cut uint64
 	// Connections are the open ones to all nodes of a cluster, Idle those of them that nobody uses.
 	Connections, Idle int

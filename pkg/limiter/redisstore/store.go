@@ -11,7 +11,7 @@
 // # How it decides
 //
 // A request is decided by one script call, so by one round trip and atomically, on Redis's own clock: the clocks of
-// the processes need not agree. The scripts do what [limiter.Decide] and the algorithms' steps do, and agree with
+// the processes need not agree. The scripts do what [storekit.Decide] and the algorithms' steps do, and agree with
 // them exactly. Requests that come at the same time share a call. In a cluster a request is charged to all its limits
 // or to none, also where their counters lie on several masters.
 //
@@ -52,6 +52,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 var _ limiter.Store = (*Store)(nil)
@@ -205,4 +206,4 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 
 // TakeAll is Take for several requests, each with its own answer, in as few calls to the server as they fit in. It
 // returns when each has one.
-func (s *Store) TakeAll(calls []*limiter.Call) { s.alone.TakeAll(calls) }
+func (s *Store) TakeAll(calls []*storekit.Call) { s.alone.TakeAll(calls) }

@@ -13,12 +13,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // callOf asks for hits.
-func callOf(t *testing.T, hits ...limiter.Hit) *limiter.Call {
+func callOf(t *testing.T, hits ...limiter.Hit) *storekit.Call {
 	t.Helper()
-	return &limiter.Call{Ctx: t.Context(), Hits: hits, Out: make([]limiter.Decision, len(hits))}
+	return &storekit.Call{Ctx: t.Context(), Hits: hits, Out: make([]limiter.Decision, len(hits))}
 }
 
 // TakeAll decides as Take does, request by request, also where several hits count together or by themselves, and what
@@ -48,7 +49,7 @@ func TestTakeAllAnswersAsTake(t *testing.T) {
 					t.Fatal(err)
 				}
 				wrong, got := callOf(t, limiter.Hit{Key: "k", N: 1}), callOf(t, request("together")...)
-				s.TakeAll([]*limiter.Call{wrong, got, callOf(t)})
+				s.TakeAll([]*storekit.Call{wrong, got, callOf(t)})
 				if got.Err != nil || !errors.Is(wrong.Err, limiter.ErrInvalid) {
 					t.Fatalf("%v, and of a request without a policy: %v", got.Err, wrong.Err)
 				}
@@ -71,7 +72,7 @@ func TestTakeAllSharesACall(t *testing.T) {
 		return n
 	}
 	together := func(n int) (admitted int64) {
-		calls := make([]*limiter.Call, n)
+		calls := make([]*storekit.Call, n)
 		for i := range calls {
 			calls[i] = callOf(t, limiter.Hit{Key: "k", Policy: p, N: 1})
 		}
@@ -114,7 +115,7 @@ func TestTakeAllWithoutRedis(t *testing.T) {
 	s := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
 	p := funnel(t, 1, time.Hour)
 	server.Kill()
-	calls := []*limiter.Call{
+	calls := []*storekit.Call{
 		callOf(t, limiter.Hit{Key: "a", Policy: p, N: 1}), callOf(t, limiter.Hit{Key: "b", Policy: p, N: 1}),
 	}
 	s.TakeAll(calls)

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // flooded is a limit of 100 a second that others use while denied requests charge it and take that back.
@@ -122,13 +123,13 @@ func (f *flooded) beyond(t *testing.T, all []taken) (by int64) {
 			f.larger(&in, by)
 		}
 		p := policy(t, in)
-		var state limiter.State
+		var state storekit.State
 		if in.Initial == limiter.InitialEmpty {
-			state, _ = p.Step(state, all[0].at-warmUp, 1)
+			state, _ = storekit.Step(p, state, all[0].at-warmUp, 1)
 		}
 		for _, h := range all {
 			var d limiter.Decision
-			if state, d = p.Step(state, h.at, h.n); !d.Allowed {
+			if state, d = storekit.Step(p, state, h.at, h.n); !d.Allowed {
 				return false
 			}
 		}
@@ -246,16 +247,16 @@ func sum(of map[int]int64) (n int64) {
 type forgetful struct {
 	policy  *limiter.Policy
 	clock   *limitertest.Clock
-	settled limiter.State
+	settled storekit.State
 	since   []event // charges after that state, until the first one of a denied request that is not settled
 }
 
 func (s *forgetful) take(id int, n int64) bool {
 	state := s.settled
 	for _, c := range s.since {
-		state, _ = s.policy.Step(state, c.at, c.n)
+		state, _ = storekit.Step(s.policy, state, c.at, c.n)
 	}
-	next, d := s.policy.Step(state, s.clock.Now(), n)
+	next, d := storekit.Step(s.policy, state, s.clock.Now(), n)
 	if d.Allowed {
 		s.since = append(s.since, event{at: s.clock.Now(), id: id, n: n})
 	} else if len(s.since) == 0 {
@@ -269,7 +270,7 @@ func (s *forgetful) hit(n int64) bool       { return s.take(-1, n) }
 func (s *forgetful) settle(id int) {
 	s.since = slices.DeleteFunc(s.since, func(c event) bool { return c.id == id })
 	for len(s.since) > 0 && s.since[0].id < 0 {
-		s.settled, _ = s.policy.Step(s.settled, s.since[0].at, s.since[0].n)
+		s.settled, _ = storekit.Step(s.policy, s.settled, s.since[0].at, s.since[0].n)
 		s.since = s.since[1:]
 	}
 }

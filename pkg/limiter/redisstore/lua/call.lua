@@ -10,11 +10,11 @@
 --           for each hit
 --             policy  its index in ARGV
 --             mode    0 enforce, 1 shadow, 2 quota; 8 + c for a hit of a request that lies in several stores or slots,
---                     or whose hits are charged each by itself: it is charged c (limiter.Charge, or TAKE_BACK or
+--                     or whose hits are charged each by itself: it is charged c (step.Charge, or TAKE_BACK or
 --                     TAKE_OR_SPEND of steps.lua) whatever becomes of the request's other hits
 --             group   of quotas, never over if below 0; for 8 + TAKE_BACK the time from which there is nothing to take back (see steps.lua)
 --             n       the cost
---           A policy has the numbers of limiter.Policy.Args, then step (redisstore/script.go), charge_denied (1 none,
+--           A policy has the numbers of step.Algorithm's Args, then step (redisstore/script.go), charge_denied (1 none,
 --           2 remaining, 3 full), and the largest cost that can ever fit.
 -- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED,
 --           then remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait

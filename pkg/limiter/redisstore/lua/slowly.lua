@@ -1,4 +1,4 @@
--- The requests that decide_quickly (batch.lua) does not decide. With it, this mirrors limiter.Decide
+-- The requests that decide_quickly (batch.lua) does not decide. With it, this mirrors storekit.Decide
 -- (pkg/limiter/decide.go), number for number. The steps stand before it, in the same function, which returns
 -- decide_slowly.
 
@@ -124,7 +124,7 @@ local function decider()
     end
   end
 
-  -- spend charges a quota that hit i exceeds: limiter.Spends, limiter.CompleteSpent.
+  -- spend charges a quota that hit i exceeds: limit.Spends, limit.CompleteSpent.
   local function spend(i)
     local fits, retry_after
     fits, left[i], retry_after, reset[i] = run(i, SPEND)
@@ -143,7 +143,7 @@ local function decider()
     return charge
   end
 
-  -- decide mirrors limiter.Decide for a request of count hits.
+  -- decide mirrors storekit.Decide for a request of count hits.
   local function decide(count)
     local enforced, quota = true, false
     for i = 1, count do

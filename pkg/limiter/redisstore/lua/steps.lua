@@ -19,7 +19,7 @@
 local steps = {}
 local early -- the number of the step that writes before the request is decided
 local REMAINING, FULL = 2, 3 -- charge_denied
-local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4 -- limiter.Charge
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4 -- step.Charge
 local TAKE_OR_SPEND = 5 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
 local TAKE_BACK, TAKE_BACK_OR_OLDEST = 6, 7
 local NEVER = -1

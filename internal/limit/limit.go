@@ -1,0 +1,168 @@
+// Package limit is what Weir's own packages know of hits and policies, and users of package limiter do not.
+package limit
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// StoreName returns what the hit's Route calls the store that has its counter, empty for the first one.
+func StoreName(h *limiter.Hit) string {
+	if r, ok := h.Route.(interface{ StoreName() string }); ok {
+		return r.StoreName()
+	}
+	return ""
+}
+
+// UsesRedisCell reports whether the hit's Route has the redis-cell module decide.
+func UsesRedisCell(h *limiter.Hit) bool {
+	r, ok := h.Route.(interface{ UsesRedisCell() bool })
+	return ok && r.UsesRedisCell()
+}
+
+// CountsInFlight reports whether the hit counts as in flight, once it is admitted, until it is given back.
+func CountsInFlight(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Is(step.InFlight) }
+
+// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: what
+// counts as in flight. Take them when nobody will report the request's end.
+func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
+	admitted := ByItself(hits) || limiter.Admitted(hits, out)
+	for i := range hits {
+		h := hits[i]
+		if !CountsInFlight(&h) || !out[i].Allowed || !admitted && h.Mode != limiter.Shadow {
+			continue
+		}
+		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, limiter.Enforce, out[i].TakenAt, true
+		dst = append(dst, h)
+	}
+	return dst
+}
+
+// DefaultChargeDenied returns what limiter.ChargeDefault stands for.
+func DefaultChargeDenied(a limiter.Algorithm) limiter.ChargeDenied {
+	if a.Kind().Is(step.InWindows) {
+		return limiter.ChargeFull
+	}
+	return limiter.ChargeNone
+}
+
+// AlgorithmNames returns the names of all algorithms in the order of their numbers.
+func AlgorithmNames() []string {
+	var all []string
+	for _, a := range limiter.Algorithms() {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// CanPrepay reports whether hits can be charged before their requests come, and refunded without a trace where none
+// come. They cannot where an answer depends on the moment at which each request comes.
+func CanPrepay(a limiter.Algorithm) bool { return a.Kind().Is(step.Prepayable) }
+
+// Bound returns the most hits that can pass in any time as long as the policy's Window if no request costs more than
+// dearest hits, whatever the traffic. A calendar's window that is shorter than Window adds Limit.
+func Bound(p *limiter.Policy, dearest int64) int64 {
+	bound := p.Limit() + p.Core().Extra
+	if p.Core().Overshoots {
+		bound += dearest - 1
+	}
+	return bound
+}
+
+// Counter returns what the limit's counter holds after a decision, in hits, and what the algorithm calls that: "count",
+// "level", "tokens", "stored", "queued" or "in_use". The name is empty where the decision does not tell.
+func Counter(p *limiter.Policy, d *limiter.Decision) (name string, hits int64) {
+	c := p.Core()
+	switch {
+	case c.Partial:
+		return "", 0
+	case c.Is(step.ShowsLeft):
+		return c.Counter, d.Remaining
+	default:
+		return c.Counter, max(0, c.Capacity-d.Remaining)
+	}
+}
+
+// Edges returns the numbers that follow Args for the Lua twin of the policy's step: see step.Dated.
+func Edges(p *limiter.Policy, now int64) []int64 {
+	if dated, ok := p.Core().Algorithm.(step.Dated); ok {
+		return dated.Edges(now)
+	}
+	return nil
+}
+
+// Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded separately.
+func Identity(p *limiter.Policy) any {
+	numbers := p.Params()
+	zone := identityOf(numbers.TimeZone)
+	numbers.TimeZone, numbers.MaxLogEntries = nil, 0
+	return struct {
+		numbers limiter.Params
+		zone    zoneIdentity
+	}{numbers, zone}
+}
+
+// zoneIdentity tells time zones apart by their name, and, as anybody can make one of any name, by two offsets from UTC.
+type zoneIdentity struct {
+	name           string
+	winter, summer int // seconds
+}
+
+func identityOf(zone *time.Location) zoneIdentity {
+	if zone == nil {
+		return zoneIdentity{}
+	}
+	const january, july = 1_767_225_600, 1_782_864_000 // 2026
+	id := zoneIdentity{name: zone.String()}
+	_, id.winter = time.Unix(january, 0).In(zone).Zone()
+	_, id.summer = time.Unix(july, 0).In(zone).Zone()
+	return id
+}
+
+// Share returns the policy of one of n parts of the limit, each with a counter of its own. All n together let pass what
+// the limit does, or n hits where that is less, since a share lets at least one pass.
+//
+// A limit that is a rate (Funnel, LeakyQueue and their like) is n times slower, over a burst that is divided; one that
+// counts in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part
+// is rounded down. What can be counted in neither way becomes a FixedWindow. The error is of Params that are no policy
+// by themselves.
+func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
+	whole, err := limiter.NewPolicy(in)
+	if err != nil || n <= 1 {
+		return whole, err
+	}
+	fixed := limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: part(in.Limit, n), Window: in.Window, ChargeDenied: in.ChargeDenied,
+	}
+	if in.Algorithm.Kind().Is(step.IsRate) && in.Limit > 0 && in.Refill == limiter.RefillGreedy {
+		if p, err := limiter.NewPolicy(slower(in, n)); err == nil {
+			return p, nil
+		}
+	}
+	in.Limit, in.Burst, in.SegmentCap = part(in.Limit, n), part(in.Burst, n), part(in.SegmentCap, n)
+	if p, err := limiter.NewPolicy(in); err == nil {
+		return p, nil
+	}
+	return limiter.NewPolicy(fixed)
+}
+
+// slower is the limit at the n-th part of its rate. Its window may be longer than a policy's can be.
+func slower(in limiter.Params, n int64) limiter.Params {
+	in.Window *= time.Duration(min(n, 1+int64(limiter.MaxWindow/in.Window)))
+	if slices.Contains(in.Algorithm.Parameters(), "burst") {
+		in.Burst = part(cmp.Or(in.Burst, in.Limit), n)
+	}
+	return in
+}
+
+// part is the n-th part of v, at least 1, or 0 of 0.
+func part(v, n int64) int64 {
+	if v == 0 {
+		return 0
+	}
+	return max(1, v/n)
+}

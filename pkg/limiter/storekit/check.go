@@ -1,0 +1,112 @@
+package storekit
+
+import (
+	"fmt"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Check returns an error that wraps limiter.ErrInvalid, and says which hit is wrong, unless any Store can decide the
+// hits: each has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for
+// their answers, and hits of one key count alike. Every Store of this module calls it, or Link, before it locks or sends
+// anything.
+func Check(hits []limiter.Hit, out []limiter.Decision) error {
+	return check(hits, out, func(int, int) {})
+}
+
+// Link checks the hits as Check does, and sets the First of counters[i], of which there must be as many as hits, to the
+// lowest index whose hit has the key of hits[i]. It takes time in proportion to the hits, and is done once for each use
+// of counters.
+func Link(hits []limiter.Hit, out []limiter.Decision, counters []Counter) error {
+	return check(hits, out, func(i, first int) { counters[i].first = first + 1 })
+}
+
+// scanned is how many hits are looked through one by one for an earlier one of the same key: up to there that is
+// cheaper than a map, and allocates nothing.
+const scanned = 16
+
+// check checks the hits, and calls each with the index of each one, and of the first one of its key.
+func check(hits []limiter.Hit, out []limiter.Decision, each func(i, first int)) error {
+	if len(out) < len(hits) {
+		return fmt.Errorf("%w: there are %d hits, and out has room for %d answers",
+			limiter.ErrInvalid, len(hits), len(out))
+	}
+	var seen map[string]int
+	if len(hits) > scanned {
+		seen = make(map[string]int, len(hits))
+	}
+	for i := range hits {
+		if h := &hits[i]; !isValid(h) {
+			return invalidHit(i, h)
+		}
+		first := i
+		if seen == nil {
+			first = scan(hits, i)
+		} else if j, ok := seen[hits[i].Key]; ok {
+			first = j
+		} else {
+			seen[hits[i].Key] = i
+		}
+		if err := checkShared(hits, first, i); err != nil {
+			return err
+		}
+		each(i, first)
+	}
+	return nil
+}
+
+func scan(hits []limiter.Hit, i int) int {
+	for j := range i {
+		if hits[j].Key == hits[i].Key {
+			return j
+		}
+	}
+	return i
+}
+
+func isValid(h *limiter.Hit) bool {
+	return hasPolicy(h) && h.N <= limiter.MaxHits && h.N >= -limiter.MaxHits && h.Mode <= limiter.Quota &&
+		h.Look == (h.N == 0) && (h.TakenAt == 0 || canTakeBack(h))
+}
+
+func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().Algorithm != nil }
+
+// canTakeBack reports whether the hit may have a TakenAt: the time has to be one that a script can add a lease to.
+func canTakeBack(h *limiter.Hit) bool {
+	return h.N < 0 && h.Mode != limiter.Quota && h.Policy.Core().Is(step.InFlight) &&
+		h.TakenAt > 0 && h.TakenAt < step.Horizon
+}
+
+func checkShared(hits []limiter.Hit, first, i int) error {
+	if hits[first].Policy == hits[i].Policy {
+		return nil
+	}
+	a, b := hits[first].Policy.Params(), hits[i].Policy.Params()
+	if a.Algorithm == b.Algorithm && a.Refill == b.Refill {
+		return nil
+	}
+	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+
+		"the algorithm and refill of their policies must be the same", limiter.ErrInvalid, first, i, hits[i].Key)
+}
+
+func invalidHit(i int, h *limiter.Hit) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w: hits[%d].%s", limiter.ErrInvalid, i, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case !hasPolicy(h):
+		return wrong("Policy: must be set to what NewPolicy returned")
+	case h.Mode > limiter.Quota:
+		return wrong("Mode: must be Enforce, Shadow or Quota, got %d", h.Mode)
+	case h.Look && h.N != 0:
+		return wrong("Look: a hit that only looks has no cost, got N %d", h.N)
+	case h.N == 0:
+		return wrong("N: must not be 0; set Look if the hit is only to look")
+	case h.TakenAt != 0 && !canTakeBack(h):
+		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
+			"policy of Concurrency; got %d", h.TakenAt)
+	default:
+		return wrong("N: must be between %d and %d, got %d", -int64(limiter.MaxHits), int64(limiter.MaxHits), h.N)
+	}
+}
