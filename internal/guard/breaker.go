@@ -37,10 +37,18 @@ type Server interface {
 	// not back.
 	Probe(ctx context.Context) error
 	// Shard is who decides a key in a cluster. It is empty for what is no cluster, and while that is not known. It does
-	// not wait, and is not called on the way of a request while all shards answer, but for leases.
+	// not wait, and is not called while all servers answer.
 	Shard(key string) string
 	// ProbeShard is Probe of whoever has the key by now.
 	ProbeShard(ctx context.Context, key string) error
+}
+
+// Shard is a server that decides hits.
+type Shard struct {
+	// Store is the name that routes have for it.
+	Store string
+	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
+	Address string
 }
 
 // BreakerOptions are a Breaker's parts.
@@ -124,8 +132,8 @@ func (b *Breaker) forget(w *watched, isAsked bool) {
 	}
 }
 
-// Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
-func (b *Breaker) Shard(h *limiter.Hit) Shard {
+// shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
+func (b *Breaker) shard(h *limiter.Hit) Shard {
 	name := limit.StoreName(h)
 	if b.o.Servers[name] == nil {
 		name = ""
@@ -147,7 +155,7 @@ func (b *Breaker) Before(c *take.Call) (answered bool) {
 func (b *Breaker) each(hits []limiter.Hit, f func(w *watched)) {
 	all := b.watched()
 	for i := 0; i < len(hits) && len(all) > 0; i++ {
-		at := b.Shard(&hits[i])
+		at := b.shard(&hits[i])
 		if w := all[Shard{Store: at.Store}]; w != nil {
 			f(w)
 		}
@@ -201,7 +209,7 @@ func (b *Breaker) isWell(w *watched) {
 func (b *Breaker) blame(hits []limiter.Hit, at Shard) (key string, isKnown bool) {
 	first := at
 	for i := range hits {
-		switch by := b.Shard(&hits[i]); {
+		switch by := b.shard(&hits[i]); {
 		case by == at && at.Address != "":
 			return hits[i].Key, true
 		case by.Store != at.Store || at.Address != "":

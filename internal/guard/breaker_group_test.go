@@ -89,9 +89,7 @@ func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 func TestLeasesBesideHangingStore(t *testing.T) {
 	two := openTwo(t)
 	b := two.breaker(two.group)
-	l := Lease(LeasesOptions{
-		Store: b, Shard: b.Shard, Answered: redisstore.Answered,
-	})
+	l := Lease(b)
 	t.Cleanup(func() { _ = l.Close() }) // what the store that hangs has is lost
 	hit := func(store string) limiter.Hit { return yearly(t, store, leaseFor) }
 	healthy, hanging := hit(""), hit("daily")

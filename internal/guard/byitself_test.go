@@ -92,7 +92,7 @@ func (second) LeaseTime() time.Duration { return time.Second }
 // A request of several limits leaves nothing to leases if each is charged by itself: what is charged is in the store.
 func TestLeasesOfHitsByThemselves(t *testing.T) {
 	store := memory(t, nil)
-	l := Lease(LeasesOptions{Store: store})
+	l := Lease(store)
 	defer l.Close() //nolint:errcheck // nothing is on lease
 	leased := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
 	ban := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})

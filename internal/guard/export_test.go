@@ -32,10 +32,10 @@ type LeasesStore struct {
 	*take.Chain
 }
 
-// Lease makes leases in front of o.Store.
-func Lease(o LeasesOptions) LeasesStore {
-	l := NewLeases(o)
-	return LeasesStore{l, take.Of(o.Store).Behind(l)}
+// Lease makes leases in front of a store.
+func Lease(s limiter.Store) LeasesStore {
+	l := NewLeases(take.Of(s))
+	return LeasesStore{l, take.Of(s).Behind(l)}
 }
 
 // TrySpend reports whether leases answer the hits.

@@ -31,7 +31,7 @@ type lease struct {
 	lastAt     time.Duration
 	windowEnds time.Duration // as the store last answered, of a fixed window
 
-	call *exchange // under way for this key, nil if none
+	isRenewing bool // a call is under way that releases or acquires permits
 }
 
 // follow has the lease acquire permits as the hit's limit says: of another set of rules, it may be another one.
@@ -81,7 +81,8 @@ func (e *lease) want(now time.Duration) int64 {
 }
 
 // moment is when to look again at permits that expire then: between 5/8 and 7/8 of a lease after they were charged, so
-// that a busy machine is not too late, and at moments that all keys share, so that one call serves many of them.
+// that a busy machine is not too late, and at moments that all keys share, so that a Redis that serves many of them gets
+// their calls in one batch.
 func moment(expires, span time.Duration) time.Duration {
 	grid := span / 4
 	return (expires - grid/2).Truncate(grid)
@@ -166,24 +167,4 @@ func (l *Leases) Reset(key string) {
 	sh.stats.Lost += uint64(e.permits) //nolint:gosec // above 0
 	e.permits = 0
 	e.grant++
-}
-
-// LeasesOptions are the parts of Leases.
-type LeasesOptions struct {
-	// Store charges permits: what the stage stands in front of.
-	Store limiter.Store
-	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
-	// the permits of no other. It is not called for what leases decide. Nil: there is only one.
-	Shard func(h *limiter.Hit) Shard
-	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
-	// with those of another key are exchanged again, each key by itself. Nil: no error is.
-	Answered func(err error) bool
-}
-
-// Shard is a server that decides hits.
-type Shard struct {
-	// Store is the name that routes have for it.
-	Store string
-	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
-	Address string
 }

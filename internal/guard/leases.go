@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -44,17 +45,18 @@ const (
 // others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer,
 // not those of now.
 type Leases struct {
-	store  limiter.Store
+	store  *take.Chain
 	start  time.Time
 	seed   maphash.Seed
 	shards [leaseShards]leaseShard
-	agenda agenda
 
-	ctx    context.Context    // of calls that outlive a request
+	mu  sync.Mutex
+	due map[time.Duration][]*lease // when to look at which lease again; each is in it once
+
+	ctx    context.Context    // of renewals
 	cancel context.CancelFunc // ends them
-	calls  sync.WaitGroup     // and renewals
+	calls  sync.WaitGroup     // renewals under way
 	end    func() error       // close, once
-	o      LeasesOptions
 }
 
 var _ take.Stage = (*Leases)(nil)
@@ -81,10 +83,9 @@ type LeaseStats struct {
 	Released, Lost uint64
 }
 
-// NewLeases makes leases of permits of o.Store's; Close ends them.
-func NewLeases(o LeasesOptions) *Leases {
-	l := &Leases{o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed()}
-	l.agenda.due = make(map[time.Duration][]*lease)
+// NewLeases makes leases of permits of a store, in front of which the stage stands; Close ends them.
+func NewLeases(store *take.Chain) *Leases {
+	l := &Leases{store: store, start: time.Now(), seed: maphash.MakeSeed(), due: make(map[time.Duration][]*lease)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
 	for i := range l.shards {
@@ -196,9 +197,11 @@ func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
 	sh, sum := l.shard(h.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if e := l.find(sh, sum, h, now); e != nil && e.call == nil && !e.covers(h, now) {
+	if e := l.find(sh, sum, h, now); e != nil && !e.isRenewing && !e.covers(h, now) {
 		e.follow(h)
-		l.begin(nil, e, now).send()
+		if r := l.begin(e, now); r != nil {
+			panics.Go("call of leases", func() { _ = l.run(l.ctx, r) })
+		}
 	}
 }
 
@@ -273,25 +276,4 @@ func (s *heat) add(sum uint64, period time.Duration) uint32 {
 	victim.period = now
 	victim.count++
 	return victim.count
-}
-
-// Close releases what is on lease, and ends the work behind requests. From then on the store decides all. Only the
-// first call does something.
-func (l *Leases) Close() error { return l.end() }
-
-func (l *Leases) close() error {
-	ctx, cancel := context.WithTimeout(l.ctx, releaseTimeout)
-	defer cancel()
-	for i := range l.shards {
-		l.shards[i].mu.Lock()
-		l.shards[i].closed = true
-		l.shards[i].mu.Unlock()
-	}
-	l.agenda.close()
-	defer context.AfterFunc(ctx, l.cancel)()
-	l.calls.Wait()
-	err := l.releaseAll(ctx)
-	l.calls.Wait() // for keys that are exchanged again, each by itself
-	l.cancel()
-	return err
 }

@@ -20,7 +20,7 @@ func benched(tb testing.TB, keys int) (guard.LeasesStore, []limiter.Hit) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := guard.Lease(guard.LeasesOptions{Store: s})
+	l := guard.Lease(s)
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			tb.Error(err)
@@ -97,7 +97,7 @@ func BenchmarkLeased(b *testing.B) {
 func BenchmarkStrict(b *testing.B) {
 	for name, route := range map[string]any{"strict rule": nil, "cold key": onLease} {
 		b.Run(name, func(b *testing.B) {
-			l := guard.Lease(guard.LeasesOptions{Store: nothing{}})
+			l := guard.Lease(nothing{})
 			defer l.Close() //nolint:errcheck // a benchmark
 			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second})
 			if err != nil {

@@ -91,7 +91,7 @@ func newFar(t *testing.T) *far {
 
 func newLeases(t *testing.T, store limiter.Store) guard.LeasesStore {
 	t.Helper()
-	l := guard.Lease(guard.LeasesOptions{Store: store})
+	l := guard.Lease(store)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

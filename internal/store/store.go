@@ -133,9 +133,7 @@ func Open(o *Options) (*Store, error) {
 		s.Denials.Uncharged = o.UnchargedDenials
 		chain = chain.Behind(s.Denials)
 	}
-	s.Leases = guard.NewLeases(guard.LeasesOptions{
-		Store: chain, Shard: s.Breaker.Shard, Answered: redisstore.Answered,
-	})
+	s.Leases = guard.NewLeases(chain)
 	s.Store = chain.Behind(s.Leases)
 	return s, nil
 }

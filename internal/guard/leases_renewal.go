@@ -1,0 +1,227 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/internal/take"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
+)
+
+// errPanicked is the error of a call that panicked.
+var errPanicked = errors.New("the call panicked; the log has the stack")
+
+// renewal is one call to the store that no request waits for: it releases what is left of a lease, and then acquires
+// permits again, in shadow mode, which means that they are charged if they fit.
+type renewal struct {
+	lease            *lease
+	hit              limiter.Hit // lease.hit and lease.span when it began
+	span             time.Duration
+	release, acquire int64
+	surplus          int64 // of release: what counts as lease.surplus until it is released
+}
+
+// lookAgain has a lease renewed at a time. The leases of one moment share a timer, and a batch of calls.
+func (l *Leases) lookAgain(e *lease, at time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.due[at] == nil {
+		time.AfterFunc(at-l.now(), func() { panics.Catch("renewal of leases", func() { l.renew(at) }) })
+	}
+	l.due[at] = append(l.due[at], e)
+}
+
+// renew looks at the leases of a moment: it releases what nobody needs, acquires what hot keys need, and forgets keys
+// that are no longer hot.
+func (l *Leases) renew(at time.Duration) {
+	l.mu.Lock()
+	due := l.due[at]
+	delete(l.due, at)
+	l.mu.Unlock()
+	var rs []*renewal
+	for _, e := range due {
+		if r := l.renewal(e); r != nil {
+			rs = append(rs, r)
+		}
+	}
+	for together := range slices.Chunk(rs, leasesShard) {
+		_ = l.run(l.ctx, together...)
+	}
+}
+
+// renewal begins the lease's renewal if it is time to, and sets when to look again.
+func (l *Leases) renewal(e *lease) (r *renewal) {
+	sh, now := e.shard, l.now()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.closed {
+		return nil
+	}
+	next := e.due()
+	switch {
+	case e.isRenewing:
+		next = now + e.span/4
+	case e.permits > 0 && next > now:
+	default:
+		r = l.begin(e, now)
+		requests, _ := e.rate.per(now, e.span)
+		if r == nil && e.surplus == 0 && requests < warm {
+			delete(sh.leases, e.hit.Key)
+			e.grant++
+			return nil
+		}
+		next = moment(now+e.span, e.span)
+	}
+	l.lookAgain(e, next)
+	return r
+}
+
+// begin begins a renewal, which the caller passes to run: the lease's permits are no longer spent. It returns nil if
+// there is nothing to release or to acquire. The caller holds the shard's lock, and no call is under way.
+func (l *Leases) begin(e *lease, now time.Duration) *renewal {
+	back := e.permits
+	e.permits = 0
+	if back > 0 && !returnable(e.ends, now) {
+		e.shard.stats.Permits -= back
+		e.shard.stats.Lost += uint64(back)
+		back = 0
+	}
+	extra := int64(0)
+	if !e.shard.closed {
+		extra = e.want(now)
+	}
+	if back == 0 && extra == 0 {
+		return nil
+	}
+	l.calls.Add(1)
+	e.grant++
+	e.isRenewing = true
+	return &renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra}
+}
+
+// call returns the renewal's call.
+func (r *renewal) call(ctx context.Context) *take.Call {
+	hits, h := make([]limiter.Hit, 0, 2), r.hit
+	if r.release > 0 {
+		h.N = -r.release
+		hits = append(hits, h)
+	}
+	if r.acquire > 0 {
+		h.N, h.Mode = r.acquire, limiter.Shadow
+		hits = append(hits, h)
+	}
+	return &take.Call{Call: storekit.Call{
+		Ctx: ctx, Hits: hits, Out: make([]limiter.Decision, len(hits)), Err: errPanicked, // unless it is answered
+	}}
+}
+
+// run does renewals, and then those of what they have acquired too much. It returns one of their errors.
+func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
+	defer l.calls.Add(-len(rs))
+	ctx = Background(ctx)
+	for len(rs) > 0 {
+		calls, sent := make([]*take.Call, len(rs)), l.now()
+		for i, r := range rs {
+			calls[i] = r.call(ctx)
+		}
+		panics.Catch("call of leases", func() { l.store.TakeAll(calls) })
+		var more []*renewal
+		for i, c := range calls {
+			if r := l.settle(rs[i], &c.Out[len(c.Out)-1], sent, c.Err); r != nil {
+				more = append(more, r)
+			}
+			err = cmp.Or(err, c.Err)
+		}
+		rs = more
+	}
+	return err
+}
+
+// settle ends a renewal, and returns the one of what it has acquired too much. Whether a call that failed was charged is
+// not known: its permits count as lost, and are not released a second time. A call that was not sent changed nothing.
+func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration, err error) (next *renewal) {
+	e, sh := r.lease, r.lease.shard
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if r.surplus == 0 {
+		e.isRenewing = false
+	}
+	e.surplus -= r.surplus
+	if errors.Is(err, ErrNotAsked) && r.surplus == 0 && !sh.closed && l.now() < e.expires {
+		e.permits += r.release // nothing was sent: they are on lease as before
+		return nil
+	}
+	sh.stats.Permits -= r.release
+	if err != nil {
+		sh.stats.Lost += uint64(r.release) //nolint:gosec // not below 0
+		return nil
+	}
+	sh.stats.Released += uint64(r.release) //nolint:gosec // not below 0
+	if r.acquire == 0 {
+		return nil
+	}
+	if e.lastAt <= sent {
+		e.learn(taken, sent)
+	}
+	if !taken.Allowed {
+		return nil
+	}
+	e.permits, e.ends = r.acquire, 0
+	e.expires = sent + r.span
+	if r.hit.Policy.Core().Is(step.InWindows) {
+		e.ends = sent + taken.ResetAfter
+		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
+	}
+	sh.stats.Permits += r.acquire
+	sh.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
+	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
+	// would be denied for what lies here, and again after the next renewal: so that is released at once.
+	surplus := r.acquire - (taken.Remaining+r.acquire)/leavePart
+	if surplus <= 0 || sh.closed || !returnable(e.ends, l.now()) {
+		return nil
+	}
+	e.permits -= surplus
+	e.surplus += surplus
+	return &renewal{lease: e, hit: r.hit, span: r.span, release: surplus, surplus: surplus}
+}
+
+// Close releases what is on lease, and ends the work behind requests. From then on the store decides all. Only the
+// first call does something.
+func (l *Leases) Close() error { return l.end() }
+
+func (l *Leases) close() error {
+	ctx, cancel := context.WithTimeout(l.ctx, releaseTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, l.cancel)()
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
+		l.shards[i].closed = true
+		l.shards[i].mu.Unlock()
+	}
+	l.calls.Wait()
+	var errs []error
+	for i := range l.shards { // one after the other: more calls at once would be shed
+		errs = append(errs, l.release(ctx, &l.shards[i]))
+	}
+	l.cancel()
+	return errors.Join(errs...)
+}
+
+// release releases the permits of a closed shard.
+func (l *Leases) release(ctx context.Context, sh *leaseShard) error {
+	var rs []*renewal
+	sh.mu.Lock()
+	for _, e := range sh.leases {
+		if r := l.begin(e, l.now()); r != nil {
+			rs = append(rs, r)
+		}
+	}
+	sh.mu.Unlock()
+	return l.run(ctx, rs...)
+}
