@@ -217,6 +217,9 @@ type fleet struct {
 	todo   float64 // of these
 
 	messages int
+
+	mu      sync.Mutex
+	decided map[string]float64 // requests by key.outcome and by key, and those of first limits as first
 }
 
 // runningKeeper is a keeper whose Run has not been ended.
@@ -326,7 +329,10 @@ func newFleet(t *testing.T, resolve func(string, BucketID) Target, envoys int) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, start: time.Now(), store: &ledger{Store: store}, rules: &fakeRules{resolve: resolve}}
+	f := &fleet{
+		t: t, start: time.Now(), store: &ledger{Store: store}, rules: &fakeRules{resolve: resolve},
+		decided: map[string]float64{},
+	}
 	if envoys > 0 {
 		f.startKeeper()
 	}
@@ -336,12 +342,11 @@ func newFleet(t *testing.T, resolve func(string, BucketID) Target, envoys int) *
 	return f
 }
 
-// newKeeper makes a keeper on these rules and store.
-func newKeeper(tb testing.TB, store limiter.Store, resolve func(string, BucketID) Target, log *slog.Logger) *Keeper {
+// newKeeper makes a keeper.
+func newKeeper(tb testing.TB, o Options) *Keeper {
 	tb.Helper()
-	k, err := New(Options{
-		Store: store, Resolve: resolve, TTL: ttl, Logger: log, Decided: func(Decided) {}, Reported: func(uint64, uint64) {},
-	})
+	o.TTL, o.Reported = ttl, func(uint64, uint64) {}
+	k, err := New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -351,8 +356,23 @@ func newKeeper(tb testing.TB, store limiter.Store, resolve func(string, BucketID
 // startKeeper starts one more keeper, which further Envoys report to.
 func (f *fleet) startKeeper() {
 	f.t.Helper()
-	f.keeper = newKeeper(f.t, f.store, f.rules.Resolve, slog.New(slog.DiscardHandler))
+	f.keeper = newKeeper(f.t, Options{
+		Store: f.store, Resolve: f.rules.Resolve, Logger: slog.New(slog.DiscardHandler), Decided: f.count,
+	})
 	f.running = append(f.running, runningKeeper{f.keeper, run(f.keeper)})
+}
+
+// count sums what keepers hand on.
+func (f *fleet) count(d Decided) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := []string{d.Key, d.Key + "." + d.Outcome.String()}
+	if d.IsFirst {
+		names = append(names, "first")
+	}
+	for _, name := range names {
+		f.decided[name] += float64(d.Requests)
+	}
 }
 
 // run runs a keeper until end is called.

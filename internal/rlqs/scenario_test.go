@@ -3,6 +3,7 @@ package rlqs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -179,9 +180,10 @@ var commands = map[string]func(p *player, args ...string){
 		}
 		e.stream.Report([]Usage{{ID: "b", Allowed: uint64(allowed), Denied: uint64(denied), Elapsed: p.duration(args[3])}})
 	},
-	"play": (*player).playFor,
-	"has":  (*player).has,
-	"list": (*player).list,
+	"play":  (*player).playFor,
+	"total": func(p *player, args ...string) { p.compare(nil, args...) },
+	"has":   (*player).has,
+	"list":  (*player).list,
 	"used": func(p *player, args ...string) {
 		p.check("used", float64(p.limits["k"].Policy.Limit()-p.left(p.limits["k"])), args[0])
 	},
@@ -267,6 +269,9 @@ func (p *player) figures() map[string]float64 {
 		"all": float64(p.passed + p.beside), "unused": float64(charged - p.passed), "uncharged": float64(p.covered - charged),
 		"messages": float64(p.messages),
 	}
+	p.mu.Lock()
+	maps.Copy(all, p.decided)
+	p.mu.Unlock()
 	for i, e := range p.envoys {
 		all[fmt.Sprintf("passed#%d", i+1)] = float64(e.passed)
 		for n, k := range p.running {
@@ -286,12 +291,20 @@ func (p *player) playFor(args ...string) {
 	}
 	for range int(p.number(times)) {
 		p.play(p.duration(each))
-		now := p.figures()
-		for _, arg := range args[1:] {
-			name, want, _ := strings.Cut(arg, "=")
-			p.check(name, now[name]-p.before[name], want)
+		p.compare(p.before, args[1:]...)
+		p.before = p.figures()
+	}
+}
+
+// compare compares figures since a moment: FIGURE=RANGE, or FIGURE=FIGURE.
+func (p *player) compare(since map[string]float64, args ...string) {
+	now := p.figures()
+	for _, arg := range args {
+		name, want, _ := strings.Cut(arg, "=")
+		if other, ok := now[want]; ok {
+			want = fmt.Sprint(other - since[want])
 		}
-		p.before = now
+		p.check(name, now[name]-since[name], want)
 	}
 }
 

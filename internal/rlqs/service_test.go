@@ -47,7 +47,9 @@ type served struct {
 func serve(t *testing.T, resolve func(string, BucketID) Target) *served {
 	t.Helper()
 	s := &served{log: &proctest.Buffer{}}
-	s.Keeper = newKeeper(t, noStore{}, resolve, slog.New(slog.NewTextHandler(s.log, nil)))
+	s.Keeper = newKeeper(t, Options{
+		Store: noStore{}, Resolve: resolve, Logger: slog.New(slog.NewTextHandler(s.log, nil)), Decided: func(Decided) {},
+	})
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec(encoding.GetCodecV2(proto.Name))), grpc.WaitForHandlers(true),
 		grpc.StreamInterceptor(func(
