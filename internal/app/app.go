@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -157,7 +156,7 @@ func (a *App) openRules(context.Context) (err error) {
 		return err
 	}
 	a.rules, err = rules.New(rules.Options{
-		Config: o.RulesOptions, Redis: o.Redis, Process: process, Stores: slices.Sorted(maps.Keys(o.NamedStores)),
+		Config: o.RulesOptions, Redis: o.Redis, Process: process,
 		Poll: o.Bounds.RulesPoll, Settle: o.Bounds.RulesSettle, HoldGC: o.HoldGC, Log: o.Log,
 	})
 	if err != nil {

@@ -2,6 +2,8 @@ package app
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
@@ -90,9 +92,12 @@ func (o *Options) process() (descriptors.Process, error) {
 	if o.PerSecondStore != "" {
 		name = store.PerSecond
 	}
+	stores := slices.AppendSeq([]string{}, maps.Keys(o.NamedStores))
+	slices.Sort(stores)
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
 		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
+		Stores: stores,
 	}, err
 }
 

@@ -50,12 +50,12 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	process := descriptors.Process{Lenient: c.LenientRules}
+	process := descriptors.Process{Lenient: c.LenientRules, Stores: c.Stores}
 	var further []func(*descriptors.Set) (errs, warnings descriptors.Errors)
 	if c.Quota {
 		further = append(further, rlqs.Check)
 	}
-	f, err := rules.Check(process, files, c.Stores, further...)
+	f, err := rules.Check(process, files, further...)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 
 // compileQuietly is compile without the warnings.
 func compileQuietly(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := rules.Compile(descriptors.Process{}, files, stores)
+	set, err := rules.Compile(descriptors.Process{Stores: stores}, files)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
 		return nil, errReported

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -19,7 +20,6 @@ type Builder struct {
 
 	domains  map[string]*domain
 	limits   []*Limit
-	stores   Errors // where stores are named, with their name as the message
 	policies map[form]*sharedPolicy
 	branches []*Branch // that have patterns
 	regexes  int       // steps that it took to compile them
@@ -78,7 +78,7 @@ func (c *Builder) Build() (*Set, error) {
 		return nil, c.found.sorted()
 	}
 	s := &Set{
-		domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores,
+		domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(),
 		process: c.process,
 	}
 	for name, d := range c.domains {
@@ -115,7 +115,7 @@ func (c *Builder) Errorf(at Position, format string, args ...any) {
 // Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that
 // says what holds until it is mended. It is for readers of rules.
 func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
-	if !c.process.Lenient {
+	if !c.lenient(at) {
 		c.Errorf(at, format, args...)
 		return
 	}
@@ -132,6 +132,11 @@ func (c *Builder) Rest() error {
 
 // Lenient is Process.Lenient.
 func (c *Builder) Lenient() bool { return c.process.Lenient }
+
+func (c *Builder) lenient(at Position) bool {
+	prefix := c.process.LenientFiles
+	return c.process.Lenient || prefix != "" && strings.HasPrefix(c.at(at).File, prefix)
+}
 
 // Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
 func (c *Builder) Warnf(code string, at Position, format string, args ...any) {

@@ -71,8 +71,8 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 			c.Errorf(p.At, "a limit cannot replace itself; name another limit than %s", p.Text)
 		}
 	}
-	if name := l.placement.Store; name != "" {
-		c.stores = append(c.stores, &Error{Position: l.fieldAt("store"), Msg: name})
+	if err := c.process.checkStore(l.placement.Store); err != nil {
+		c.Errorf(l.fieldAt("store"), "%s", err)
 	}
 	if l.Unlimited {
 		c.checkUnlimited(&l)
@@ -160,7 +160,7 @@ func (c *Builder) checkRate(l *checked) bool {
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
 	}
-	return c.Problems() == before && (l.has("requests_per_unit") || c.process.Lenient)
+	return c.Problems() == before && (l.has("requests_per_unit") || c.lenient(l.at))
 }
 
 // checkLease sets the policy's window to the lease: requests in flight are not counted per time.

@@ -33,7 +33,7 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 		c.checkLimits(d)
 		return 0
 	}
-	if c.process.Lenient {
+	if c.lenient(d.At) {
 		if first, by := to.find(d); first != nil {
 			return c.merge(to, first, by, d)
 		}

@@ -36,7 +36,6 @@ type Set struct {
 	limits  []*Limit
 
 	warnings Errors
-	stores   Errors // where stores are named, with their name as the message
 	process  *Process
 }
 
@@ -150,8 +149,11 @@ type Process struct {
 	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
 	LookAtLimit bool
 	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see
-	// Builder.Tolerate.
-	Lenient bool
+	// Builder.Tolerate. Where LenientFiles is not empty, it does so for files whose names begin with that.
+	Lenient      bool
+	LenientFiles string
+	// Stores are the names that limits may have as their store; nil is any.
+	Stores []string
 	// PerSecondStore is the Placement.Store of limits per one second that name none.
 	PerSecondStore string
 	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. An error from it
@@ -169,6 +171,19 @@ func (p *Process) store(name string, unit Unit, multiplier int64) string {
 		return ""
 	default:
 		return name
+	}
+}
+
+// checkStore returns what is wrong with the name of a limit's store; "" is the first store.
+func (p *Process) checkStore(name string) error {
+	switch {
+	case name == "" || p.Stores == nil || slices.Contains(p.Stores, name):
+		return nil
+	case len(p.Stores) == 0:
+		return fmt.Errorf("store: there is no store %q: this process has none beside --store; add --named-store, or "+
+			"remove store", name)
+	default:
+		return fmt.Errorf("store: there is no store %q: --named-store has %s", name, strings.Join(p.Stores, ", "))
 	}
 }
 
@@ -196,21 +211,6 @@ func (s *Set) Limits() []*Limit { return s.limits }
 
 // Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
 func (s *Set) Warnings() Errors { return s.warnings }
-
-// UnknownStores reports each limit that names a store that is not among the known ones.
-func (s *Set) UnknownStores(known []string) Errors {
-	say := "this process has none beside --store; add --named-store, or remove store"
-	if len(known) > 0 {
-		say = "--named-store has " + strings.Join(known, ", ")
-	}
-	var found findings
-	for _, e := range s.stores {
-		if !slices.Contains(known, e.Msg) {
-			found.add("", e.Position, "store: there is no store %q: %s", e.Msg, say)
-		}
-	}
-	return found.sorted()
-}
 
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }

@@ -140,20 +140,30 @@ descriptors:
     descriptors: [{key: c, values_file: deep/../two.txt}]
   - {key: c, values_file: ../out.txt}
   - {key: c, values_file: []}
+  # - {key: c, values_file: no.txt}
+  - {"key": "c", "values_file": "a \"b\".txt"}
+  - key: d
+    values_file: 'it''s # 4, it is.txt' # a comment
+  - key: e
+    values_file:  &name
+      five é.txt # a comment
 ---
 domain: e
 descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 `
-	got := rulefile.Includes(descriptors.Process{}, rulefile.File{Name: "dir/rules.yaml", Data: []byte(text)})
+	got := rulefile.Includes(rulefile.File{Name: "dir/rules.yaml", Data: []byte(text)})
 	want := []rulefile.Include{
 		{Name: "dir/one.txt", At: "dir/rules.yaml:4:27"},
 		{Name: "dir/two.txt", At: "dir/rules.yaml:6:41"},
-		{Name: "dir/deep/three.txt", At: "dir/rules.yaml:11:37"},
+		{Name: "dir/a \"b\".txt", At: "dir/rules.yaml:10:33"},
+		{Name: "dir/it's # 4, it is.txt", At: "dir/rules.yaml:12:18"},
+		{Name: "dir/five é.txt", At: "dir/rules.yaml:15:7"},
+		{Name: "dir/deep/three.txt", At: "dir/rules.yaml:18:37"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Includes -want +got\n%s", diff)
 	}
-	if got := rulefile.Includes(descriptors.Process{}, rulefile.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
+	if got := rulefile.Includes(rulefile.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
 		t.Errorf("an included file includes %v", got)
 	}
 }

@@ -32,7 +32,7 @@ const Timeout = 10 * time.Second
 // Bounds of what is left behind.
 const (
 	maxHung    = 100 // maximum number of readings that may hang at once
-	retryAfter = 6   // times Timeout: how long after a reading that hangs the same is tried again
+	retryAfter = 3   // times Timeout: how long after a reading that hangs the same is tried again
 )
 
 // HungError reports a step that takes longer than Reader.Timeout.
@@ -44,7 +44,7 @@ type HungError struct {
 // Error implements error. It names the file and when the step began.
 func (e *HungError) Error() string {
 	return fmt.Sprintf("%s: reading it has not returned since %s: the file system hangs; it is read again when that "+
-		"returns, and tried again each minute", e.Path, e.Since.UTC().Format(time.RFC3339))
+		"returns, and tried again each half minute", e.Path, e.Since.UTC().Format(time.RFC3339))
 }
 
 // Reader bounds how many readings hang. The zero value is ready to use. It is safe for concurrent use. Use Default,
@@ -89,7 +89,7 @@ func (r *Reader) Hung() (n int) {
 
 // Do runs f in a goroutine of its own, and returns f's results. f must call at before each step that may hang, with the
 // path that the step is about. There is one reading of a name at a time: another one waits for it. Do returns a
-// HungError if a step hangs, or at once if a reading of that name hangs already, but begins another one each minute, in
+// HungError if a step hangs, or at once if a reading of that name hangs already, but begins another one each half minute, in
 // case another file has taken the place of the one that hangs. It returns ctx's error if ctx ends. Then f goes on until
 // its step returns, so it must not write to anything that the caller reads after an error, and should look at ctx
 // between steps. A panic in f becomes an error.

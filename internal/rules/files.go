@@ -7,18 +7,21 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// SourceFor reads rule files, and the values files that they name. Parsing them pauses as process.Rest does.
-func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
+// SourceFor reads rule files, and the values files that they name.
+func SourceFor(files reload.Files) reload.Source {
 	files.MaxSizeName = maxSizeFlag
-	known := includes{process: process, byHash: map[string][]reload.Include{}}
-	files.Includes = known.of
+	files.Includes = func(f reload.File) (all []reload.Include) {
+		for _, to := range rulefile.Includes(rulefile.File(f)) {
+			all = append(all, reload.Include(to))
+		}
+		return all
+	}
 	return files
 }
 
@@ -33,42 +36,6 @@ func Descriptors(files []reload.File) []rulefile.File {
 
 // maxSizeFlag is the flag of serve that bounds the bytes of all rules of a source.
 const maxSizeFlag = "--max-rules-size"
-
-// maxKnown bounds the files that includes remembers, some of which may no longer exist.
-const maxKnown = 10_000
-
-// includes remembers which values files a rule file names: files are read every few seconds and rarely change, and only
-// a parser finds the names. It is safe for concurrent use.
-type includes struct {
-	process descriptors.Process
-
-	mu     sync.Mutex
-	byHash map[string][]reload.Include // by the hash of the rule file
-}
-
-func (i *includes) of(f reload.File) []reload.Include {
-	file := rulefile.File(f)
-	if !rulefile.MayInclude(file) {
-		return nil
-	}
-	hash := reload.NewSnapshot([]reload.File{f}).Hash
-	i.mu.Lock()
-	all, ok := i.byHash[hash]
-	i.mu.Unlock()
-	if ok {
-		return all
-	}
-	for _, to := range rulefile.Includes(i.process, file) {
-		all = append(all, reload.Include(to))
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if len(i.byHash) >= maxKnown {
-		clear(i.byHash)
-	}
-	i.byHash[hash] = all
-	return all
-}
 
 // Stdin is the path that stands for standard input, and stdinName its name in messages.
 const (
@@ -90,7 +57,7 @@ func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []r
 	if err := CheckPaths(paths); err != nil {
 		return nil, err
 	}
-	snapshot, err := SourceFor(descriptors.Process{}, reload.Files{Paths: paths}).Read(ctx)
+	snapshot, err := SourceFor(reload.Files{Paths: paths}).Read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +75,7 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}
-	for _, to := range rulefile.Includes(descriptors.Process{}, rulefile.File(file)) {
+	for _, to := range rulefile.Includes(rulefile.File(file)) {
 		name := to.Name
 		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {
@@ -133,13 +100,7 @@ func CheckPaths(paths []string) error {
 	return errors.Join(errs...)
 }
 
-// Compile compiles rule files whose limits may name the stores; nil is any.
-func Compile(process descriptors.Process, files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := rulefile.CompileFor(process, Descriptors(files))
-	if err == nil && stores != nil {
-		if unknown := set.UnknownStores(stores); unknown != nil {
-			return nil, unknown
-		}
-	}
-	return set, err
+// Compile compiles rule files.
+func Compile(process descriptors.Process, files []reload.File) (*descriptors.Set, error) {
+	return rulefile.CompileFor(process, Descriptors(files))
 }

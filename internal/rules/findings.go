@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/fileread"
@@ -41,44 +40,11 @@ type Problem struct {
 	Code     string `json:"code"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`   // what to write instead
-	Source   string `json:"source,omitempty"` // the line; of a long one the text around the column
-
-	cut int // number of characters of the line before Source
+	Source   string `json:"source,omitempty"` // the line, unless it is long
 }
 
-// Bounds of the lines that are shown: a file may be one line of many megabytes.
-const (
-	maxExcerpt = 110     // characters of a line that are shown
-	maxScanned = 1 << 20 // column up to which a line is shown
-)
-
-// excerpt returns the line, or of a long one the text around the column, and how many characters the text begins after
-// the line does.
-func excerpt(line []byte, column int) (text string, cut int) {
-	line = bytes.TrimRight(line, "\r")
-	if column > maxScanned {
-		return "", 0
-	}
-	isLong := utf8.RuneCount(line[:min(len(line), utf8.UTFMax*maxExcerpt)]) > maxExcerpt
-	for isLong && cut < column-1-maxExcerpt/2 {
-		_, size := utf8.DecodeRune(line)
-		line = line[size:]
-		cut++
-	}
-	end := 0
-	for n := 0; n < maxExcerpt && end < len(line); n++ {
-		_, size := utf8.DecodeRune(line[end:])
-		end += size
-	}
-	text = strings.ToValidUTF8(string(line[:end]), "\ufffd")
-	if end < len(line) {
-		text += "..."
-	}
-	if cut > 0 {
-		return "..." + text, cut - len("...")
-	}
-	return text, cut
-}
+// maxSource is the maximum length of a line that is shown, in bytes: a file may be one line of many megabytes.
+const maxSource = 200
 
 // The severities of a problem, as GitHub has them, too.
 const (
@@ -89,14 +55,14 @@ const (
 // codeInvalid is the code of errors, which have none of their own.
 const codeInvalid = "invalid"
 
-// Check compiles the files for a process that reads them. Their limits may name the stores; nil is any. The further
-// checks, which may be nil, are asked about rules that compile. Its error is none of the files.
+// Check compiles the files for a process that reads them. The further checks, which may be nil, are asked about rules
+// that compile. Its error is none of the files.
 func Check(
-	process descriptors.Process, files []reload.File, stores []string,
+	process descriptors.Process, files []reload.File,
 	further ...func(*descriptors.Set) (errs, warnings descriptors.Errors),
 ) (*Findings, error) {
 	f := &Findings{Files: len(files), Problems: []Problem{}}
-	set, err := Compile(process, files, stores)
+	set, err := Compile(process, files)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		f.add(files, severityError, errs)
 		return f, nil
@@ -138,8 +104,8 @@ func (f *Findings) add(files []reload.File, severity string, errs descriptors.Er
 		if i := strings.LastIndex(e.Msg, "; "); i >= 0 {
 			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]
 		}
-		if of := lines[e.File]; e.Line <= len(of) && e.More == 0 {
-			p.Source, p.cut = excerpt(of[e.Line-1], e.Column)
+		if of := lines[e.File]; e.Line <= len(of) && e.More == 0 && len(of[e.Line-1]) <= maxSource {
+			p.Source = strings.ToValidUTF8(strings.TrimRight(string(of[e.Line-1]), "\r"), "\ufffd")
 		}
 		f.Problems = append(f.Problems, p)
 	}
@@ -156,7 +122,7 @@ func (p *Problem) Text(w io.Writer) {
 				return c
 			}
 			return ' '
-		}, string(line[:min(max(p.Column-1-p.cut, 0), len(line))]))
+		}, string(line[:min(p.Column-1, len(line))]))
 		fmt.Fprintf(w, "  %s | %s\n", number, p.Source)
 		fmt.Fprintf(w, "  %s | %s^\n", margin, indent)
 	}

@@ -54,11 +54,6 @@ func (r *Rules) logLoad(e reload.Event) {
 			return // the process ends with this error
 		}
 		lines := errorLines(e.Err)
-		if hung := hungFile(e.Err); hung != nil {
-			log.LogAttrs(ctx, slog.LevelError, "rules are stale, the live ones stay: a file does not answer",
-				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first()))
-			return
-		}
 		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first())}
 		if r.Set() == nil {
 			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are none", found...)

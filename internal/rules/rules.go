@@ -17,7 +17,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -42,10 +41,8 @@ type Options struct {
 
 	// Redis has the sets of --rules store. The caller closes it.
 	Redis *store.Redis
-	// Process is what rule files leave to the process; its Rest is set here.
+	// Process is what rule files leave to the process; its Rest and leniency are set here.
 	Process descriptors.Process
-	// Stores are the names that limits may have as their store.
-	Stores []string
 	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
 	// loaded.
 	Poll, Settle time.Duration
@@ -85,7 +82,7 @@ func New(o Options) (*Rules, error) {
 	}
 	r := &Rules{o: o, releaseGC: func() {}}
 	r.o.Process.Rest = r.rest
-	r.o.Process.Lenient = o.LenientRules
+	r.o.Process.Lenient, r.o.Process.LenientFiles = o.LenientRules, xds.Scheme // nobody can mend the latter here
 	for _, path := range o.Rules {
 		switch {
 		case path == fromRedis && r.published == nil:
@@ -129,7 +126,7 @@ func (r *Rules) Close() error {
 // sources are where the rules come from: files, then what is published, then what a control plane has sent.
 func (r *Rules) sources() (sources []reload.Source) {
 	if len(r.paths) > 0 {
-		sources = append(sources, SourceFor(r.o.Process, r.files()))
+		sources = append(sources, SourceFor(r.files()))
 	}
 	if r.published != nil {
 		sources = append(sources, r.published)
@@ -169,9 +166,6 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	if err != nil {
 		return compiled{}, err
 	}
-	if unknown := set.UnknownStores(r.o.Stores); unknown != nil {
-		return compiled{}, unknown
-	}
 	names := make([]string, len(files))
 	for i, f := range files {
 		names[i] = f.Name
@@ -187,32 +181,18 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	return live, nil
 }
 
-// build compiles rule files, and then what came by xDS. That is lenient, as nobody can mend it here; the files are so
-// only if the process is.
+// build compiles rule files, and then what came by xDS.
 func (r *Rules) build(ctx context.Context, files []reload.File) (*descriptors.Set, error) {
 	process := r.o.Process
 	process.Rest = func() error { return cmp.Or(context.Cause(ctx), r.rest()) }
-	process.Lenient = process.Lenient || r.xds != nil
-	own := Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile))
 	b := descriptors.NewBuilder(process)
-	rulefile.Add(b, own)
+	rulefile.Add(b, Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile)))
 	for _, f := range files {
 		if xds.IsFile(f) {
 			xds.Add(b, f)
 		}
 	}
-	set, err := b.Build()
-	if err == nil && !r.o.Process.Lenient && slices.ContainsFunc(set.Warnings(), isToleratedInFile) {
-		if _, strict := rulefile.CompileFor(r.o.Process, own); strict != nil {
-			return nil, strict
-		}
-	}
-	return set, err
-}
-
-// isToleratedInFile reports that the warning is of a file, and an error unless the process is lenient.
-func isToleratedInFile(e *descriptors.Error) bool {
-	return e.Code == descriptors.WarnTolerated && !strings.HasPrefix(e.File, xds.Scheme)
+	return b.Build()
 }
 
 // loaded reports the end of a load. The rules that it replaced are garbage then.
@@ -295,22 +275,12 @@ func (r *Rules) Note() string {
 	case s.Err == nil:
 		return ""
 	}
-	if hung := hungFile(s.Err); hung != nil {
-		return fmt.Sprintf("stale since %s: reading %s has not returned; version %s stays in force",
-			hung.Since.UTC().Format(time.RFC3339), hung.Path, reload.ShortHash(s.Hash))
-	}
 	errs := "1 error"
 	if n := len(errorLines(s.Err)); n > 1 {
 		errs = fmt.Sprintf("%d errors", n)
 	}
 	return fmt.Sprintf("version %s in force; newest files refused since %s: %s, see GET /rules or the log",
 		reload.ShortHash(s.Hash), s.ErrAt.UTC().Format(time.RFC3339), errs)
-}
-
-// hungFile is the file whose read hangs, if the error is about one.
-func hungFile(err error) (hung *fileread.HungError) {
-	errors.As(err, &hung)
-	return hung
 }
 
 // maxShownWarnings bounds the warnings of a Status; weir check shows all.

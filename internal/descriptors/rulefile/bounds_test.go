@@ -29,8 +29,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// The first ones of very many errors are listed, and how many more there are, and so it is with warnings and unknown
-// stores. What that takes does not grow with their number.
+// The first ones of very many errors are listed, and how many more there are, and so it is with warnings. What that takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
 	const n = 30_000
 	compile := func(item string) (*descriptors.Set, error) {
@@ -55,13 +54,13 @@ func TestErrorsAreBounded(t *testing.T) {
 	if len(err.Error()) > 1<<20 {
 		t.Errorf("the errors have %d bytes", len(err.Error()))
 	}
-	set, _ := compile("value: ^a$, rate_limit: {unit: day, requests_per_unit: 1, store: s}")
+	set, _ := compile("value: ^a$, rate_limit: {unit: day, requests_per_unit: 1}")
 	var all descriptors.Errors
 	if !errors.As(err, &all) {
 		t.Fatal(err)
 	}
 	for what, all := range map[string]descriptors.Errors{
-		"errors": all, "warnings": set.Warnings(), "unknown stores": set.UnknownStores(nil),
+		"errors": all, "warnings": set.Warnings(),
 	} {
 		if len(all) != 1001 || all.Count() != n {
 			t.Fatalf("%d %s that stand for %d, want 1001 and %d", len(all), what, all.Count(), n)

@@ -194,7 +194,7 @@ func outcome(t rapid.TB, files []rulefile.File) string {
 	if err != nil {
 		return err.Error()
 	}
-	return show(t, set) + set.Warnings().Error() + set.UnknownStores(nil).Error()
+	return show(t, set) + set.Warnings().Error()
 }
 
 func split(text string) []rulefile.File {

@@ -83,7 +83,7 @@ func (r *reader) readItems() bool {
 		for _, n := range roots[0].Content {
 			r.taken++
 			if d := r.readDescriptor(n); !r.overflow {
-				r.take(domain, d)
+				r.Add(domain, d)
 			}
 		}
 	}

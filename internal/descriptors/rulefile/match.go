@@ -79,9 +79,6 @@ func valuesFileName(ruleFile, name string) (string, error) {
 
 // listed are the values of a values file, with their positions in it.
 func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
-	if r.values == nil {
-		return nil
-	}
 	name, err := valuesFileName(r.file.Name, file.Text)
 	if err != nil {
 		r.Errorf(file.At, "%s", err)

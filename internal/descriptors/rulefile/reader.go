@@ -14,13 +14,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// reader reads one file. It reports problems to a Builder, and gives each descriptor to take, which must not keep it.
+// reader reads one file. It gives problems and descriptors to a Builder.
 type reader struct {
 	*descriptors.Builder
 
 	file   File
-	values map[string][]byte // files of values by name; nil: they are not read
-	take   func(domain string, d *descriptors.Descriptor)
+	values map[string][]byte // files of values by name
 
 	documents int // number of documents that were read
 	taken     int // number of items of the next document's descriptors that were read
@@ -117,7 +116,7 @@ func (r *reader) document(root *yaml.Node) {
 	for _, child := range d.descriptors {
 		if !r.overflow {
 			child.Invalid = child.Invalid || d.domain == ""
-			r.take(d.domain, child)
+			r.Add(d.domain, child)
 		}
 	}
 	if d.domain != "" && len(d.descriptors)+r.taken == 0 && r.Problems() == before {

@@ -13,6 +13,11 @@ package rulefile
 
 import (
 	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
@@ -52,7 +57,6 @@ func Add(b *descriptors.Builder, files []File) {
 			r := newReader(f, b)
 			r.grown = together
 			r.values = values
-			r.take = func(domain string, d *descriptors.Descriptor) { b.Add(domain, d) }
 			r.read()
 		}
 	}
@@ -64,31 +68,45 @@ type Include struct {
 	At   string // where the rule file names it, as "file:line:column"
 }
 
+// fileName matches the name that follows the word values_file. It begins with its first character.
+var fileName = regexp.MustCompile(`^["']?[ \t]*:\s*(?:&\S+\s+)?("(?:\\.|[^"\\])*"|'(?:''|[^'])*'|[^\s"'&*!|>[{][^\n,\]}]*)`)
+
+// maxFileName is the maximum length of such a name, with what is before it.
+const maxFileName = 4096
+
 // Includes returns the files that a rule file names with values_file. Compile needs these among its files, too, with
-// Included set, and reports what is wrong with them. The Rest of the process pauses the parsing.
-func Includes(process descriptors.Process, f File) (all []Include) {
-	if !MayInclude(f) {
-		return nil
-	}
-	var collect func(d *descriptors.Descriptor)
-	collect = func(d *descriptors.Descriptor) {
-		if d.Match.Form == descriptors.FormFile && len(d.Match.Items) > 0 {
-			file := d.Match.Items[0]
-			if name, err := valuesFileName(f.Name, file.Text); err == nil {
-				all = append(all, Include{name, file.At.String()})
-			}
+// Included set, and reports what is wrong with them. It searches the text for the names, without parsing it.
+func Includes(f File) (all []Include) {
+	word := []byte(descriptors.FormFile)
+	for done := 0; !f.Included; {
+		next := bytes.Index(f.Data[done:], word)
+		if next < 0 {
+			break
 		}
-		for _, child := range d.Descriptors {
-			collect(child)
+		done += next + len(word)
+		found := fileName.FindSubmatchIndex(f.Data[done:min(len(f.Data), done+maxFileName)])
+		if found == nil {
+			continue
+		}
+		begin := done + found[2]
+		line := 1 + bytes.LastIndexByte(f.Data[:begin], '\n')
+		name, err := valuesFileName(f.Name, plainName(string(f.Data[begin:done+found[3]])))
+		if err == nil && !bytes.HasPrefix(bytes.TrimSpace(f.Data[line:begin]), []byte("#")) {
+			all = append(all, Include{name, fmt.Sprintf("%s:%d:%d", f.Name,
+				1+bytes.Count(f.Data[:begin], []byte("\n")), 1+utf8.RuneCount(f.Data[line:begin]))})
 		}
 	}
-	r := newReader(f, descriptors.NewBuilder(process))
-	r.take = func(_ string, d *descriptors.Descriptor) { collect(d) }
-	r.read()
 	return all
 }
 
-// MayInclude is false if Includes has nothing to look for.
-func MayInclude(f File) bool {
-	return !f.Included && bytes.Contains(f.Data, []byte(descriptors.FormFile))
+// plainName is a name without quotes, or without a comment behind it.
+func plainName(text string) string {
+	if name, err := strconv.Unquote(text); err == nil && text[0] == '"' {
+		return name
+	}
+	if text[0] == '\'' {
+		return strings.ReplaceAll(text[1:len(text)-1], "''", "'")
+	}
+	text, _, _ = strings.Cut(text, " #")
+	return strings.TrimSpace(text)
 }

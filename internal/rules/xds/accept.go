@@ -128,7 +128,7 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 
 // check compiles one domain alone. What envoyproxy/ratelimit tolerates is no error.
 func check(process descriptors.Process, file string, config *ratelimitv3.RateLimitConfig) descriptors.Errors {
-	process.Lenient = true
+	process.LenientFiles = Scheme
 	b := descriptors.NewBuilder(process)
 	add(b, file, config)
 	_, err := b.Build()

@@ -12,7 +12,6 @@
 package rulefile
 
 import (
-	core "github.com/weir-ratelimit/weir/internal/descriptors"
 	reader "github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -33,4 +32,4 @@ func Compile(files []File) (*descriptors.Set, error) {
 
 // Includes returns the files that a rule file names with values_file. Give these to Compile, too, with Included set.
 // Compile reports what is wrong with them.
-func Includes(f File) []Include { return reader.Includes(core.Process{}, f) }
+func Includes(f File) []Include { return reader.Includes(f) }
