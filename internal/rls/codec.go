@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
-// Codec is gRPC's codec for protobuf, except that it reads the requests and writes the replies of ShouldRateLimit
-// itself, without an object for each of their messages: these cost more than deciding.
+// Codec is gRPC's codec for protobuf, except that the service itself reads the requests and writes the replies of
+// ShouldRateLimit, without an object for each of their messages: these cost more than deciding.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
@@ -26,16 +26,11 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		if err := to.enterLarge(); err != nil {
 			return err
 		}
-		defer func() {
-			if !to.isLarge() {
-				to.leave()
-				to.leave = nil
-			}
-		}()
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
-	return to.decode(buffer.ReadOnlyData())
+	to.text = string(buffer.ReadOnlyData())
+	return nil
 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -73,6 +68,7 @@ func newReply(response []byte) *reply {
 type call struct {
 	*decide.Request
 
+	text     string           // the request as it came
 	wire     []wireDescriptor // one for each of the request's Descriptors
 	addend   uint32           // the request's hits_addend
 	response []byte
@@ -123,10 +119,11 @@ func (s *Service) get() *call {
 	return &call{Request: s.o.Decider.NewRequest(), large: s.large}
 }
 
-// release empties the call for another one. It keeps nothing of this one alive. A large call is not kept: the pool
-// would hold the memory of all that were waiting at the same time.
+// release empties the call for another one. It keeps nothing of this one alive. A large call ends its turn, and is not
+// kept: the pool would hold the memory of all that were waiting at the same time.
 func (s *Service) release(c *call) {
 	if c.leave != nil {
+		c.leave()
 		return
 	}
 	c.reset()
@@ -135,5 +132,5 @@ func (s *Service) release(c *call) {
 
 func (c *call) reset() {
 	c.Reset()
-	c.wire, c.addend, c.response, c.entries, c.ctx = c.wire[:0], 0, c.response[:0], 0, nil
+	c.text, c.wire, c.addend, c.response, c.entries, c.ctx = "", c.wire[:0], 0, c.response[:0], 0, nil
 }

@@ -1,44 +1,40 @@
 package rls
 
 import (
-	"errors"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-var errMalformed = errors.New("proto: the bytes are no RateLimitRequest")
+var errMalformed = status.Error(codes.Internal, "proto: the bytes are no RateLimitRequest")
 
-// part is some of a request's bytes, and the same as text. Keys and values are substrings of that text, so that all
-// text of a request is one allocation.
-type part struct {
-	wire []byte
-	text string
-}
-
-// string returns the part as text, with a ? for each run of bytes that are not UTF-8. Envoy puts header values into
-// descriptors as they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it
-// pass: a client must not be able to evade all of its limits by such a header. Values that differ only there share a
-// counter, and no value becomes longer than it came.
-func (p part) string() string {
-	if utf8.ValidString(p.text) {
-		return p.text
+// validText returns text with a ? for each run of bytes that are not UTF-8. Envoy puts header values into descriptors as
+// they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it pass: a client must
+// not be able to evade all of its limits by such a header. Values that differ only there share a counter, and no value
+// becomes longer than it came.
+func validText(text string) string {
+	if utf8.ValidString(text) {
+		return text
 	}
-	return strings.ToValidUTF8(p.text, "?")
+	return strings.ToValidUTF8(text, "?")
 }
 
-// fields reads a message field by field. It accepts and rejects what google.golang.org/protobuf does.
+// fields reads a message field by field. It accepts and rejects what google.golang.org/protobuf does. Its texts are
+// substrings of the message, so that all text of a request is one allocation.
 type fields struct {
-	rest      part
+	rest      string
 	malformed bool
 
 	tag   uint64 // of the field that next has read
 	value uint64 // of a varint
-	body  part   // of a field with a length
+	body  string // of a field with a length
 }
 
 // Wire types, the lower three bits of a tag. A known field of another wire type is an unknown field.
@@ -49,48 +45,45 @@ const (
 
 // next reads a field. It returns false at the end of the message, and where the message is malformed.
 func (f *fields) next() bool {
-	if f.malformed || len(f.rest.wire) == 0 {
+	if f.malformed || f.rest == "" {
 		return false
 	}
-	tag, n := protowire.ConsumeVarint(f.rest.wire)
+	wire := unsafe.Slice(unsafe.StringData(f.rest), len(f.rest)) //nolint:gosec // protowire only reads
+	tag, size := protowire.ConsumeVarint(wire)
 	number := tag >> 3
-	if n < 0 || number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
+	if size < 0 || number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
 		f.malformed = true
 		return false
 	}
-	f.skip(n)
 	f.tag = tag
+	var n, body int
 	switch tag & 7 {
 	case isVarint:
-		f.value, n = protowire.ConsumeVarint(f.rest.wire)
+		f.value, n = protowire.ConsumeVarint(wire[size:])
 	case isBytes:
-		f.body.wire, n = protowire.ConsumeBytes(f.rest.wire)
+		var text []byte
+		text, n = protowire.ConsumeBytes(wire[size:])
+		body = len(text)
 	default:
-		n = protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), f.rest.wire)
+		n = protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), wire[size:])
 	}
 	if n < 0 {
 		f.malformed = true
 		return false
 	}
-	if tag&7 == isBytes {
-		f.body.text = f.rest.text[n-len(f.body.wire) : n]
-	}
-	f.skip(n)
+	size += n
+	f.body, f.rest = f.rest[size-body:size], f.rest[size:]
 	return true
 }
 
-func (f *fields) skip(n int) {
-	f.rest.wire, f.rest.text = f.rest.wire[n:], f.rest.text[n:]
-}
-
-// decode fills the call from a RateLimitRequest. As in protobuf, the last of several values of a field counts, and
+// decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field counts, and
 // several messages of a field that is not repeated are merged.
-func (c *call) decode(wire []byte) error {
-	f := fields{rest: part{wire, string(wire)}}
+func (c *call) decode(wire string) error {
+	f := fields{rest: wire}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			c.Domain = f.body.string()
+			c.Domain = validText(f.body)
 		case 2<<3 | isBytes:
 			f.malformed = !c.decodeDescriptor(f.body)
 			if c.isLarge() {
@@ -108,12 +101,12 @@ func (c *call) decode(wire []byte) error {
 	return nil
 }
 
-func (c *call) decodeDescriptor(p part) bool {
+func (c *call) decodeDescriptor(message string) bool {
 	var d wireDescriptor
 	if c.AddDescriptor() == nil {
 		return true // only counted
 	}
-	f := fields{rest: p}
+	f := fields{rest: message}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:
@@ -133,14 +126,14 @@ func (c *call) decodeDescriptor(p part) bool {
 	return !f.malformed
 }
 
-func decodeEntry(p part, e *descriptors.Entry) bool {
-	f := fields{rest: p}
+func decodeEntry(message string, e *descriptors.Entry) bool {
+	f := fields{rest: message}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			e.Key = f.body.string()
+			e.Key = validText(f.body)
 		case 2<<3 | isBytes:
-			e.Value = f.body.string()
+			e.Value = validText(f.body)
 		}
 	}
 	return !f.malformed
@@ -154,9 +147,9 @@ type override struct {
 	multiplier wrapped[uint32]
 }
 
-func (o *override) decode(p part) bool {
+func (o *override) decode(message string) bool {
 	o.present = true
-	f := fields{rest: p}
+	f := fields{rest: message}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isVarint:
@@ -176,9 +169,9 @@ type wrapped[N uint32 | uint64] struct {
 	value   N
 }
 
-func (w *wrapped[N]) decode(p part) bool {
+func (w *wrapped[N]) decode(message string) bool {
 	w.present = true
-	f := fields{rest: p}
+	f := fields{rest: message}
 	for f.next() {
 		if f.tag == 1<<3|isVarint {
 			w.value = N(f.value)

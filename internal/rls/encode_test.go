@@ -318,7 +318,7 @@ func TestCodecAllocatesOnce(t *testing.T) {
 		})
 	})
 	c := s.get()
-	err := errors.Join(c.decode(data), c.translate())
+	err := errors.Join(c.decode(string(data)), c.translate())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestCodecAllocatesOnce(t *testing.T) {
 	}
 	decode := func() {
 		c.reset()
-		err = c.decode(data)
+		err = c.decode(string(data))
 	}
 	if n := testing.AllocsPerRun(100, decode); n > 1 || err != nil {
 		t.Errorf("decode: %v allocations, error %v", n, err)

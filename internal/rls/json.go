@@ -31,7 +31,8 @@ func (s *Service) DecideJSON(
 		if !ok {
 			return status.Errorf(codes.Internal, "the request is a %T", to)
 		}
-		return c.decode(wire)
+		c.text = string(wire)
+		return nil
 	}
 	out, err := s.handler(info)(s, ctx, receive, interceptor)
 	if err != nil {

@@ -5,9 +5,7 @@ package rls
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -80,14 +78,7 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, receive func(any) error, interceptor interceptors) (any, error) {
 		c := s.get()
 		c.ctx = ctx
-		panicked, err := receiveInto(c, receive)
-		if c.leave != nil {
-			defer c.leave()
-		}
-		if panicked != "" { // c is not used again
-			return repanic(ctx, info, interceptor, panicked)
-		}
-		if err != nil {
+		if err := receive(c); err != nil {
 			s.release(c)
 			return nil, s.reject(err)
 		}
@@ -96,29 +87,6 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 		}
 		return interceptor(ctx, c, info, answer)
 	}
-}
-
-// receiveInto decodes a request. If that panics, it returns the panic and its stack as text.
-func receiveInto(c *call, receive func(any) error) (panicked string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			panicked = fmt.Sprintf("decoding: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return "", receive(c)
-}
-
-// repanic answers a request whose decoding panicked. It panics again where the interceptor sees it, which counts, logs
-// and answers panics. gRPC calls the interceptor only after a request is decoded.
-func repanic(
-	ctx context.Context, info *grpc.UnaryServerInfo, interceptor grpc.UnaryServerInterceptor, why string,
-) (any, error) {
-	if interceptor == nil {
-		return nil, status.Error(codes.Internal, "internal error")
-	}
-	return interceptor(ctx, nil, info, func(context.Context, any) (any, error) {
-		panic(why) //nolint:forbidigo // it is one, which had to be carried here
-	})
 }
 
 // shouldRateLimit decides a request and reports a status for each of its descriptors, in order.
@@ -142,23 +110,38 @@ func repanic(
 // are loaded or while the store fails a limit with on_store_failure: error, ResourceExhausted if too many requests wait
 // for the store, and Canceled or DeadlineExceeded if the caller has gone.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
-	if err := c.translate(); err != nil {
+	isMine := true
+	release := func() {
+		isMine = false
 		s.release(c)
+	}
+	defer func() { // after a panic, of a call that is not used again
+		if isMine && c.leave != nil {
+			c.leave()
+		}
+	}()
+	err := c.decode(c.text)
+	if c.leave != nil && !c.isLarge() {
+		c.leave()
+		c.leave = nil
+	}
+	if err == nil {
+		err = c.translate()
+	}
+	if err != nil {
+		release()
 		return nil, s.reject(err)
 	}
 	c.Ctx = ctx
 	s.o.Decider.Decide(c.Request)
 	if err := c.Err; err != nil {
-		s.release(c)
+		release()
 		return nil, s.reject(Status(err))
 	}
 	held := c.Verdict.TakeHeld()
 	defer held.Release(ctx) // also if report panics
 	res := c.report(&c.Verdict)
-	if c.leave != nil {
-		c.leave()
-	}
-	s.release(c) // before it waits
+	release() // before it waits
 	if err := held.Wait(ctx); err != nil {
 		return nil, s.reject(Status(err))
 	}

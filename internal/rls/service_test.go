@@ -2,8 +2,6 @@ package rls
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -282,29 +280,5 @@ func TestOptions(t *testing.T) {
 	_, err := New(Options{})
 	if want := "rls: Options.Decider: must be set"; err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
-	}
-}
-
-// A panic while a request is decoded reaches the interceptor, which answers, counts and logs panics, with its own
-// stack.
-func TestDecodingThatPanics(t *testing.T) {
-	s, _ := service(t, "{domain: d, descriptors: [{key: k}]}")
-	receive := func(any) error { panic("broken") }
-	seen := ""
-	catch := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {
-		defer func() {
-			seen = fmt.Sprint(recover())
-			err = errors.New("caught")
-		}()
-		return next(ctx, req)
-	}
-	if _, err := s.handler(nil)(s, t.Context(), receive, catch); err == nil || err.Error() != "caught" {
-		t.Errorf("the interceptor's answer is %v", err)
-	}
-	if !strings.HasPrefix(seen, "decoding: broken\n") || !strings.Contains(seen, "TestDecodingThatPanics") {
-		t.Errorf("the interceptor sees %q, want the panic and its stack", seen)
-	}
-	if _, err := s.handler(nil)(s, t.Context(), receive, nil); status.Code(err) != codes.Internal {
-		t.Errorf("without an interceptor: %v, want Internal", err)
 	}
 }
