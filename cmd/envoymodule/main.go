@@ -123,8 +123,8 @@ func register(c *config) *C.weir_config {
 // fillReads tells C what a phase reads. The headers of the request come first.
 func fillReads(out *C.weir_reads, phase *actions.Phase) {
 	out.is_empty = C.bool(phase.IsEmpty())
-	out.remote, out.destination = C.bool(phase.ReadsRemoteAddress()), C.bool(phase.ReadsDestinationCluster())
-	request, response, metadata := phase.Headers(), phase.ResponseHeaders(), phase.Metadata()
+	out.remote, out.destination = C.bool(phase.RemoteAddress), C.bool(phase.DestinationCluster)
+	request, response, metadata := phase.Headers, phase.ResponseHeaders, phase.Metadata
 	out.headers_n, out.metadata_n = C.size_t(len(request)+len(response)), C.size_t(len(metadata))
 	out.headers = (*C.weir_header_name)(C.calloc(out.headers_n, C.sizeof_weir_header_name))
 	names := unsafe.Slice(out.headers, int(out.headers_n))
@@ -191,20 +191,20 @@ func newCall(
 		of = known.(*config)
 	}
 	call, phase := f.filter.Call(of.route), phaseOf(of.plan)
-	names := phase.Headers()
+	names := phase.Headers
 	for _, v := range unsafe.Slice(r.values, int(r.values_n)) {
 		if i := int(v.header); i < len(names) {
 			call.AddHeader(names[i], view(v.text))
 		} else {
-			call.AddResponseHeader(phase.ResponseHeaders()[i-len(names)], view(v.text))
+			call.AddResponseHeader(phase.ResponseHeaders[i-len(names)], view(v.text))
 		}
 	}
 	for _, v := range unsafe.Slice(r.metadata, int(r.metadata_n)) {
-		value := actions.MetadataValue{Kind: actions.MetadataNumber, Number: float64(v.number)}
+		value := actions.MetadataValue{Number: float64(v.number), IsNumber: true}
 		if !v.is_number {
-			value = actions.MetadataValue{Kind: actions.MetadataText, Text: view(v.text)}
+			value = actions.MetadataValue{Text: view(v.text)}
 		}
-		call.AddMetadata(phase.Metadata()[v.key], value)
+		call.AddMetadata(phase.Metadata[v.key], value)
 	}
 	if r.remote.p != nil {
 		call.SetRemote(viewString(r.remote))

@@ -27,11 +27,11 @@ type Waiter interface {
 	Ended()
 }
 
-// Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide. If Decide returns false, it
+// Call is one request: Filter.Call returns it, the caller fills the Request and calls Decide. If Decide returns false, it
 // calls Later, which ends the call; else the Answer is valid until Release. What the end of a stream costs is a Call,
 // too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
-	Input
+	actions.Request
 	Answer Answer
 
 	filter      *Filter
@@ -55,9 +55,9 @@ type later struct {
 func (f *Filter) Call(route *Route) *Call {
 	c, _ := f.calls.Get().(*Call) // New makes nothing else
 	c.start = time.Now()
-	c.domain, c.plan, c.sourceCluster = f.Domain, f.Plan, f.SourceCluster
+	c.domain, c.plan, c.SourceCluster = f.Domain, f.Plan, f.SourceCluster
 	if route != nil {
-		c.domain, c.plan, c.sourceCluster = cmp.Or(route.Domain, f.Domain), route.Plan, route.SourceCluster
+		c.domain, c.plan, c.SourceCluster = cmp.Or(route.Domain, f.Domain), route.Plan, route.SourceCluster
 	}
 	return c
 }
@@ -65,7 +65,7 @@ func (f *Filter) Call(route *Route) *Call {
 // Release ends the call. Its Answer is valid no longer.
 func (c *Call) Release() {
 	c.held.Release(context.Background())
-	c.forget()
+	c.Request.Reset()
 	c.Answer.reset()
 	c.request.Reset()
 	for i := range c.descriptors {
@@ -78,7 +78,7 @@ func (c *Call) Release() {
 // Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
 // Later.
 func (c *Call) Decide() (answered bool) {
-	c.isDecided = c.try("request", c.plan.Descriptors)
+	c.isDecided = c.try("request", (*actions.Plan).OnRequest)
 	if !c.isDecided || c.held.For() > 0 {
 		return false
 	}
@@ -90,11 +90,12 @@ func (c *Call) Decide() (answered bool) {
 // MayWait reports, after Decide, whether the request's limits may delay it.
 func (c *Call) MayWait() bool { return c.held.For() > 0 || c.request.MayWait() }
 
-// try decides the descriptors of the plan if nothing has to be waited for.
-func (c *Call) try(name string, plan func(actions.Request, []actions.Descriptor) []actions.Descriptor) (decided bool) {
+// try decides the descriptors of a phase if nothing has to be waited for.
+func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (decided bool) {
 	decided = true
 	if c.filter.instance.guard(name, func() {
-		if c.descriptors = plan(&c.Input, c.descriptors[:0]); len(c.descriptors) == 0 {
+		c.descriptors = phaseOf(c.plan).Descriptors(&c.Request, c.descriptors[:0])
+		if len(c.descriptors) == 0 {
 			return // there is nothing to decide
 		}
 		c.request.Since = c.start
@@ -211,7 +212,7 @@ func (c *Call) end() {
 // StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
 // apply_on_stream_done. It never blocks. What has to be waited for is done in the background. It ends the call.
 func (c *Call) StreamDone() {
-	if c.try("end of a stream", c.plan.StreamDone) {
+	if c.try("end of a stream", (*actions.Plan).OnStreamDone) {
 		c.observe()
 		c.held.Keep()
 		c.Release()

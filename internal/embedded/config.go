@@ -201,7 +201,7 @@ func parsePlan(text json.RawMessage, sourceCluster string) (*actions.Plan, error
 
 // checkReads refuses what the module cannot read.
 func checkReads(phase *actions.Phase, sourceCluster string) error {
-	for _, key := range phase.Metadata() {
+	for _, key := range phase.Metadata {
 		if len(key.Path) == 1 {
 			continue
 		}
@@ -213,7 +213,7 @@ func checkReads(phase *actions.Phase, sourceCluster string) error {
 			"filter envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that",
 			key.Namespace, strings.Join(key.Path, ":"), command, strings.Join(key.Path, ":"))
 	}
-	if phase.ReadsSourceCluster() && sourceCluster == "" {
+	if phase.SourceCluster && sourceCluster == "" {
 		return errors.New("source_cluster needs the name of this Envoy's cluster, which Envoy does not tell a module; " +
 			"write it as source_cluster beside rate_limits")
 	}

@@ -256,7 +256,7 @@ func TestConfigErrors(t *testing.T) {
 			"rate_limits: metadata ns, key b:c: Envoy shows a module only values directly below a namespace; have the filter " +
 				"envoy.filters.http.header_mutation before this one write %METADATA(ROUTE:ns:b:c)% into a request header",
 		},
-		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, "rate_limits[0].actions[0].nothing: "},
+		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, `rate_limits[0]: unknown field "nothing"`},
 		"source cluster": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
@@ -288,7 +288,7 @@ func TestConfigErrors(t *testing.T) {
 		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: must be there",
 		`{"flags": [], "rate_limits": []}`:                 `"flags" is no field; the fields are domain, rate_limits, source_cluster`,
 		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `"vh_rate_limits" is not supported in the module: Envoy gives a`,
-		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: rate_limits[0].actions: must be a list",
+		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: rate_limits[0]: syntax error unexpected token \"all\"",
 	} {
 		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)

@@ -13,7 +13,7 @@ import (
 // action makes one entry of a descriptor.
 type action struct {
 	key   string
-	value func(req Request) (string, found)
+	value func(req *Request) (string, found)
 }
 
 // found is what an action found.
@@ -54,7 +54,7 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 	case *routev3.RateLimit_Action_RequestHeaders_:
 		return p.requestHeader(a.RequestHeaders), nil
 	case *routev3.RateLimit_Action_RemoteAddress_:
-		p.remoteAddress = true
+		p.RemoteAddress = true
 		return action{"remote_address", remoteAddress}, nil
 	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
 		return p.maskedRemoteAddress(a.MaskedRemoteAddress), nil
@@ -73,10 +73,10 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 	case *routev3.RateLimit_Action_Extension:
 		return action{}, refuse(at+".extension", "an extension of Envoy", "its code is in Envoy alone")
 	case *routev3.RateLimit_Action_SourceCluster_:
-		p.sourceCluster = true
+		p.SourceCluster = true
 		return action{"source_cluster", sourceCluster}, nil
 	case *routev3.RateLimit_Action_DestinationCluster_:
-		p.destinationCluster = true
+		p.DestinationCluster = true
 		return action{"destination_cluster", destinationCluster}, nil
 	case nil:
 		return action{}, errors.New(at + ": must have one action, such as generic_key")
@@ -93,7 +93,7 @@ func fieldOf(member any) string {
 
 func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, error) {
 	value := g.GetDescriptorValue()
-	constant := func(Request) (string, found) { return value, yes }
+	constant := func(*Request) (string, found) { return value, yes }
 	return action{cmp.Or(g.GetDescriptorKey(), "generic_key"), constant}, checkConstant(at, value)
 }
 
@@ -117,18 +117,18 @@ func (p *Phase) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action
 	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}.value}
 }
 
-func (h requestHeader) value(req Request) (string, found) {
-	if value, ok := req.Header(h.name, 0); ok {
+func (h requestHeader) value(req *Request) (string, found) {
+	if value, ok := req.header(h.name, 0); ok {
 		return text(value), yes
 	}
 	return "", absent(h.skipIfAbsent)
 }
 
-func sourceCluster(req Request) (string, found) { return req.SourceCluster(), yes }
+func sourceCluster(req *Request) (string, found) { return req.SourceCluster, yes }
 
-func destinationCluster(req Request) (string, found) {
-	if name, ok := req.DestinationCluster(); ok {
-		return text(name), yes
+func destinationCluster(req *Request) (string, found) {
+	if !req.hasDestination {
+		return "", no
 	}
-	return "", no
+	return text(req.destination), yes
 }

@@ -3,6 +3,7 @@ package actions_test
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,37 +23,34 @@ type request struct {
 	metadata map[string]actions.MetadataValue // by namespace, and keys, joined by dots; those of routes begin with route:
 }
 
-func (r *request) Header(name string, n int) ([]byte, bool) {
+// of is the request as the plan reads it.
+func (r *request) of(p *actions.Plan) *actions.Request {
+	req := &actions.Request{SourceCluster: "here"}
+	req.SetDestinationCluster([]byte("there"))
+	if addr, err := netip.ParseAddr(r.addr); err == nil { // else a client without one
+		req.SetRemote(netip.AddrPortFrom(addr, 1).String())
+	}
 	for _, h := range r.headers {
-		if h[0] == name {
-			if n == 0 {
-				return []byte(h[1]), true
-			}
-			n--
+		req.AddHeader(h[0], []byte(h[1]))
+	}
+	for _, h := range r.response {
+		req.AddResponseHeader(h[0], []byte(h[1]))
+	}
+	for _, key := range slices.Concat(p.OnRequest().Metadata, p.OnStreamDone().Metadata) {
+		name := key.Namespace + "." + strings.Join(key.Path, ".")
+		if key.Source == actions.RouteMetadata {
+			name = "route:" + name
+		}
+		if v, ok := r.metadata[name]; ok {
+			req.AddMetadata(key, v)
 		}
 	}
-	return nil, false
+	return req
 }
 
-func (r *request) ResponseHeader(name string) ([]byte, bool) {
-	return (&request{headers: r.response}).Header(name, 0)
-}
-
-func (r *request) RemoteAddress() netip.Addr {
-	addr, _ := netip.ParseAddr(r.addr) // the zero Addr is that of a client without one
-	return addr
-}
-
-func (r *request) SourceCluster() string { return "here" }
-
-func (r *request) DestinationCluster() ([]byte, bool) { return []byte("there"), true }
-
-func (r *request) Metadata(key *actions.MetadataKey) actions.MetadataValue {
-	name := key.Namespace + "." + strings.Join(key.Path, ".")
-	if key.Source == actions.RouteMetadata {
-		name = "route:" + name
-	}
-	return r.metadata[name]
+// descriptors are those that the plan makes when the request arrives.
+func (r *request) descriptors(p *actions.Plan) []actions.Descriptor {
+	return p.OnRequest().Descriptors(r.of(p), nil)
 }
 
 // toJSON is YAML as JSON, since Envoy's own YAML is an older one.
@@ -107,7 +105,7 @@ func TestCosts(t *testing.T) {
 		"1e999": -1, "": -1, "seven": -1,
 	} {
 		got := int64(-1)
-		if d := p.Descriptors(&request{headers: [][2]string{{"x-cost", text}}}, nil); len(d) == 1 {
+		if d := (&request{headers: [][2]string{{"x-cost", text}}}).descriptors(p); len(d) == 1 {
 			got = d[0].HitsAddend
 		}
 		if got != want {

@@ -12,8 +12,8 @@ import (
 )
 
 // remoteAddress is the client's address.
-func remoteAddress(req Request) (string, found) {
-	if addr := req.RemoteAddress(); addr.IsValid() {
+func remoteAddress(req *Request) (string, found) {
+	if addr := req.remote; addr.IsValid() {
 		var b [48]byte
 		return string(appendAddr(b[:0], addr)), yes
 	}
@@ -24,7 +24,7 @@ func remoteAddress(req Request) (string, found) {
 type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes
 
 func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
-	p.remoteAddress = true
+	p.RemoteAddress = true
 	masked := maskedRemoteAddress{v4: 32, v6: 128}
 	if v4 := m.GetV4PrefixMaskLen(); v4 != nil {
 		masked.v4 = int(v4.GetValue())
@@ -35,8 +35,8 @@ func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddr
 	return action{"masked_remote_address", masked.value}
 }
 
-func (m maskedRemoteAddress) value(req Request) (string, found) {
-	addr, bits := req.RemoteAddress(), m.v6 // Prefix drops the zone
+func (m maskedRemoteAddress) value(req *Request) (string, found) {
+	addr, bits := req.remote, m.v6 // Prefix drops the zone
 	if addr.Is4() {
 		bits = m.v4
 	}
@@ -58,7 +58,7 @@ type remoteAddressMatch struct {
 }
 
 func (p *Phase) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
-	p.remoteAddress = true
+	p.RemoteAddress = true
 	match := &remoteAddressMatch{invert: m.GetAddressMatcher().GetInvertMatch(), orElse: m.GetDefaultValue()}
 	for i, r := range m.GetAddressMatcher().GetRanges() {
 		at := fmt.Sprintf("%s.address_matcher.ranges[%d]", at, i)
@@ -80,8 +80,8 @@ func (p *Phase) remoteAddressMatch(at string, m *routev3.RateLimit_Action_Remote
 	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match.value}, nil
 }
 
-func (m *remoteAddressMatch) value(req Request) (string, found) {
-	addr := req.RemoteAddress().WithZone("")
+func (m *remoteAddressMatch) value(req *Request) (string, found) {
+	addr := req.remote.WithZone("")
 	if !addr.IsValid() || m.contains(addr) == m.invert {
 		return "", no
 	}

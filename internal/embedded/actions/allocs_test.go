@@ -1,33 +1,6 @@
 package actions_test
 
-import (
-	"net/netip"
-	"testing"
-
-	"github.com/weir-ratelimit/weir/internal/embedded/actions"
-)
-
-// fast is a request whose own methods allocate nothing.
-type fast struct {
-	headers map[string][]byte
-	addr    netip.Addr
-	cluster []byte
-}
-
-func (r *fast) Header(name string, n int) ([]byte, bool) {
-	value, ok := r.headers[name]
-	return value, ok && n == 0
-}
-
-func (r *fast) ResponseHeader(string) ([]byte, bool) { return nil, false }
-
-func (r *fast) Metadata(*actions.MetadataKey) actions.MetadataValue { return actions.MetadataValue{} }
-
-func (r *fast) RemoteAddress() netip.Addr { return r.addr }
-
-func (r *fast) SourceCluster() string { return "here" }
-
-func (r *fast) DestinationCluster() ([]byte, bool) { return r.cluster, true }
+import "testing"
 
 var plans = []struct {
 	name, rateLimits string
@@ -49,22 +22,15 @@ var plans = []struct {
   hits_addend: {format: "%REQ(x-cost)%"}`, 3},
 }
 
-func newFast() *fast {
-	return &fast{
-		headers: map[string][]byte{
-			"x-user": []byte("user-1234567890"), ":path": []byte("/search?page=7&q=shoes&sort=price"), "x-cost": []byte("3"),
-		},
-		addr: netip.MustParseAddr("192.168.7.9"), cluster: []byte("there"),
-	}
-}
-
 // TestAllocations: with reused memory a request allocates its values and nothing else.
 func TestAllocations(t *testing.T) {
-	req := newFast()
+	req := &request{addr: "192.168.7.9", headers: [][2]string{
+		{"x-user", "user-1234567890"}, {":path", "/search?page=7&q=shoes&sort=price"}, {"x-cost", "3"},
+	}}
 	for _, tt := range plans {
 		p := mustParse(t, tt.rateLimits)
-		out := p.Descriptors(req, nil)
-		got := testing.AllocsPerRun(100, func() { out = p.Descriptors(req, out[:0]) })
+		r, out := req.of(p), req.descriptors(p)
+		got := testing.AllocsPerRun(100, func() { out = p.OnRequest().Descriptors(r, out[:0]) })
 		if got > tt.allocations {
 			t.Errorf("%s: %v allocations, want at most %v", tt.name, got, tt.allocations)
 		}

@@ -14,8 +14,6 @@ func checkLimit(at string, rl *routev3.RateLimit) error {
 		return violation(at, err)
 	}
 	switch {
-	case len(rl.GetActions()) == 0:
-		return errors.New(at + ".actions: must have at least one action")
 	case rl.GetStage().GetValue() != 0:
 		return refuse(at+".stage", fmt.Sprintf("stage %d", rl.GetStage().GetValue()),
 			"every entry applies at once; leave stage out, and write here only the entries of the stage that you want")
@@ -39,28 +37,10 @@ func violation(at string, err error) error {
 		}
 		at += "." + snake(v.Field())
 		if v.Cause() == nil {
-			return fmt.Errorf("%s: %s", strings.TrimSuffix(at, ".action_specifier"), reason(v.Field(), v.Reason()))
+			return fmt.Errorf("%s: %s", at, v.Reason())
 		}
 		err = v.Cause()
 	}
-}
-
-// reason is a bound in plain words.
-func reason(field, text string) string {
-	most, isMost := strings.CutPrefix(text, "value must be less than or equal to ")
-	switch {
-	case field == "ActionSpecifier":
-		return "must have one action, such as generic_key"
-	case isMost:
-		return "must be at most " + most
-	case text == "value length must be at least 1 runes":
-		return "must not be empty"
-	case text == "value must contain at least 1 item(s)":
-		return "must have at least one item"
-	case text == "value is required":
-		return "is missing"
-	}
-	return text
 }
 
 // snake is the name that a Go field has in a configuration: header_name for HeaderName.

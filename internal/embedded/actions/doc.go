@@ -1,6 +1,6 @@
 // Package actions makes the descriptors of a request as Envoy's HTTP ratelimit filter makes them, from the same
 // configuration: the rate_limits of a route, or of the filter. It is for Weir inside Envoy, where no filter sends
-// descriptors. It reads requests through an interface, and so knows neither Envoy nor C.
+// descriptors. It knows neither Envoy nor C.
 //
 // What it does is what Envoy 1.40 does. A test compares both on random configurations and requests. So the descriptors
 // of a Plan have the same counters as those that come from Envoy by gRPC. docs/reference/actions.md lists the actions

@@ -266,11 +266,11 @@ func (r *drawnRequest) asEnvoySeesIt() *request {
 				req.addr = addr.String()
 			}
 		case "x-m":
-			req.metadata["hdr.m"] = actions.MetadataValue{Kind: actions.MetadataText, Text: []byte(h[1])}
+			req.metadata["hdr.m"] = actions.MetadataValue{Text: []byte(h[1])}
 		case "x-mn":
 			n, err := strconv.ParseFloat(h[1], 64)
 			if err == nil {
-				req.metadata["hdr.n"] = actions.MetadataValue{Kind: actions.MetadataNumber, Number: n}
+				req.metadata["hdr.n"] = actions.MetadataValue{IsNumber: true, Number: n}
 			}
 		}
 		req.headers = append(req.headers, h)
@@ -289,9 +289,9 @@ func flatten(prefix string, values map[string]any, into map[string]actions.Metad
 	for name, value := range values {
 		switch value := value.(type) {
 		case string:
-			into[prefix+name] = actions.MetadataValue{Kind: actions.MetadataText, Text: []byte(value)}
+			into[prefix+name] = actions.MetadataValue{Text: []byte(value)}
 		case float64:
-			into[prefix+name] = actions.MetadataValue{Kind: actions.MetadataNumber, Number: value}
+			into[prefix+name] = actions.MetadataValue{IsNumber: true, Number: value}
 		case map[string]any:
 			flatten(prefix+name+".", value, into)
 		}

@@ -45,9 +45,9 @@ func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 			client.send(req)
 			r := req.asEnvoySeesIt()
 			var want, got [][]string
-			first := plan.Descriptors(r, nil)
+			first := r.descriptors(plan)
 			r.response = [][2]string{{"x-cost", "12"}, {"x-cost", "7"}}
-			for _, ds := range [][]actions.Descriptor{first, plan.StreamDone(r, nil)} {
+			for _, ds := range [][]actions.Descriptor{first, plan.OnStreamDone().Descriptors(r.of(plan), nil)} {
 				if len(ds) > 0 {
 					want = append(want, show(ds))
 				}

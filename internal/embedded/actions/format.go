@@ -99,14 +99,14 @@ func (p *Phase) compileCommand(name, argument, length string) (part formatPart, 
 }
 
 // headerValue is the value of REQ or RESP, and false without one.
-func (f *formatPart) headerValue(req Request) ([]byte, bool) {
-	read := func(name string) ([]byte, bool) { return req.Header(name, 0) }
+func (f *formatPart) headerValue(req *Request) ([]byte, bool) {
+	headers := req.headers
 	if f.name == "RESP" {
-		read = req.ResponseHeader
+		headers = req.response
 	}
-	value, ok := read(f.header)
+	value, ok := find(headers, f.header, 0)
 	if !ok && f.other != "" {
-		value, ok = read(f.other)
+		value, ok = find(headers, f.other, 0)
 	}
 	return f.cut(value), ok
 }
@@ -125,7 +125,7 @@ func (f format) isText() bool {
 }
 
 // text is the whole text; a header that the request does not have is left out.
-func (f format) text(req Request) string {
+func (f format) text(req *Request) string {
 	if len(f) == 1 && f[0].name == "" {
 		return f[0].literal
 	}

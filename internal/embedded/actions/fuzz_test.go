@@ -29,13 +29,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		req := &request{addr: "::ffff:10.1.2.3"}
-		for _, name := range p.OnRequest().Headers() {
+		for _, name := range p.OnRequest().Headers {
 			if name == ":path" {
 				req.headers = append(req.headers, [2]string{name, path})
 			} else {
 				req.headers = append(req.headers, [2]string{name, value}, [2]string{name, path})
 			}
 		}
-		show(p.StreamDone(req, p.Descriptors(req, nil)))
+		show(p.OnStreamDone().Descriptors(req.of(p), req.descriptors(p)))
 	})
 }

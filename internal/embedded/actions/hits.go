@@ -43,7 +43,7 @@ func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAd
 
 // fill sets the descriptor's cost. It reports false if the request has none that is a number from 0 to maxHits, and so
 // no descriptor.
-func (h *hitsAddend) fill(req Request, d *Descriptor) bool {
+func (h *hitsAddend) fill(req *Request, d *Descriptor) bool {
 	n := h.number
 	if h.format != nil {
 		var ok bool
@@ -58,7 +58,7 @@ func (h *hitsAddend) fill(req Request, d *Descriptor) bool {
 	return true
 }
 
-func (f *formatPart) hits(req Request) (int64, bool) {
+func (f *formatPart) hits(req *Request) (int64, bool) {
 	var value []byte
 	if f.metadata == nil {
 		var ok bool
@@ -66,11 +66,11 @@ func (f *formatPart) hits(req Request) (int64, bool) {
 			return 0, false
 		}
 	} else {
-		v := req.Metadata(f.metadata)
-		if v.Kind == MetadataNumber {
+		v := req.valueOf(f.metadata)
+		if v.IsNumber {
 			return wholeHits(v.Number)
 		}
-		value = f.cut(v.text())
+		value = f.cut(v.Text)
 	}
 	n, err := parseNumber(string(value))
 	if err != nil {

@@ -22,10 +22,10 @@ type matched struct {
 }
 
 type matcher interface {
-	match(req Request) bool
+	match(req *Request) bool
 }
 
-func (m *matched) value(req Request) (string, found) {
+func (m *matched) value(req *Request) (string, found) {
 	all := true
 	for _, one := range m.matches {
 		all = all && one.match(req)
@@ -102,8 +102,8 @@ func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatch
 }
 
 // match compares the values one by one: one of them must match, or if inverted none.
-func (m *headerMatcher) match(req Request) bool {
-	value, ok := req.Header(m.name, 0)
+func (m *headerMatcher) match(req *Request) bool {
+	value, ok := req.header(m.name, 0)
 	if !ok && !m.missingIsEmpty {
 		return m.test == nil && m.present == m.invert
 	}
@@ -112,7 +112,7 @@ func (m *headerMatcher) match(req Request) bool {
 	}
 	matches := m.test(value)
 	for n := 1; ok && !matches; n++ {
-		if value, ok = req.Header(m.name, n); ok {
+		if value, ok = req.header(m.name, n); ok {
 			matches = m.test(value)
 		}
 	}

@@ -8,23 +8,15 @@ import (
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 )
 
-// text is the value of text, nil of any other.
-func (v MetadataValue) text() []byte {
-	if v.Kind == MetadataText {
-		return v.Text
-	}
-	return nil
-}
-
-// readMetadata notes that the phase reads a key, and returns the one that Request.Metadata is asked for.
+// readMetadata notes that the phase reads a key, and returns the one that the values of a Request have.
 func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
-	for _, known := range p.metadata {
+	for _, known := range p.Metadata {
 		if known.Source == key.Source && known.Namespace == key.Namespace && slices.Equal(known.Path, key.Path) {
 			known.MayBeNumber = known.MayBeNumber || key.MayBeNumber
 			return known
 		}
 	}
-	p.metadata = append(p.metadata, &key)
+	p.Metadata = append(p.Metadata, &key)
 	return &key
 }
 
@@ -61,9 +53,8 @@ func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) 
 }
 
 // Empty text counts as absent, and so does a number.
-func (m metadataText) value(req Request) (string, found) {
-	v := req.Metadata(m.key)
-	switch value := v.text(); {
+func (m metadataText) value(req *Request) (string, found) {
+	switch value := req.valueOf(m.key).Text; {
 	case len(value) > 0:
 		return text(value), yes
 	case m.orElse != "":

@@ -50,15 +50,15 @@ func (p *Phase) compileOverride(at string, l *routev3.RateLimit_Override) (*over
 }
 
 // fill sets the descriptor's own limit. Metadata that is no limit is none.
-func (o *override) fill(req Request, d *Descriptor) {
+func (o *override) fill(req *Request, d *Descriptor) {
 	if o.requests == nil {
 		d.Limit = o.fixed
 		return
 	}
-	unit := req.Metadata(o.unit)
-	window := units[string(unit.text())].Duration()
-	requests := req.Metadata(o.requests)
-	if window > 0 && requests.Kind == MetadataNumber && requests.Number >= 0 && requests.Number <= math.MaxUint32 {
+	unit := req.valueOf(o.unit)
+	window := units[string(unit.Text)].Duration()
+	requests := req.valueOf(o.requests)
+	if window > 0 && requests.IsNumber && requests.Number >= 0 && requests.Number <= math.MaxUint32 {
 		d.Limit = decide.OwnLimit{Requests: uint32(requests.Number), Window: window}
 	}
 }

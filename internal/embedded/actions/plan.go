@@ -18,14 +18,15 @@ type Plan struct {
 // Phase is the part of a Plan for one moment of a request: when it arrives, or when its stream is done. It names what
 // it reads of the request, so that a caller can fetch that in one go.
 type Phase struct {
-	limits []limit
+	// Headers and ResponseHeaders are names of headers, in lower case, each once.
+	Headers, ResponseHeaders []string
+	// Metadata are keys, each once.
+	Metadata []*MetadataKey
+	// RemoteAddress, SourceCluster and DestinationCluster report whether the client's address is read, and the names of
+	// Envoy's own cluster and of the route's.
+	RemoteAddress, SourceCluster, DestinationCluster bool
 
-	headers            []string
-	responseHeaders    []string
-	metadata           []*MetadataKey
-	remoteAddress      bool
-	sourceCluster      bool
-	destinationCluster bool
+	limits []limit
 }
 
 // Descriptor is what one entry of rate_limits makes of a request.
@@ -58,25 +59,6 @@ type limit struct {
 	xRateLimitHeaders routev3.RateLimit_XRateLimitOption
 }
 
-// New compiles rate_limits. The error names the path of what is wrong or not supported, such as
-// rate_limits[2].actions[1].
-func New(limits []*routev3.RateLimit) (*Plan, error) {
-	p := new(Plan)
-	for i, rl := range limits {
-		at := fmt.Sprintf("rate_limits[%d]", i)
-		of := &p.onRequest
-		if rl.GetApplyOnStreamDone() {
-			of = &p.onStreamDone
-		}
-		l, err := of.compile(at, rl)
-		if err != nil {
-			return nil, err
-		}
-		of.limits = append(of.limits, l)
-	}
-	return p, nil
-}
-
 func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 	if err := checkLimit(at, rl); err != nil {
 		return l, err
@@ -102,41 +84,13 @@ func (p *Plan) OnRequest() *Phase { return &p.onRequest }
 // OnStreamDone returns the entries with apply_on_stream_done, which apply when the request's stream has ended.
 func (p *Plan) OnStreamDone() *Phase { return &p.onStreamDone }
 
-// Descriptors is that of OnRequest.
-func (p *Plan) Descriptors(req Request, out []Descriptor) []Descriptor {
-	return p.onRequest.Descriptors(req, out)
-}
-
-// StreamDone is Descriptors of OnStreamDone.
-func (p *Plan) StreamDone(req Request, out []Descriptor) []Descriptor {
-	return p.onStreamDone.Descriptors(req, out)
-}
-
 // IsEmpty reports whether the phase has no entries of rate_limits.
 func (p *Phase) IsEmpty() bool { return len(p.limits) == 0 }
-
-// Headers returns the names of the request headers that the phase reads, in lower case, each once.
-func (p *Phase) Headers() []string { return p.headers }
-
-// ResponseHeaders returns the names of the response headers that the phase reads, in lower case, each once.
-func (p *Phase) ResponseHeaders() []string { return p.responseHeaders }
-
-// Metadata returns the keys of the metadata that the phase reads, each once.
-func (p *Phase) Metadata() []*MetadataKey { return p.metadata }
-
-// ReadsRemoteAddress reports whether the phase reads the client's address.
-func (p *Phase) ReadsRemoteAddress() bool { return p.remoteAddress }
-
-// ReadsSourceCluster reports whether the phase reads the name of Envoy's own cluster.
-func (p *Phase) ReadsSourceCluster() bool { return p.sourceCluster }
-
-// ReadsDestinationCluster reports whether the phase reads the name of the route's cluster.
-func (p *Phase) ReadsDestinationCluster() bool { return p.destinationCluster }
 
 // Descriptors appends to out the descriptors that Envoy would send at this moment. It reuses the memory of the
 // descriptors between the length and the capacity of out, so a caller that passes last time's slice as out[:0]
 // allocates the values alone.
-func (p *Phase) Descriptors(req Request, out []Descriptor) []Descriptor {
+func (p *Phase) Descriptors(req *Request, out []Descriptor) []Descriptor {
 	for i := range p.limits {
 		n := len(out)
 		if n < cap(out) {
@@ -153,7 +107,7 @@ func (p *Phase) Descriptors(req Request, out []Descriptor) []Descriptor {
 }
 
 // fill reports whether the request has the descriptor.
-func (l *limit) fill(req Request, d *Descriptor) bool {
+func (l *limit) fill(req *Request, d *Descriptor) bool {
 	for i := range l.actions {
 		a := &l.actions[i]
 		value, found := a.value(req)
@@ -175,18 +129,18 @@ func (l *limit) fill(req Request, d *Descriptor) bool {
 	return true
 }
 
-// header notes that the phase reads a request header, and returns its name as Request.Header is asked for it.
+// header notes that the phase reads a request header, and returns its name in Headers.
 func (p *Phase) header(name string) string {
 	name = string(appendLower(nil, []byte(name)))
 	if name == "host" {
 		name = ":authority" // Envoy's name for it
 	}
-	return addOnce(&p.headers, name)
+	return addOnce(&p.Headers, name)
 }
 
 // responseHeader is header for one of the response.
 func (p *Phase) responseHeader(name string) string {
-	return addOnce(&p.responseHeaders, string(appendLower(nil, []byte(name))))
+	return addOnce(&p.ResponseHeaders, string(appendLower(nil, []byte(name))))
 }
 
 // addOnce adds the name unless it is there, and returns the one that is.

@@ -29,26 +29,26 @@ func TestPlanNamesWhatItReads(t *testing.T) {
   apply_on_stream_done: true
   hits_addend: {format: "%RESP(X-Cost)%"}`)
 	first, done := p.OnRequest(), p.OnStreamDone()
-	if d := cmp.Diff([]string{"x-user", ":authority", ":path", "x-cost", "x-size", "x-a"}, first.Headers()); d != "" {
+	if d := cmp.Diff([]string{"x-user", ":authority", ":path", "x-cost", "x-size", "x-a"}, first.Headers); d != "" {
 		t.Errorf("headers (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]*actions.MetadataKey{
 		{Source: actions.RouteMetadata, Namespace: "ns", Path: []string{"a", "b"}},
 		{Namespace: "my", Path: []string{"limit", "requests_per_unit"}, MayBeNumber: true},
 		{Namespace: "my", Path: []string{"limit", "unit"}},
-	}, first.Metadata()); d != "" {
+	}, first.Metadata); d != "" {
 		t.Errorf("metadata (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]*actions.MetadataKey{
 		{Namespace: "envoy.filters.http.ratelimit", Path: []string{"leased"}, MayBeNumber: true},
-	}, done.Metadata()); d != "" {
+	}, done.Metadata); d != "" {
 		t.Errorf("metadata of the stream's end (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"x-cost"}, done.ResponseHeaders()); d != "" || done.Headers() != nil || first.ResponseHeaders() != nil {
+	if d := cmp.Diff([]string{"x-cost"}, done.ResponseHeaders); d != "" || done.Headers != nil || first.ResponseHeaders != nil {
 		t.Errorf("headers of the stream's end (-want +got):\n%s", d)
 	}
-	if !first.ReadsRemoteAddress() || first.ReadsSourceCluster() || !done.ReadsSourceCluster() ||
-		first.ReadsDestinationCluster() || done.IsEmpty() {
+	if !first.RemoteAddress || first.SourceCluster || !done.SourceCluster ||
+		first.DestinationCluster || done.IsEmpty() {
 		t.Error("what is read is of the wrong phase")
 	}
 }
@@ -59,7 +59,7 @@ func TestClientWithoutAddress(t *testing.T) {
 - actions: [{remote_address: {}}]
 - actions: [{masked_remote_address: {}}]
 - actions: [{remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: "::"}], invert_match: true}}}]`)
-	if got := show(p.Descriptors(&request{}, nil)); got != nil {
+	if got := show((&request{}).descriptors(p)); got != nil {
 		t.Errorf("descriptors %q, want none", got)
 	}
 }
@@ -73,8 +73,8 @@ func TestReusedMemory(t *testing.T) {
   limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: limit}]}}}
 - actions: [{destination_cluster: {}}]`)
 	full := &request{headers: [][2]string{{"a", "1"}}, metadata: map[string]actions.MetadataValue{
-		"my.limit.requests_per_unit": {Kind: actions.MetadataNumber, Number: 5.9},
-		"my.limit.unit":              {Kind: actions.MetadataText, Text: []byte("DAY")},
+		"my.limit.requests_per_unit": {IsNumber: true, Number: 5.9},
+		"my.limit.unit":              {Text: []byte("DAY")},
 	}}
 	var out []actions.Descriptor
 	for range 2 {
@@ -85,13 +85,13 @@ func TestReusedMemory(t *testing.T) {
 			{full, []string{"source_cluster=here,a=1 hits=7", "a=1 limit=5/24h0m0s", "destination_cluster=there"}},
 			{&request{}, []string{"source_cluster=here hits=7", "destination_cluster=there"}},
 		} {
-			out = p.Descriptors(tt.req, out[:0])
+			out = p.OnRequest().Descriptors(tt.req.of(p), out[:0])
 			if d := cmp.Diff(tt.want, show(out)); d != "" {
 				t.Errorf("descriptors (-want +got):\n%s", d)
 			}
 		}
 	}
-	out = p.Descriptors(full, p.Descriptors(&request{}, nil))
+	out = p.OnRequest().Descriptors(full.of(p), (&request{}).descriptors(p))
 	if len(out) != 5 || out[0].Cost(1) != 7 || out[4].Cost(2) != 2 {
 		t.Errorf("appended: %q, costs %d and %d", show(out), out[0].Cost(1), out[4].Cost(2))
 	}
@@ -114,10 +114,10 @@ func TestOverrideOfMetadata(t *testing.T) {
 		{1, "second", "source_cluster=here"},
 	} {
 		req := &request{metadata: map[string]actions.MetadataValue{
-			"my.a.requests_per_unit": {Kind: actions.MetadataNumber, Number: tt.requests},
-			"my.a.unit":              {Kind: actions.MetadataText, Text: []byte(tt.unit)},
+			"my.a.requests_per_unit": {IsNumber: true, Number: tt.requests},
+			"my.a.unit":              {Text: []byte(tt.unit)},
 		}}
-		if d := cmp.Diff([]string{tt.want}, show(p.Descriptors(req, nil))); d != "" {
+		if d := cmp.Diff([]string{tt.want}, show(req.descriptors(p))); d != "" {
 			t.Errorf("%v per %s (-want +got):\n%s", tt.requests, tt.unit, d)
 		}
 	}

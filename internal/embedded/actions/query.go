@@ -22,8 +22,8 @@ func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) acti
 	}
 }
 
-func (q queryParameter) value(req Request) (string, found) {
-	path, _ := req.Header(q.path, 0)
+func (q queryParameter) value(req *Request) (string, found) {
+	path, _ := req.header(q.path, 0)
 	if value, ok := queryValue(path, q.name); ok {
 		return text(decodePercent(value)), yes
 	}
@@ -63,8 +63,8 @@ type queryMatcher struct {
 	present    bool // without a test: the parameter must be present, or absent
 }
 
-func (m *queryMatcher) match(req Request) bool {
-	path, _ := req.Header(m.path, 0)
+func (m *queryMatcher) match(req *Request) bool {
+	path, _ := req.header(m.path, 0)
 	value, ok := queryValue(path, m.name)
 	if m.test == nil {
 		return ok == m.present

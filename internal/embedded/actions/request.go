@@ -2,25 +2,89 @@ package actions
 
 import "net/netip"
 
-// Request is what a Plan reads of an HTTP request. A Phase calls it only during Descriptors, and keeps
-// nothing that it returns: values may be views of memory that lives no longer than the call.
-type Request interface {
-	// Header returns the n-th value, from 0, of the request header with this name, and false if there are fewer. The name
-	// is in lower case and one of Phase.Headers. Pseudo headers have their colon: ":path" and, for the Host header,
-	// ":authority".
-	Header(name string, n int) (value []byte, ok bool)
-	// RemoteAddress returns the client's address as Envoy trusts it: with use_remote_address and xff_num_trusted_hops
-	// applied. It is the zero Addr if the client has no IP address.
-	RemoteAddress() netip.Addr
-	// SourceCluster returns the name that Envoy's own node has as a cluster: --service-cluster, or node.cluster.
-	SourceCluster() string
-	// DestinationCluster returns the name of the cluster that the request's route leads to, and false if no route does.
-	DestinationCluster() (name []byte, ok bool)
-	// ResponseHeader returns the first value of the response header with this name, and false if the response has none
-	// or there is no response yet. The name is in lower case and one of Phase.ResponseHeaders.
-	ResponseHeader(name string) (value []byte, ok bool)
-	// Metadata returns the value below a key, one of Phase.Metadata: the same pointer.
-	Metadata(key *MetadataKey) MetadataValue
+// Request is what a Plan reads of an HTTP request. Its values may be views of memory that lives no longer than the call
+// of Descriptors.
+type Request struct {
+	// SourceCluster is the name that Envoy's own node has as a cluster: --service-cluster, or node.cluster.
+	SourceCluster string
+
+	headers        []header
+	response       []header
+	metadata       []metadataValue
+	remote         netip.Addr
+	destination    []byte
+	hasDestination bool
+}
+
+type header struct {
+	name  string
+	value []byte
+}
+
+type metadataValue struct {
+	key   *MetadataKey
+	value MetadataValue
+}
+
+// AddHeader adds a value of a header, one of Phase.Headers. Several values of one header come in their order. Pseudo
+// headers have their colon: ":path" and, for the Host header, ":authority".
+func (r *Request) AddHeader(name string, value []byte) {
+	r.headers = append(r.headers, header{name, value})
+}
+
+// AddResponseHeader adds a value of a header of the response, one of Phase.ResponseHeaders.
+func (r *Request) AddResponseHeader(name string, value []byte) {
+	r.response = append(r.response, header{name, value})
+}
+
+// AddMetadata adds the value of a key, one of Phase.Metadata.
+func (r *Request) AddMetadata(key *MetadataKey, value MetadataValue) {
+	r.metadata = append(r.metadata, metadataValue{key, value})
+}
+
+// SetRemote sets the client's address as Envoy trusts it, with its port, as in Envoy's attribute source.address. What is
+// no such address is none.
+func (r *Request) SetRemote(address string) {
+	if addr, err := netip.ParseAddrPort(address); err == nil {
+		r.remote = addr.Addr()
+	}
+}
+
+// SetDestinationCluster sets the name of the cluster that the request's route leads to.
+func (r *Request) SetDestinationCluster(name []byte) { r.destination, r.hasDestination = name, true }
+
+// Reset forgets the request, and keeps its memory.
+func (r *Request) Reset() {
+	clear(r.headers)
+	clear(r.response)
+	clear(r.metadata)
+	*r = Request{headers: r.headers[:0], response: r.response[:0], metadata: r.metadata[:0]}
+}
+
+// header returns the n-th value, from 0, of a request header.
+func (r *Request) header(name string, n int) (value []byte, ok bool) { return find(r.headers, name, n) }
+
+// find returns the n-th value of the header.
+func find(headers []header, name string, n int) (value []byte, ok bool) {
+	for i := range headers {
+		if h := &headers[i]; h.name == name {
+			if n == 0 {
+				return h.value, true
+			}
+			n--
+		}
+	}
+	return nil, false
+}
+
+// valueOf returns the value below a key.
+func (r *Request) valueOf(key *MetadataKey) MetadataValue {
+	for i := range r.metadata {
+		if m := &r.metadata[i]; m.key == key {
+			return m.value
+		}
+	}
+	return MetadataValue{}
 }
 
 // MetadataSource is where metadata comes from.
@@ -42,21 +106,9 @@ type MetadataKey struct {
 	MayBeNumber bool
 }
 
-// MetadataValue is a value of metadata. Text and Number are set for their kind alone.
+// MetadataValue is text or a number of metadata. The zero value is that of an absent one, and of any other type.
 type MetadataValue struct {
-	Kind   MetadataKind
-	Text   []byte
-	Number float64
+	Text     []byte // not nil if it is text
+	Number   float64
+	IsNumber bool
 }
-
-// MetadataKind is the type of a MetadataValue.
-type MetadataKind uint8
-
-const (
-	// MetadataAbsent is no value, or one of any other type: a list, a struct, a boolean or null.
-	MetadataAbsent MetadataKind = iota
-	// MetadataText is a string.
-	MetadataText
-	// MetadataNumber is a number.
-	MetadataNumber
-)
