@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/pagetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // runMark is in the pages whose commands TestPages runs.
@@ -31,7 +31,7 @@ func TestPages(t *testing.T) {
 		}
 		t.Run(nameOfPage(page), func(t *testing.T) {
 			t.Parallel()
-			pagetest.RunIn(t, page, setting(t))
+			podtest.RunPageIn(t, page, setting(t))
 		})
 	}
 }
@@ -60,7 +60,7 @@ go mod edit -replace=github.com/weir-ratelimit/weir="$0" && go mod tidy`
 
 // setting is where pages are run, without a network: with a go that gets modules from the module cache, as from a
 // proxy.
-func setting(t *testing.T) pagetest.Setting {
+func setting(t *testing.T) podtest.Setting {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -80,7 +80,7 @@ func setting(t *testing.T) pagetest.Setting {
 		t.Fatal(err)
 	}
 	dirs := strings.Fields(string(env))
-	return pagetest.Setting{
+	return podtest.Setting{
 		Programs: map[string]string{"go": strings.NewReplacer("GO ", program+" ", "ROOT", root).Replace(goScript)},
 		Env: []string{
 			"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOTOOLCHAIN=local",

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // TestSite builds the site as `make site` does, and uses it in a real browser, from files and without a server: search
@@ -36,7 +36,7 @@ func TestSite(t *testing.T) {
 		}
 	}
 
-	browser := chrometest.Start(t)
+	browser := partnertest.StartBrowser(t)
 	browser.Look(1280, 900, false)
 	browser.Open("file://" + filepath.Join(site, "index.html"))
 	browser.Eval(`document.querySelector("label.md-header__button[for=__search]").click()`)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -21,7 +21,7 @@ descriptors:
 `), "--store", redis.URL())
 	app := upstream(t, func(http.ResponseWriter, *http.Request) {})
 	e := proxy{Weir: []string{s.GRPC}, Upstream: app, Domain: "shop"}.start(t)
-	client := &envoytest.Client{HTTP: http.DefaultClient, URL: "http://" + e.Listener("front")}
+	client := &proctest.Client{HTTP: http.DefaultClient, URL: "http://" + e.Listener("front")}
 	remaining := func() []string {
 		t.Helper()
 		res := client.Get(t, "/")

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -85,7 +84,7 @@ static_resources:
 
 // front is that Envoy.
 type front struct {
-	*envoytest.Envoy
+	*proctest.Envoy
 	clients []*http.Client // of each process's listener
 	urls    []string
 }
@@ -104,7 +103,7 @@ func startFront(t *testing.T, weirs []*weir) *front {
 	if err := chaosFront.Execute(&config, with); err != nil {
 		t.Fatal(err)
 	}
-	f := &front{Envoy: envoytest.Start(t, config.String())}
+	f := &front{Envoy: proctest.StartEnvoy(t, config.String())}
 	for _, w := range with.Weir {
 		transport := &http.Transport{MaxIdleConnsPerHost: 32}
 		t.Cleanup(transport.CloseIdleConnections)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // Weir never refuses Envoy: neither for many requests at once, nor for requests that Envoy resets because clients go
@@ -47,7 +47,7 @@ descriptors:
 			}
 		})
 	}
-	<-time.After(longtest.Pick(2*time.Second, 4*time.Second))
+	<-time.After(casetest.Pick(2*time.Second, 4*time.Second))
 	await(t, 2*time.Minute, "asked 1,000 times by Envoy", func() bool {
 		return e.Stat("cluster.weir.upstream_rq_total") >= 1000
 	})
@@ -80,7 +80,7 @@ func TestPageWithAToken(t *testing.T) {
 	if err := os.WriteFile(token, []byte("s3cret-s3cret-s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	s := startWeir(t, ruleFile(t, pageRules), "--http-token-file", token)
 	askOf(t, s.client(t), 1, "remote_address", "10.0.0.1")
 	b.Look(1200, 1000, false)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -53,7 +53,7 @@ func TestConnections(t *testing.T) {
 
 	files := startWeir(t, ruleFile(t, rules), "--store", server.URL())
 	idle("rules in files, idle")
-	ctx, cancel := context.WithTimeout(t.Context(), longtest.Pick(time.Second, 2*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), casetest.Pick(time.Second, 2*time.Second))
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

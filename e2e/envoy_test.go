@@ -9,7 +9,7 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // proxy says how an Envoy is set up for a test. Texts in YAML are in flow style.
@@ -136,7 +136,7 @@ static_resources:
 `))
 
 // start runs the Envoy. The upstream that answers everything with 200 is used where none is given.
-func (p proxy) start(t *testing.T) *envoytest.Envoy {
+func (p proxy) start(t *testing.T) *proctest.Envoy {
 	t.Helper()
 	if p.Upstream == "" {
 		p.Upstream = upstream(t, func(http.ResponseWriter, *http.Request) {})
@@ -157,7 +157,7 @@ func (p proxy) start(t *testing.T) *envoytest.Envoy {
 	if err := bootstrap.Execute(&config, p); err != nil {
 		t.Fatal(err)
 	}
-	return envoytest.Start(t, config.String())
+	return proctest.StartEnvoy(t, config.String())
 }
 
 // socketAddress is host:port as Envoy has it.

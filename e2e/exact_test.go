@@ -19,7 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
@@ -174,7 +174,7 @@ func TestNeverAboveTheBound(t *testing.T) {
 	limits := policies(t, rules)
 	for store, f := range startFleets(t, rules) {
 		t.Run(store, func(t *testing.T) {
-			passed := f.hammer(t, longtest.Pick(time.Second, 2*time.Second))
+			passed := f.hammer(t, casetest.Pick(time.Second, 2*time.Second))
 			for _, name := range limit.AlgorithmNames() {
 				most, bound := worst(name, passed[name]), int(limit.Bound(limits[name], 1))
 				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)

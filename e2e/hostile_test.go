@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -40,7 +40,7 @@ var _ encoding.CodecV2 = raw{}
 // requests.
 func TestHostileRequests(t *testing.T) {
 	const limit = 40
-	each := longtest.Pick(1200, 4000)
+	each := casetest.Pick(1200, 4000)
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			args := []string{"--store", "memory"}

@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/examples/starter"
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst
@@ -61,7 +59,7 @@ func TestInit(t *testing.T) {
 }
 
 // startInitialized runs an Envoy by the configuration of init, which calls Weir.
-func startInitialized(t *testing.T, dir string, s *weir) *envoytest.Envoy {
+func startInitialized(t *testing.T, dir string, s *weir) *proctest.Envoy {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
 	if err != nil {
@@ -71,14 +69,14 @@ func startInitialized(t *testing.T, dir string, s *weir) *envoytest.Envoy {
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 	ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
 		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s")
-	return envoytest.Start(t, ports.Replace(string(config)))
+	return proctest.StartEnvoy(t, ports.Replace(string(config)))
 }
 
 // initialized is a directory that `weir init` has written.
 func initialized(t *testing.T, use string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ratelimit")
-	if out, err := weirtest.Run(t, "init", "--for", use, dir); err != nil {
+	if out, err := proctest.RunWeir(t, "init", "--for", use, dir); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return dir

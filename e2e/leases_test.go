@@ -13,7 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -126,9 +126,9 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 					long    time.Duration
 				}{ // below the limit, so that all have much on lease; far above it; and below it again
 					{4, 50 * time.Millisecond, time.Second},
-					{8, longtest.Pick(10*time.Millisecond, 5*time.Millisecond), 1500 * time.Millisecond},
+					{8, casetest.Pick(10*time.Millisecond, 5*time.Millisecond), 1500 * time.Millisecond},
 					{4, 50 * time.Millisecond, time.Second},
-					{8, longtest.Pick(10*time.Millisecond, 5*time.Millisecond), 500 * time.Millisecond},
+					{8, casetest.Pick(10*time.Millisecond, 5*time.Millisecond), 500 * time.Millisecond},
 				} {
 					ctx, cancel := context.WithTimeout(t.Context(), load.long)
 					p, n := flood(ctx, t, fleet, tt.key, load.callers, load.pause)

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(chrometest.Share(m)) }
+func TestMain(m *testing.M) { os.Exit(partnertest.Share(m)) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -17,7 +17,7 @@ const chartOf = `(document.querySelector("#now-chart svg")?.getAttribute("aria-l
 // The charts move when requests come. After a restart of the service the page shows the new process.
 func TestPageIsLive(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	s := startWeir(t, ruleFile(t, pageRules))
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
@@ -49,7 +49,7 @@ func TestPageIsLive(t *testing.T) {
 // The page of a rule shows its limits, where it is written, its chart and keys, and explains a key.
 func TestPageOfARule(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	s := startWeir(t, ruleFile(t, pageRules))
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
@@ -106,7 +106,7 @@ func TestPageOfARule(t *testing.T) {
 // A narrow screen shows first what matters: the state, the errors of the last load, what is denied now, the rules.
 func TestPageOnANarrowScreen(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	file := ruleFile(t, pageRules)
 	s := startWeir(t, file)
 	client := s.client(t)
@@ -143,7 +143,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 // The page shows which published version this replica has, and hears of another one.
 func TestPageOfPublishedRules(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	redis := redistest.Start(t)
 	if out, err := publish(t, redis, pageRules); err != nil {
 		t.Fatal(err, out)

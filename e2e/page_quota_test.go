@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // The page shows what is assigned to a real Envoy, in the list of all buckets and on the page of a rule.
@@ -17,7 +17,7 @@ func TestPageOfQuotas(t *testing.T) {
 	dir := initialized(t, "quota")
 	s := startWeir(t, filepath.Join(dir, "rules"), "--quota")
 	front := startInitialized(t, dir, s).Listener("front")
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("quotas-rows").innerText.includes("No Envoy has a bucket here.")`)

@@ -12,7 +12,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -60,7 +60,7 @@ func askOf(t *testing.T, client pb.RateLimitServiceClient, n int, keyValues ...s
 }
 
 // shoot makes a picture if pictures are asked for.
-func shoot(t *testing.T, b *chrometest.Browser, name string, width, height int, dark bool) {
+func shoot(t *testing.T, b *partnertest.Browser, name string, width, height int, dark bool) {
 	t.Helper()
 	if *screenshots == "" {
 		return
@@ -71,7 +71,7 @@ func shoot(t *testing.T, b *chrometest.Browser, name string, width, height int, 
 }
 
 // rowsOf are the texts of a table's rows, white space as one blank.
-func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
+func rowsOf(t *testing.T, b *partnertest.Browser, id string) []string {
 	t.Helper()
 	text := b.Text(
 		`[...document.querySelectorAll("#` + id + ` tr")].map((r) => r.innerText.replace(/\s+/g, " ")).join("\n")`,
@@ -83,7 +83,7 @@ func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
 // loads nothing from elsewhere, and it works by keyboard.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	s := startWeir(t, ruleFile(t, pageRules))
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
@@ -146,7 +146,7 @@ func TestPage(t *testing.T) {
 }
 
 // checkExplain asks why a request is denied.
-func checkExplain(t *testing.T, b *chrometest.Browser) {
+func checkExplain(t *testing.T, b *partnertest.Browser) {
 	t.Helper()
 	b.Eval(
 		`document.getElementById("explain-domain").value = "shop",
@@ -173,12 +173,12 @@ func checkExplain(t *testing.T, b *chrometest.Browser) {
 }
 
 // refreshNow does not wait for the next refresh of the page.
-func refreshNow(b *chrometest.Browser) {
+func refreshNow(b *partnertest.Browser) {
 	b.Eval(`document.getElementById("auto").click(), document.getElementById("auto").click()`)
 }
 
 // checkAccessible looks for what a screen reader needs.
-func checkAccessible(t *testing.T, b *chrometest.Browser) {
+func checkAccessible(t *testing.T, b *partnertest.Browser) {
 	t.Helper()
 	for _, node := range b.Accessibility() {
 		if named[node.Role] && node.Name == "" {
@@ -217,7 +217,7 @@ var named = map[string]bool{
 }
 
 // checkContrast looks for texts that are hard to read, in both colour schemes.
-func checkContrast(t *testing.T, b *chrometest.Browser) {
+func checkContrast(t *testing.T, b *partnertest.Browser) {
 	t.Helper()
 	for _, dark := range []bool{false, true} {
 		b.Look(1200, 1000, dark)
@@ -248,7 +248,7 @@ const contrasts = `(() => {
 })()`
 
 // checkKeyboard goes through the page by Tab, sees where the focus is, and opens a rule by Enter.
-func checkKeyboard(t *testing.T, b *chrometest.Browser) {
+func checkKeyboard(t *testing.T, b *partnertest.Browser) {
 	t.Helper()
 	b.Look(1200, 1000, false)
 	b.Eval(`document.activeElement.blur()`)
@@ -291,7 +291,7 @@ func checkKeyboard(t *testing.T, b *chrometest.Browser) {
 // With 10,000 rules the page shows 50 at a time, and finds rules by a word.
 func TestPageOfManyRules(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	var rules strings.Builder
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for i := range 10_000 {
@@ -329,7 +329,7 @@ func TestPageOfManyRules(t *testing.T) {
 // An open page shows that a file was refused, with the places of its errors, and that Weir has gone.
 func TestPageTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	file := ruleFile(t, pageRules)
 	s := startWeir(t, file)
 	b.Look(1200, 1000, false)

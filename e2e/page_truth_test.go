@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 const twoLimitRules = `
@@ -29,7 +29,7 @@ descriptors:
 // The page counts what passed: a request that another limit denied did not.
 func TestPageShowsWhatHolds(t *testing.T) {
 	t.Parallel()
-	b := chrometest.Start(t)
+	b := partnertest.StartBrowser(t)
 	s := startWeir(t, ruleFile(t, twoLimitRules))
 	askOf(t, s.client(t), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
 	b.Look(1200, 1000, false)
@@ -56,7 +56,7 @@ func TestPageShowsWhatHolds(t *testing.T) {
 }
 
 // checkNoLimit explains requests to which no limit applies: the page says so, and does not call it a success.
-func checkNoLimit(t *testing.T, b *chrometest.Browser) {
+func checkNoLimit(t *testing.T, b *partnertest.Browser) {
 	t.Helper()
 	for descriptor, want := range map[string]string{
 		"path=/health":   "badge none: No limit applies",

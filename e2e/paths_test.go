@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -55,7 +54,7 @@ func TestSpellingsOfAPath(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			front := envoytest.Start(t, onFreePorts(t, string(config), s)).Listener("front")
+			front := proctest.StartEnvoy(t, onFreePorts(t, string(config), s)).Listener("front")
 			const limit = 5 // both rule files
 			start, passed := time.Now(), 0
 			for round := range 2 {

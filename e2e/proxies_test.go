@@ -13,9 +13,8 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/proxytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is the longest that a request may take while Redis hangs: the store's timeout is at most 500 ms, the rest is
@@ -24,7 +23,7 @@ const patience = 2 * time.Second
 
 // proxies are real ones that spread keys over servers.
 var proxies = map[string]func(tb testing.TB, servers ...*redistest.Server) string{
-	"Envoy": proxytest.Envoy, "twemproxy": proxytest.Twemproxy,
+	"Envoy": redistest.EnvoyProxy, "twemproxy": redistest.Twemproxy,
 }
 
 // Behind a proxy that spreads keys over two servers, two processes share every counter, no limit lets more pass than it
@@ -128,14 +127,14 @@ func startHung(t *testing.T, rules, store string) *weir {
 func testResetBehindAProxy(t *testing.T, s *weir) {
 	t.Helper()
 	byRule, byKey := []string{"--domain", "shop", "client=" + clientOf(3)}, []string{"--key", "fixed_window|shop|client=" + clientOf(3)}
-	out, err := weirtest.Run(t, append([]string{"get", "--server", s.HTTP}, byRule...)...)
+	out, err := proctest.RunWeir(t, append([]string{"get", "--server", s.HTTP}, byRule...)...)
 	if err != nil || !strings.Contains(out, "fixed_window|shop|client="+clientOf(3)) {
 		t.Errorf("weir get: %v\n%s", err, out)
 	}
 	for _, args := range [][]string{byRule, byKey} {
 		for overLimit(t, s.client(t), "client", clientOf(3)) == pb.RateLimitResponse_OK { //nolint:revive // until the limit
 		}
-		out, err := weirtest.Run(t, append([]string{"reset", "--server", s.Socket()}, args...)...)
+		out, err := proctest.RunWeir(t, append([]string{"reset", "--server", s.Socket()}, args...)...)
 		if err != nil {
 			t.Errorf("weir reset: %v\n%s", err, out)
 		}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // publish runs `weir publish` on a folder of one file and returns what it printed.
@@ -22,7 +22,7 @@ func publish(t *testing.T, redis *redistest.Server, rules string) (out string, e
 	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return weirtest.Run(t, "publish", dir, "--store", redis.URL())
+	return proctest.RunWeir(t, "publish", dir, "--store", redis.URL())
 }
 
 // inForce reports whether Weir runs this version.

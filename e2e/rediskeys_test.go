@@ -26,8 +26,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -228,7 +228,7 @@ func TestRedisKeys(t *testing.T) {
 	seen := startMonitor(t, server)
 	command := func(args ...string) {
 		t.Helper()
-		if out, err := weirtest.Run(t, args...); err != nil {
+		if out, err := proctest.RunWeir(t, args...); err != nil {
 			t.Fatalf("weir %v: %v\n%s", args, err, out)
 		}
 	}

@@ -5,14 +5,14 @@ package e2e
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Envoy and Weir know each other by certificates. Another client's certificate, of the same authority, is
 // refused: then Envoy gets no answer, and says so with its 500.
 func TestEnvoyAsksOverTLS(t *testing.T) {
 	t.Parallel()
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	cert, key := ca.Issue("weir", "weir.mesh")
 	s := startWeir(t,
 		ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: year}}]"),

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/otlptest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // A request through Envoy is one trace: the span of the rate limit service is a part of Envoy's.
 func TestATraceThroughEnvoy(t *testing.T) {
-	collector := otlptest.Start(t)
+	collector := partnertest.StartCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.Endpoint)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
 	weir := startWeir(t, ruleFile(t, `

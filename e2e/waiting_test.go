@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Requests whose Envoy is killed are never given back: their leases end.
@@ -35,7 +34,7 @@ func TestEndsFreeTheirOwnPlaces(t *testing.T) {
 	t.Parallel()
 	f := newFlight(t, "1h")
 	f.begin(t, "/", 3)
-	if out, err := weirtest.Run(t, "reset", "--server", f.weir.Socket(), "--domain", "shop", "remote_address=127.0.0.1"); err != nil {
+	if out, err := proctest.RunWeir(t, "reset", "--server", f.weir.Socket(), "--domain", "shop", "remote_address=127.0.0.1"); err != nil {
 		t.Fatalf("weir reset: %v\n%s", err, out)
 	}
 	f.begin(t, "/later", 3)
@@ -53,7 +52,7 @@ func TestEndsFreeTheirOwnPlaces(t *testing.T) {
 // flight is a client whose requests stay in flight until the test ends them.
 type flight struct {
 	client *client
-	envoy  *envoytest.Envoy
+	envoy  *proctest.Envoy
 	proxy  proxy
 	weir   *weir
 	began  chan struct{}            // an entry for each request that reached the upstream

@@ -12,11 +12,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // weir is a running `weir serve`.
-type weir struct{ *weirtest.Process }
+type weir struct{ *proctest.Weir }
 
 // startWeir serves the rules of a file or folder, with further arguments, and returns when Weir is ready.
 func startWeir(t *testing.T, rules string, args ...string) *weir {
@@ -29,7 +28,7 @@ func startWeir(t *testing.T, rules string, args ...string) *weir {
 // newWeir is startWeir without the start.
 func newWeir(t *testing.T, rules string, args ...string) *weir {
 	t.Helper()
-	return &weir{weirtest.New(t, append([]string{"--rules", rules}, args...)...)}
+	return &weir{proctest.NewWeir(t, append([]string{"--rules", rules}, args...)...)}
 }
 
 // client returns a client of Weir's gRPC service.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // operator is the Prometheus operator, whose CRDs are read.
@@ -15,7 +15,7 @@ const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 // A real API server accepts, strictly, what each option makes, the plain manifests and the kustomizations. It stores
 // the defaults, too: a second look finds what was asked for.
 func TestAPIServer(t *testing.T) {
-	c := kubetest.Start(t)
+	c := podtest.StartCluster(t)
 	out, err := exec.Command("go", "mod", "download", "-json", operator).Output()
 	if err != nil {
 		t.Fatalf("download %s: %v", operator, err)
@@ -60,7 +60,7 @@ func manifests(t *testing.T) map[string]string {
 
 // dryRun checks that the server accepts every object of the manifests. It sends all at once, since each call of kubectl
 // costs much, and each by itself only to say which is refused.
-func dryRun(t *testing.T, c *kubetest.Cluster, all map[string]string) {
+func dryRun(t *testing.T, c *podtest.Cluster, all map[string]string) {
 	t.Helper()
 	var texts []string
 	sum := 0
@@ -86,7 +86,7 @@ func dryRun(t *testing.T, c *kubetest.Cluster, all map[string]string) {
 
 // installs applies the chart for real, in the namespace of the strictest pod security standard, and again after a
 // change of the rules, which must leave the pods alone.
-func installs(t *testing.T, c *kubetest.Cluster) {
+func installs(t *testing.T, c *podtest.Cluster) {
 	t.Helper()
 	c.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: limits, labels: "+
 		"{pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}}}")
@@ -99,7 +99,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 		c.Apply(t, text)
 		var deployment object
 		c.Get(t, &deployment, "--namespace", "limits", "deployment", "weir")
-		pod, _ := kubetest.At(deployment, "spec", "template").(object)
+		pod, _ := podtest.At(deployment, "spec", "template").(object)
 		return pod
 	}
 	before, after := template("domain: shop"), template("domain: shop # changed")
@@ -108,7 +108,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 	}
 	var rules object
 	c.Get(t, &rules, "--namespace", "limits", "configmap", "weir-rules")
-	if got := kubetest.At(rules, "data", "shop.yaml"); got != "domain: shop # changed\n" {
+	if got := podtest.At(rules, "data", "shop.yaml"); got != "domain: shop # changed\n" {
 		t.Errorf("the rules are %q", got)
 	}
 	// A Deployment is accepted whatever its pods want: only a pod itself shows what the namespace allows.
@@ -119,7 +119,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 	if _, err := c.DryRun(text); err != nil {
 		t.Errorf("a pod in a namespace of the restricted standard: %v", err)
 	}
-	container, _ := kubetest.At(spec, "containers", 0).(object)
+	container, _ := podtest.At(spec, "containers", 0).(object)
 	delete(container, "securityContext")
 	text = marshal(t, object{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 	if _, err := c.DryRun(text); err == nil || !strings.Contains(err.Error(), "restricted") {

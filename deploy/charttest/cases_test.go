@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // testCase is a file of testdata/cases: values, and what the objects must have that come of them. Maps may have more
@@ -80,8 +80,8 @@ func workload(t *testing.T, objects map[string]object) object {
 // pod returns the workload's pod, and Weir's container in it.
 func pod(t *testing.T, objects map[string]object) (spec, container object) {
 	t.Helper()
-	spec, _ = kubetest.At(workload(t, objects), "spec", "template", "spec").(object)
-	container, _ = kubetest.At(spec, "containers", 0).(object)
+	spec, _ = podtest.At(workload(t, objects), "spec", "template", "spec").(object)
+	container, _ = podtest.At(spec, "containers", 0).(object)
 	if container["name"] != "weir" {
 		t.Fatalf("the first container is %v, want weir", container["name"])
 	}
@@ -180,12 +180,12 @@ func TestReleasesAreApart(t *testing.T) {
 			t.Errorf("both releases have %s", name)
 		}
 	}
-	selector := kubetest.At(workload(t, objects), "spec", "selector", "matchLabels")
+	selector := podtest.At(workload(t, objects), "spec", "selector", "matchLabels")
 	if want := (object{"app.kubernetes.io/name": "weir", "app.kubernetes.io/instance": "edge"}); !equal(selector, want) {
 		t.Errorf("selector %v, want %v", selector, want)
 	}
 	for _, service := range []string{"Service/edge-weir", "Service/edge-weir-http"} {
-		if got := kubetest.At(objects[service], "spec", "selector"); !equal(got, selector) {
+		if got := podtest.At(objects[service], "spec", "selector"); !equal(got, selector) {
 			t.Errorf("%s selects %v, want %v", service, got, selector)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // page is the page whose commands are run.
@@ -19,7 +19,7 @@ var needsNode = regexp.MustCompile(`^(docker|helm|curl|for|sed) |^kubectl (exec|
 // The commands of docs/start/kubernetes.md work against a real API server, one after the other in the page's order, as
 // far as they need no node.
 func TestPage(t *testing.T) {
-	c := kubetest.Start(t)
+	c := podtest.StartCluster(t)
 	c.Apply(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: default}}")
 	bin := t.TempDir()
 	kubectl := "#!/bin/sh\nexec " + c.Program + " --kubeconfig " + c.Kubeconfig + " \"$@\"\n"
@@ -43,7 +43,7 @@ func TestPage(t *testing.T) {
 			if strings.Contains(command, "| sed") {
 				var rules object
 				c.Get(t, &rules, "configmap", "weir-rules")
-				if text, _ := kubetest.At(rules, "data").(object); !strings.Contains(marshal(t, text), "requests_per_unit: 100, ") {
+				if text, _ := podtest.At(rules, "data").(object); !strings.Contains(marshal(t, text), "requests_per_unit: 100, ") {
 					t.Errorf("%s has not changed the rules:\n%v", strings.TrimSpace(command), text)
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // kustomizations builds each kustomization of deploy/ as kubectl kustomize does.
@@ -45,8 +45,8 @@ func TestKustomizations(t *testing.T) {
 	// The name has no hash: with one, each edit of the rules would start all pods again.
 	if rules := base["ConfigMap/weir-rules"]; rules == nil {
 		t.Errorf("the base has no ConfigMap weir-rules:\n%s", built["kustomize/base"])
-	} else if text, _ := kubetest.At(rules, "data", "shop.yaml").(string); !strings.Contains(text, "domain: shop") ||
-		kubetest.At(rules, "data", "clients.yaml") != nil {
+	} else if text, _ := podtest.At(rules, "data", "shop.yaml").(string); !strings.Contains(text, "domain: shop") ||
+		podtest.At(rules, "data", "clients.yaml") != nil {
 		t.Errorf("the base's rules are not those of its folder:\n%v", rules)
 	}
 	_, container := pod(t, base)
@@ -55,11 +55,11 @@ func TestKustomizations(t *testing.T) {
 	}
 
 	redis := parse(t, built["kustomize/overlays/redis"])
-	if got := kubetest.At(redis["Deployment/weir"], "spec", "replicas"); got != 2 {
+	if got := podtest.At(redis["Deployment/weir"], "spec", "replicas"); got != 2 {
 		t.Errorf("with Redis there are %v replicas, want 2", got)
 	}
 	_, container = pod(t, map[string]object{"Deployment/weir": redis["Deployment/weir"]})
-	secret, _ := kubetest.At(container, "env", 0, "valueFrom", "secretKeyRef", "name").(string)
+	secret, _ := podtest.At(container, "env", 0, "valueFrom", "secretKeyRef", "name").(string)
 	if redis["Secret/"+secret] == nil {
 		t.Errorf("the URL comes from the Secret %q, which is not there", secret)
 	}
@@ -71,15 +71,15 @@ func TestKustomizations(t *testing.T) {
 	}
 
 	istio := parse(t, built["kustomize/overlays/istio"])
-	labels := kubetest.At(istio["Deployment/weir"], "spec", "template", "metadata", "labels")
-	if got := kubetest.At(labels, "sidecar.istio.io/inject"); got != "true" {
+	labels := podtest.At(istio["Deployment/weir"], "spec", "template", "metadata", "labels")
+	if got := podtest.At(labels, "sidecar.istio.io/inject"); got != "true" {
 		t.Errorf("Istio's label is %v", got)
 	}
-	if got := kubetest.At(istio["Deployment/weir"], "spec", "selector", "matchLabels", "sidecar.istio.io/inject"); got != nil {
+	if got := podtest.At(istio["Deployment/weir"], "spec", "selector", "matchLabels", "sidecar.istio.io/inject"); got != nil {
 		t.Error("Istio's label is in the selector, which cannot change")
 	}
 	// Of a headless Service a sidecar makes a cluster that the rate limit filter cannot ask.
-	if got := kubetest.At(istio["Service/weir"], "spec", "clusterIP"); got != nil {
+	if got := podtest.At(istio["Service/weir"], "spec", "clusterIP"); got != nil {
 		t.Errorf("the Service's clusterIP is %v, want none", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // The example rules limit what the Envoy of deploy/kubernetes asks.
@@ -18,7 +18,7 @@ func TestExampleRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, _ := kubetest.At(parse(t, text)["ConfigMap/weir-rules"], "data").(object)
+	data, _ := podtest.At(parse(t, text)["ConfigMap/weir-rules"], "data").(object)
 	set := compile(t, data)
 	address := descriptors.Entry{Key: "remote_address", Value: "192.0.2.7"}
 	login := []descriptors.Entry{{Key: "path", Value: "/login"}, address}

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // TestOptions would notice arguments that Weir does not understand.
@@ -53,7 +53,7 @@ func argumentProblems(t *testing.T, spec, container object) []string {
 func problemsOf(t *testing.T, container object) string {
 	t.Helper()
 	const planted = "weir: --store-timeout: must be between 1ms and 10s, got 1m0s\nRun \"weir serve --help\" for what it takes.\n"
-	cmd := exec.Command(weirtest.Binary(t), append(texts(container["args"]), "--store-timeout=1m")...)
+	cmd := exec.Command(proctest.WeirBinary(t), append(texts(container["args"]), "--store-timeout=1m")...)
 	cmd.Env = []string{}
 	env, _ := container["env"].([]any)
 	for _, v := range env {
@@ -94,7 +94,7 @@ func TestMemoryFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, container := pod(t, parse(t, text))
-	if limit := kubetest.At(container, "resources", "limits", "memory"); limit != "256Mi" {
+	if limit := podtest.At(container, "resources", "limits", "memory"); limit != "256Mi" {
 		t.Fatalf("the memory limit is %v: this test is about 256Mi", limit)
 	}
 	const limit = 256 << 20
@@ -122,7 +122,7 @@ descriptors:
 	if most == 0 {
 		t.Fatalf("no --memory-max-keys in %v", container["args"])
 	}
-	w := weirtest.New(t, args...)
+	w := proctest.NewWeir(t, args...)
 	w.Start()
 	flood(t, w.GRPC, most*11/10)
 	if err := launch.Get(t.Context(), "http://"+w.HTTP+"/readyz"); err != nil {

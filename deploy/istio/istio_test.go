@@ -12,20 +12,20 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 type object = map[string]any
 
 // list is the value under keys and indices, as a list.
 func list(v any, path ...any) []any {
-	l, _ := kubetest.At(v, path...).([]any)
+	l, _ := podtest.At(v, path...).([]any)
 	return l
 }
 
 // child is the value under keys and indices, as an object.
 func child(v any, path ...any) object {
-	o, _ := kubetest.At(v, path...).(object)
+	o, _ := podtest.At(v, path...).(object)
 	return o
 }
 
@@ -82,39 +82,39 @@ func TestRulesLoad(t *testing.T) {
 // TestFiltersAsk: the filters name the domain of the rules, and a cluster that there is.
 func TestFiltersAsk(t *testing.T) {
 	service := kind(load(t, "weir.yaml"), "Service")[0]
-	if kubetest.At(service, "spec", "clusterIP") != nil {
+	if podtest.At(service, "spec", "clusterIP") != nil {
 		t.Error("the Service is headless: sidecars reach no headless Service by its cluster")
 	}
-	port := kubetest.At(service, "spec", "ports", 0)
-	if kubetest.At(port, "appProtocol") != "grpc" {
-		t.Errorf("the first port's protocol is %v: Envoy would not speak HTTP/2", kubetest.At(port, "appProtocol"))
+	port := podtest.At(service, "spec", "ports", 0)
+	if podtest.At(port, "appProtocol") != "grpc" {
+		t.Errorf("the first port's protocol is %v: Envoy would not speak HTTP/2", podtest.At(port, "appProtocol"))
 	}
-	host := fmt.Sprintf("%v.%v.svc.cluster.local", kubetest.At(service, "metadata", "name"), kubetest.At(service, "metadata", "namespace"))
-	ofService := fmt.Sprintf("outbound|%v||%s", kubetest.At(port, "port"), host)
+	host := fmt.Sprintf("%v.%v.svc.cluster.local", podtest.At(service, "metadata", "name"), podtest.At(service, "metadata", "namespace"))
+	ofService := fmt.Sprintf("outbound|%v||%s", podtest.At(port, "port"), host)
 	for file, cluster := range map[string]string{
 		"gateway.yaml": ofService, "sidecar.yaml": ofService, "socket/envoyfilter.yaml": "weir",
 	} {
 		filters := 0
 		for _, patch := range list(load(t, file)[0], "spec", "configPatches") {
-			if kubetest.At(patch, "applyTo") == "CLUSTER" && kubetest.At(patch, "patch", "value", "name") != cluster {
-				t.Errorf("%s adds the cluster %v, want %s", file, kubetest.At(patch, "patch", "value", "name"), cluster)
+			if podtest.At(patch, "applyTo") == "CLUSTER" && podtest.At(patch, "patch", "value", "name") != cluster {
+				t.Errorf("%s adds the cluster %v, want %s", file, podtest.At(patch, "patch", "value", "name"), cluster)
 			}
-			if kubetest.At(patch, "applyTo") != "HTTP_FILTER" {
+			if podtest.At(patch, "applyTo") != "HTTP_FILTER" {
 				continue
 			}
 			filters++
-			config := kubetest.At(patch, "patch", "value", "typed_config")
-			if kubetest.At(config, "domain") != "shop" || kubetest.At(config, "timeout") != "0.02s" {
-				t.Errorf("%s: domain %v, timeout %v", file, kubetest.At(config, "domain"), kubetest.At(config, "timeout"))
+			config := podtest.At(patch, "patch", "value", "typed_config")
+			if podtest.At(config, "domain") != "shop" || podtest.At(config, "timeout") != "0.02s" {
+				t.Errorf("%s: domain %v, timeout %v", file, podtest.At(config, "domain"), podtest.At(config, "timeout"))
 			}
-			if got := kubetest.At(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name"); got != cluster {
+			if got := podtest.At(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name"); got != cluster {
 				t.Errorf("%s asks the cluster %v, want %s", file, got, cluster)
 			}
 		}
 		if filters != 1 {
 			t.Errorf("%s has %d filters, want 1", file, filters)
 		}
-		references := kubetest.At(load(t, file)[0], "metadata", "annotations", "envoyfilter.istio.io/referenced-services")
+		references := podtest.At(load(t, file)[0], "metadata", "annotations", "envoyfilter.istio.io/referenced-services")
 		if cluster == ofService && references != "weir-system/"+host {
 			t.Errorf("%s references the service %v", file, references)
 		}
@@ -123,7 +123,7 @@ func TestFiltersAsk(t *testing.T) {
 
 // TestTemplateIsTheContainer: the injection template adds the container of socket/shop.yaml.
 func TestTemplateIsTheContainer(t *testing.T) {
-	template, _ := kubetest.At(load(t, "socket/template.yaml")[0], "sidecarInjectorWebhook", "templates", "weir").(string)
+	template, _ := podtest.At(load(t, "socket/template.yaml")[0], "sidecarInjectorWebhook", "templates", "weir").(string)
 	var kept []string
 	for line := range strings.Lines(template) {
 		if !strings.Contains(line, "{{-") && strings.TrimSpace(line) != "containers:" {
@@ -142,8 +142,8 @@ func TestTemplateIsTheContainer(t *testing.T) {
 		return strings.ReplaceAll(string(text), "name: weir-rules", "name: rules") // the volume
 	}
 	shop := kind(load(t, "socket/shop.yaml"), "Deployment")[0]
-	got := encode(kubetest.At(pod, "spec", "initContainers", 0))
-	if want := encode(kubetest.At(shop, "spec", "template", "spec", "initContainers", 0)); got != want {
+	got := encode(podtest.At(pod, "spec", "initContainers", 0))
+	if want := encode(podtest.At(shop, "spec", "template", "spec", "initContainers", 0)); got != want {
 		t.Errorf("the template's container:\n%s\nthe one of socket/shop.yaml:\n%s", got, want)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // pageOf is the page of an algorithm: its name with hyphens.
 func pageOf(a limiter.Algorithm) string { return strings.ReplaceAll(a.String(), "_", "-") + ".md" }

@@ -13,12 +13,12 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 300) }
+func TestMain(m *testing.M) { casetest.Main(m, 300) }
 
 var fence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 var update = flag.Bool("update", false, "write what the pages' commands print")
@@ -22,7 +22,7 @@ var (
 
 // TestVerify runs the command of each page's section Verify: it prints the table that the page shows.
 func TestVerify(t *testing.T) {
-	weir := weirtest.Binary(t)
+	weir := proctest.WeirBinary(t)
 	pages, err := filepath.Glob("*.md")
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -54,7 +54,7 @@ func sanitized(tb testing.TB) (driver, library string) {
 	}
 	var args []string
 	name := "sanitized/libweir.so"
-	if longtest.IsLong() {
+	if casetest.IsLong() {
 		args, name = []string{"-asan"}, "sanitized/libweir-go.so"
 	}
 	library, err := buildModule(name, "envoymodule sanitize", args...)

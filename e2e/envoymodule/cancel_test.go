@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -47,7 +46,7 @@ func TestCancelledRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var sum canceller
 			var starts int64
-			for i := range longtest.Pick(len(meanwhile), 100) {
+			for i := range casetest.Pick(len(meanwhile), 100) {
 				t.Run(strconv.Itoa(i), func(t *testing.T) {
 					starts++
 					x := newCancelled(t, append(flags(t), rules(t, twenty), "--dynamic-metadata", "--log-level=error"), i%3 == 2)
@@ -68,8 +67,8 @@ func TestCancelledRequests(t *testing.T) {
 type cancelled struct {
 	*testing.T
 
-	envoy   *envoytest.Envoy
-	launch  func(epoch int) *envoytest.Envoy
+	envoy   *proctest.Envoy
+	launch  func(epoch int) *proctest.Envoy
 	client  canceller
 	flags   []string
 	folder  string // of lds.yaml and rds.yaml
@@ -86,14 +85,14 @@ func newCancelled(t *testing.T, flags []string, hotRestart bool) *cancelled {
 	x.writeListener(flags)
 	text := "node: {id: node, cluster: here}\ndynamic_resources: {lds_config: " + x.source("lds.yaml") + "}\n" +
 		bootstrap(nil, []string{cluster("upstream", up)})
-	x.launch = func(epoch int) *envoytest.Envoy {
-		o := envoytest.Options{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}}
+	x.launch = func(epoch int) *proctest.Envoy {
+		o := proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}}
 		if hotRestart {
 			o.HotRestart = true
 			o.Args = append(o.Args, "--base-id", strconv.Itoa(1<<22+os.Getpid()), "--restart-epoch", strconv.Itoa(epoch),
 				"--parent-shutdown-time-s", "2")
 		}
-		e := envoytest.Launch(t, text, o)
+		e := proctest.LaunchEnvoy(t, text, o)
 		e.AwaitLive()
 		return e
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -42,9 +41,9 @@ descriptors:
 				defer mu.Unlock()
 				arrivals = append(arrivals, time.Now())
 			})
-			e := envoytest.StartWith(t, bootstrap([]string{
+			e := proctest.StartEnvoyWith(t, bootstrap([]string{
 				listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream),
-			}, []string{cluster("upstream", up)}), envoytest.Options{Workers: 1, Modules: moduleFolder(t)})
+			}, []string{cluster("upstream", up)}), proctest.EnvoyOptions{Workers: 1, Modules: moduleFolder(t)})
 			c := newClient(t, e, "front")
 			c.Get(t, "/", "x-key", "free")
 			began := time.Now()

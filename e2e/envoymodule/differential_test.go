@@ -17,10 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // settings are words that Envoy's filter and the module have alike. Each has a listener with Envoy's filter, and one
@@ -36,8 +34,8 @@ var settings = []string{
 // twins are an Envoy with its own filter that asks a Weir, and with the module, each with the same rules and with
 // counters of its own.
 type twins struct {
-	envoy            *envoytest.Envoy
-	service          *weirtest.Process
+	envoy            *proctest.Envoy
+	service          *proctest.Weir
 	module           string // the HTTP address of the Weir in Envoy
 	byFilter, inside []*client
 }
@@ -50,7 +48,7 @@ func startTwins(
 	change ...func(name, listener string) string,
 ) *twins {
 	t.Helper()
-	service := weirtest.New(t, append([]string{rulesFlag}, serviceFlags...)...)
+	service := proctest.NewWeir(t, append([]string{rulesFlag}, serviceFlags...)...)
 	service.Start()
 	w := &twins{service: service, module: proctest.FreeAddr(t)}
 	flags := append([]string{rulesFlag, "--http-addr=" + w.module}, moduleFlags...)
@@ -80,7 +78,7 @@ func startTwins(
 		"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions,
 		explicit_http_config: {http2_protocol_options: {}}}}`
 	clusters := []string{cluster("upstream", headersUpstream(t)), cluster("weir", service.GRPC, http2)}
-	w.envoy = envoytest.StartWith(t, bootstrap(listeners, clusters), envoytest.Options{
+	w.envoy = proctest.StartEnvoyWith(t, bootstrap(listeners, clusters), proctest.EnvoyOptions{
 		Workers: 2, Modules: moduleFolder(t), Args: []string{"--file-flush-interval-msec", "50"},
 	})
 	for i := range settings {
@@ -185,7 +183,7 @@ func (w *twins) playAll(t *testing.T, cases []*drawnCase) {
 }
 
 // count counts what kind of an answer it is.
-func count(seen map[string]int, r envoytest.Response) {
+func count(seen map[string]int, r proctest.Response) {
 	seen["requests"]++
 	if r.Header.Get("X-Envoy-Upstream-Service-Time") != "" {
 		seen["passed"]++
@@ -203,7 +201,7 @@ func count(seen map[string]int, r envoytest.Response) {
 }
 
 // send sends a drawn request.
-func (c *client) send(t *testing.T, r drawnRequest) envoytest.Response {
+func (c *client) send(t *testing.T, r drawnRequest) proctest.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), r.method, c.URL+r.path, strings.NewReader(r.body))
 	if err != nil {
@@ -227,7 +225,7 @@ func (c *client) send(t *testing.T, r drawnRequest) envoytest.Response {
 const laterBy = 5
 
 // unlike says how an answer differs from that of Envoy's filter.
-func unlike(want, got envoytest.Response) string {
+func unlike(want, got proctest.Response) string {
 	if want.Status != got.Status {
 		return fmt.Sprintf("status %d, want %d", got.Status, want.Status)
 	}
@@ -266,7 +264,7 @@ func sameSeconds(a, b string) bool {
 	return a == b || errX == nil && errY == nil && x-y >= -1 && x-y <= laterBy
 }
 
-func show(r envoytest.Response) string { return fmt.Sprintf("%d %q %v", r.Status, r.Body, r.Header) }
+func show(r proctest.Response) string { return fmt.Sprintf("%d %q %v", r.Status, r.Body, r.Header) }
 
 // compareCounts compares what both have counted: Envoy's statistics of decisions, and Weir's metrics of limits.
 func (w *twins) compareCounts(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 type object = map[string]any
@@ -347,7 +347,7 @@ func drawCases(t *testing.T, n, fronts int) (cases []*drawnCase) {
 	t.Helper()
 	units, windows := calm(time.Now())
 	refused := 0
-	longtest.Check(t, n, func(t *rapid.T) {
+	casetest.Check(t, n, func(t *rapid.T) {
 		c := drawCase(t, len(cases), fronts, units, windows)
 		if !c.isValid() {
 			refused++

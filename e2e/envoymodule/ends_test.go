@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -101,7 +101,7 @@ func TestEndsAsInTheService(t *testing.T) {
 			units, windows := calm(time.Now())
 			var cases []*drawnCase
 			refused := 0
-			longtest.Check(t, 40, func(t *rapid.T) {
+			casetest.Check(t, 40, func(t *rapid.T) {
 				c := drawEnds(t, len(cases), len(settings), units, windows)
 				if !c.isValid() {
 					refused++

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -29,8 +28,8 @@ func TestHotRestart(t *testing.T) {
 	l := strings.Replace(listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream), "port_value: 0",
 		"port_value: "+port, 1)
 	text := bootstrap([]string{l}, []string{cluster("upstream", upstream(t))})
-	begin := func(epoch int) *envoytest.Envoy {
-		return envoytest.Launch(t, text, envoytest.Options{
+	begin := func(epoch int) *proctest.Envoy {
+		return proctest.LaunchEnvoy(t, text, proctest.EnvoyOptions{
 			Workers: 2, Modules: moduleFolder(t), HotRestart: true, Args: []string{
 				"--base-id", strconv.Itoa(os.Getpid()), "--restart-epoch", strconv.Itoa(epoch),
 				"--drain-time-s", "1", "--parent-shutdown-time-s", "2",
@@ -39,7 +38,7 @@ func TestHotRestart(t *testing.T) {
 	}
 	old := begin(0)
 	old.AwaitLive()
-	c := &client{envoytest.Client{
+	c := &client{proctest.Client{
 		HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}, Timeout: patience}, URL: "http://" + addr,
 	}}
 	t.Cleanup(c.HTTP.CloseIdleConnections)

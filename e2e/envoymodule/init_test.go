@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -28,9 +27,9 @@ func TestInit(t *testing.T) {
 	}
 	addr := proctest.FreeAddr(t)
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
-	e := envoytest.StartWith(t, strings.NewReplacer("127.0.0.1:8080", addr, "port_value: 10000", "port_value: 0",
+	e := proctest.StartEnvoyWith(t, strings.NewReplacer("127.0.0.1:8080", addr, "port_value: 10000", "port_value: 0",
 		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1").Replace(string(text)),
-		envoytest.Options{Workers: 2, Modules: moduleFolder(t), Dir: dir})
+		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t), Dir: dir})
 	c := newClient(t, e, "front")
 	const burst, most = 20, 1000 // and one more each second
 	began, passed := time.Now(), 0

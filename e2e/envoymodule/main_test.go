@@ -16,12 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // patience is how long something may take on a busy machine.
 const patience = time.Minute
@@ -118,10 +117,10 @@ func serve(t *testing.T, handle http.HandlerFunc) string {
 }
 
 // start runs an Envoy with two workers and the module.
-func start(t *testing.T, listeners ...string) *envoytest.Envoy {
+func start(t *testing.T, listeners ...string) *proctest.Envoy {
 	t.Helper()
-	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream(t))}),
-		envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
+	return proctest.StartEnvoyWith(t, bootstrap(listeners, []string{cluster("upstream", upstream(t))}),
+		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t)})
 }
 
 // rules writes a rule file and returns the flag that names it.
@@ -135,9 +134,9 @@ func rules(t *testing.T, text string) string {
 }
 
 // client sends requests to a listener.
-type client struct{ envoytest.Client }
+type client struct{ proctest.Client }
 
-func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
+func newClient(t *testing.T, e *proctest.Envoy, listener string) *client {
 	t.Helper()
 	return newClientTo(t, e.Listener(listener))
 }
@@ -146,7 +145,7 @@ func newClientTo(t *testing.T, addr string) *client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{envoytest.Client{
+	return &client{proctest.Client{
 		HTTP: &http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, URL: "http://" + addr,
 	}}
 }
@@ -187,7 +186,7 @@ func metric(t *testing.T, addr, name string) float64 {
 // run runs a command of weir and returns what it wrote.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := weirtest.Run(t, args...)
+	out, err := proctest.RunWeir(t, args...)
 	if err != nil {
 		t.Errorf("weir %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

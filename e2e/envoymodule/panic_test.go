@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -111,9 +110,9 @@ descriptors:
 				return []string{moduleFilter(config(flags, byKeyAnd(``, `{"number": 0}`),
 					fmt.Sprintf(`"failure_mode_deny": %t, "status_on_error": {"code": 503}`, deny)))}
 			}
-			e := envoytest.StartWith(t, bootstrap([]string{
+			e := proctest.StartEnvoyWith(t, bootstrap([]string{
 				listener("deny", filter(true), toUpstream), listener("allow", filter(false), toUpstream),
-			}, []string{cluster("upstream", upstream(t))}), envoytest.Options{Workers: 2, Modules: folder})
+			}, []string{cluster("upstream", upstream(t))}), proctest.EnvoyOptions{Workers: 2, Modules: folder})
 			for front, failed := range map[string]int{"deny": http.StatusServiceUnavailable, "allow": http.StatusOK} {
 				c := newClient(t, e, front)
 				for _, key := range []string{"read", "decide", "decide-delayed", "observe", "observe-delayed"} {

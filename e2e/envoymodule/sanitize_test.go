@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -57,8 +57,8 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := strings.Replace(config(append(flags, "--dynamic-metadata"), entries, withHeaders), "debug", "error", 1)
-			cmd := exec.Command(driver, library, list, route, strconv.Itoa(longtest.Pick(20_000, 200_000)),
-				strconv.Itoa(longtest.Pick(1, int(time.Now().Unix()))))
+			cmd := exec.Command(driver, library, list, route, strconv.Itoa(casetest.Pick(20_000, 200_000)),
+				strconv.Itoa(casetest.Pick(1, int(time.Now().Unix()))))
 			// Go handles signals; what Go keeps of C's memory until the end is not a leak; and memory that nobody has
 			// written is full of bytes that are no pointer.
 			cmd.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:max_malloc_fill_size=1000000",
@@ -78,7 +78,7 @@ func TestMemory(t *testing.T) {
 				case <-time.After(300 * time.Millisecond):
 				}
 			}
-			code, err := p.Wait(longtest.Pick(2*patience, 20*patience))
+			code, err := p.Wait(casetest.Pick(2*patience, 20*patience))
 			out := p.Output()
 			if err != nil || code != 0 || strings.Contains(out, "panic") {
 				t.Fatalf("exit code %d, %v:\n%s", code, err, out)

@@ -22,8 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -42,7 +41,7 @@ const (
 // The long form (WEIR_LONG=1) sends a million requests.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
-	requests := int64(longtest.Pick(20_000, 1_000_000))
+	requests := int64(casetest.Pick(20_000, 1_000_000))
 	s.run(t, requests/10) // the counters of all keys, pools, buffers: what is made once
 	before := s.rest(t)
 	s.run(t, requests/2-requests/10)
@@ -76,7 +75,7 @@ func TestSoak(t *testing.T) {
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
 type soak struct {
-	envoy *envoytest.Envoy
+	envoy *proctest.Envoy
 	redis *redistest.Server
 	rules string // the file
 	lds   string // the file
@@ -98,9 +97,9 @@ func newSoak(t *testing.T) *soak {
 	}
 	s.writeRules(t)
 	s.writeListener(t)
-	s.envoy = envoytest.StartWith(t, "node: {id: soak, cluster: soak}\ndynamic_resources: {lds_config: {path_config_source: {path: "+
+	s.envoy = proctest.StartEnvoyWith(t, "node: {id: soak, cluster: soak}\ndynamic_resources: {lds_config: {path_config_source: {path: "+
 		s.lds+", watched_directory: {path: "+folder+"}}}}\n"+bootstrap(nil, []string{cluster("upstream", upstream(t))}),
-		envoytest.Options{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}})
+		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}})
 	s.envoy.Await(patience, func() error {
 		_, err := s.ask(t.Context(), nil, "ready")
 		return err
@@ -121,7 +120,7 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 5, algorithm: leaky_queue, max_wait: 50ms}
   - key: key
     rate_limit: {unit: year, requests_per_unit: %d}
-`, s.version.Add(1), longtest.Pick(8, 300)))
+`, s.version.Add(1), casetest.Pick(8, 300)))
 }
 
 func (s *soak) writeListener(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -39,10 +38,10 @@ func byKeyAnd(first, done string) string {
 }
 
 // startBefore runs an Envoy with two workers and the module before an upstream.
-func startBefore(t *testing.T, upstream string, listeners ...string) *envoytest.Envoy {
+func startBefore(t *testing.T, upstream string, listeners ...string) *proctest.Envoy {
 	t.Helper()
-	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
-		envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
+	return proctest.StartEnvoyWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
+		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t)})
 }
 
 // eventually waits until a condition holds.

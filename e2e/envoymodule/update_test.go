@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // updatable is an Envoy whose listener comes from a file that the test changes.
 type updatable struct {
-	*envoytest.Envoy
+	*proctest.Envoy
 
 	addr, file string
 	versions   int
@@ -30,9 +29,9 @@ func startUpdatable(t *testing.T, filterConfig string) *updatable {
 	t.Helper()
 	u := &updatable{addr: proctest.FreeAddr(t), file: filepath.Join(t.TempDir(), "listeners.yaml")}
 	u.write(t, filterConfig)
-	u.Envoy = envoytest.StartWith(t, fmt.Sprintf("node: {id: node, cluster: here}\ndynamic_resources: {lds_config: "+
+	u.Envoy = proctest.StartEnvoyWith(t, fmt.Sprintf("node: {id: node, cluster: here}\ndynamic_resources: {lds_config: "+
 		"{resource_api_version: V3, path_config_source: {path: %q}}}\nstatic_resources: {clusters: [%s]}\n", u.file,
-		cluster("upstream", upstream(t))), envoytest.Options{Workers: 2, Modules: moduleFolder(t)})
+		cluster("upstream", upstream(t))), proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t)})
 	return u
 }
 
@@ -49,13 +48,13 @@ func (u *updatable) write(t *testing.T, filterConfig string) {
 // newest is a client that never uses a connection twice: Envoy's old listener serves what was connected to it.
 func newest(t *testing.T, addr string) *client {
 	t.Helper()
-	return &client{envoytest.Client{
+	return &client{proctest.Client{
 		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}, URL: "http://" + addr,
 	}}
 }
 
 // await polls until what returns nil.
-func await(t *testing.T, e *envoytest.Envoy, what func() error) {
+func await(t *testing.T, e *proctest.Envoy, what func() error) {
 	t.Helper()
 	e.Await(patience, what)
 }

@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 const withHeaders = `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`
@@ -44,8 +43,8 @@ func shows(t *testing.T, url, want string) func() error {
 // and in updates of the listener.
 func TestRulesByXDS(t *testing.T) {
 	t.Parallel()
-	plane := xdstest.Start(t, xdstest.Options{})
-	plane.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 50)))
+	plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	plane.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 50)))
 	addr := proctest.FreeAddr(t)
 	flags := []string{"--rules=xds", "--xds-server=" + plane.Addr, "--xds-node-id=edge", "--http-addr=" + addr}
 	u := startUpdatable(t, config(flags, byKey))
@@ -75,12 +74,12 @@ func TestRulesByXDS(t *testing.T) {
 	}
 	left("after an update of the listener", "39")
 
-	plane.Set("2", xdstest.Domain("shop", xdstest.Limit("key", "", 20)))
+	plane.Set("2", partnertest.Domain("shop", partnertest.Limit("key", "", 20)))
 	await(t, u.Envoy, limitIs(t, c, "20"))
 	left("after a change", "8")
 
-	wrong := xdstest.Domain("shop", xdstest.Limit("", "", 1))
-	plane.Set("3", wrong, xdstest.Domain("other", xdstest.Limit("key", "", 7)))
+	wrong := partnertest.Domain("shop", partnertest.Limit("", "", 1))
+	plane.Set("3", wrong, partnertest.Domain("other", partnertest.Limit("key", "", 7)))
 	await(t, u.Envoy, shows(t, status, `"refused_domains": 1`))
 	left("beside a domain with an error", "7")
 	out := run(t, "status", "--server=http://"+addr)
@@ -104,18 +103,18 @@ func TestRulesByXDS(t *testing.T) {
 	update(config(flags, byKey, withHeaders), "20")
 	left("after updates while the control plane is away", "4")
 
-	again := xdstest.Start(t, xdstest.Options{Addr: plane.Addr})
-	again.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 30)))
+	again := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: plane.Addr})
+	again.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 30)))
 	await(t, u.Envoy, limitIs(t, c, "30"))
 	left("after the control plane has come back", "13")
 	again.Set("2")
 	await(t, u.Envoy, limitIs(t, c, "")) // no rules, no limit
-	again.Set("3", xdstest.Domain("shop", xdstest.Limit("key", "", 30)))
+	again.Set("3", partnertest.Domain("shop", partnertest.Limit("key", "", 30)))
 	await(t, u.Envoy, limitIs(t, c, "30"))
 	left("after rules that were gone", "12")
 
 	update(config(append(flags, "--top-keys=8"), byKey, `"rate_limited_status": {"code": 430}`), "")
-	again.Set("4", xdstest.Domain("shop", xdstest.Limit("key", "", 0)))
+	again.Set("4", partnertest.Domain("shop", partnertest.Limit("key", "", 0)))
 	await(t, u.Envoy, func() error {
 		if r := c.Get(t, "/", "x-key", "probe"); r.Status != 430 {
 			return fmt.Errorf("status %d", r.Status)
@@ -133,8 +132,8 @@ func TestRulesByXDS(t *testing.T) {
 // that long; its workers go on, with the old listener.
 func TestUpdateWithoutTheControlPlane(t *testing.T) {
 	t.Parallel()
-	plane := xdstest.Start(t, xdstest.Options{})
-	plane.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 50)))
+	plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	plane.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 50)))
 	flags := []string{"--rules=xds", "--xds-server=" + plane.Addr}
 	u := startUpdatable(t, config(flags, byKey, withHeaders))
 	c := newest(t, u.addr)
@@ -161,14 +160,14 @@ func TestUpdateWithoutTheControlPlane(t *testing.T) {
 // undecided until rules come.
 func TestStartWithoutTheControlPlane(t *testing.T) {
 	t.Parallel()
-	plane := xdstest.Start(t, xdstest.Options{})
+	plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	plane.Stop()
 	flags := []string{"--rules=xds", "--xds-server=" + plane.Addr}
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
 		front := listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream)
-		e := envoytest.Launch(t, bootstrap([]string{front}, []string{cluster("upstream", "127.0.0.1:1")}),
-			envoytest.Options{Modules: moduleFolder(t)})
+		e := proctest.LaunchEnvoy(t, bootstrap([]string{front}, []string{cluster("upstream", "127.0.0.1:1")}),
+			proctest.EnvoyOptions{Modules: moduleFolder(t)})
 		want := "--rules xds: no rules from xds://" + plane.Addr + " yet: Unavailable"
 		if code := e.Wait(patience); code == 0 || !strings.Contains(e.Output(), want) {
 			t.Errorf("exit code %d, want it to say %q:\n%s", code, want, e.Output())
@@ -176,7 +175,7 @@ func TestStartWithoutTheControlPlane(t *testing.T) {
 	})
 	t.Run("allowed", func(t *testing.T) {
 		t.Parallel()
-		plane := xdstest.Start(t, xdstest.Options{})
+		plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 		plane.Stop()
 		flags := []string{"--rules=xds", "--xds-server=" + plane.Addr, "--allow-empty-rules"}
 		e := start(t, listener("open", []string{moduleFilter(config(flags, byKey))}, toUpstream),
@@ -188,8 +187,8 @@ func TestStartWithoutTheControlPlane(t *testing.T) {
 		if r := closed.Get(t, "/", "x-key", "ann"); r.Status != http.StatusInternalServerError {
 			t.Errorf("without rules, failure_mode_deny: %+v", r)
 		}
-		again := xdstest.Start(t, xdstest.Options{Addr: plane.Addr})
-		again.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 0)))
+		again := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: plane.Addr})
+		again.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 0)))
 		await(t, e, func() error {
 			if r := opened.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
 				return fmt.Errorf("with rules: status %d", r.Status)

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // cluster is a Kubernetes API without nodes, and a directory for files that containers read.
 type cluster struct {
-	*kubetest.Cluster
+	*podtest.Cluster
 
 	dir string
 }
@@ -20,7 +20,7 @@ type cluster struct {
 // startCluster runs a cluster that containers reach at the gateway of their network.
 func startCluster(t *testing.T, dir string) *cluster {
 	t.Helper()
-	return &cluster{kubetest.StartAt(t, hostIP), dir}
+	return &cluster{podtest.StartClusterAt(t, hostIP), dir}
 }
 
 // secret writes the entries of a Secret into a directory.

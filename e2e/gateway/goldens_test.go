@@ -34,7 +34,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // TestGoldens serves every rate limit configuration of Envoy Gateway's own tests, one after the other, to a process
@@ -199,7 +198,7 @@ func startProcess(t *testing.T, xds, redis string) *process {
 	name := filepath.Join(t.TempDir(), "ratelimit")
 	binary := proctest.Program(t, "service_cmd")
 	if !peer {
-		binary = weirtest.Binary(t)
+		binary = proctest.WeirBinary(t)
 	}
 	if err := os.Symlink(binary, name); err != nil {
 		t.Fatal(err)

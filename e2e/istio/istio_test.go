@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // patience is how long a step may take on a busy machine.
@@ -64,7 +64,7 @@ func TestIstio(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	m := &mesh{Cluster: kubetest.StartAt(t, hostIP), dir: dir, weir: absolute(t, weirtest.Binary(t))}
+	m := &mesh{Cluster: podtest.StartClusterAt(t, hostIP), dir: dir, weir: absolute(t, proctest.WeirBinary(t))}
 	m.install(t, envoyProgram(t))
 	m.accepts(t)
 	m.startIstiod(t)

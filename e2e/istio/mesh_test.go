@@ -14,13 +14,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // mesh is a Kubernetes API, istiod, and the pods that run.
 type mesh struct {
-	*kubetest.Cluster
+	*podtest.Cluster
 
 	dir    string
 	weir   string // the program
@@ -51,19 +51,19 @@ func objects(t *testing.T, manifest string) (all []object) {
 
 // text is at for a string.
 func text(v any, path ...any) string {
-	s, _ := kubetest.At(v, path...).(string)
+	s, _ := podtest.At(v, path...).(string)
 	return s
 }
 
 // list is the value under keys and indices, as a list.
 func list(v any, path ...any) []any {
-	l, _ := kubetest.At(v, path...).([]any)
+	l, _ := podtest.At(v, path...).([]any)
 	return l
 }
 
 // child is the value under keys and indices, as an object.
 func child(v any, path ...any) object {
-	o, _ := kubetest.At(v, path...).(object)
+	o, _ := podtest.At(v, path...).(object)
 	return o
 }
 
@@ -111,7 +111,7 @@ func (m *mesh) startIstiod(t *testing.T) {
 	dir := filepath.Join(m.dir, "istiod")
 	var deployment object
 	m.Get(t, &deployment, "--namespace", "istio-system", "deployment", "istiod")
-	c := kubetest.At(deployment, "spec", "template", "spec", "containers", 0)
+	c := podtest.At(deployment, "spec", "template", "spec", "containers", 0)
 	args := []string{"--kubeconfig", m.Kubeconfig}
 	args = append(args, arguments(child(c), nil)...)
 	env := []string{

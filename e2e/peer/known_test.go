@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // known is a difference that stays: a row of the table in docs/migrating/envoyproxy-ratelimit.md.
@@ -274,7 +274,7 @@ func TestKnownDifferencesAreListed(t *testing.T) {
 
 // TestUnitsShareACounter holds the row about counters of two units. It waits for the first second of a minute.
 func TestUnitsShareACounter(t *testing.T) {
-	if !longtest.IsLong() {
+	if !casetest.IsLong() {
 		t.Skip("waits for a minute to begin: make long runs it")
 	}
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 var (
@@ -98,9 +98,9 @@ func TestRandomRequests(t *testing.T) {
 	pairs := all[1+len(modes):]
 	random := rand.New(rand.NewPCG(seed, 0))
 	random.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
-	for _, s := range all[:1+len(modes)+longtest.Pick(4, len(pairs))] {
+	for _, s := range all[:1+len(modes)+casetest.Pick(4, len(pairs))] {
 		t.Run(s.name, func(t *testing.T) {
-			if !longtest.IsLong() {
+			if !casetest.IsLong() {
 				t.Parallel()
 			}
 			compareRandom(t, seed, s.env, s.style)
@@ -112,7 +112,7 @@ func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 	t.Helper()
 	var cases []*randomCase
 	files := map[string]string{}
-	for i := range longtest.Pick(40, 250) {
+	for i := range casetest.Pick(40, 250) {
 		if *caseFlag >= 0 && *caseFlag != i {
 			continue
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long a service may take to start on a busy machine.
@@ -67,7 +66,7 @@ func startPair(t *testing.T, root string, settings env) *pair {
 func weirAsRatelimit(t *testing.T) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(weirtest.Binary(t), link); err != nil {
+	if err := os.Symlink(proctest.WeirBinary(t), link); err != nil {
 		t.Fatal(err)
 	}
 	return link

@@ -12,9 +12,9 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 // soon is how long Weir may take to use rules that a control plane has sent, on a busy machine.
@@ -24,7 +24,7 @@ const soon = 10 * time.Second
 type follower struct {
 	*service
 
-	plane   *xdstest.Server
+	plane   *partnertest.ControlPlane
 	version int
 	asked   int
 }
@@ -68,14 +68,14 @@ func randomStage(rng *rand.Rand) stage {
 	n := 2 + rng.Uint32N(1_000_000)
 	return stage{
 		name:  fmt.Sprintf("%d an hour", n),
-		rules: []*ratelimitv3.RateLimitConfig{xdstest.Domain("shop", xdstest.Limit("k", "", n))},
+		rules: []*ratelimitv3.RateLimitConfig{partnertest.Domain("shop", partnertest.Limit("k", "", n))},
 		want:  fmt.Sprintf("OK - OK %d/%d HOUR", n-1, n),
 	}
 }
 
 // refused are rules that both refuse.
 func refused() []*ratelimitv3.RateLimitConfig {
-	return []*ratelimitv3.RateLimitConfig{xdstest.Domain("shop", xdstest.Limit("k", "", 1), xdstest.Limit("", "v", 1))}
+	return []*ratelimitv3.RateLimitConfig{partnertest.Domain("shop", partnertest.Limit("k", "", 1), partnertest.Limit("", "v", 1))}
 }
 
 // TestXDS compares both over the lives of streams to control planes that send the same: rules, other rules, none, ones
@@ -102,7 +102,7 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 	now := randomStage(rng)
 	var both []*follower
 	for _, name := range []string{"peer", "weir"} {
-		f := &follower{plane: xdstest.Start(t, xdstest.Options{})}
+		f := &follower{plane: partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})}
 		f.set(now.rules) // the peer does not listen before
 		binary := weirAsRatelimit(t)
 		if name == "peer" {
@@ -133,7 +133,7 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 		}
 	}
 	same("at first " + now.name)
-	for i := range longtest.Pick(6, 30) {
+	for i := range casetest.Pick(6, 30) {
 		what := fmt.Sprintf("step %d", i)
 		switch {
 		case i == 0 || chance(rng, 3): // the same refused rules several times
@@ -149,7 +149,7 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 			what += ", a restart, then "
 			for _, f := range both {
 				f.plane.Stop()
-				f.plane = xdstest.Start(t, xdstest.Options{Addr: f.plane.Addr}) // with other versions than before
+				f.plane = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: f.plane.Addr}) // with other versions than before
 			}
 		}
 		now = randomStage(rng)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // server is an RLQS server whose streams the test serves.
@@ -109,8 +109,8 @@ func TestContract(t *testing.T) {
 		g.Stop()
 		<-served
 	}()
-	envoy := envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "rlqs")},
-		[]string{cluster("rlqs", grpcOptions, l.Addr().String())}), envoytest.Options{Workers: 2})
+	envoy := proctest.StartEnvoyWith(t, bootstrap([]string{quotaListener("front", "shop", "rlqs")},
+		[]string{cluster("rlqs", grpcOptions, l.Addr().String())}), proctest.EnvoyOptions{Workers: 2})
 	c := newClient(t, envoy, "front")
 	const hour = 3600
 	want := func(fact string, n, most int) {

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // patience is how long something may take on a busy machine, and tick is how often Envoy reports.
 const patience, tick = 30 * time.Second, 5 * time.Second
@@ -92,13 +92,13 @@ func bootstrap(listeners, clusters []string) string {
 }
 
 // client sends requests over one connection: one worker of Envoy has them all.
-type client struct{ envoytest.Client }
+type client struct{ proctest.Client }
 
-func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
+func newClient(t *testing.T, e *proctest.Envoy, listener string) *client {
 	t.Helper()
 	transport := &http.Transport{MaxConnsPerHost: 1}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{envoytest.Client{
+	return &client{proctest.Client{
 		HTTP: &http.Client{Transport: transport, Timeout: patience}, URL: "http://" + e.Listener(listener),
 	}}
 }

@@ -12,10 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // rate is the limit of most buckets in requests a second.
@@ -84,7 +82,7 @@ func within(admitted []decided, from, to time.Time) (n int) {
 }
 
 // connections returns n clients with a connection each.
-func connections(t *testing.T, e *envoytest.Envoy, listener string, n int) (all []*client) {
+func connections(t *testing.T, e *proctest.Envoy, listener string, n int) (all []*client) {
 	t.Helper()
 	for range n {
 		all = append(all, newClient(t, e, listener))
@@ -93,20 +91,20 @@ func connections(t *testing.T, e *envoytest.Envoy, listener string, n int) (all 
 }
 
 // startWeir serves weirRules with quotas.
-func startWeir(t *testing.T, args ...string) *weirtest.Process {
+func startWeir(t *testing.T, args ...string) *proctest.Weir {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	proctest.Replace(t, path, weirRules)
-	w := weirtest.New(t, append([]string{"--quota", "--rules", path}, args...)...)
+	w := proctest.NewWeir(t, append([]string{"--quota", "--rules", path}, args...)...)
 	w.Start()
 	return w
 }
 
 // frontOf is an Envoy whose listener "front" has quotas of the Weir at an address.
-func frontOf(t *testing.T, weir string) *envoytest.Envoy {
+func frontOf(t *testing.T, weir string) *proctest.Envoy {
 	t.Helper()
-	return envoytest.StartWith(t, bootstrap([]string{quotaListener("front", "shop", "weir")},
-		[]string{cluster("weir", grpcOptions, weir)}), envoytest.Options{Workers: 2})
+	return proctest.StartEnvoyWith(t, bootstrap([]string{quotaListener("front", "shop", "weir")},
+		[]string{cluster("weir", grpcOptions, weir)}), proctest.EnvoyOptions{Workers: 2})
 }
 
 // after is closed after a while, or when the test ends.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // TestEnvoyModuleImage runs the image of the page about Weir inside Envoy with what weir init writes, sends requests
@@ -28,7 +28,7 @@ func runEnvoyModuleImage(t *testing.T, dir string) {
 	podtest.EnvoyModuleImage(t, root, "envoy-weir")
 
 	inside := filepath.Join(dir, "weir-inside")
-	command(t, weirtest.Binary(t), "init", "--for", "envoy-module", inside)
+	command(t, proctest.WeirBinary(t), "init", "--for", "envoy-module", inside)
 	command(t, "podman", "run", "--detach", "--name", "inside", "-p", "10000:10000", "-v", inside+":/etc/weir:ro",
 		"-w", "/etc/weir", "envoy-weir", "-c", "envoy.yaml")
 	t.Cleanup(func() {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/pagetest"
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
@@ -44,7 +43,7 @@ func page(t *testing.T) {
 		copyTo(t, files, name)
 	}
 	program := filepath.Join(podtest.Tools(t, root), "venv", "bin", "podman-compose")
-	pagetest.RunIn(t, filepath.Join(root, "docs", "start", "compose.md"), pagetest.Setting{
+	podtest.RunPageIn(t, filepath.Join(root, "docs", "start", "compose.md"), podtest.Setting{
 		Files: files, Host: true, Env: environment("CONTAINERS_", "BUILDAH_"),
 		Programs: map[string]string{"docker": strings.ReplaceAll(docker, "PROGRAM", program)},
 	})

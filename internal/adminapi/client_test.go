@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // seen is what the server was asked.
@@ -113,7 +113,7 @@ func TestAsks(t *testing.T) {
 
 // Certificates of both sides.
 func TestTLS(t *testing.T) {
-	authority := certtest.New(t)
+	authority := proctest.NewAuthority(t)
 	cert, key := authority.Issue("server", "127.0.0.1")
 	own, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // At level debug there is a line for each decision, without the values of clients, and at most 100 a second.
 func TestDecisionsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := ruletest.Compile(t, `
+		set := casetest.Compile(t, `
 domain: shop
 descriptors:
   - {key: client, rate_limit: {requests_per_unit: 1, unit: year}}

@@ -13,7 +13,6 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -121,7 +120,7 @@ func TestJSON(t *testing.T) {
 func TestJSONIsGuardedAsGRPC(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	o.HTTPJSON = true
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	o.GRPCTLSCert, o.GRPCTLSKey = ca.Issue("server", "127.0.0.1")
 	o.GRPCTLSClientCA = ca.CA()
 	p := start(t, o)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/weir-ratelimit/weir/internal/test/otlptest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -22,15 +22,15 @@ const (
 )
 
 // collect has what is sent by OTLP go to a collector, and at once.
-func collect(t *testing.T) *otlptest.Collector {
+func collect(t *testing.T) *partnertest.Collector {
 	t.Helper()
-	c := otlptest.Start(t)
+	c := partnertest.StartCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.Endpoint)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
 	return c
 }
 
-func awaitSpans(t *testing.T, c *otlptest.Collector, n int) map[string]otlptest.Span {
+func awaitSpans(t *testing.T, c *partnertest.Collector, n int) map[string]partnertest.Span {
 	t.Helper()
 	for deadline := time.Now().Add(patience); len(c.Spans()) < n && time.Now().Before(deadline); {
 		<-time.After(5 * time.Millisecond)
@@ -38,7 +38,7 @@ func awaitSpans(t *testing.T, c *otlptest.Collector, n int) map[string]otlptest.
 	if got := len(c.Spans()); got != n {
 		t.Fatalf("%d spans, want %d: %+v", got, n, c.Spans())
 	}
-	byName := map[string]otlptest.Span{}
+	byName := map[string]partnertest.Span{}
 	for _, s := range c.Spans() {
 		byName[s.Name] = s
 	}

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // /healthcheck waits for the first answer of a control plane with --healthcheck-needs-load, even if that has no rules,
 // and for rules with --healthcheck-needs-rules, also after they are gone.
 func TestHealthcheckWithXDS(t *testing.T) {
 	t.Parallel()
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	processes := map[string]*process{}
 	for name, set := range map[string]func(*Options){
 		"load":  func(o *Options) { o.HealthcheckNeedsLoad = true },
@@ -34,7 +34,7 @@ func TestHealthcheckWithXDS(t *testing.T) {
 	wantAll("before the first answer", down, down, ok)
 	s.Set("1")
 	wantAll("with no rules", ok, down, ok)
-	s.Set("2", xdstest.Domain("shop", xdstest.Limit("client", "", 1)))
+	s.Set("2", partnertest.Domain("shop", partnertest.Limit("client", "", 1)))
 	wantAll("with rules", ok, ok, ok)
 	s.Set("3")
 	wantAll("after rules", ok, down, ok)

@@ -13,9 +13,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 	url, path := "", os.Getenv("PATH")
 	if !testing.Short() {
 		url = redistest.Start(t).URL()
-		if !longtest.IsLong() {
+		if !casetest.IsLong() {
 			path = quickPath(t)
 		}
 	}
@@ -59,7 +59,7 @@ func quickPath(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ncase $1 in serve) exec %q \"$@\" ;; *) exec %q \"$@\" ;; esac\n",
-		serve, weirtest.Binary(t))
+		serve, proctest.WeirBinary(t))
 	if err := os.WriteFile(filepath.Join(dir, "weir"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

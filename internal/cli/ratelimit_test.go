@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // ratelimit is a process of the name ratelimit, with nothing but the variables in its environment.
@@ -33,7 +31,7 @@ type ratelimit struct {
 func startRatelimit(t *testing.T, environ ...string) *ratelimit {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(weirtest.Binary(t), name); err != nil {
+	if err := os.Symlink(proctest.WeirBinary(t), name); err != nil {
 		t.Fatal(err)
 	}
 	r := &ratelimit{
@@ -138,7 +136,7 @@ func gatewayEnv(dir, redis, xds string) []string {
 // log. Its control plane is not there yet.
 func TestRatelimitWithEnvoyGatewaysEnvironment(t *testing.T) {
 	redis := redistest.Start(t)
-	authority, dir := certtest.New(t), t.TempDir()
+	authority, dir := proctest.NewAuthority(t), t.TempDir()
 	cert, key := authority.Issue("server", "127.0.0.1")
 	for from, to := range map[string]string{cert: "tls.crt", key: "tls.key", authority.CA(): "ca.crt"} {
 		if err := os.Symlink(from, filepath.Join(dir, to)); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // buggy is a Watcher.
@@ -15,7 +15,7 @@ func (buggy) Watch(context.Context, *decide.Verdict) { panic("a bug") }
 
 // A delayed request whose watcher panics frees its place: else so many panics would have all delayed requests denied.
 func TestPanicFreesThePlace(t *testing.T) {
-	d := newDecider(t, ruletest.Compile(t, mixed), buggy{})
+	d := newDecider(t, casetest.Compile(t, mixed), buggy{})
 	for range 2 { // the second one has to wait
 		func() {
 			defer func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/take"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -19,7 +19,7 @@ func (none) Take(context.Context, []limiter.Hit, []limiter.Decision) error { ret
 
 // Whoever reads the headers may stop at any of them.
 func TestHeadersEndWhereTheReaderStops(t *testing.T) {
-	set := ruletest.Compile(t, `
+	set := casetest.Compile(t, `
 domain: shop
 descriptors:
   - key: ban

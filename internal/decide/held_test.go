@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // A request that was answered holds its place; one that has gone, or is denied, holds none, also of a limit that counts
 // it by itself. Places are given back once.
 func TestHeldPlaces(t *testing.T) {
-	set := ruletest.Compile(t, `
+	set := casetest.Compile(t, `
 domain: shop
 descriptors:
   - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -22,7 +22,7 @@ func TestDenialThatNoWaitMends(t *testing.T) {
 		if name == limiter.Concurrency.String() {
 			window = "lease: 1h"
 		}
-		set := ruletest.Compile(t, fmt.Sprintf(`
+		set := casetest.Compile(t, fmt.Sprintf(`
 domain: shop
 descriptors:
   - {key: five, rate_limit: {algorithm: %[1]s, %[2]s, requests_per_unit: 5}}

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -63,7 +63,7 @@ descriptors:
 
 func over(t *testing.T, store limiter.Store, change ...func(*decide.Options)) *decide.Decider {
 	t.Helper()
-	set := ruletest.Compile(t, mixed)
+	set := casetest.Compile(t, mixed)
 	o := decide.Options{Rules: func() *descriptors.Set { return set }, Store: store}
 	for _, f := range change {
 		f(&o)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -89,7 +89,7 @@ func built() *descriptors.Builder {
 
 // A set that is built in Go is the one that the same rules in a file are compiled to.
 func TestBuilderEqualsFile(t *testing.T) {
-	fromFile := ruletest.Compile(t, builtRules)
+	fromFile := casetest.Compile(t, builtRules)
 	fromGo, err := built().Build()
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestBuilderEqualsFile(t *testing.T) {
 	for _, text := range []string{
 		"api_key=gold", "api_key=gold path=/checkout/1", "api_key=gold path=/item/7", "user=bob", "address=10.1.2.3",
 	} {
-		es := ruletest.Entries(text)
+		es := casetest.Entries(text)
 		r, other := fromFile.Domain("shop").Match(es), fromGo.Domain("shop").Match(es)
 		if r == nil || other == nil || r.Path != other.Path || len(r.Limits) != len(other.Limits) {
 			t.Fatalf("%s matches %+v of the file, and %+v", text, r, other)

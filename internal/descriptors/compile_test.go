@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 func TestCompileNothing(t *testing.T) {
@@ -112,14 +112,14 @@ func manyRules(n int) []byte {
 
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100_000} {
-		set := ruletest.Compile(b, string(manyRules(n)))
+		set := casetest.Compile(b, string(manyRules(n)))
 		for _, by := range []struct{ name, entry string }{
 			{"exact", fmt.Sprintf("key0=value%06d", n-2)},
 			{"prefix", fmt.Sprintf("key1=/prefix/%06d/items", n-1-(n-2)%4)},
 			{"suffix", fmt.Sprintf("key1=www.host%06d.example", n-1-n%4)},
 			{"none", "key1=nothing-matches-this"},
 		} {
-			es, shop := ruletest.Entries(by.entry), set.Domain("shop")
+			es, shop := casetest.Entries(by.entry), set.Domain("shop")
 			b.Run(fmt.Sprintf("rules=%d/by=%s", n, by.name), func(b *testing.B) {
 				if found := shop.Match(es) != nil; found != (by.name != "none") {
 					b.Fatalf("Match(%s) found: %v", by.entry, found)
@@ -147,13 +147,13 @@ func BenchmarkCompile(b *testing.B) {
 }
 
 func BenchmarkAppendKey(b *testing.B) {
-	set := ruletest.Compile(b, keyRules)
+	set := casetest.Compile(b, keyRules)
 	for _, by := range []struct{ name, entries string }{
 		{"plain", "remote_address=10.0.0.1 path=/checkout/cart"},
 		{"hashed", "api_key=0123456789abcdef"},
 		{"long", "remote_address=" + strings.Repeat("x", 300)},
 	} {
-		es := ruletest.Entries(by.entries)
+		es := casetest.Entries(by.entries)
 		l := limitOf(b, set, "shop", es, 0)
 		b.Run(by.name, func(b *testing.B) {
 			dst := make([]byte, 0, 1024)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 const formRules = `
@@ -40,7 +40,7 @@ descriptors:
 `
 
 func TestMatchForms(t *testing.T) {
-	shop := ruletest.Compile(t, formRules).Domain("shop")
+	shop := casetest.Compile(t, formRules).Domain("shop")
 	for _, tt := range []struct{ entry, path string }{
 		{"v=one", "v=one"},
 		{"v=two", "v values two, three, #4"}, // an exact value goes before the regex above and below
@@ -79,7 +79,7 @@ func TestMatchForms(t *testing.T) {
 		{"re=mm", "re regex mm.?m|mm"},
 	} {
 		got := ""
-		if r := shop.Match(ruletest.Entries(tt.entry)); r != nil {
+		if r := shop.Match(casetest.Entries(tt.entry)); r != nil {
 			got = r.Path
 		}
 		if got != tt.path {
@@ -89,13 +89,13 @@ func TestMatchForms(t *testing.T) {
 }
 
 func TestMatchFormsAllocatesNothing(t *testing.T) {
-	shop := ruletest.Compile(t, formRules).Domain("shop")
+	shop := casetest.Compile(t, formRules).Domain("shop")
 	for _, text := range []string{
 		"v=two", "v=ten", "v=none4", "ip=10.1.1.1", "ip=2001:db8::1", "ip=::ffff:10.1.1.1", "ip=fe80::1%eth0",
 		"ip=host.example",
 		"ip=" + strings.Repeat("1", 1000), "re=/v1/users", "re=/v1/" + strings.Repeat("x", 1000), "re=nothing",
 	} {
-		es := ruletest.Entries(text)
+		es := casetest.Entries(text)
 		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
 			t.Errorf("Match(%.40s) allocates %v times, want 0", text, n)
 		}
@@ -104,7 +104,7 @@ func TestMatchFormsAllocatesNothing(t *testing.T) {
 
 func TestSharedKeysOfForms(t *testing.T) {
 	long := strings.Repeat("x", 100)
-	shop := ruletest.Compile(t, `
+	shop := casetest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, values: [y, 'x,#z'], share_threshold: true, rate_limit: &l {requests_per_unit: 1, unit: second}}
@@ -245,7 +245,7 @@ func BenchmarkMatchForms(b *testing.B) {
 			}
 			last := n - 1
 			value := fmt.Sprintf(f.entry, last, last>>8, last&255)
-			es, d := []descriptors.Entry{{Key: "k", Value: value}}, ruletest.Compile(b, rules.String()).Domain("d")
+			es, d := []descriptors.Entry{{Key: "k", Value: value}}, casetest.Compile(b, rules.String()).Domain("d")
 			b.Run(fmt.Sprintf("by=%s/rules=%d", f.name, n), func(b *testing.B) {
 				if d.Match(es) == nil {
 					b.Fatalf("Match(%v) found nothing", es)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 func limitOf(tb testing.TB, set *descriptors.Set, domain string, es []descriptors.Entry, i int) *descriptors.Limit {
@@ -51,7 +51,7 @@ descriptors:
 // TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts again, and
 // the release notes have to say so.
 func TestKeyGolden(t *testing.T) {
-	set := ruletest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: "+
+	set := casetest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: "+
 		"{requests_per_unit: 1, unit: second}}]")
 	long := strings.Repeat("x", 300)
 	for _, tt := range []struct {
@@ -101,7 +101,7 @@ func entriesOf(text string) (all []descriptors.Entry) {
 
 // TestKeyOutlivesEdits compiles the same rules in another file, order, rate, window and under another name.
 func TestKeyOutlivesEdits(t *testing.T) {
-	before := ruletest.Compile(t, `
+	before := casetest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
@@ -110,7 +110,7 @@ descriptors:
       - {name: x, requests_per_unit: 1, unit: second}
       - {name: y, requests_per_unit: 1, unit: hour}
 `)
-	after := ruletest.Compile(t, `
+	after := casetest.Compile(t, `
 domain: other
 descriptors: [{key: none}]
 ---
@@ -127,7 +127,7 @@ descriptors:
 		entries       string
 		before, after int
 	}{{"a=1", 0, 0}, {"b=1", 0, 1}, {"b=1", 1, 0}} {
-		es := ruletest.Entries(tt.entries)
+		es := casetest.Entries(tt.entries)
 		was := string(limitOf(t, before, "d", es, tt.before).AppendKey(nil, es))
 		now := string(limitOf(t, after, "d", es, tt.after).AppendKey(nil, es))
 		if was != now {
@@ -137,13 +137,13 @@ descriptors:
 }
 
 func TestAppendKeyAllocatesNothing(t *testing.T) {
-	set := ruletest.Compile(t, keyRules)
+	set := casetest.Compile(t, keyRules)
 	dst := make([]byte, 0, 1024)
 	for _, text := range []string{
 		"remote_address=10.0.0.1", "api_key=secret",
 		"remote_address=|%" + strings.Repeat("x", 300),
 	} {
-		es := ruletest.Entries(text)
+		es := casetest.Entries(text)
 		l := limitOf(t, set, "shop", es, 0)
 		if n := testing.AllocsPerRun(100, func() { l.AppendKey(dst, es) }); n != 0 {
 			t.Errorf("AppendKey of %s allocates %v times, want 0", text, n)
@@ -274,7 +274,7 @@ func checkKeysDiffer() func(t *rapid.T) {
 
 // However an address is spelled, a block's rule has one counter of it.
 func TestOneCounterOfAnAddress(t *testing.T) {
-	set := ruletest.Compile(t, keyRules)
+	set := casetest.Compile(t, keyRules)
 	keyOf := func(key, value string) string {
 		es := []descriptors.Entry{{Key: key, Value: value}}
 		return string(limitOf(t, set, "shop", es, 0).AppendKey(nil, es))
@@ -317,7 +317,7 @@ func TestOneCounterOfAnAddress(t *testing.T) {
 // Limits without a name are told apart by algorithm and window: their counters outlive what is written before them.
 func TestUnnamedLimitsKeepTheirCounters(t *testing.T) {
 	keys := func(limits string) (all []string) {
-		set := ruletest.Compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")
+		set := casetest.Compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")
 		es := []descriptors.Entry{{Key: "k", Value: "v"}}
 		for _, l := range set.Domain("d").Match(es).Limits {
 			start, _, _ := strings.Cut(string(l.AppendKey(nil, es)), "|")

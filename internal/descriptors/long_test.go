@@ -13,9 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -65,7 +64,7 @@ func TestLongValues(t *testing.T) {
 		{"whole characters", "{key: k, regex: 'é+b.*'" + x, strings.Repeat("é", limit), long},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			set := ruletest.Compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
+			set := casetest.Compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
 			got, r := "", set.Domain("d").Match(entry(tt.value))
 			if r != nil {
 				got = r.Path
@@ -82,7 +81,7 @@ func TestLongValues(t *testing.T) {
 
 // A value that is too long is denied: whatever the request's own limit, and whether or not the store answers.
 func TestTooLongIsDenied(t *testing.T) {
-	d := ruletest.Compile(t,
+	d := casetest.Compile(t,
 		"domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
 	es := entry(strings.Repeat("a", 2000))
 	own, err := d.Override(es, 1_000_000, time.Second)
@@ -244,11 +243,11 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 
 // A longer value costs no more than one of MaxPatternValue bytes. (Before, it was 64 times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
-	if longtest.Race {
+	if casetest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	for _, c := range costly {
-		d := ruletest.Compile(t, c.rules).Domain("d")
+		d := casetest.Compile(t, c.rules).Domain("d")
 		took := func(es []descriptors.Entry) time.Duration {
 			best := time.Hour
 			for range 20 { // whoever else is busy must not count
@@ -269,10 +268,10 @@ func TestLongValuesCostNoMore(t *testing.T) {
 
 func TestLongValuesAllocateNothing(t *testing.T) {
 	for _, c := range costly {
-		d := ruletest.Compile(t, c.rules).Domain("d")
+		d := casetest.Compile(t, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
 			es := costlyValue(c.fill, size)
-			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !longtest.Race {
+			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !casetest.Race {
 				t.Errorf("%s: a match of %d bytes allocates %v times", c.name, size, n)
 			}
 		}
@@ -282,7 +281,7 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 // Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as
 // many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
-	if longtest.Race {
+	if casetest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	took := func(n int) time.Duration {
@@ -303,7 +302,7 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 }
 
 func TestBoundsOfRegexes(t *testing.T) {
-	if longtest.Race {
+	if casetest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	for _, tt := range []struct{ rules, want string }{
@@ -339,7 +338,7 @@ func TestBoundsOfRegexes(t *testing.T) {
 
 func BenchmarkLongValues(b *testing.B) {
 	for _, c := range costly {
-		d := ruletest.Compile(b, c.rules).Domain("d")
+		d := casetest.Compile(b, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
 			es := costlyValue(c.fill, size)
 			b.Run(fmt.Sprintf("rules=%s/bytes=%d", c.name, len(es[0].Value)), func(b *testing.B) {

@@ -3,7 +3,7 @@ package descriptors_test
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { casetest.Main(m, 100) }

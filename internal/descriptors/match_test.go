@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -46,7 +46,7 @@ descriptors:
 
 func TestMatchTakesLinearTime(t *testing.T) {
 	value := strings.Repeat("a", 100_000)
-	set := ruletest.Compile(t, "domain: d\ndescriptors: [{key: k, value: '"+strings.Repeat("a*", 1000)+"b'}]")
+	set := casetest.Compile(t, "domain: d\ndescriptors: [{key: k, value: '"+strings.Repeat("a*", 1000)+"b'}]")
 	if r := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}); r != nil {
 		t.Errorf("Match found %s", r.Path)
 	}
@@ -92,12 +92,12 @@ func TestMatchOfManyLengths(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	shop := ruletest.Compile(t, matchRules).Domain("shop")
+	shop := casetest.Compile(t, matchRules).Domain("shop")
 	for _, text := range []string{
 		"path=/a/b", "path=/a/x method=GET", "path=/b/x.html", "path=/c", "glob=-y-x-y-",
 		"no=no",
 	} {
-		es := ruletest.Entries(text)
+		es := casetest.Entries(text)
 		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
 			t.Errorf("Match(%s) allocates %v times, want 0", text, n)
 		}
@@ -218,7 +218,7 @@ func checkAgainstOracle(t *rapid.T) {
 	for range 20 {
 		es, rule := drawEntries(t, top)
 		want, got := "", ""
-		if ruletest.Explain(t, set, "d", es); rule != nil {
+		if casetest.Explain(t, set, "d", es); rule != nil {
 			want = fmt.Sprintf("f:%d", rule.At.Line)
 		}
 		if r := set.Domain("d").Match(es); r != nil {

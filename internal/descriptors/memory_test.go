@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // heap returns the number of bytes in use.
@@ -41,7 +41,7 @@ func TestFileIsForgotten(t *testing.T) {
 `
 	}
 	before := heap()
-	set := ruletest.Compile(t, file())
+	set := casetest.Compile(t, file())
 	after := heap()
 	if kept := int64(after) - int64(before); kept > size/2 {
 		t.Errorf("%d bytes are kept of rules that take few: a part of the file's text keeps all of it", kept)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,15 +28,15 @@ descriptors:
 `
 
 func TestOverrideOfALeasedRuleIsStrict(t *testing.T) {
-	shop := ruletest.Compile(t, overrideRules).Domain("shop")
-	l, err := shop.Override(ruletest.Entries("leased=c"), 7, time.Minute)
+	shop := casetest.Compile(t, overrideRules).Domain("shop")
+	l, err := shop.Override(casetest.Entries("leased=c"), 7, time.Minute)
 	if err != nil || l.Placement() != (descriptors.Placement{}) {
 		t.Errorf("%+v, %v; want no lease", l.Placement(), err)
 	}
 }
 
 func TestOverride(t *testing.T) {
-	shop := ruletest.Compile(t, overrideRules).Domain("shop")
+	shop := casetest.Compile(t, overrideRules).Domain("shop")
 	type shown struct {
 		ID        int
 		Name, Key string
@@ -77,7 +77,7 @@ func TestOverride(t *testing.T) {
 			descriptors.Year, 1, limiter.Enforce, descriptors.Local, nil,
 		}},
 	} {
-		es := ruletest.Entries(tt.entries)
+		es := casetest.Entries(tt.entries)
 		l, err := shop.Override(es, 7, tt.window)
 		if err != nil {
 			t.Errorf("Override(%s): %v", tt.entries, err)
@@ -91,7 +91,7 @@ func TestOverride(t *testing.T) {
 			t.Errorf("Override(%s) -want +got\n%s", tt.entries, diff)
 		}
 	}
-	if l := shop.Match(ruletest.Entries("client=c")).Limits[0]; l.Policy.Limit() != 10 ||
+	if l := shop.Match(casetest.Entries("client=c")).Limits[0]; l.Policy.Limit() != 10 ||
 		l.Policy.Window() != time.Second {
 		t.Errorf("the rule's own limit became %d per %s", l.Policy.Limit(), l.Policy.Window())
 	}
@@ -99,7 +99,7 @@ func TestOverride(t *testing.T) {
 
 // A request's own rate keeps the rule's calendar, as far as it has such windows.
 func TestOverrideOfACalendar(t *testing.T) {
-	shop := ruletest.Compile(t, `{domain: shop, descriptors: [{key: client,
+	shop := casetest.Compile(t, `{domain: shop, descriptors: [{key: client,
 		rate_limit: {requests_per_unit: 10, unit: day, align: calendar, time_zone: Europe/Berlin}}]}`).Domain("shop")
 	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
 	for window, begins := range map[time.Duration]string{
@@ -108,7 +108,7 @@ func TestOverrideOfACalendar(t *testing.T) {
 		24 * time.Hour:      "2026-06-30T22:00:00Z",
 		30 * 24 * time.Hour: "2026-06-30T22:00:00Z",
 	} {
-		l, err := shop.Override(ruletest.Entries("client=c"), 7, window)
+		l, err := shop.Override(casetest.Entries("client=c"), 7, window)
 		if err != nil {
 			t.Errorf("%s: %v", window, err)
 			continue
@@ -124,7 +124,7 @@ func TestOverrideOfACalendar(t *testing.T) {
 }
 
 func TestOverrideErrors(t *testing.T) {
-	shop := ruletest.Compile(t, overrideRules).Domain("shop")
+	shop := casetest.Compile(t, overrideRules).Domain("shop")
 	for _, tt := range []struct {
 		entries string
 		rate    uint32
@@ -141,7 +141,7 @@ func TestOverrideErrors(t *testing.T) {
 				"window: must be between 1ms and 87600h0m0s (10 years), got 0s",
 		},
 	} {
-		_, err := shop.Override(ruletest.Entries(tt.entries), tt.rate, tt.window)
+		_, err := shop.Override(casetest.Entries(tt.entries), tt.rate, tt.window)
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("Override(%s) gave\n %v, want\n %s", tt.entries, err, tt.want)
 		}

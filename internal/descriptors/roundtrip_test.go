@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // awkward are texts of what has a meaning in paths, keys and descriptors.
@@ -165,7 +165,7 @@ func FuzzParseKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeyComesBack)) }
 
 // Keys are cut in front of a character or %XX that would be parted, so that they have 251 to 256 bytes.
 func TestParseKeysThatWereCut(t *testing.T) {
-	set := ruletest.Compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	set := casetest.Compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
 	lengths := map[int]bool{}
 	for n := range 300 {
 		for _, unit := range []string{"x", "世", "|", "é|", "😀"} {
@@ -279,7 +279,7 @@ func TestPaths(t *testing.T) {
 		{"{key: a, values: ['b, c', 'd\\', e]}", `a values b\, c, d\\, e`},
 		{"{key: a, regex: 'b\\.c{1,2} > d'}", `a regex b\.c{1,2} \> d`},
 	} {
-		if got := ruletest.Compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
+		if got := casetest.Compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
 			t.Errorf("%s has the path %s, want %s", tt.rule, got, tt.want)
 		}
 	}

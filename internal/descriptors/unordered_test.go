@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 const orderRules = `
@@ -35,7 +35,7 @@ descriptors:
 `
 
 func TestEntriesWithoutAnOrder(t *testing.T) {
-	shop := ruletest.Compile(t, orderRules).Domain("shop")
+	shop := casetest.Compile(t, orderRules).Domain("shop")
 	for _, tt := range []struct{ entries, rule, ordered string }{
 		{"path=/checkout/1,tenant=small", "tenant > path=/checkout*", "tenant=small,path=/checkout/1"},
 		{"path=/checkout/1,tenant=big", "tenant > path=/checkout*", "tenant=big,path=/checkout/1"},

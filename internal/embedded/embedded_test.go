@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 const shop = `
@@ -367,7 +367,7 @@ func testSharedAddress(t *testing.T, addr string) {
 func TestFilterEndsWhileAnotherStarts(t *testing.T) {
 	m := newModule(t)
 	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t)}))
-	plane := xdstest.Start(t, xdstest.Options{})
+	plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	started := make(chan error)
 	go func() {
 		other, err := m.NewFilter(configOf(t, []string{"--rules=xds", "--xds-server=" + plane.Addr}))
@@ -387,7 +387,7 @@ func TestFilterEndsWhileAnotherStarts(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the filter waits for the start of another one")
 	}
-	plane.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 1)))
+	plane.Set("1", partnertest.Domain("shop", partnertest.Limit("key", "", 1)))
 	if err := <-started; err != nil {
 		t.Error(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -128,7 +128,7 @@ func (brokenStore) Take(context.Context, []limiter.Hit, []limiter.Decision) erro
 // A store that panics on Envoy's worker, and in the background, fails the request alone.
 func TestStorePanics(t *testing.T) {
 	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}, `"failure_mode_deny": true`))
-	set := ruletest.Compile(t, shop)
+	set := casetest.Compile(t, shop)
 	var err error
 	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: brokenStore{}})
 	if err != nil {
@@ -159,7 +159,7 @@ func (shedStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error 
 // A request that is shed counts by the code that the service answers with.
 func TestShedRequestsCount(t *testing.T) {
 	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}))
-	set := ruletest.Compile(t, shop)
+	set := casetest.Compile(t, shop)
 	var err error
 	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: shedStore{}})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/take"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// A client of go-redis that was closed ends within a second.
-	longtest.Main(m, 100, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	casetest.Main(m, 100, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 func memory(tb testing.TB, now func() int64) *memstore.Store {

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -40,11 +40,11 @@ func TestGreedGivesWay(t *testing.T) {
 // request again, or what was on lease has been spent. Traffic is random: a greedy replica comes in bursts of up to 100
 // times as much as each of nine modest ones, and now and then a large request uses up what is left.
 func TestNobodyStarves(t *testing.T) {
-	first := longtest.Pick[uint64](2, 0)
+	first := casetest.Pick[uint64](2, 0)
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {
 			longest := 0.0
-			for seed := first; seed < longtest.Pick[uint64](4, 6); seed++ {
+			for seed := first; seed < casetest.Pick[uint64](4, 6); seed++ {
 				r := rand.New(rand.NewPCG(seed, 0))
 				p := leased(t, limiter.Params{
 					Algorithm: a, Oldest: oldest(a),

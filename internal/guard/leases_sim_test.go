@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -113,7 +113,7 @@ func TestBound(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {
 			used, over := 0, int64(0)
-			longtest.Check(t, 8, func(rt *rapid.T) {
+			casetest.Check(t, 8, func(rt *rapid.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
 					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),

@@ -16,8 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/flags"
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
-	"github.com/weir-ratelimit/weir/internal/test/metrictest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -49,7 +48,7 @@ func handshake(t *testing.T, s *TLS, client *tls.Config) (tls.ConnectionState, e
 }
 
 // client trusts the authority, and shows a certificate if there is one.
-func client(t *testing.T, ca *certtest.Authority, cert, key string) *tls.Config {
+func client(t *testing.T, ca *proctest.Authority, cert, key string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(ca.CA())
 	if err != nil {
@@ -69,7 +68,7 @@ func client(t *testing.T, ca *certtest.Authority, cert, key string) *tls.Config 
 
 // A client needs a certificate of the authority, with one of the names. Who was refused is logged once.
 func TestClientsNeedACertificate(t *testing.T) {
-	ca, others := certtest.New(t), certtest.New(t)
+	ca, others := proctest.NewAuthority(t), proctest.NewAuthority(t)
 	s, log := watched(&TLS{
 		ClientCA: ca.CA(), Auth: tls.RequireAndVerifyClientCert, Protocols: []string{"http/1.1"},
 		Names: []string{"spiffe://mesh/ns/edge/sa/envoy", "edge.mesh", "fe80::1"},
@@ -102,7 +101,7 @@ func TestClientsNeedACertificate(t *testing.T) {
 
 // Certificates are renewed while the process runs. Until both files fit together, the last ones serve.
 func TestCertificatesAreRenewed(t *testing.T) {
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	s, log := watched(&TLS{})
 	s.Cert, s.Key = ca.Issue("server", "127.0.0.1", "old")
 	good, err := os.ReadFile(s.Key)
@@ -142,7 +141,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 // What is wrong with flags and files is said at the start.
 func TestFilesAreChecked(t *testing.T) {
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
@@ -177,7 +176,7 @@ func TestFilesAreChecked(t *testing.T) {
 
 // Whoever can connect can fail handshakes, as many as they like: they are counted, and the log stays short.
 func TestFailedHandshakesAreBounded(t *testing.T) {
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	s, log := watched(&TLS{})
 	s.Cert, s.Key = ca.Issue("server", "127.0.0.1")
 	config, err := s.Load(t.Context())
@@ -201,7 +200,7 @@ func TestFailedHandshakesAreBounded(t *testing.T) {
 		server.ErrorLog.Print("http: another error")
 	}
 	const series = `weir_tls_handshakes_failed_total{listener="grpc"}`
-	if got := metrictest.Series(t, Metrics(s)...)[series]; got != "50" {
+	if got := partnertest.Series(t, Metrics(s)...)[series]; got != "50" {
 		t.Errorf("%s failures are counted, want 50", got)
 	}
 	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "no TLS") &&

@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // Labels have keys and values as the rule file has them, whatever a rule's path puts before special characters.
 func TestClassicLabels(t *testing.T) {
-	set := ruletest.Compile(t, `
+	set := casetest.Compile(t, `
 domain: shop
 descriptors:
   - {key: my key, value: v, rate_limit: {unit: minute, requests_per_unit: 1}}

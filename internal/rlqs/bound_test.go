@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -22,11 +22,11 @@ var algorithms = []limiter.Algorithm{
 // Nothing passes that was not charged before, but for a new bucket's first request and what comes with it; and in no
 // span of time passes more than the limit allows, and what was charged ahead when it began.
 func TestBound(t *testing.T) {
-	longtest.WithoutRace(t)
+	casetest.WithoutRace(t)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			passed, highest, aheads := int64(0), 0.0, 0.0
-			longtest.Check(t, 6, func(rt *rapid.T) {
+			casetest.Check(t, 6, func(rt *rapid.T) {
 				p := policyOf(t, limiter.Params{
 					Algorithm: a, Limit: rapid.SampledFrom([]int64{50, 300, 1000}).Draw(rt, "limit"),
 					Window: drawWindow(rt, a),

@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 func TestCheck(t *testing.T) {
-	errs, warnings := Check(ruletest.Compile(t, `
+	errs, warnings := Check(casetest.Compile(t, `
 domain: shop
 descriptors:
 - {key: a, rate_limit: {unit: second, requests_per_unit: 10}}

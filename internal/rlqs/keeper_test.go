@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -49,10 +49,10 @@ var scenarios = map[string]struct {
 
 const limitOf = 1000
 
-func longPlay() time.Duration { return longtest.Pick(70*time.Second, 10*time.Minute) }
+func longPlay() time.Duration { return casetest.Pick(70*time.Second, 10*time.Minute) }
 
 func TestUtilisation(t *testing.T) {
-	longtest.WithoutRace(t)
+	casetest.WithoutRace(t)
 	for name, s := range scenarios {
 		for _, a := range algorithms {
 			t.Run(name+"/"+a.String(), func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -25,7 +25,7 @@ func rulesOf(t *testing.T, rules string) (
 	t.Helper()
 	live = new(atomic.Pointer[descriptors.Set])
 	if rules != "" {
-		live.Store(ruletest.Compile(t, rules))
+		live.Store(casetest.Compile(t, rules))
 	}
 	d, err := decide.New(decide.Options{Rules: live.Load, Store: noStore{}})
 	if err != nil {
@@ -124,10 +124,10 @@ func TestResolveFollowsRules(t *testing.T) {
 		}
 	}
 	want("refused: no rules are loaded yet")
-	live.Store(ruletest.Compile(t, resolveRules))
+	live.Store(casetest.Compile(t, resolveRules))
 	before := resolve("shop", "plan=over")
 	want("fixed_window|shop|plan=over 50")
-	live.Store(ruletest.Compile(t, strings.ReplaceAll(resolveRules, "quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}", "rate_limit: {unit: second, requests_per_unit: 70}")))
+	live.Store(casetest.Compile(t, strings.ReplaceAll(resolveRules, "quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}", "rate_limit: {unit: second, requests_per_unit: 70}")))
 	want("fixed_window|shop|plan=over 70")
 	if got := targetText(before); got != "fixed_window|shop|plan=over 50" {
 		t.Errorf("the target from before is now %s", got)

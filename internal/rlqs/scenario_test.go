@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // TestScenarios plays testdata/scenarios/*.txt in virtual time. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	longtest.WithoutRace(t)
+	casetest.WithoutRace(t)
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)

@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 200) }
+func TestMain(m *testing.M) { casetest.Main(m, 200) }
 
 // What nobody wants is divided half equally and half by what clients want. TestSharesAreMaxMinFair shows the rest.
 func TestSlackIsDivided(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -27,7 +27,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // epoch is a moment at which minutes and hours begin, in microseconds.
 const epoch = 1_800_000_000 * int64(time.Second/time.Microsecond)

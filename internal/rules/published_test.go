@@ -18,7 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -35,7 +34,16 @@ func open(t *testing.T, server *redistest.Server) *rules.Published {
 // openURL opens the sets on a client with the timeout of requests, as that of a process that serves.
 func openURL(t *testing.T, url string) *rules.Published {
 	t.Helper()
-	return rules.NewPublished(storetest.Connect(t, store.RedisOptions{URL: url}))
+	r, err := store.Connect(store.RedisOptions{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rules.NewPublished(r)
 }
 
 // client speaks to the server past the package.

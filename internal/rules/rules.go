@@ -57,8 +57,7 @@ type Rules struct {
 	o         Options
 	paths     []string // of rule files, and directories of them
 	reloader  *reload.Reloader[compiled]
-	published *Follower // nil without rules in Redis
-	redis     *store.Redis
+	published *Follower   // nil without rules in Redis
 	xds       *xds.Source // nil without rules of a control plane
 	pacer     pacer
 	releaseGC func()                          // ends the hold of the load in progress
@@ -87,11 +86,7 @@ func New(o Options) (*Rules, error) {
 	for _, path := range o.Rules {
 		switch {
 		case path == fromRedis && r.published == nil:
-			var err error
-			if r.redis, err = o.Redis.ForCommands(); err != nil {
-				return nil, err
-			}
-			r.published = NewPublished(r.redis).Follow(r.logReachable)
+			r.published = NewPublished(o.Redis).Follow(r.logReachable)
 		case path == fromXDS && r.xds == nil:
 			o.XDS.Log, o.XDS.MaxSize = o.Log, o.MaxRulesSize
 			r.xds = xds.New(o.XDS)
@@ -120,16 +115,12 @@ func (r *Rules) Load(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Close ends the stream to a control plane, and the connections to the Redis with published rules.
+// Close ends the stream to a control plane.
 func (r *Rules) Close() error {
-	var errs []error
-	if r.xds != nil {
-		errs = append(errs, r.xds.Close())
+	if r.xds == nil {
+		return nil
 	}
-	if r.redis != nil {
-		errs = append(errs, r.redis.Close())
-	}
-	return errors.Join(errs...)
+	return r.xds.Close()
 }
 
 // sources are where the rules come from: files, then what is published, then what a control plane has sent.

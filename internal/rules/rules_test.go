@@ -21,9 +21,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
-	"github.com/weir-ratelimit/weir/internal/test/metrictest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 // load loads rules for the first time.
@@ -65,8 +64,8 @@ func TestStatusHasWarnings(t *testing.T) {
 // A stop ends a load, of files and of what came by xDS: neither waits until all rules are judged.
 func TestStopEndsALoad(t *testing.T) {
 	t.Parallel()
-	s := xdstest.Start(t, xdstest.Options{})
-	s.Set("1", xdstest.Domain("few", xdstest.Limit("sent", "", 1)))
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	s.Set("1", partnertest.Domain("few", partnertest.Limit("sent", "", 1)))
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(n int) {
 		t.Helper()
@@ -89,9 +88,9 @@ func TestStopEndsALoad(t *testing.T) {
 	const many = 200_000
 	sent := make([]*ratelimitv3.RateLimitDescriptor, many)
 	for i := range sent {
-		sent[i] = xdstest.Limit(strconv.Itoa(i), "", 1)
+		sent[i] = partnertest.Limit(strconv.Itoa(i), "", 1)
 	}
-	s.Set("2", xdstest.Domain("many", sent...))
+	s.Set("2", partnertest.Domain("many", sent...))
 	write(many)
 	for r.Status().LoadingSince.IsZero() {
 		time.Sleep(time.Millisecond)
@@ -200,7 +199,7 @@ func TestMetrics(t *testing.T) {
 			r = load(t, rules.Options{Config: rules.Config{Rules: []string{file}}})
 		}
 		_ = r.Reload(t.Context())
-		s := metrictest.Series(t, r.Metrics()...)
+		s := partnertest.Series(t, r.Metrics()...)
 		if got := fmt.Sprintf("ok %s, refused %s, now %s", s[`weir_rules_loads_total{result="ok"}`],
 			s[`weir_rules_loads_total{result="refused"}`], s["weir_rules_refused"]); got != step.loads {
 			t.Errorf("limit %s: %s, want %s", step.limit, got, step.loads)

@@ -9,15 +9,14 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
-	"github.com/weir-ratelimit/weir/internal/test/metrictest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What
 // is wrong in one does not keep the other from changing.
 func TestXDSBesideAFolder(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
-	s.Set("1", xdstest.Domain("shop", xdstest.Limit("sent", "", 1)))
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	s.Set("1", partnertest.Domain("shop", partnertest.Limit("sent", "", 1)))
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(limit string) {
 		t.Helper()
@@ -56,18 +55,18 @@ func TestXDSBesideAFolder(t *testing.T) {
 	if source := r.Set().Domain("shop").Rule("sent").Source; source != "xds://"+s.Addr+" domain shop: descriptors[0]" {
 		t.Errorf("the rule's source is %q", source)
 	}
-	s.Set("2", xdstest.Domain("shop", xdstest.Limit("sent", "", 2)))
+	s.Set("2", partnertest.Domain("shop", partnertest.Limit("sent", "", 2)))
 	want("sent", 2)
 	write("3")
 	want("own", 3)
 
-	s.Set("3", xdstest.Domain("shop", xdstest.Limit("", "", 3)))
+	s.Set("3", partnertest.Domain("shop", partnertest.Limit("", "", 3)))
 	for deadline := time.Now().Add(20 * time.Second); r.Status().XDS.FindingCount == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no findings")
 		}
 	}
-	series := metrictest.Series(t, r.Metrics()...)
+	series := partnertest.Series(t, r.Metrics()...)
 	for name, value := range map[string]string{
 		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "1", "weir_rules_xds_refused_domains": "1",
 		"weir_rules_xds_findings": "1", "weir_rules_xds_connections_total": "1",

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/test/metrictest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -23,7 +23,7 @@ func TestMetrics(t *testing.T) {
 		Found: 31, Made: 32, Waits: 33, Timeouts: 34, Stale: 35,
 	}
 	redis.Batches[0], redis.Batches[1], redis.Batches[len(redis.Batches)-1] = 1, 2, 4
-	got := metrictest.Series(t,
+	got := partnertest.Series(t,
 		memoryMetrics(one(memoryStats{
 			memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22, Cut: 221, LimitingEvicted: 211}, 23,
 		})),

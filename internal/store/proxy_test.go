@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/store"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
-	"github.com/weir-ratelimit/weir/internal/test/proxytest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -20,7 +18,7 @@ import (
 // script call has one key.
 func TestProxies(t *testing.T) {
 	for name, start := range map[string]func(tb testing.TB, servers ...*redistest.Server) string{
-		"Envoy": proxytest.Envoy, "twemproxy": proxytest.Twemproxy,
+		"Envoy": redistest.EnvoyProxy, "twemproxy": redistest.Twemproxy,
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
@@ -28,7 +26,7 @@ func TestProxies(t *testing.T) {
 			fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 				t.Helper()
 				stores++
-				r := storetest.Connect(t, store.RedisOptions{
+				r := connect(t, store.RedisOptions{
 					URL: "redis://" + addr + "/0?proxy=true", KeyPrefix: fmt.Sprintf("t%d:", stores), Timeout: patient,
 				})
 				o := redisstore.Options{}
@@ -43,7 +41,7 @@ func TestProxies(t *testing.T) {
 			}
 			t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 			t.Run("scripts agree with Go", func(t *testing.T) {
-				limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(50, 300))
+				limitertest.HistoriesInTwoSteps(t, fresh, casetest.Pick(50, 300))
 			})
 			t.Run("a server forgets the scripts", func(t *testing.T) { proxiedFlush(t, fresh(t, nil), servers) })
 		})

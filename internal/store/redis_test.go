@@ -13,9 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/store"
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -31,7 +30,7 @@ const patient = 5 * time.Second
 // open makes the counters of a Redis, which is closed when the test ends.
 func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
 	t.Helper()
-	r := storetest.Connect(t, store.RedisOptions{URL: url, Timeout: timeout})
+	r := connect(t, store.RedisOptions{URL: url, Timeout: timeout})
 	s, err := r.Counters(redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +93,10 @@ func TestPasswordFile(t *testing.T) {
 
 // TestTLS has a server that shows its certificate, and one that asks for ours.
 func TestTLS(t *testing.T) {
-	ca, stranger := certtest.New(t), certtest.New(t)
+	ca, stranger := proctest.NewAuthority(t), proctest.NewAuthority(t)
 	_, open1 := redistest.StartTLS(t, ca, false)
 	_, closed := redistest.StartTLS(t, ca, true)
-	own := func(a *certtest.Authority) string {
+	own := func(a *proctest.Authority) string {
 		cert, key := a.Issue("weir", "weir")
 		return "&tls_cert=" + cert + "&tls_key=" + key
 	}
@@ -126,10 +125,10 @@ func TestTLS(t *testing.T) {
 
 // TestCertificatesAreRenewed replaces the authority and all certificates under a running store.
 func TestCertificatesAreRenewed(t *testing.T) {
-	first, second, dir := certtest.New(t), certtest.New(t), t.TempDir()
+	first, second, dir := proctest.NewAuthority(t), proctest.NewAuthority(t), t.TempDir()
 	server, addr := redistest.StartTLS(t, first, true)
 	authority, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	install := func(a *certtest.Authority) {
+	install := func(a *proctest.Authority) {
 		t.Helper()
 		newCert, newKey := a.Issue("weir", "weir")
 		for to, from := range map[string]string{authority: a.CA(), cert: newCert, key: newKey} {

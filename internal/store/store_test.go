@@ -13,7 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -27,7 +26,7 @@ func (onLease) LeaseTime() time.Duration { return time.Hour }
 func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
 	s, err := store.Open(&store.Options{
-		Redis:         storetest.Connect(t, store.RedisOptions{URL: url, Timeout: patient}),
+		Redis:         connect(t, store.RedisOptions{URL: url, Timeout: patient}),
 		CachedDenials: true, MemoryMaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
 	})
 	if err != nil {
@@ -127,4 +126,19 @@ func TestDeafProcessCachesNothing(t *testing.T) {
 			t.Error("a denial is cached, though no refund is heard of")
 		}
 	}
+}
+
+// connect returns the connections of a Redis, which are closed when the test ends.
+func connect(tb testing.TB, o store.RedisOptions) *store.Redis {
+	tb.Helper()
+	r, err := store.Connect(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return r
 }

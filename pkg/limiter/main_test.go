@@ -3,7 +3,7 @@ package limiter_test
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 300) }
+func TestMain(m *testing.M) { casetest.Main(m, 300) }

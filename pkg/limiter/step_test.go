@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -24,7 +24,7 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
 	t.Helper()
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
-			longtest.Check(t, 100, func(t *rapid.T) { property(t, newWalk(t, a)) })
+			casetest.Check(t, 100, func(t *rapid.T) { property(t, newWalk(t, a)) })
 		})
 	}
 }

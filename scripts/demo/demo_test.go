@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long the demo may take to show all, or to end, on a busy machine.
@@ -104,7 +103,7 @@ func workspace(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for name, path := range map[string]string{
-		"bin/weir": weirtest.Binary(t), ".tools": filepath.Join(root, ".tools"), "examples": filepath.Join(root, "examples"),
+		"bin/weir": proctest.WeirBinary(t), ".tools": filepath.Join(root, ".tools"), "examples": filepath.Join(root, "examples"),
 	} {
 		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

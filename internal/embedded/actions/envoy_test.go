@@ -17,9 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/embedded/actions"
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -27,7 +26,7 @@ import (
 // rate_limits, and its ratelimit filter asks a server of the test, which sees the descriptors that a Plan must make.
 func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 	var drawn []*drawnRoute
-	longtest.Check(t, 600, func(t *rapid.T) { drawn = append(drawn, drawRoute(t, len(drawn))) })
+	casetest.Check(t, 600, func(t *rapid.T) { drawn = append(drawn, drawRoute(t, len(drawn))) })
 	for _, m := range matches {
 		drawn = append(drawn, &drawnRoute{
 			number: len(drawn), rateLimits: toJSON(t, "[{actions: [{"+m.action+"}]}]"),
@@ -35,7 +34,7 @@ func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 		})
 	}
 	server := newRecorder(t)
-	envoy := envoytest.Start(t, envoyConfig(t, server.addr, drawn))
+	envoy := proctest.StartEnvoy(t, envoyConfig(t, server.addr, drawn))
 	client := dial(t, envoy.Listener("front"))
 	seen := map[string]int{}
 	for _, route := range drawn {

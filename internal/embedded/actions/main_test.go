@@ -3,7 +3,7 @@ package actions_test
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 5000) }
+func TestMain(m *testing.M) { casetest.Main(m, 5000) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
-	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // TestMatchGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each
@@ -32,14 +32,14 @@ func TestMatchGolden(t *testing.T) {
 			const line = "---- explained ----\n"
 			rules, questions, _ := strings.Cut(string(data), line)
 			_, text, _ := strings.Cut(rules, "\n") // after ==== rules.yaml ====
-			set := ruletest.Compile(t, text)
+			set := casetest.Compile(t, text)
 			var got strings.Builder
 			got.WriteString(rules + line)
 			for q := range strings.Lines(questions) {
 				if strings.HasPrefix(q, "? ") {
 					got.WriteString(q)
 					domain, es := asked(t, q)
-					got.WriteString(described(ruletest.Explain(t, set, domain, es)))
+					got.WriteString(described(casetest.Explain(t, set, domain, es)))
 				}
 			}
 			if *update {
@@ -106,7 +106,7 @@ func TestMatchIsBounded(t *testing.T) {
 	}
 	b.WriteString("- {key: address, cidr: [10.0.0.0/8]" + limit)
 	begin := time.Now()
-	set := ruletest.Compile(t, b.String())
+	set := casetest.Compile(t, b.String())
 	compiled := time.Since(begin)
 	long := strings.Repeat("value1", 10_000)
 	begin = time.Now()
@@ -119,7 +119,7 @@ func TestMatchIsBounded(t *testing.T) {
 		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", "has no levels below it"},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", `the keys there are "k", `},
 	} {
-		x := ruletest.Explain(t, set, "d", ruletest.Entries(q.text))
+		x := casetest.Explain(t, set, "d", casetest.Entries(q.text))
 		if len(x.Message) > 1000 || !strings.Contains(x.Message, q.has) {
 			t.Errorf("Explain(%.40s) says %.1100s, want a short text with %s", q.text, x.Message, q.has)
 		}
@@ -131,9 +131,9 @@ func TestMatchIsBounded(t *testing.T) {
 
 // What has hash_values is not told to whoever asks for something like it.
 func TestMatchKeepsSecrets(t *testing.T) {
-	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: "+
+	set := casetest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: "+
 		"true}")
-	x, _ := explain.MatchDescriptor(set, "d", ruletest.Entries("api_key=sk_live_3"))
+	x, _ := explain.MatchDescriptor(set, "d", casetest.Entries("api_key=sk_live_3"))
 	if strings.Contains(x.Message, "sk_live_1") || !strings.Contains(x.Message, "their values are hashed, and not shown") {
 		t.Errorf("it says %s", x.Message)
 	}

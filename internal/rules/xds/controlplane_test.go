@@ -16,7 +16,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // controlPlane is go-control-plane's server over its snapshot cache, as Envoy Gateway uses them.
@@ -85,24 +85,24 @@ func TestGoControlPlane(t *testing.T) {
 	p := startControlPlane(t, "127.0.0.1:0")
 	c := follow(t, Options{Server: p.addr})
 	c.await("a stream", func() bool { return c.Status().Connected })
-	p.set(1, xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	p.set(1, partnertest.Domain("a", partnertest.Limit("k", "", 1)), partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	c.want("a k=1/hour", "b k=1/hour")
-	p.set(2, xdstest.Domain("a", xdstest.Limit("k", "", 2)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	p.set(2, partnertest.Domain("a", partnertest.Limit("k", "", 2)), partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	c.want("a k=2/hour", "b k=1/hour")
 	<-c.changed
-	p.set(3, xdstest.Domain("a", xdstest.Limit("k", "", 2)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	p.set(3, partnertest.Domain("a", partnertest.Limit("k", "", 2)), partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	c.await("version 3", func() bool { return c.Status().Version == "3" })
-	p.set(4, xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	p.set(4, partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	c.want("b k=1/hour")
 	p.set(5)
 	c.want()
-	p.set(6, xdstest.Domain("b", xdstest.Limit("k", "", 6)))
+	p.set(6, partnertest.Domain("b", partnertest.Limit("k", "", 6)))
 	c.want("b k=6/hour")
 
 	p.set(7, bad("b"))
 	c.await("two NACKs", func() bool { return p.nacks.Load() >= 2 })
 	c.want("b k=6/hour")
-	p.set(8, xdstest.Domain("b", xdstest.Limit("k", "", 8))) // which no wait of Weir's delays
+	p.set(8, partnertest.Domain("b", partnertest.Limit("k", "", 8))) // which no wait of Weir's delays
 	c.want("b k=8/hour")
 	if n := p.nacks.Load(); n != 2 {
 		t.Errorf("%d NACKs, want 2: one by the version that is in use, and one by its own", n)
@@ -111,7 +111,7 @@ func TestGoControlPlane(t *testing.T) {
 	p.stop()
 	c.await("away", func() bool { return !c.Status().Connected })
 	again := startControlPlane(t, p.addr)
-	again.set(1, xdstest.Domain("c", xdstest.Limit("k", "", 9)))
+	again.set(1, partnertest.Domain("c", partnertest.Limit("k", "", 9)))
 	c.want("c k=9/hour")
 	if strings.Contains(c.log.String(), "panic") {
 		t.Error(c.log.String())

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,7 +28,7 @@ const file = "xds://gateway:18001 domain d"
 func compile(t *testing.T, rules ...*descriptor) *descriptors.Set {
 	t.Helper()
 	b := descriptors.NewBuilder(descriptors.Process{})
-	add(b, file, xdstest.Domain("d", rules...))
+	add(b, file, partnertest.Domain("d", rules...))
 	set, err := b.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -58,15 +58,15 @@ func TestShapesOfGateways(t *testing.T) {
 	const route = "httproute/default/r/rule/0/match/0/*"
 	const wild = "httproute/default/r/rule/0/match/0/*_example_com"
 	set := compile(t,
-		xdstest.Node(route, route,
-			xdstest.Limit("rule-0-match-0", "rule-0-match-0", 3),
-			xdstest.Node("masked_remote_address", "0.0.0.0/0", xdstest.Limit("remote_address", "", 50)),
-			xdstest.Limit("masked_remote_address", "invert:192.0.2.0/24", 7),
-			xdstest.Limit("rule-1-match--1", "rule-1-match--1", 9),
+		partnertest.Node(route, route,
+			partnertest.Limit("rule-0-match-0", "rule-0-match-0", 3),
+			partnertest.Node("masked_remote_address", "0.0.0.0/0", partnertest.Limit("remote_address", "", 50)),
+			partnertest.Limit("masked_remote_address", "invert:192.0.2.0/24", 7),
+			partnertest.Limit("rule-1-match--1", "rule-1-match--1", 9),
 		),
-		xdstest.Node(wild, wild, xdstest.Limit("rule-0-match-0", "", 4)),
-		xdstest.Node("backend_name", "ns/name", xdstest.Node("model_name_override", "",
-			xdstest.Limit("rule-0-user|x", "", 11))),
+		partnertest.Node(wild, wild, partnertest.Limit("rule-0-match-0", "", 4)),
+		partnertest.Node("backend_name", "ns/name", partnertest.Node("model_name_override", "",
+			partnertest.Limit("rule-0-user|x", "", 11))),
 	)
 	if w := set.Warnings(); len(w) > 0 {
 		t.Errorf("warnings: %s", w)
@@ -93,15 +93,15 @@ func TestShapesOfGateways(t *testing.T) {
 
 // One key and value twice: of two limits the first holds, with a warning. Where only one has a limit nothing is lost.
 func TestDuplicates(t *testing.T) {
-	shadow := xdstest.Limit("k", "v", 3)
+	shadow := partnertest.Limit("k", "v", 3)
 	shadow.ShadowMode = true
 	set := compile(t,
-		xdstest.Node("masked", "10.0.0.0/8", xdstest.Limit("remote_address", "", 1)),
-		xdstest.Limit("masked", "10.0.0.0/8", 2),
-		xdstest.Node("k", "v", xdstest.Limit("below", "", 4), xdstest.Limit("twice", "", 5)),
+		partnertest.Node("masked", "10.0.0.0/8", partnertest.Limit("remote_address", "", 1)),
+		partnertest.Limit("masked", "10.0.0.0/8", 2),
+		partnertest.Node("k", "v", partnertest.Limit("below", "", 4), partnertest.Limit("twice", "", 5)),
 		shadow,
-		xdstest.Node("k", "v", xdstest.Limit("other", "", 6), xdstest.Limit("twice", "", 7)),
-		xdstest.Limit("k", "v", 8),
+		partnertest.Node("k", "v", partnertest.Limit("other", "", 6), partnertest.Limit("twice", "", 7)),
+		partnertest.Limit("k", "v", 8),
 	)
 	for entries, want := range map[string]string{
 		"masked=10.0.0.0/8": "2", "masked=10.0.0.0/8 remote_address=x": "1",
@@ -167,16 +167,16 @@ func TestFields(t *testing.T) {
 // What envoyproxy/ratelimit tolerates is in force, with warnings.
 func TestTolerated(t *testing.T) {
 	replacing := func(key, name string, replaces ...string) *descriptor {
-		d := xdstest.Limit(key, "", 1)
+		d := partnertest.Limit(key, "", 1)
 		d.RateLimit.Name = name
 		for _, r := range replaces {
 			d.RateLimit.Replaces = append(d.RateLimit.Replaces, &ratelimitv3.RateLimitReplace{Name: r})
 		}
 		return d
 	}
-	config := xdstest.Domain("d",
+	config := partnertest.Domain("d",
 		replacing("unknown", "", "nobody"), replacing("a", "a", "b"), replacing("b", "b", "a"),
-		xdstest.Limit("k", "*", 5), xdstest.Limit("k", "x*", 6),
+		partnertest.Limit("k", "*", 5), partnertest.Limit("k", "x*", 6),
 	)
 	if errs := check(descriptors.Process{}, file, config); len(errs) > 0 {
 		t.Fatal(errs)
@@ -204,15 +204,15 @@ func TestTolerated(t *testing.T) {
 
 // 256 rules on one route, and 100 levels.
 func TestManyRulesAndLevels(t *testing.T) {
-	route := xdstest.Node("route", "route")
+	route := partnertest.Node("route", "route")
 	for i := range 256 {
 		name := fmt.Sprintf("rule-%d-match-0", i)
-		route.Descriptors = append(route.Descriptors, xdstest.Limit(name, name, uint32(i)))
+		route.Descriptors = append(route.Descriptors, partnertest.Limit(name, name, uint32(i)))
 	}
-	deep := xdstest.Limit("k99", "v", 77)
+	deep := partnertest.Limit("k99", "v", 77)
 	entries := []string{"k99=v"}
 	for i := 98; i >= 0; i-- {
-		deep = xdstest.Node(fmt.Sprintf("k%d", i), "", deep)
+		deep = partnertest.Node(fmt.Sprintf("k%d", i), "", deep)
 		entries = append([]string{fmt.Sprintf("k%d=x", i)}, entries...)
 	}
 	set := compile(t, route, deep)
@@ -226,17 +226,17 @@ func TestManyRulesAndLevels(t *testing.T) {
 
 // What cannot be used has an error that names the place.
 func TestWrongRules(t *testing.T) {
-	deep := xdstest.Limit("k", "", 1)
+	deep := partnertest.Limit("k", "", 1)
 	for range 250 {
-		deep = xdstest.Node("k", "", deep)
+		deep = partnertest.Node("k", "", deep)
 	}
-	long := xdstest.Limit(strings.Repeat("k", 2<<20), "", 1)
+	long := partnertest.Limit(strings.Repeat("k", 2<<20), "", 1)
 	for range 150 {
-		long = xdstest.Node(strings.Repeat("k", 2<<20), "", long)
+		long = partnertest.Node(strings.Repeat("k", 2<<20), "", long)
 	}
 	for want, rule := range map[string]*descriptor{
-		": descriptors[0]: the key is empty": xdstest.Limit("", "v", 1),
-		": descriptors[0].descriptors[0].rate_limit.unit: unit is UNKNOWN; use SECOND": xdstest.Node("k", "", &descriptor{
+		": descriptors[0]: the key is empty": partnertest.Limit("", "v", 1),
+		": descriptors[0].descriptors[0].rate_limit.unit: unit is UNKNOWN; use SECOND": partnertest.Node("k", "", &descriptor{
 			Key: "k", RateLimit: &policy{RequestsPerUnit: 1},
 		}),
 		".rate_limit.unit: unit is 99; use SECOND": {Key: "k", RateLimit: &policy{Unit: 99}},
@@ -246,7 +246,7 @@ func TestWrongRules(t *testing.T) {
 		"more than 200 levels of descriptors":               deep,
 		"the keys and values up to here take more than 128": long,
 	} {
-		errs := check(descriptors.Process{}, file, xdstest.Domain("d", rule))
+		errs := check(descriptors.Process{}, file, partnertest.Domain("d", rule))
 		if len(errs) == 0 || !strings.HasPrefix(errs.Error(), file+": ") || !strings.Contains(errs.Error(), want) {
 			t.Errorf("%.300s, want %s", errs, want)
 		}

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // FuzzJudge has a control plane send anything: what is accepted compiles, and is the same when it comes again; what is
@@ -19,7 +19,7 @@ func FuzzJudge(f *testing.F) {
 			{Key: "c", ShadowMode: true},
 		}},
 	}} {
-		wire, err := proto.Marshal(xdstest.Domain("d", rules...))
+		wire, err := proto.Marshal(partnertest.Domain("d", rules...))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
 // An answer of few bytes that is decoded to very much is refused before that.
@@ -32,11 +32,11 @@ func TestAnswersOfManySmallRules(t *testing.T) {
 	}
 	rules := func(n int) []byte {
 		d := &ratelimitv3.RateLimitDescriptor{Key: "k", RateLimit: &ratelimitv3.RateLimitPolicy{RequestsPerUnit: 1}}
-		above := xdstest.Node("above", "")
+		above := partnertest.Node("above", "")
 		for range n {
 			above.Descriptors = append(above.Descriptors, d)
 		}
-		resource, err := anypb.New(xdstest.Domain("d", above))
+		resource, err := anypb.New(partnertest.Domain("d", above))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // serverTLS is a server that wants clients with certificates of the authority, and TLS 1.3 as Envoy Gateway does.
-func serverTLS(t *testing.T, ca *certtest.Authority, name string) *tls.Config {
+func serverTLS(t *testing.T, ca *proctest.Authority, name string) *tls.Config {
 	t.Helper()
 	own, err := tls.LoadX509KeyPair(ca.Issue("server", name))
 	if err != nil {
@@ -45,10 +45,10 @@ func copyFile(t *testing.T, from, to string) {
 // Both sides show certificates. When the authority and all certificates are replaced, the next connection uses the new
 // ones; a key that is half written leaves the last ones in use.
 func TestCertificatesAreRenewed(t *testing.T) {
-	first, second := certtest.New(t), certtest.New(t)
+	first, second := proctest.NewAuthority(t), proctest.NewAuthority(t)
 	cert, key := first.Issue("client", "client")
-	s := xdstest.Start(t, xdstest.Options{TLS: serverTLS(t, first, "envoy-gateway")})
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{TLS: serverTLS(t, first, "envoy-gateway")})
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 1)))
 	c := follow(t, Options{
 		Server: s.Addr, UseTLS: true, TLS: TLS{Cert: cert, Key: key, CA: first.CA(), ServerName: "envoy-gateway"},
 	})
@@ -58,13 +58,13 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Stop()
-	s = xdstest.Start(t, xdstest.Options{Addr: s.Addr, TLS: serverTLS(t, first, "envoy-gateway")})
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 2)))
+	s = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: s.Addr, TLS: serverTLS(t, first, "envoy-gateway")})
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 2)))
 	c.want("a k=2/hour")
 
 	s.Stop()
-	s = xdstest.Start(t, xdstest.Options{Addr: s.Addr, TLS: serverTLS(t, second, "envoy-gateway")})
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 3)))
+	s = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: s.Addr, TLS: serverTLS(t, second, "envoy-gateway")})
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 3)))
 	c.await("a refused certificate", func() bool { return strings.Contains(c.Status().Error, "unknown authority") })
 	c.want("a k=2/hour")
 	newCert, newKey := second.Issue("client", "client")
@@ -76,10 +76,10 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 // A server with another name than it should have, one that speaks plain text, and files that cannot be read.
 func TestCertificatesThatAreRefused(t *testing.T) {
-	ca := certtest.New(t)
+	ca := proctest.NewAuthority(t)
 	cert, key := ca.Issue("client", "client")
-	secure := xdstest.Start(t, xdstest.Options{TLS: serverTLS(t, ca, "envoy-gateway")})
-	plain := xdstest.Start(t, xdstest.Options{})
+	secure := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{TLS: serverTLS(t, ca, "envoy-gateway")})
+	plain := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	for name, test := range map[string]struct {
 		server string
 		tls    TLS

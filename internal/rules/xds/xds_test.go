@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +118,7 @@ func (c *client) want(rules ...string) {
 }
 
 // wantAck returns the next request, which must be an ACK of the version.
-func wantAck(t *testing.T, s *xdstest.Server, version string) xdstest.Request {
+func wantAck(t *testing.T, s *partnertest.ControlPlane, version string) partnertest.Request {
 	t.Helper()
 	r := s.Next()
 	if r.GetErrorDetail() != nil || r.GetVersionInfo() != version || r.GetTypeUrl() != typeURL ||
@@ -131,7 +131,7 @@ func wantAck(t *testing.T, s *xdstest.Server, version string) xdstest.Request {
 // Rules come, change, are sent again under a new version, get fewer and vanish, and a server that has restarted counts
 // its versions from 1 again.
 func TestRulesComeAndGo(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{
 		Server: s.Addr, NodeID: "node-1", NodeMetadata: map[string]string{"team": "edge"},
 		Headers: map[string]string{"x-token": "t"},
@@ -146,7 +146,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		t.Errorf("before the first rules: %v", err)
 	}
 
-	a, b := xdstest.Domain("a", xdstest.Limit("k", "v", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 2))
+	a, b := partnertest.Domain("a", partnertest.Limit("k", "v", 1)), partnertest.Domain("b", partnertest.Limit("k", "", 2))
 	s.Set("1", b, a)
 	if r := wantAck(t, s, "1"); r.GetResponseNonce() != "n1" {
 		t.Errorf("nonce %q", r.GetResponseNonce())
@@ -161,7 +161,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		t.Error("the same rules are a change")
 	default:
 	}
-	a = xdstest.Domain("a", xdstest.Limit("k", "v", 3))
+	a = partnertest.Domain("a", partnertest.Limit("k", "v", 3))
 	s.Set("3", a, b)
 	wantAck(t, s, "3")
 	c.want("a k=v=3/hour", "b k=2/hour")
@@ -178,7 +178,7 @@ func TestRulesComeAndGo(t *testing.T) {
 	s.Stop()
 	c.await("away", func() bool { return !c.Status().Connected })
 	c.want("a k=v=3/hour")
-	again := xdstest.Start(t, xdstest.Options{Addr: s.Addr})
+	again := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: s.Addr})
 	again.Set("5", bad("a"))
 	if r := again.Next(); r.GetVersionInfo() != "" || r.GetResponseNonce() != "" || r.GetNode().GetId() != "node-1" {
 		t.Errorf("a new stream begins with version %q, nonce %q", r.GetVersionInfo(), r.GetResponseNonce())
@@ -207,17 +207,17 @@ func TestRulesComeAndGo(t *testing.T) {
 
 // bad has a rule that nobody can use.
 func bad(domain string) *ratelimitv3.RateLimitConfig {
-	return xdstest.Domain(domain, xdstest.Limit("k", "v", 1), xdstest.Limit("", "v", 1))
+	return partnertest.Domain(domain, partnertest.Limit("k", "v", 1), partnertest.Limit("", "v", 1))
 }
 
 // One domain that cannot be used keeps its last good rules, or has none; the others change, and the answer is accepted.
 func TestOneBadDomain(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
 	wantAck(t, s, "")
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 1)), partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	wantAck(t, s, "1")
-	s.Set("2", bad("a"), bad("c"), xdstest.Domain("b", xdstest.Limit("k", "", 2)))
+	s.Set("2", bad("a"), bad("c"), partnertest.Domain("b", partnertest.Limit("k", "", 2)))
 	wantAck(t, s, "2")
 	c.want("a k=1/hour", "b k=2/hour")
 	got := c.Status()
@@ -235,20 +235,20 @@ func TestOneBadDomain(t *testing.T) {
 		t.Errorf("log:\n%s", log)
 	}
 
-	s.Set("3", bad("a"), xdstest.Domain("b", xdstest.Limit("k", "", 3)), &ratelimitv3.RateLimitConfig{Name: "c"})
+	s.Set("3", bad("a"), partnertest.Domain("b", partnertest.Limit("k", "", 3)), &ratelimitv3.RateLimitConfig{Name: "c"})
 	wantAck(t, s, "3")
 	c.want("a k=1/hour", "b k=3/hour")
 	if got := c.Status().Findings; len(got) != 2 || !strings.Contains(strings.Join(got, "\n"),
 		`resource name "c" has no domain`) {
 		t.Errorf("%q", got)
 	}
-	s.Set("4", xdstest.Domain("a", xdstest.Limit("k", "", 4)))
+	s.Set("4", partnertest.Domain("a", partnertest.Limit("k", "", 4)))
 	wantAck(t, s, "4")
 	c.want("a k=4/hour")
 	if got := c.Status(); got.RefusedDomains != 0 || got.FindingCount != 0 || len(got.Findings) != 0 {
 		t.Errorf("%+v", got)
 	}
-	s.Set("5", xdstest.Domain("b", xdstest.Limit("k", "", 5)))
+	s.Set("5", partnertest.Domain("b", partnertest.Limit("k", "", 5)))
 	wantAck(t, s, "5")
 	c.want("b k=5/hour") // a is gone, its last good rules too
 }
@@ -256,10 +256,10 @@ func TestOneBadDomain(t *testing.T) {
 // An answer of which nothing can be used is refused, twice where the server sends it again: the second time by its own
 // version, so that the server waits until it has something else, and sends that at once. Nothing changes meanwhile.
 func TestRefusedAnswers(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
 	wantAck(t, s, "")
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 1)), partnertest.Domain("b", partnertest.Limit("k", "", 1)))
 	wantAck(t, s, "1")
 	nonce := 1
 	for _, versions := range [][]string{{"2", "1", "2"}, {"3", "3"}, {"4", "4"}} { // the same rules by three versions
@@ -279,14 +279,14 @@ func TestRefusedAnswers(t *testing.T) {
 	if n := strings.Count(c.log.String(), "rules of xDS refused"); n != 1 {
 		t.Errorf("%d lines for one refused answer that is sent again and again", n)
 	}
-	s.Set("5", xdstest.Domain("a", xdstest.Limit("k", "", 3)), bad("b"))
+	s.Set("5", partnertest.Domain("a", partnertest.Limit("k", "", 3)), bad("b"))
 	wantAck(t, s, "5")
 	c.want("a k=3/hour", "b k=1/hour") // the answers that were refused, and had no b, have not removed its rules
 }
 
 // A server that sends what is refused without waiting for a NACK is read no faster than others.
 func TestFloodOfRefusedAnswers(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	s.Flood(&discoveryv3.DiscoveryResponse{VersionInfo: "1", TypeUrl: "type.googleapis.com/other"})
 	began := time.Now()
 	c := follow(t, Options{Server: s.Addr, unit: 100 * time.Millisecond})
@@ -323,10 +323,10 @@ func TestContentOf(t *testing.T) {
 // Answers that nobody should send: of another type, with resources of another type, or that are no messages. A resource
 // that cannot be told from a domain removes none.
 func TestBrokenAnswers(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
 	wantAck(t, s, "")
-	good, err := anypb.New(xdstest.Domain("good", xdstest.Limit("k", "", 1)))
+	good, err := anypb.New(partnertest.Domain("good", partnertest.Limit("k", "", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestBrokenAnswers(t *testing.T) {
 			continue
 		}
 	}
-	other, err := anypb.New(xdstest.Domain("other", xdstest.Limit("k", "", 2)))
+	other, err := anypb.New(partnertest.Domain("other", partnertest.Limit("k", "", 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,16 +383,16 @@ func TestLargeAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a large answer")
 	}
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr, MaxSize: 11 << 20})
 	wantAck(t, s, "")
 	var domains []*ratelimitv3.RateLimitConfig
 	for i := range 20 {
 		var rules []*ratelimitv3.RateLimitDescriptor
 		for j := range 2000 {
-			rules = append(rules, xdstest.Limit("key", fmt.Sprintf("%0256d", j), 1))
+			rules = append(rules, partnertest.Limit("key", fmt.Sprintf("%0256d", j), 1))
 		}
-		domains = append(domains, xdstest.Domain(fmt.Sprintf("d%02d", i), rules...))
+		domains = append(domains, partnertest.Domain(fmt.Sprintf("d%02d", i), rules...))
 	}
 	s.Set("1", domains...)
 	wantAck(t, s, "1")
@@ -419,7 +419,7 @@ func TestLargeAnswers(t *testing.T) {
 // While the server is away at the start there is an error with the reason, and one that hangs after it accepts
 // connections is no different. The rules come when it does.
 func TestServerIsAwayAtTheStart(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	addr := s.Addr
 	s.Stop()
 	c := follow(t, Options{Server: addr})
@@ -429,15 +429,15 @@ func TestServerIsAwayAtTheStart(t *testing.T) {
 		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	s = xdstest.Start(t, xdstest.Options{Addr: addr})
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
+	s = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: addr})
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 1)))
 	c.want("a k=1/hour")
 }
 
 // Start waits for the first rules.
 func TestStartWaits(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
-	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	s.Set("1", partnertest.Domain("a", partnertest.Limit("k", "", 1)))
 	source := New(Options{Server: s.Addr, NodeID: "n", MaxSize: 1 << 20, Log: slog.New(slog.DiscardHandler)})
 	defer source.Close() //nolint:errcheck // it returns nil
 	source.Start(t.Context(), descriptors.Process{}, false)
@@ -448,18 +448,18 @@ func TestStartWaits(t *testing.T) {
 
 // The status is JSON with bounded findings, however much is wrong.
 func TestFindingsAreBounded(t *testing.T) {
-	s := xdstest.Start(t, xdstest.Options{})
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
 	wantAck(t, s, "")
 	var domains []*ratelimitv3.RateLimitConfig
 	for i := range 200 {
-		d := xdstest.Domain(fmt.Sprintf("d%03d %s", i, strings.Repeat("long", 1000)))
+		d := partnertest.Domain(fmt.Sprintf("d%03d %s", i, strings.Repeat("long", 1000)))
 		for range 50 {
-			d.Descriptors = append(d.Descriptors, xdstest.Limit("", strconv.Itoa(len(d.GetDescriptors())), 1))
+			d.Descriptors = append(d.Descriptors, partnertest.Limit("", strconv.Itoa(len(d.GetDescriptors())), 1))
 		}
 		domains = append(domains, d)
 	}
-	s.Set("1", append(domains, xdstest.Domain("good", xdstest.Limit("k", "", 1)))...)
+	s.Set("1", append(domains, partnertest.Domain("good", partnertest.Limit("k", "", 1)))...)
 	wantAck(t, s, "1")
 	got := c.Status()
 	text, err := json.Marshal(got)

@@ -15,8 +15,8 @@ import (
 // toolDirs are the folders in which scripts/tools.sh puts programs.
 var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/nutcracker/usr/sbin", ".tools/bin"}
 
-// Find returns the path of the first of the programs that there is: in the folders of scripts/tools.sh, or else in PATH.
-// Without one the error says how to get it.
+// Find returns the path of the first of the programs that there is: in the folders of scripts/tools.sh, or else in
+// PATH. Without one the error says how to get it.
 func Find(names ...string) (string, error) {
 	for _, name := range names {
 		for _, dir := range toolDirs {

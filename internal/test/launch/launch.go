@@ -1,5 +1,5 @@
-// Package launch runs real programs for tests, the benchmark and the demo: it starts one, waits until it is ready,
-// keeps its output, and ends it within a time.
+// Package launch runs real programs: it starts one, waits until it is ready, keeps its output, and ends it within a
+// time. Take it for programs that are no tests, such as the benchmark and the demo; proctest is the same for a test.
 package launch
 
 import (

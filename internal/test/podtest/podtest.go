@@ -1,6 +1,10 @@
-// Package podtest runs containers for a test with podman, in namespaces of their own: ports and firewall rules meet
-// nobody else's, there is no network, so nothing can come from an image registry, and everything ends with the
-// namespaces. It needs root for that.
+// Package podtest has the places in which others run Weir. Take it for what users copy: images, manifests, commands.
+//
+//   - Enter runs containers with podman, in namespaces of their own: ports and firewall rules meet nobody else's, there
+//     is no network, so nothing can come from an image registry, and everything ends with the namespaces. It needs root
+//     for that.
+//   - StartCluster runs a Kubernetes API.
+//   - RunPage runs the commands of a page of docs/.
 package podtest
 
 import (

@@ -1,5 +1,9 @@
-// Package proctest runs real programs for one test: each on ports of its own, with its output in the report if the
-// test fails, and gone when the test ends.
+// Package proctest runs real programs for one test: Weir itself, Envoy and others, each on ports of its own, with its
+// output in the report if the test fails, and gone when the test ends. It has what these programs need, too: a Client
+// for requests through an Envoy, an Authority for certificates, Replace for files that are edited.
+//
+// Take it where a promise is about the program as users start it. Redis is in redistest; programs that are no tests
+// take launch.
 package proctest
 
 import (
@@ -13,6 +17,9 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
+
+// patience is how long Weir or Envoy may take to start: on a busy machine of two cores that takes seconds.
+const patience = time.Minute
 
 // Buffer is a bytes.Buffer that one goroutine may read while another one writes.
 type Buffer = launch.Buffer

@@ -1,4 +1,5 @@
-// Package redistest runs real Redis servers for a test: one server, a Sentinel with its servers, or a Cluster.
+// Package redistest runs real Redis servers for a test: one server, a Sentinel with its servers, a Cluster, or several
+// behind a proxy. Take it for what rests on Redis, also on one that is slow, hangs, restarts or fails over.
 package redistest
 
 import (

@@ -5,13 +5,12 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // StartTLS runs a redis-server that also listens with TLS, with a certificate of the authority for 127.0.0.1 and
 // "redis", and returns that address. With clients set, clients need a certificate of that authority.
-func StartTLS(tb testing.TB, a *certtest.Authority, clients bool, args ...string) (s *Server, addr string) {
+func StartTLS(tb testing.TB, a *proctest.Authority, clients bool, args ...string) (s *Server, addr string) {
 	tb.Helper()
 	cert, key := a.Issue("redis", "127.0.0.1", "redis")
 	port, needed := strconv.Itoa(proctest.FreePort(tb)), map[bool]string{false: "no", true: "yes"}[clients]

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -282,7 +282,7 @@ func TestManyFunnelsTakeLittleMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills 250,000 keys")
 	}
-	keys := longtest.Pick[int64](250_000, 1_000_000) // both leave the tables as full
+	keys := casetest.Pick[int64](250_000, 1_000_000) // both leave the tables as full
 	before := heap()
 	s := start(t, memstore.Options{Now: limitertest.NewClock().Now})
 	p := algorithms(t)[1]

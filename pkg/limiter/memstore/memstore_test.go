@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -36,10 +36,10 @@ func fresh(t *testing.T, clock *limitertest.Clock) limiter.Store {
 
 func TestContract(t *testing.T) { limitertest.Run(t, fresh) }
 
-func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, longtest.Pick(2_500, 10_000)) }
+func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, casetest.Pick(2_500, 10_000)) }
 
 func TestLinearizable(t *testing.T) {
-	limitertest.Linearizable(t, 1, longtest.Pick(10, 20), func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
+	limitertest.Linearizable(t, 1, casetest.Pick(10, 20), func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
 		// Its clock steps back, so nothing may be swept that has expired meanwhile.
 		return []limiter.Store{start(t, memstore.Options{Now: clocks[0].Now, SweepEvery: time.Hour})}
 	})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 	t.Run("scripts agree with Go", func(t *testing.T) {
 		limitertest.HistoriesInTwoSteps(t, fresh,
-			longtest.Pick(150, 600))
+			casetest.Pick(150, 600))
 	})
 	for _, part := range []struct {
 		name  string

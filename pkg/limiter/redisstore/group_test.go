@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -108,7 +108,7 @@ func TestGroup(t *testing.T) {
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 	t.Run("scripts agree with Go", func(t *testing.T) {
 		limitertest.HistoriesInTwoSteps(t, fresh,
-			longtest.Pick(100, 300))
+			casetest.Pick(100, 300))
 	})
 	t.Run("each limit in its own", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)

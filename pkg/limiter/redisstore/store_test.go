@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -106,7 +106,7 @@ func TestContract(t *testing.T) {
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
 	t.Parallel()
-	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(400, 3000))
+	limitertest.Histories(t, fresh(redistest.Start(t)), casetest.Pick(400, 3000))
 }
 
 // TestLinearizable has the stores of two processes, and of three, ask one server: three and two goroutines in each.
@@ -116,7 +116,7 @@ func TestLinearizable(t *testing.T) {
 	for _, processes := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", processes)
-			limitertest.Linearizable(t, processes, longtest.Pick(4, 20),
+			limitertest.Linearizable(t, processes, casetest.Pick(4, 20),
 				func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 					for _, c := range clocks {
 						stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -68,7 +68,7 @@ func TestTakeBackBound(t *testing.T) {
 	server, clock := redistest.Start(t), limitertest.NewClock()
 	stores := newTwoStores(t, server, clock)
 	for _, f := range floodedLimits() {
-		for _, atOnce := range []int{1, longtest.Pick(6, 20)} {
+		for _, atOnce := range []int{1, casetest.Pick(6, 20)} {
 			t.Run(fmt.Sprintf("%s/%d at once", f.name, atOnce), func(t *testing.T) {
 				clock.Advance(time.Hour)
 				begin := clock.Now()
@@ -185,7 +185,7 @@ func (f *flooded) measure(t *testing.T, clock *limitertest.Clock, atOnce int, s 
 	const between = 15 * time.Millisecond // the two steps
 	rng := rand.New(rand.NewPCG(1, 2))
 	begin := clock.Now()
-	end := begin + longtest.Pick(1500*time.Millisecond, 20*time.Second).Microseconds()
+	end := begin + casetest.Pick(1500*time.Millisecond, 20*time.Second).Microseconds()
 	random := func(mean time.Duration) int64 { return 1 + int64(rng.ExpFloat64()*float64(mean.Microseconds())) }
 	gap := between / time.Duration(atOnce)
 	if atOnce == 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -62,7 +62,7 @@ func TestEveryKeyEnds(t *testing.T) {
 				}
 			})
 			return m
-		}, longtest.Pick(150, 300))
+		}, casetest.Pick(150, 300))
 	})
 	t.Run("server's clock", func(t *testing.T) {
 		m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{}), tb: t, client: c}

@@ -1,6 +1,4 @@
-// Package metrictest reads metrics as Prometheus does. It is apart from proctest, which modules without a client of
-// Prometheus import.
-package metrictest
+package partnertest
 
 import (
 	"net/http/httptest"

@@ -1,6 +1,8 @@
-// Package longtest gives slow tests a short form, which make test runs, and a long form, which make long runs by
-// setting WEIR_LONG=1. Both forms have the same assertions: the long one tries more.
-package longtest
+// Package casetest has what tests without programs share. Main finds goroutines that a package's tests leave behind;
+// Pick and Check give slow tests a short form, which make test runs, and a long form, which make long runs by setting
+// WEIR_LONG=1: both have the same assertions, and the long one tries more. Compile, Entries and Explain are for tests
+// with rules.
+package casetest
 
 import (
 	"flag"

@@ -1,5 +1,4 @@
-// Package envoytest runs a real Envoy for a test.
-package envoytest
+package proctest
 
 import (
 	"encoding/json"
@@ -16,19 +15,14 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
-
-// patience is how long Envoy may take to start before the test fails: on a busy machine of two cores that takes
-// seconds.
-const patience = time.Minute
 
 // anyAdminPort is merged over every configuration, so that two Envoys never have the same admin port.
 const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
 
 // Envoy is a running Envoy.
 type Envoy struct {
-	*proctest.Process
+	*Process
 
 	// Admin is the host:port of the admin interface, whatever the configuration says.
 	Admin string
@@ -37,8 +31,8 @@ type Envoy struct {
 	adminFile string // that Envoy writes its admin address into
 }
 
-// Options are how an Envoy is started.
-type Options struct {
+// EnvoyOptions are how an Envoy is started.
+type EnvoyOptions struct {
 	// Workers is the number of worker threads; 0 is one.
 	Workers int
 	// Modules is the folder with dynamic modules; empty is none.
@@ -51,26 +45,26 @@ type Options struct {
 	Args []string
 }
 
-// Start runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the test
-// ends. Listeners may have port 0: Listener returns the port that they got. Under -short Start skips the test;
+// StartEnvoy runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the test
+// ends. Listeners may have port 0: Listener returns the port that they got. Under -short StartEnvoy skips the test;
 // without an Envoy it fails the test.
-func Start(tb testing.TB, config string) *Envoy {
+func StartEnvoy(tb testing.TB, config string) *Envoy {
 	tb.Helper()
-	return StartWith(tb, config, Options{})
+	return StartEnvoyWith(tb, config, EnvoyOptions{})
 }
 
-// StartWith is Start with options.
-func StartWith(tb testing.TB, config string, o Options) *Envoy {
+// StartEnvoyWith is StartEnvoy with options.
+func StartEnvoyWith(tb testing.TB, config string, o EnvoyOptions) *Envoy {
 	tb.Helper()
-	e := Launch(tb, config, o)
+	e := LaunchEnvoy(tb, config, o)
 	e.AwaitLive()
 	return e
 }
 
-// Launch is StartWith, but returns at once: for an Envoy that may refuse its configuration.
-func Launch(tb testing.TB, config string, o Options) *Envoy {
+// LaunchEnvoy is StartEnvoyWith, but returns at once: for an Envoy that may refuse its configuration.
+func LaunchEnvoy(tb testing.TB, config string, o EnvoyOptions) *Envoy {
 	tb.Helper()
-	proctest.SkipIfShort(tb, "Envoy")
+	SkipIfShort(tb, "Envoy")
 	binary, err := launch.FindEnvoy()
 	if err != nil {
 		tb.Fatal(err)
@@ -92,7 +86,7 @@ func Launch(tb testing.TB, config string, o Options) *Envoy {
 	if o.Modules != "" {
 		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+o.Modules)
 	}
-	return &Envoy{tb: tb, Process: proctest.Start(tb, "envoy", cmd), adminFile: admin}
+	return &Envoy{tb: tb, Process: Start(tb, "envoy", cmd), adminFile: admin}
 }
 
 // AwaitLive waits until Envoy is live, and sets Admin.

@@ -1,5 +1,4 @@
-// Package chrometest runs a real Chromium without a window for a test.
-package chrometest
+package partnertest
 
 import (
 	"context"
@@ -25,9 +24,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = time.Minute
-
 // Browser is one page in a Chromium, with cookies, storage and a cache of its own.
 type Browser struct {
 	tb       testing.TB
@@ -50,7 +46,7 @@ type chromium struct {
 var sharing struct {
 	mu       sync.Mutex
 	on       bool
-	chromium *chromium // nil before the first Start
+	chromium *chromium // nil before the first StartBrowser
 }
 
 // Share runs the tests of a package, which share one Chromium, and returns their exit code: a start costs a second of
@@ -65,9 +61,10 @@ func Share(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// Start opens an empty page, which is closed when the test ends. It runs a Chromium for that, or uses the one of Share.
+// StartBrowser opens an empty page, which is closed when the test ends. It runs a Chromium for that, or uses the one of
+// Share.
 // Under -short it skips the test; without a Chromium it fails the test.
-func Start(tb testing.TB) *Browser {
+func StartBrowser(tb testing.TB) *Browser {
 	tb.Helper()
 	path := proctest.Program(tb, "chromium", "chromium-browser", "google-chrome")
 	c, err := running(tb, path)
@@ -224,11 +221,11 @@ func command[P, R any](cmd cdp.Command[P, R], params P) chromedp.Action[R] {
 	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, cmd, params) }
 }
 
-// Node is what assistive software sees of a part of the page.
-type Node struct{ Role, Name string }
+// AccessibleNode is what assistive software sees of a part of the page.
+type AccessibleNode struct{ Role, Name string }
 
 // Accessibility returns Chromium's accessibility tree, in the order in which it is read.
-func (b *Browser) Accessibility() (nodes []Node) {
+func (b *Browser) Accessibility() (nodes []AccessibleNode) {
 	b.tb.Helper()
 	text := func(v *accessibility.Value) (s string) {
 		if v != nil {
@@ -239,7 +236,7 @@ func (b *Browser) Accessibility() (nodes []Node) {
 	tree := do(b, "accessibility", command(accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}))
 	for _, n := range tree.Nodes {
 		if role := text(n.Role); role != "" && !n.Ignored {
-			nodes = append(nodes, Node{role, text(n.Name)})
+			nodes = append(nodes, AccessibleNode{role, text(n.Name)})
 		}
 	}
 	return nodes

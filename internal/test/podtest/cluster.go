@@ -1,8 +1,4 @@
-// Package kubetest runs a Kubernetes API for one test: a real etcd and a real kube-apiserver. There are no nodes and no
-// controllers, so objects are checked, defaulted and stored, and no pod starts.
-//
-// Each cluster has ports of its own, so several can run at once. It ends with the test.
-package kubetest
+package podtest
 
 import (
 	"bytes"
@@ -25,10 +21,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long a step may take on a busy machine.
-const patience = 2 * time.Minute
+// clusterPatience is how long a step may take on a busy machine.
+const clusterPatience = 2 * time.Minute
 
-// Cluster is a running Kubernetes API. Its methods are safe for concurrent use.
+// Cluster is a Kubernetes API for one test: a real etcd and a real kube-apiserver on ports of their own. There are no
+// nodes and no controllers, so objects are checked, defaulted and stored, and no pod starts. Its methods are safe for
+// concurrent use.
 type Cluster struct {
 	// URL is where kube-apiserver listens.
 	URL string
@@ -38,15 +36,15 @@ type Cluster struct {
 	Program string
 }
 
-// Start runs a cluster on 127.0.0.1. It skips the test, and says how to get them, if the programs are not built.
-func Start(tb testing.TB) *Cluster {
+// StartCluster runs a cluster on 127.0.0.1. It skips the test, and says how to get them, if the programs are not built.
+func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	return StartAt(tb, "127.0.0.1")
+	return StartClusterAt(tb, "127.0.0.1")
 }
 
-// StartAt is Start for a cluster that programs in other network namespaces reach, too, at the IP address host, which
-// belongs to this machine.
-func StartAt(tb testing.TB, host string) *Cluster {
+// StartClusterAt is StartCluster for a cluster that programs in other network namespaces reach, too, at the IP address
+// host, which belongs to this machine.
+func StartClusterAt(tb testing.TB, host string) *Cluster {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "kube-apiserver")
 	etcd, apiserver, kubectl := program(tb, "etcd"), program(tb, "kube-apiserver"), program(tb, "kubectl")
@@ -76,11 +74,11 @@ func StartAt(tb testing.TB, host string) *Cluster {
 		"--service-cluster-ip-range=10.96.0.0/16", "--service-account-key-file="+accounts,
 		"--service-account-signing-key-file="+accounts, "--service-account-issuer=https://kubernetes.default.svc",
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"))
-	server.Await(patience, func() error {
+	server.Await(clusterPatience, func() error {
 		_, err := c.Try("", "get", "--raw", "/readyz")
 		return err
 	})
-	server.Await(patience, func() error { // it is created after /readyz answers
+	server.Await(clusterPatience, func() error { // it is created after /readyz answers
 		_, err := c.Try("", "get", "namespace", "default")
 		return err
 	})
@@ -164,7 +162,7 @@ func (c *Cluster) DryRun(manifest string) (string, error) {
 // accepted it, so Apply tries again for a while.
 func (c *Cluster) Apply(tb testing.TB, manifest string) {
 	tb.Helper()
-	proctest.Await(tb, patience, func() error {
+	proctest.Await(tb, clusterPatience, func() error {
 		_, err := c.Try(manifest, "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
 		return err
 	})
@@ -178,13 +176,13 @@ func (c *Cluster) CRDs(tb testing.TB, paths ...string) {
 		args = append(args, "-f", path)
 	}
 	c.Kubectl(tb, args...)
-	c.Kubectl(tb, "wait", "--for=condition=Established", "--timeout="+patience.String(), "crd", "--all")
+	c.Kubectl(tb, "wait", "--for=condition=Established", "--timeout="+clusterPatience.String(), "crd", "--all")
 }
 
 // Get reads objects as kubectl get -o json prints them. It waits until the server has them.
 func (c *Cluster) Get(tb testing.TB, into any, args ...string) (text string) {
 	tb.Helper()
-	proctest.Await(tb, patience, func() error {
+	proctest.Await(tb, clusterPatience, func() error {
 		out, err := c.Try("", append([]string{"get", "-o", "json"}, args...)...)
 		if err != nil {
 			return err

@@ -1,6 +1,4 @@
-// Package xdstest is a control plane for tests: a server of ADS that sends rate limit configurations, answers as
-// go-control-plane's does, and misbehaves when a test asks for it.
-package xdstest
+package partnertest
 
 import (
 	"context"
@@ -25,8 +23,9 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
-// Server is a control plane.
-type Server struct {
+// ControlPlane is a server of ADS that sends rate limit configurations, answers as go-control-plane's does, and
+// misbehaves when a test asks for it.
+type ControlPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
 	// Addr is host:port.
@@ -54,14 +53,14 @@ type Request struct {
 	At      time.Time
 }
 
-// Options of a Server.
-type Options struct {
+// ControlPlaneOptions of a ControlPlane.
+type ControlPlaneOptions struct {
 	Addr string      // to listen at; empty for a free port
 	TLS  *tls.Config // nil: plain text
 }
 
-// Start starts a server that ends with the test.
-func Start(tb testing.TB, o Options) *Server {
+// StartControlPlane starts one that ends with the test.
+func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 	tb.Helper()
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
@@ -80,7 +79,7 @@ func Start(tb testing.TB, o Options) *Server {
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
-	s := &Server{
+	s := &ControlPlane{
 		Addr: l.Addr().String(), tb: tb, grpc: grpc.NewServer(options...), requests: make(chan Request, 10_000),
 		changed: make(chan struct{}),
 	}
@@ -98,10 +97,10 @@ func Start(tb testing.TB, o Options) *Server {
 }
 
 // Stop ends the server and its streams.
-func (s *Server) Stop() { s.grpc.Stop() }
+func (s *ControlPlane) Stop() { s.grpc.Stop() }
 
 // Set sends these rules from now on.
-func (s *Server) Set(version string, configs ...*ratelimitv3.RateLimitConfig) {
+func (s *ControlPlane) Set(version string, configs ...*ratelimitv3.RateLimitConfig) {
 	s.tb.Helper()
 	resources := make([]*anypb.Any, len(configs))
 	for i, config := range configs {
@@ -115,7 +114,7 @@ func (s *Server) Set(version string, configs ...*ratelimitv3.RateLimitConfig) {
 }
 
 // Send sends this answer from now on. It gets a nonce each time.
-func (s *Server) Send(answer *discoveryv3.DiscoveryResponse) {
+func (s *ControlPlane) Send(answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
@@ -124,7 +123,7 @@ func (s *Server) Send(answer *discoveryv3.DiscoveryResponse) {
 }
 
 // Flood is Send of an answer that the server sends again and again, whatever clients reply.
-func (s *Server) Flood(answer *discoveryv3.DiscoveryResponse) {
+func (s *ControlPlane) Flood(answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	s.flooding = true
 	s.mu.Unlock()
@@ -132,7 +131,7 @@ func (s *Server) Flood(answer *discoveryv3.DiscoveryResponse) {
 }
 
 // Next is the next request of a client.
-func (s *Server) Next() Request {
+func (s *ControlPlane) Next() Request {
 	s.tb.Helper()
 	select {
 	case r := <-s.requests:
@@ -144,7 +143,7 @@ func (s *Server) Next() Request {
 }
 
 // NACKs counts the refusals among the requests that wait, and takes these away.
-func (s *Server) NACKs() (n int) {
+func (s *ControlPlane) NACKs() (n int) {
 	for {
 		select {
 		case r := <-s.requests:
@@ -158,7 +157,7 @@ func (s *Server) NACKs() (n int) {
 }
 
 // Quiet fails the test if a client sends anything for a while.
-func (s *Server) Quiet(while time.Duration) {
+func (s *ControlPlane) Quiet(while time.Duration) {
 	s.tb.Helper()
 	select {
 	case r := <-s.requests:
@@ -170,7 +169,7 @@ func (s *Server) Quiet(while time.Duration) {
 
 // StreamAggregatedResources implements the service. As go-control-plane's server it answers a request as soon as the
 // answer's version is another one than the client says that it has: so a refused answer is sent again at once.
-func (s *Server) StreamAggregatedResources(
+func (s *ControlPlane) StreamAggregatedResources(
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
 ) error {
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-package pagetest
+package podtest
 
 import (
 	"bufio"
@@ -20,11 +20,10 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// patience is how long one block of a page may take on a busy machine.
-const patience = 5 * time.Minute
+// pagePatience is how long one block of a page may take on a busy machine.
+const pagePatience = 5 * time.Minute
 
 //go:embed driver.sh
 var driver string
@@ -51,15 +50,39 @@ type Setting struct {
 	Host     bool              // in the network and with the processes of the test, not in namespaces of the page's own
 }
 
-// Run runs the commands of a page. Under -short it skips the test. It needs Linux, and namespaces that the user may
+// RunPage runs the commands of a page of the book, as a reader types them: in a fresh folder, with the built weir, a
+// real Envoy and a real Redis, and compares what they print with what the page shows.
+//
+// A page stays plain Markdown. Its blocks mean, from top to bottom:
+//
+//	```sh                              commands, one bash for the whole page
+//	```sh title="Terminal 2"           commands that stay in the foreground, such as weir serve. RunPage starts them
+//	                                   beside the others and waits until they answer. A later block with the same
+//	                                   title first ends what runs there.
+//	```text                            after commands: what they print. Three dots stand for any text in a line, and
+//	                                   a line of three dots stands for any lines. After a terminal's commands: lines
+//	                                   that appear there.
+//	```yaml title="rules/shop.yaml"    a file, written at this point of the page. Any language but sh.
+//	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with all that is below it
+//	```yaml title="envoy.yaml: routes of app"
+//	                                   the same for the first key routes of the listener app
+//
+// All other blocks are only shown. A comment on the line before a block of commands changes what is expected:
+//
+//	<!-- not run: needs a registry --> the block is only shown, for this reason
+//	<!-- exit code 1 -->               its last command ends with this code
+//
+// Every command of a block but that one must succeed.
+//
+// Under -short it skips the test. It needs Linux, and namespaces that the user may
 // create (root may everywhere).
-func Run(t *testing.T, page string) {
+func RunPage(t *testing.T, page string) {
 	t.Helper()
-	RunIn(t, page, Setting{})
+	RunPageIn(t, page, Setting{})
 }
 
-// RunIn is Run in another setting.
-func RunIn(t *testing.T, page string, setting Setting) {
+// RunPageIn is RunPage in another setting.
+func RunPageIn(t *testing.T, page string, setting Setting) {
 	t.Helper()
 	proctest.SkipIfShort(t, "Envoy")
 	text, err := os.ReadFile(page)
@@ -136,7 +159,7 @@ func newRunner(t *testing.T, page string, setting Setting) *runner {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(weirtest.Binary(t), filepath.Join(bin, "weir")); err != nil {
+	if err := os.Symlink(proctest.WeirBinary(t), filepath.Join(bin, "weir")); err != nil {
 		t.Fatal(err)
 	}
 	envoy, err := launch.FindEnvoy()
@@ -304,7 +327,8 @@ func (r *runner) start(b *block) {
 // awaitOutput returns when a terminal has printed the lines that a page shows.
 func (r *runner) awaitOutput(name string, b *block) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !containsLines(b.text, read(r.outputs[name])); time.Sleep(10 * time.Millisecond) {
+	end := time.Now().Add(pagePatience)
+	for ; !containsLines(b.text, read(r.outputs[name])); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.fatal(b, "%s does not show\n%s", name, b.text)
 		}
@@ -344,7 +368,7 @@ func (r *runner) awaitLoads(b *block) {
 		r.loaded = r.loads()
 		return
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(pagePatience); ; time.Sleep(10 * time.Millisecond) {
 		waiting := 0
 		loads := r.loads()
 		for addr, count := range r.loaded {
@@ -381,9 +405,9 @@ func (r *runner) ask(request string) (first, second int) {
 		if _, err := fmt.Sscan(line, &first, &second); !open || err != nil {
 			r.t.Fatalf("%s: the page's shell ended or answered %q: may this user create namespaces (unshare)?", r.page, line)
 		}
-	case <-time.After(patience):
+	case <-time.After(pagePatience):
 		file := strings.Fields(request)[1]
-		r.t.Fatalf("%s: this still runs after %s:\n%s\nIt printed:\n%s", r.page, patience, read(file), read(file+".out"))
+		r.t.Fatalf("%s: this still runs after %s:\n%s\nIt printed:\n%s", r.page, pagePatience, read(file), read(file+".out"))
 	}
 	return first, second
 }

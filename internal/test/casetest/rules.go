@@ -1,5 +1,4 @@
-// Package ruletest has what tests with rules share.
-package ruletest
+package casetest
 
 import (
 	"strings"

@@ -1,5 +1,4 @@
-// Package weirtest runs the weir program for a test, as its users have it.
-package weirtest
+package proctest
 
 import (
 	"context"
@@ -15,38 +14,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long weir may take to become ready on a busy machine.
-const patience = time.Minute
-
-// Binary returns the path of the program, which it builds once a process. Under -short it skips the test.
-func Binary(tb testing.TB) string {
+// WeirBinary returns the path of the program, which it builds once a process. Under -short it skips the test.
+func WeirBinary(tb testing.TB) string {
 	tb.Helper()
-	proctest.SkipIfShort(tb, "the built program")
-	path, err := build()
+	SkipIfShort(tb, "the built program")
+	path, err := buildWeir()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return path
 }
 
-// build builds bin/test/weir, from the packages that make demo and the benchmark compile, too.
-var build = sync.OnceValues(func() (path string, err error) { return launch.Build("weir", "cmd/sidecar", "-trimpath") })
+// buildWeir builds bin/test/weir, from the packages that make demo and the benchmark compile, too.
+var buildWeir = sync.OnceValues(func() (string, error) { return launch.Build("weir", "cmd/sidecar", "-trimpath") })
 
-// Run runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
-func Run(tb testing.TB, args ...string) (out string, err error) {
+// RunWeir runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
+func RunWeir(tb testing.TB, args ...string) (out string, err error) {
 	tb.Helper()
-	text, err := exec.Command(Binary(tb), args...).CombinedOutput()
+	text, err := exec.Command(WeirBinary(tb), args...).CombinedOutput()
 	return string(text), err
 }
 
-// Process is a weir that serves.
-type Process struct {
-	*proctest.Process
+// Weir is a weir that serves.
+type Weir struct {
+	*Process
 
 	GRPC, HTTP string   // host:port
 	Args       []string // of the program, from "serve" on
@@ -55,49 +49,49 @@ type Process struct {
 	local string // see Local
 }
 
-// New returns a weir that will serve on ports of its own, with further arguments.
-func New(tb testing.TB, args ...string) *Process {
+// NewWeir returns a weir that will serve on ports of its own, with further arguments.
+func NewWeir(tb testing.TB, args ...string) *Weir {
 	tb.Helper()
-	p := &Process{tb: tb, GRPC: proctest.FreeAddr(tb), HTTP: proctest.FreeAddr(tb)}
+	p := &Weir{tb: tb, GRPC: FreeAddr(tb), HTTP: FreeAddr(tb)}
 	p.Args = append([]string{"serve", "--grpc-addr", p.GRPC, "--http-addr", p.HTTP}, args...)
 	return p
 }
 
 // Start runs weir, also again after it has ended, and returns when it is ready.
-func (p *Process) Start() {
+func (p *Weir) Start() {
 	p.tb.Helper()
 	p.Launch()
 	p.AwaitReady()
 }
 
 // Launch runs weir and does not wait until it is ready.
-func (p *Process) Launch() {
+func (p *Weir) Launch() {
 	p.tb.Helper()
-	p.Process = proctest.Start(p.tb, "weir", exec.Command(Binary(p.tb), p.Args...))
+	p.Process = Start(p.tb, "weir", exec.Command(WeirBinary(p.tb), p.Args...))
 }
 
 // LaunchVia is Launch by a line of bash, in which "$0" "$@" is the command.
-func (p *Process) LaunchVia(line string) {
+func (p *Weir) LaunchVia(line string) {
 	p.tb.Helper()
-	p.Process = proctest.Start(p.tb, "weir", exec.Command("bash",
-		append([]string{"-c", line, Binary(p.tb)}, p.Args...)...))
+	p.Process = Start(p.tb, "weir", exec.Command("bash",
+		append([]string{"-c", line, WeirBinary(p.tb)}, p.Args...)...))
 }
 
 // AwaitReady returns when weir is ready.
-func (p *Process) AwaitReady() {
+func (p *Weir) AwaitReady() {
 	p.tb.Helper()
 	p.Await(patience, func() error { return p.Ready(context.Background()) })
 }
 
 // Ready returns nil if weir is ready.
-func (p *Process) Ready(ctx context.Context) error {
+func (p *Weir) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return launch.Get(ctx, "http://"+p.HTTP+"/readyz")
 }
 
 // Page returns the answer to GET: the status, such as "200 OK", and the body.
-func (p *Process) Page(path string) (status, text string) {
+func (p *Weir) Page(path string) (status, text string) {
 	p.tb.Helper()
 	resp, err := http.Get("http://" + p.HTTP + path)
 	if err != nil {
@@ -111,19 +105,21 @@ func (p *Process) Page(path string) (status, text string) {
 	return resp.Status, string(body)
 }
 
-// Socket returns the admin socket, as --server takes it.
-func (p *Process) Socket() string { return "unix:" + adminapi.Socket(adminapi.DefaultSocket, p.HTTP) }
+// Socket returns the admin socket, as --server takes it. It is the default one: this package imports nothing of Weir.
+func (p *Weir) Socket() string {
+	_, port, _ := net.SplitHostPort(p.HTTP)
+	return "unix:@weir-" + port
+}
 
 // Local returns the address, host:port, of a proxy to the admin socket. Who asks there may see the values of keys and
 // change state.
-func (p *Process) Local() string {
+func (p *Weir) Local() string {
 	p.tb.Helper()
 	if p.local != "" {
 		return p.local
 	}
-	socket := adminapi.Socket(adminapi.DefaultSocket, p.HTTP)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(p.Socket(), "unix:"))
 	}}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = "http", "weir"
@@ -140,7 +136,7 @@ func (p *Process) Local() string {
 
 // Metric returns the value of a metric by its name and labels, such as `weir_rules_loads_total{result="ok"}`. It
 // fails the test if there is no such metric.
-func (p *Process) Metric(name string) float64 {
+func (p *Weir) Metric(name string) float64 {
 	p.tb.Helper()
 	_, text := p.Page("/metrics")
 	for line := range strings.Lines(text) {

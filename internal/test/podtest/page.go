@@ -1,27 +1,4 @@
-// Package pagetest runs the commands of a page of the book for a test, as a reader types them: in a fresh folder, with
-// the built weir, a real Envoy and a real Redis, and compares what they print with what the page shows.
-//
-// A page stays plain Markdown. Its blocks mean, from top to bottom:
-//
-//	```sh                              commands, one bash for the whole page
-//	```sh title="Terminal 2"           commands that stay in the foreground, such as weir serve. Run starts them
-//	                                   beside the others and waits until they answer. A later block with the same
-//	                                   title first ends what runs there.
-//	```text                            after commands: what they print. Three dots stand for any text in a line, and
-//	                                   a line of three dots stands for any lines. After a terminal's commands: lines
-//	                                   that appear there.
-//	```yaml title="rules/shop.yaml"    a file, written at this point of the page. Any language but sh.
-//	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with all that is below it
-//	```yaml title="envoy.yaml: routes of app"
-//	                                   the same for the first key routes of the listener app
-//
-// All other blocks are only shown. A comment on the line before a block of commands changes what is expected:
-//
-//	<!-- not run: needs a registry --> the block is only shown, for this reason
-//	<!-- exit code 1 -->               its last command ends with this code
-//
-// Every command of a block but that one must succeed.
-package pagetest
+package podtest
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build !race
 
-package longtest
+package casetest
 
 // Race reports whether the race detector runs.
 const Race = false

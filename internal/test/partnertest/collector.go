@@ -1,5 +1,4 @@
-// Package otlptest receives traces over OTLP, as a collector does, and shows them to a test.
-package otlptest
+package partnertest
 
 import (
 	"context"
@@ -35,8 +34,8 @@ type Collector struct {
 	spans []Span
 }
 
-// Start listens until the test ends.
-func Start(tb testing.TB) *Collector {
+// StartCollector listens until the test ends.
+func StartCollector(tb testing.TB) *Collector {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

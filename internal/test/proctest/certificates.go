@@ -1,5 +1,4 @@
-// Package certtest makes certificates for tests: an authority, and what it signs, as files in PEM.
-package certtest
+package proctest
 
 import (
 	"crypto/ecdsa"
@@ -18,7 +17,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates.
+// Authority signs certificates, which are files in PEM.
 type Authority struct {
 	tb     testing.TB
 	dir    string
@@ -27,8 +26,8 @@ type Authority struct {
 	serial int64
 }
 
-// New is an authority of the test's own, whose files last as long as the test.
-func New(tb testing.TB) *Authority {
+// NewAuthority is an authority of the test's own, whose files last as long as the test.
+func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, dir: tb.TempDir(), key: newKey(tb), serial: 1}
 	a.cert = &x509.Certificate{

@@ -1,4 +1,4 @@
-package kubetest
+package podtest
 
 // At returns what lies below the keys and indices of a decoded object, nil if there is nothing.
 func At(v any, path ...any) any {

@@ -1,6 +1,4 @@
-// Package proxytest runs a real proxy in front of several real Redis servers for a test: twemproxy, or Envoy with its
-// filter redis_proxy.
-package proxytest
+package redistest
 
 import (
 	"fmt"
@@ -10,19 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// patience is how long a proxy may take to start before the test fails.
-const patience = time.Minute
-
 // Twemproxy starts a twemproxy that spreads keys over the servers, and returns its host:port. It ends with the test.
-func Twemproxy(tb testing.TB, servers ...*redistest.Server) string {
+func Twemproxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
 	binary := proctest.Program(tb, "nutcracker")
 	addr, dir := proctest.FreeAddr(tb), tb.TempDir()
@@ -53,8 +45,8 @@ pool:
 	return addr
 }
 
-// Envoy starts an Envoy that spreads keys over the servers, and returns its host:port. It ends with the test.
-func Envoy(tb testing.TB, servers ...*redistest.Server) string {
+// EnvoyProxy starts an Envoy that spreads keys over the servers, and returns its host:port. It ends with the test.
+func EnvoyProxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
 	var endpoints []string
 	for _, s := range servers {
@@ -65,7 +57,7 @@ func Envoy(tb testing.TB, servers ...*redistest.Server) string {
 		endpoints = append(endpoints,
 			fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}", host, port))
 	}
-	e := envoytest.Start(tb, fmt.Sprintf(`
+	e := proctest.StartEnvoy(tb, fmt.Sprintf(`
 static_resources:
   listeners:
   - name: redis
