@@ -256,7 +256,7 @@ func (d *Decider) settle(r *Request) error {
 		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
-	if v.refused { // what it gives back is lost, and nothing else was asked
+	if v.refused { // what it refunds is lost, and nothing else was asked
 		return nil
 	}
 	d.applyFailurePolicy(r.Ctx, v, err)

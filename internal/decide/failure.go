@@ -23,7 +23,7 @@ func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error)
 	}
 }
 
-// openOrClosed is the answer of a limit that fails open or closed. What is given back never counts as not fitting.
+// openOrClosed is the answer of a limit that fails open or closed. What is refunded never counts as not fitting.
 func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 	if l.OnStoreFailure == descriptors.Deny && n >= 0 {
 		return limiter.Decision{RetryAfter: limiter.Never}
@@ -69,7 +69,7 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 	}
 }
 
-// isCallers reports whether limit i leaves the answer to the caller. A limit in shadow mode, and what is given back,
+// isCallers reports whether limit i leaves the answer to the caller. A limit in shadow mode, and what is refunded,
 // never do.
 func (v *Verdict) isCallers(i int) bool {
 	h := &v.Hits[i]

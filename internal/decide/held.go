@@ -30,7 +30,7 @@ func (v *Verdict) TakeHeld() (h Held) {
 func (h *Held) For() time.Duration { return h.wait }
 
 // Wait returns when the request's turn has come, or with ctx's error when ctx is done. What the limits counted is not
-// given back then: the requests behind this one have their time already.
+// refunded then: the requests behind this one have their time already.
 func (h *Held) Wait(ctx context.Context) error {
 	if h.wait > 0 {
 		return limiter.Sleep(ctx, h.wait)
@@ -99,7 +99,7 @@ func (d *Decider) Delayed() DelayedStats {
 	return DelayedStats{Now: d.delayed.now.Load(), Refused: d.delayed.refused.Load()}
 }
 
-// canWait reports whether the hit can delay its request. What gives back or looks cannot.
+// canWait reports whether the hit can delay its request. What refunds or looks cannot.
 func canWait(h *limiter.Hit) bool {
 	return h.N > 0 && h.Mode != limiter.Shadow && h.Policy.MaxWait() > 0
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A request that was answered holds its place; one that has gone, or is denied, holds none, also of a limit that counts
-// it by itself. Places are given back once.
+// it by itself. Places are refunded once.
 func TestHeldPlaces(t *testing.T) {
 	set := casetest.Compile(t, `
 domain: shop

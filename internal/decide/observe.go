@@ -54,7 +54,7 @@ func (o Outcome) Unfit() bool {
 // use.
 type Observer interface {
 	// Decided reports one limit's part in a request, unless the limit was not asked since another one denied the request
-	// before: its cost in hits (0 looks, below 0 gives back) and the store's answer. The answer means nothing while the
+	// before: its cost in hits (0 looks, below 0 refunds) and the store's answer. The answer means nothing while the
 	// store fails, and is valid only during the call. A limit that a request brought along has the rule that it matched,
 	// if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)

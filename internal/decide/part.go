@@ -40,7 +40,7 @@ func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 const refusedWait = time.Second
 
 // refuse denies a request that might have to wait, because Options.MaxDelayed requests are delayed already. Only what
-// the request gives back is asked: that has ended, whatever becomes of the rest. The other hits are charged nothing,
+// the request refunds is asked: that has ended, whatever becomes of the rest. The other hits are charged nothing,
 // also those that are charged by themselves.
 func (v *Verdict) refuse() {
 	v.refused, v.asked = true, part{}

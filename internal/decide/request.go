@@ -34,7 +34,7 @@ type Request struct {
 // Descriptor is one descriptor of a request.
 type Descriptor struct {
 	Entries []descriptors.Entry
-	// Cost in hits: above 0 is charged, 0 only looks, below 0 is given back.
+	// Cost in hits: above 0 is charged, 0 only looks, below 0 is refunded.
 	Cost int64
 	// Own is a limit that the request itself brings along.
 	Own OwnLimit

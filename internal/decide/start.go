@@ -32,7 +32,7 @@ func inTokens(key string) string {
 	return fmt.Sprintf("%x:", sum[:8])
 }
 
-// takeBack has a hit that gives back return what the token has of its counter, or nothing.
+// takeBack has a hit that refunds return what the token has of its counter, or nothing.
 func takeBack(h *limiter.Hit, token string) {
 	if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
 		return

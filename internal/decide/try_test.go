@@ -176,7 +176,7 @@ func TestStoreFails(t *testing.T) {
 		"limit open":         {"open", false, false, 1, nil},
 		"limit closed":       {"closed", false, true, 1, nil},
 		"a look":             {"?closed", false, true, 1, nil},
-		"given back":         {"-closed", false, false, 1, nil},
+		"refunded":           {"-closed", false, false, 1, nil},
 		"the caller decides": {"caller", false, false, 1, decide.ErrUndecided},
 		"the caller left":    {"closed", true, false, 0, context.Canceled},
 	} {
@@ -206,7 +206,7 @@ func (*failures) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Dec
 func (*failures) Answered(*descriptors.Domain, bool)                                   {}
 func (f *failures) StoreFailed(err error)                                              { f.errs = append(f.errs, err) }
 
-// Where no place is left to wait in, a request that may have to wait is denied. What it gives back is given back all
+// Where no place is left to wait in, a request that may have to wait is denied. What it refunds is refunded all
 // the same, and nothing else is taken.
 func TestNoPlaceToWaitIn(t *testing.T) {
 	store, seen := &waits{}, &failures{}
@@ -229,10 +229,10 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 		t.Errorf("%+v, %v; want it denied for the turn alone", v, err)
 	}
 	if !slices.Equal(store.took, []int64{-1}) || d.Delayed() != (decide.DelayedStats{Now: 1, Refused: 1}) {
-		t.Errorf("hits of %v were taken, want the one that is given back; %+v", store.took, d.Delayed())
+		t.Errorf("hits of %v were taken, want the one that is refunded; %+v", store.took, d.Delayed())
 	}
 	if v, err = decided(t.Context(), "turn", "open"); err != nil || !v.Denied || store.took != nil {
-		t.Errorf("nothing to give back: %+v, %v, hits of %v were taken", v, err, store.took)
+		t.Errorf("nothing to refund: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
 	if v, err = decided(t.Context(), "?turn"); err != nil || v.Denied || !slices.Equal(store.took, []int64{0}) {
 		t.Errorf("a look: %+v, %v, hits of %v were taken", v, err, store.took)
@@ -257,7 +257,7 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	}
 }
 
-// A place that was taken in this process while the store failed is given back here.
+// A place that was taken in this process while the store failed is refunded here.
 func TestPlacesTakenLocally(t *testing.T) {
 	store, local := &waits{fails: errStore}, &waits{}
 	d := over(t, store, func(o *decide.Options) { o.Local = local })

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Bounds of a collector, those of redisstore's flights: while few calls come, up to maxBatches of them are decided at a
+// Bounds of a collector, those of redisstore's workers: while few calls come, up to maxBatches of them are decided at a
 // time, so that none waits for the answers to others; when a batch is busyBatch calls, one batch at a time.
 const (
 	maxBatches = 4

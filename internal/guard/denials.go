@@ -25,7 +25,7 @@ const (
 )
 
 // Denials answers what the store has denied, until the denial ends, without asking the store: the same cost on the
-// same counter cannot pass before, whatever else comes, unless something is given back. So whoever hears of that,
+// same counter cannot pass before, whatever else comes, unless something is refunded. So whoever hears of that,
 // of any process, has to call Forget, and Believe(false) when it may have missed it.
 //
 // It answers requests whose hits are all cached as denied, of limits whose denials end at a known time (cacheable).
@@ -78,7 +78,7 @@ func NewDenials(now func() int64) *Denials {
 // Answered is how many requests were answered without the store.
 func (d *Denials) Answered() uint64 { return d.answered.Load() }
 
-// Believe says whether Forget is called for all that is given back from now on. What was cached before is dropped.
+// Believe says whether Forget is called for all that is refunded from now on. What was cached before is dropped.
 func (d *Denials) Believe(yes bool) {
 	d.Drop()
 	d.believes.Store(yes)
@@ -88,7 +88,7 @@ func (d *Denials) Believe(yes bool) {
 // meanwhile, and what a policy's own requests can only push away another's may not.
 func (d *Denials) Drop() { d.forget(&d.dropped) }
 
-// Forget is called after something was given back to the counter. It forgets the denials of the key's set, also those
+// Forget is called after something was refunded to the counter. It forgets the denials of the key's set, also those
 // that are on their way.
 func (d *Denials) Forget(key string) { d.forget(&d.set(key).forgotten) }
 
@@ -121,7 +121,7 @@ func (d *Denials) After(c *take.Call) {
 	for i := range c.Hits {
 		switch h := &c.Hits[i]; {
 		case h.N < 0:
-			d.Forget(h.Key) // also after an error: it may have been given back
+			d.Forget(h.Key) // also after an error: it may have been refunded
 		case c.Err == nil && !c.Out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.Hits, i):
 			d.note(c.Asked, newDenial(h, &c.Out[i], c))
 		}
@@ -216,7 +216,7 @@ func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 	return nil
 }
 
-// isValid reports whether the denial holds: what was forgotten later may have been given back since.
+// isValid reports whether the denial holds: what was forgotten later may have been refunded since.
 func (cached *denial) isValid(now int64, forgotten uint64) bool {
 	return cached != nil && cached.until > now && cached.asked >= forgotten
 }

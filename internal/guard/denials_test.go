@@ -99,7 +99,7 @@ func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 }
 
 // TestDenialsAreExact asks two stores the same, one of them through the guard: the answers are the same, whatever is
-// asked, also while others give back, of which the guard is told.
+// asked, also while others refund, of which the guard is told.
 func TestDenialsAreExact(t *testing.T) {
 	policies := cacheables(t)
 	local := uint64(0)
@@ -120,7 +120,7 @@ func TestDenialsAreExact(t *testing.T) {
 						"mode"),
 				}
 				if full {
-					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is given back
+					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is refunded
 				}
 				h.Look = h.N == 0
 				hits = append(hits, h)
@@ -190,7 +190,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	}
 }
 
-// A refund that failed may have given back all the same: the cached denial of its counter is forgotten.
+// A refund that failed may have refunded all the same: the cached denial of its counter is forgotten.
 func TestFailedRefundIsForgotten(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
@@ -295,7 +295,7 @@ func TestDenialOlderThanARefund(t *testing.T) {
 	}
 }
 
-// TestDenialsUnderConcurrency: never more than the limit, and after all is given back all of it again.
+// TestDenialsUnderConcurrency: never more than the limit, and after all is refunded all of it again.
 func TestDenialsUnderConcurrency(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
@@ -332,7 +332,7 @@ func TestDenialsUnderConcurrency(t *testing.T) {
 		var out [1]limiter.Decision
 		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, Look: true}}, out[:]); err != nil ||
 			out[0].Remaining != 20 {
-			t.Errorf("all given back: %+v, %v; want 20 remaining", out[0], err)
+			t.Errorf("all refunded: %+v, %v; want 20 remaining", out[0], err)
 		}
 	}
 }

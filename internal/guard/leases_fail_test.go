@@ -41,7 +41,7 @@ func TestCallerGone(t *testing.T) {
 		wg.Wait()
 		time.Sleep(time.Second)
 		if s := settled(l); s.Permits != 0 {
-			t.Errorf("%+v: permits taken for callers who have gone are not given back", s)
+			t.Errorf("%+v: permits taken for callers who have gone are not released", s)
 		}
 	})
 }

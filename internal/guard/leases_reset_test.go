@@ -44,7 +44,7 @@ func TestResetEndsPermits(t *testing.T) {
 		time.Sleep(4 * leaseFor) // all is released
 		synctest.Wait()
 		if n := charged(t, f, "k", p); n != 20 {
-			t.Errorf("%d charged in the end, want 20: what was on lease is given back to the new counter", n)
+			t.Errorf("%d charged in the end, want 20: what was on lease is released to the new counter", n)
 		}
 		if _, leased := l.Permits("k"); leased {
 			t.Error("the key is still hot")

@@ -30,7 +30,7 @@ func TestWindowEnds(t *testing.T) {
 							charged += h.N
 						}
 						if got := p.Limit() - out[i].Remaining; got != charged {
-							t.Errorf("the store counts %d after %v, want %d: something of another window was given back", got, hits, charged)
+							t.Errorf("the store counts %d after %v, want %d: something of another window was released", got, hits, charged)
 							charged = got
 						}
 					}

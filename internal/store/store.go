@@ -228,7 +228,7 @@ func (s *Store) Close() error {
 		return s.memory.Close()
 	}
 	if err := s.Leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
-		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back",
+		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not released",
 			slog.String("error", err.Error()))
 	}
 	return errors.Join(s.local.drop(), s.disconnect())

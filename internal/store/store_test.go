@@ -70,7 +70,7 @@ func TestResetEndsDenialsAndPermits(t *testing.T) {
 	server := redistest.Start(t)
 	own, other := opened(t, server.URL(), slog.New(slog.DiscardHandler)),
 		opened(t, server.URL(), slog.New(slog.DiscardHandler))
-	own.Denials.Believe(true) // nobody gives back anything but itself
+	own.Denials.Believe(true) // nobody releases anything but itself
 	run(t, other)
 	denied := limiter.Hit{Key: "funnel|denied", Policy: funnel(t, 1), N: 1}
 	leased := limiter.Hit{Key: "funnel|leased", Policy: funnel(t, 1_000_000), N: 1, Route: onLease{}}

@@ -55,7 +55,7 @@ func BenchmarkTakeBusy(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()         //nolint:errcheck // nothing is on lease
-			s.Denials.Believe(true) // nothing is given back
+			s.Denials.Believe(true) // nothing is released
 			const keys, atOnce = 10_000, 16
 			policies, names := make([]*limiter.Policy, hits), make([][]string, hits)
 			for i := range policies {

@@ -104,7 +104,7 @@ func (a Algorithm) Parameters() []string {
 }
 
 // CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request
-// counts that is not given back.
+// counts that is not refunded.
 func (a Algorithm) CountsInFlight() bool { return a.Kind().Is(step.InFlight) }
 
 // Kind returns what is true of every limit of the algorithm. It is for the packages of this module.

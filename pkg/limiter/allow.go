@@ -80,7 +80,7 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decisio
 
 // Refund gives n hits back to the key's counters, for example what an estimated cost was too high.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	return l.giveBack(ctx, key, n, false, nil)
+	return l.refund(ctx, key, n, false, nil)
 }
 
 // Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
@@ -88,12 +88,12 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 // policy's Window, so that it counts no more, frees nothing. Without them the oldest hits are released, whoever holds
 // them. Hits that are not released count until the policy's Window ends. Other policies stay charged.
 func (l *Limiter) Release(ctx context.Context, key string, n int64, admitted ...Decision) error {
-	return l.giveBack(ctx, key, n, true, admitted)
+	return l.refund(ctx, key, n, true, admitted)
 }
 
-func (l *Limiter) giveBack(ctx context.Context, key string, n int64, ends bool, admitted []Decision) error {
+func (l *Limiter) refund(ctx context.Context, key string, n int64, ends bool, admitted []Decision) error {
 	if n < 1 {
-		return fmt.Errorf("%w: at least 1 hit can be given back, got %d", ErrInvalid, n)
+		return fmt.Errorf("%w: at least 1 hit can be refunded, got %d", ErrInvalid, n)
 	}
 	_, err := l.take(ctx, key, -n, ends, admitted)
 	return err

@@ -10,9 +10,9 @@ import (
 // Concurrency counts requests in flight: negative hits give them back.
 const Concurrency Algorithm = 8
 
-// concurrency is a slidingLog of leases: a hit counts until it is given back, or until its lease, the Window, ends.
-// When a lease was taken says which one a hit gives back (Hit.TakenAt). Those of the same microsecond also end in the
-// same one, so that any of them will do. Without a TakenAt the oldest is given back: those that stay end later than
+// concurrency is a slidingLog of leases: a hit counts until it is refunded, or until its lease, the Window, ends.
+// When a lease was taken says which one a hit refunds (Hit.TakenAt). Those of the same microsecond also end in the
+// same one, so that any of them will do. Without a TakenAt the oldest is refunded: those that stay end later than
 // they have to, never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
@@ -21,7 +21,7 @@ func newConcurrency(in *Params) (step.Algorithm, error) {
 		return nil, paramError("limit", "concurrency remembers every request in flight, so it takes at most "+
 			"max_log_entries = %d, got %d; raise max_log_entries", most, in.Limit)
 	}
-	return &concurrency{slidingLog{terms: in.terms(), kind: Concurrency, giveBack: giveBackOldest}}, nil
+	return &concurrency{slidingLog{terms: in.terms(), kind: Concurrency, refund: refundOldest}}, nil
 }
 
 func (l *concurrency) Traits() step.Traits {
@@ -30,7 +30,7 @@ func (l *concurrency) Traits() step.Traits {
 
 func (l *concurrency) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	if c == step.Spend {
-		c = step.Nothing // nobody gives back what a hit that did not fit would hold
+		c = step.Nothing // nobody refunds what a hit that did not fit would hold
 	}
 	next, o = l.slidingLog.Step(s, now, n, c)
 	if n > 0 && o.Is&step.Fits != 0 && c <= step.OrPenalty {
@@ -42,10 +42,10 @@ func (l *concurrency) Step(s step.State, now, n int64, c step.Charge) (next step
 // TakesBack implements step.TakesBack.
 func (l *concurrency) TakesBack(takenAt int64, orOldest bool, now int64) step.Algorithm {
 	own := l.slidingLog
-	own.giveBack = func(log []int64, base, n int64) (int64, []int64) {
+	own.refund = func(log []int64, base, n int64) (int64, []int64) {
 		from, to := totalBefore(log, base, takenAt), totalBefore(log, base, takenAt+1)
 		if from == to && orOldest && now < takenAt+l.window {
-			return giveBackOldest(log, base, n)
+			return refundOldest(log, base, n)
 		}
 		return base, cutOut(log, base, from, min(n, to-from))
 	}
@@ -60,8 +60,8 @@ func totalBefore(log []int64, base, at int64) int64 {
 	return base
 }
 
-// giveBackOldest forgets the log up to n hits after base.
-func giveBackOldest(log []int64, base, n int64) (int64, []int64) {
+// refundOldest forgets the log up to n hits after base.
+func refundOldest(log []int64, base, n int64) (int64, []int64) {
 	if len(log) > 0 {
 		base = min(log[len(log)-1], base+n)
 	}

@@ -16,7 +16,7 @@
 //	}
 //
 // [Limiter.Wait] returns when the request may pass. [Limiter.AllowN] and [Limiter.WaitN] take a cost in hits, and
-// [Limiter.Refund] gives back what an estimated cost was too high. For net/http and gRPC servers, package middleware
+// [Limiter.Refund] refunds what an estimated cost was too high. For net/http and gRPC servers, package middleware
 // does all of this.
 //
 // # Algorithms
@@ -103,7 +103,7 @@ type Hit struct {
 	Key string
 	// Policy is the limit. Hits with equal keys in one request carry policies of the same algorithm.
 	Policy *Policy
-	// N is the cost in hits: above 0 charges, below 0 gives back. -MaxHits <= N <= MaxHits, and not 0, so that a hit
+	// N is the cost in hits: above 0 charges, below 0 refunds. -MaxHits <= N <= MaxHits, and not 0, so that a hit
 	// whose cost was forgotten is refused and not free.
 	N int64
 	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (the rule was edited, or the clock was set back), and fits if at
@@ -118,7 +118,7 @@ type Hit struct {
 	// is over its quota when it is over one of them, wherever its hits stand. A group below 0 is never over: its hits are
 	// decided and charged, and deny nothing.
 	Group int
-	// TakenAt is of a hit that gives back what another one took of a limit on requests in flight: the Decision.TakenAt of
+	// TakenAt is of a hit that refunds what another one took of a limit on requests in flight: the Decision.TakenAt of
 	// that one. The hit frees this alone, or nothing if it counts no more. With 0 it frees what was taken first, whoever
 	// holds it. It must be 0 unless N is below 0, the Policy is of Concurrency, and the Mode is not Quota.
 	TakenAt int64

@@ -14,8 +14,8 @@ type oracle interface {
 	fits(now, n int64) bool
 	// charge takes n >= 0 hits at now, whether they fit or not: 0 for a hit that was denied and pays nothing.
 	charge(now, n int64)
-	// giveBack returns n hits at now.
-	giveBack(now, n int64)
+	// refund returns n hits at now.
+	refund(now, n int64)
 	// isNew says whether at now no hit matters any more.
 	isNew(now int64) bool
 }
@@ -126,8 +126,8 @@ func (o *fixedOracle) charge(now, n int64) {
 	o.events = append(o.events, event{now, n})
 }
 
-func (o *fixedOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
-func (o *fixedOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
+func (o *fixedOracle) refund(now, n int64)  { o.events = takeNewest(o.events, n, o.current(now)) }
+func (o *fixedOracle) isNew(now int64) bool { return sum(o.events, o.current(now)) == 0 }
 
 func (o *fixedOracle) ends(now int64) int64 {
 	switch {
@@ -168,9 +168,9 @@ func (o *calendarOracle) around(now int64) [2]int64 {
 func (o *calendarOracle) fits(now, n int64) bool {
 	return sum(o.events, o.current(now))+n <= o.in.Limit
 }
-func (o *calendarOracle) charge(now, n int64)   { o.events = append(o.events, event{now, n}) }
-func (o *calendarOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
-func (o *calendarOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
+func (o *calendarOracle) charge(now, n int64)  { o.events = append(o.events, event{now, n}) }
+func (o *calendarOracle) refund(now, n int64)  { o.events = takeNewest(o.events, n, o.current(now)) }
+func (o *calendarOracle) isNew(now int64) bool { return sum(o.events, o.current(now)) == 0 }
 
 // funnelOracle is a level that leaks.
 type funnelOracle struct {
@@ -207,8 +207,8 @@ func (o *funnelOracle) charge(now, n int64) {
 	o.set(now, level.Add(level, new(big.Rat).SetInt64(n)))
 }
 
-func (o *funnelOracle) giveBack(now, n int64) { o.charge(now, -n) }
-func (o *funnelOracle) isNew(now int64) bool  { return o.at(now).Sign() == 0 }
+func (o *funnelOracle) refund(now, n int64)  { o.charge(now, -n) }
+func (o *funnelOracle) isNew(now int64) bool { return o.at(now).Sign() == 0 }
 
 // bucketOracle is tokens that come back.
 type bucketOracle struct {
@@ -238,8 +238,8 @@ func (o *bucketOracle) charge(now, n int64) {
 	o.tokens, o.last = tokens, now-now%o.tick
 }
 
-func (o *bucketOracle) giveBack(now, n int64) { o.charge(now, -n) }
-func (o *bucketOracle) isNew(now int64) bool  { return o.at(now).Cmp(o.capacity) == 0 }
+func (o *bucketOracle) refund(now, n int64)  { o.charge(now, -n) }
+func (o *bucketOracle) isNew(now int64) bool { return o.at(now).Cmp(o.capacity) == 0 }
 
 // segmentOracle weighs the events of the newest segments and of the one before them.
 type segmentOracle struct {
@@ -274,7 +274,7 @@ func (o *segmentOracle) fits(now, n int64) bool {
 
 func (o *segmentOracle) charge(now, n int64) { o.events = append(o.events, event{now, n}) }
 
-func (o *segmentOracle) giveBack(now, n int64) {
+func (o *segmentOracle) refund(now, n int64) {
 	o.events = takeNewest(o.events, n, func(e event) bool { return o.age(now, e) <= o.segments })
 }
 
@@ -296,5 +296,5 @@ func (o *logOracle) alive(now int64) func(event) bool {
 
 func (o *logOracle) fits(now, n int64) bool { return sum(o.events, o.alive(now))+n <= o.limit }
 func (o *logOracle) charge(now, n int64)    { o.events = append(o.events, event{now, n}) }
-func (o *logOracle) giveBack(now, n int64)  { o.events = takeNewest(o.events, n, o.alive(now)) }
+func (o *logOracle) refund(now, n int64)    { o.events = takeNewest(o.events, n, o.alive(now)) }
 func (o *logOracle) isNew(now int64) bool   { return sum(o.events, o.alive(now)) == 0 }

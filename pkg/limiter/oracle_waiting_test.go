@@ -93,7 +93,7 @@ func (o *queueOracle) charge(now, n int64) {
 	}
 }
 
-func (o *queueOracle) giveBack(now, n int64) {
+func (o *queueOracle) refund(now, n int64) {
 	o.last = new(big.Rat).Sub(o.departed(now), times(o.gap, n))
 }
 
@@ -192,8 +192,8 @@ func (o *burstyOracle) owe(now, n int64) {
 	o.stored, o.free = new(big.Rat), new(big.Rat).Add(o.free, fresh.Mul(fresh, o.interval))
 }
 
-// giveBack takes hits off those that others are waiting for, and stores the rest.
-func (o *burstyOracle) giveBack(now, n int64) {
+// refund takes hits off those that others are waiting for, and stores the rest.
+func (o *burstyOracle) refund(now, n int64) {
 	if o.begun(now) && o.empty && o.at(now).stored.Cmp(o.most) == 0 {
 		return
 	}
@@ -216,10 +216,10 @@ func (o *burstyOracle) oneByOne(now, k int64) bool {
 
 func (o *burstyOracle) isNew(now int64) bool { return o.at(now).stored.Cmp(o.most) == 0 }
 
-// leaseOracle counts leases; what is given back is the oldest.
+// leaseOracle counts leases; what is refunded is the oldest.
 type leaseOracle struct{ logOracle }
 
-func (o *leaseOracle) giveBack(now, n int64) {
+func (o *leaseOracle) refund(now, n int64) {
 	alive := o.alive(now)
 	for i := range o.events {
 		if e := &o.events[i]; alive(*e) {
@@ -264,8 +264,8 @@ func (o *emptyOracle) charge(now, n int64) {
 	o.hit, o.tokens, o.last = true, after, now-now%o.tick
 }
 
-func (o *emptyOracle) giveBack(now, n int64) { o.charge(now, -n) }
-func (o *emptyOracle) isNew(now int64) bool  { return o.at(now).Cmp(o.capacity) == 0 }
+func (o *emptyOracle) refund(now, n int64)  { o.charge(now, -n) }
+func (o *emptyOracle) isNew(now int64) bool { return o.at(now).Cmp(o.capacity) == 0 }
 
 // batchOracle is a token bucket that gets its tokens a batch at a time.
 type batchOracle struct {
@@ -320,5 +320,5 @@ func (o *batchOracle) charge(now, n int64) {
 	*o = next
 }
 
-func (o *batchOracle) giveBack(now, n int64) { o.charge(now, -n) }
-func (o *batchOracle) isNew(now int64) bool  { return o.at(now).tokens == o.capacity }
+func (o *batchOracle) refund(now, n int64)  { o.charge(now, -n) }
+func (o *batchOracle) isNew(now int64) bool { return o.at(now).tokens == o.capacity }

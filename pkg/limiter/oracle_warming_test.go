@@ -96,8 +96,8 @@ func (o *warmOracle) owe(now, n int64) {
 	o.stored = rest
 }
 
-// giveBack brings the next request forward by what the hits would cost a warm limit.
-func (o *warmOracle) giveBack(now, n int64) {
+// refund brings the next request forward by what the hits would cost a warm limit.
+func (o *warmOracle) refund(now, n int64) {
 	*o = *o.at(now)
 	o.free = later(new(big.Rat).Sub(o.free, times(o.interval, n)), rat(now-now%o.tick))
 }

@@ -28,7 +28,7 @@ type Params struct {
 	// Limit is how many hits may pass per Window: N. 0 denies always.
 	Limit int64
 	// Window is the time W that Limit is counted over. Of Concurrency it is the lease: how long a hit that is
-	// not given back counts.
+	// not refunded counts.
 	Window time.Duration
 	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once, and of
 	// LeakyQueue, the most that may be queued. 0 is Limit.

@@ -26,8 +26,8 @@ const SlidingLog Algorithm = 5
 type slidingLog struct {
 	terms
 
-	kind     Algorithm
-	giveBack func(log []int64, base, n int64) (int64, []int64)
+	kind   Algorithm
+	refund func(log []int64, base, n int64) (int64, []int64)
 }
 
 func newSlidingLog(in *Params) (step.Algorithm, error) {
@@ -35,7 +35,7 @@ func newSlidingLog(in *Params) (step.Algorithm, error) {
 		return nil, paramError("limit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
 			"per window, got %d; use sliding_window, or raise max_log_entries", most, in.Limit)
 	}
-	return &slidingLog{terms: in.terms(), kind: SlidingLog, giveBack: giveBackNewest}, nil
+	return &slidingLog{terms: in.terms(), kind: SlidingLog, refund: refundNewest}, nil
 }
 
 func (l *slidingLog) Traits() step.Traits {
@@ -65,7 +65,7 @@ func (l *slidingLog) Step(s step.State, now, n int64, c step.Charge) (next step.
 	take = min(take, step.Horizon-before)
 	switch {
 	case take < 0:
-		base, log = l.giveBack(log, base, -take)
+		base, log = l.refund(log, base, -take)
 	case take > 0:
 		if total+take > step.Exact {
 			log, total, base = rebase(log, base), before, 0
@@ -98,8 +98,8 @@ func (l *slidingLog) leaves(log []int64, need int64) int64 {
 	return log[2*i] + l.window
 }
 
-// giveBackNewest takes the n newest hits out of the log.
-func giveBackNewest(log []int64, base, n int64) (int64, []int64) {
+// refundNewest takes the n newest hits out of the log.
+func refundNewest(log []int64, base, n int64) (int64, []int64) {
 	if len(log) == 0 {
 		return base, nil
 	}

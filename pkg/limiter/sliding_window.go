@@ -201,7 +201,7 @@ func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	return -1, 0, 0
 }
 
-// add charges take hits to the newest segment, or gives back from the newest hits on.
+// add charges take hits to the newest segment, or refunds from the newest hits on.
 func (w *segments) add(take int64) (changed bool) {
 	if take > 0 {
 		w.counts[0] = min(w.counts[0]+take, w.of.maxCount)

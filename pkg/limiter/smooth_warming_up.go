@@ -46,7 +46,7 @@ const maxRoot = 94_906_265
 // and how much the store held, by which a changed rule knows the share. The zero State is a full store, which is the
 // cold one, and no debt.
 //
-// What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it is.
+// What is refunded brings the next request forward by its price in a warm limit, up to now. The store stays as it is.
 // A time that is further ahead than the policy can put it is cut as the meter does it.
 type smoothWarmingUp struct {
 	meter

@@ -173,7 +173,7 @@ func (w *walk) step(n int64) limiter.Decision {
 }
 
 // TestStepAgreesWithItsDefinition runs a step and its oracle side by side, and asks the oracle whether each
-// number that the step told is true. A log's debts are given back in TestDebtsInALogAreNeverForgotten.
+// number that the step told is true. A log's debts are refunded in TestDebtsInALogAreNeverForgotten.
 func TestStepAgreesWithItsDefinition(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		o, refunds := newOracle(w.in, w.policy), -w.policy.Capacity()
@@ -192,7 +192,7 @@ func TestStepAgreesWithItsDefinition(t *testing.T) {
 			}
 			switch charge := w.policy.ChargeDenied(); {
 			case n < 0:
-				o.giveBack(w.now, -n)
+				o.refund(w.now, -n)
 			case n == 0:
 			case fits, charge == limiter.ChargeFull:
 				o.charge(w.now, n)
@@ -293,7 +293,7 @@ func TestDebtsInALogAreNeverForgotten(t *testing.T) {
 				t.Fatalf("%+v: cost %d at %d was admitted", w.in, n, w.now)
 			}
 			if n < 0 {
-				o.giveBack(w.now, -n)
+				o.refund(w.now, -n)
 			} else if w.last.Allowed || w.policy.ChargeDenied() == limiter.ChargeFull {
 				o.charge(w.now, n)
 			}

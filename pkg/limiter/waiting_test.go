@@ -82,7 +82,7 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 }
 
 // TestNeverMoreInFlight: as long as requests end within their lease, no more of them are in flight than the limit,
-// whichever begin and end when; and when all have crashed, the last lease's end gives back everything.
+// whichever begin and end when; and when all have crashed, the last lease's end refunds everything.
 func TestNeverMoreInFlight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWalk(t, limiter.Concurrency)

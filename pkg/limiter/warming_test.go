@@ -233,7 +233,7 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	}
 	s, _ = storekit.Step(p, s, epoch+2, -1)
 	if want := epoch + 2 + (highest - p.Window()).Microseconds(); s.A != want {
-		t.Errorf("after one was given back, the next one is free to go at %d, want %d", s.A, want)
+		t.Errorf("after one was refunded, the next one is free to go at %d, want %d", s.A, want)
 	}
 }
 

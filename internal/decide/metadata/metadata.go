@@ -28,7 +28,7 @@ func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
 		fields = dynamicMetadata(v, costs)
 	}
 	// Envoy reports the end also of streams that were denied. What their ends read of this metadata, which denied requests
-	// do not have and no client can send, gives back what was taken, and no more.
+	// do not have and no client can send, refunds what was taken, and no more.
 	if leased, token := v.Start(); leased > 0 {
 		if fields == nil {
 			fields = map[string]any{}

@@ -134,7 +134,7 @@ func TestRefundToEmptyFreesAtOnce(t *testing.T) {
 		hit(t, s, p.Algorithm().String(), p, -7)
 	}
 	if got := s.Stats().Keys; got != 0 {
-		t.Errorf("%d keys are held after all was given back", got)
+		t.Errorf("%d keys are held after all was refunded", got)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestFullStoreLimitsNewKeys(t *testing.T) {
 	}
 }
 
-// A log that was long once and is short now gives back its memory.
+// A log that was long once and is short now refunds its memory.
 func TestShortLogTakesLittleMemory(t *testing.T) {
 	clock := limitertest.NewClock()
 	s := start(t, memstore.Options{Now: clock.Now, SweepEvery: time.Hour})

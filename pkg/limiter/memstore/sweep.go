@@ -39,7 +39,7 @@ func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 	}
 }
 
-// sweep walks one table of the shard, letting go of its lock after each chunk, and gives back the memory of a
+// sweep walks one table of the shard, letting go of its lock after each chunk, and refunds the memory of a
 // table that has become far too large. Only that copy looks at a whole table under its lock.
 func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	for from := 0; ctx.Err() == nil; {

@@ -39,11 +39,11 @@ type batch struct {
 
 	restarted, cut []any // the keys of counters that the script restarted, and whose state it cut
 
-	sentAt time.Time // when its flight began to send it
+	sentAt time.Time // when its worker began to send it
 
 	countsInFlight bool // a hit of the batch does
 	isPatient      bool // a late answer to it is read
-	isLeft         bool // its flight is left behind: nobody waits for the answer. The queue's lock guards it
+	isDetached     bool // its worker is detached: nobody waits for the answer. The queue's lock guards it
 }
 
 func (b *batch) reset() {

@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 		{"calls are counted", clusterStats},
 		{"a denial is undone later", clusterUndoLater},
 		{"clocks apart", clusterApart},
-		{"what one place charged is given back when another fails", clusterGiveBack},
+		{"what one place charged is refunded when another fails", clusterRefund},
 		{"refunds are heard", clusterRefunds},
 		{"a user with few rights", clusterUser},
 		{"a slot moves", clusterSlotMoves},
@@ -95,7 +95,7 @@ func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []
 }
 
 // clusterUndoLater has time pass, and another come, between a charge and its undoing: what has gone by itself is not
-// given back once more.
+// refunded once more.
 func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 	for _, a := range []limiter.Algorithm{
 		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
@@ -136,7 +136,7 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
+func clusterRefund(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{Timeout: 500 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hits := []limiter.Hit{
@@ -172,19 +172,19 @@ func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// clusterRefunds hears of what is given back on any node.
+// clusterRefunds hears of what is refunded on any node.
 func clusterRefunds(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1},
 		limiter.Hit{Key: keys[2], Policy: p, N: -1})
 	resets(t, s, "funnel|shop|a=b", p)
-	// What a denied request was charged for a moment is given back, too.
+	// What a denied request was charged for a moment is refunded, too.
 	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1},
 		limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
 
-// hearRefunds asks the hits and wants to hear of something given back to each of the counters.
+// hearRefunds asks the hits and wants to hear of something refunded to each of the counters.
 func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...limiter.Hit) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -69,8 +69,8 @@ func TestRequestsAreGivenUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := silentStore(t, time.Second, tt.untilDeadline)
 				p := differentPolicies(t, 1)[0]
-				// The first ones occupy all flights, the others wait in the queue.
-				for range maxFlights {
+				// The first ones occupy all workers, the others wait in the queue.
+				for range maxWorkers {
 					go func() {
 						_ = s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
 					}()
@@ -100,9 +100,9 @@ func TestRequestsAreGivenUp(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				if s.queue.flights+len(s.queue.waiting)+len(s.queue.flying) != 0 || s.queue.alarmSet {
-					t.Errorf("%d flights, %d of them with a batch, %d requests waiting, alarm set %t; want nothing left",
-						s.queue.flights, len(s.queue.flying), len(s.queue.waiting), s.queue.alarmSet)
+				if s.queue.workers+len(s.queue.waiting)+len(s.queue.busy) != 0 || s.queue.alarmSet {
+					t.Errorf("%d workers, %d of them with a batch, %d requests waiting, alarm set %t; want nothing left",
+						s.queue.workers, len(s.queue.busy), len(s.queue.waiting), s.queue.alarmSet)
 				}
 			})
 		})
@@ -170,7 +170,7 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 		if c, _ := s.queue.callOf(since); c.deadline != since.Since.Add(time.Second) {
 			t.Errorf("the timeout of a call does not run from when its request began to wait, but until %s", c.deadline)
 		}
-		for i := range 3 * maxFlights { // the first ones fly, the others wait
+		for i := range 3 * maxWorkers { // the first ones fly, the others wait
 			all.Go(func() {
 				gone, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -194,8 +194,8 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 		}
 		all.Wait()
 		time.Sleep(2 * time.Second)
-		if flights, waiting := s.Queued(); flights != 0 || waiting != 0 {
-			t.Errorf("%d flights and %d calls are left", flights, waiting)
+		if workers, waiting := s.Queued(); workers != 0 || waiting != 0 {
+			t.Errorf("%d workers and %d calls are left", workers, waiting)
 		}
 	})
 }

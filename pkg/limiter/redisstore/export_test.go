@@ -6,22 +6,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxFlights is maxFlights.
-const MaxFlights = maxFlights
+// MaxWorkers is maxWorkers.
+const MaxWorkers = maxWorkers
 
-// Queued is how many script calls are under way, those that are left behind too, and how many requests wait for the
+// Queued is how many script calls are under way, those that are detached too, and how many requests wait for the
 // next one.
-func (s *Store) Queued() (flights, waiting int) {
+func (s *Store) Queued() (workers, waiting int) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
-	return s.queue.flights + s.queue.left(), len(s.queue.waiting)
+	return s.queue.workers + s.queue.detached(), len(s.queue.waiting)
 }
 
-// Flights is how many of the calls under way are not left behind.
-func (s *Store) Flights() int {
+// Workers is how many of the calls under way are not detached.
+func (s *Store) Workers() int {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
-	return s.queue.flights
+	return s.queue.workers
 }
 
 // ReadLateFor puts another time in the place of LateAnswer, before the store is used.

@@ -9,24 +9,24 @@ import (
 )
 
 // LateAnswer is the time within which an answer is read that may count a request as in flight, also when the request
-// has been given up: what counts is then given back. Otherwise it would count until its lease ends. The client's
+// has been given up: what counts is then refunded. Otherwise it would count until its lease ends. The client's
 // ReadTimeout has to be as long.
 //
-// The flight that waits for such an answer is left behind: it does not count as one of maxFlights any more, so that the
+// The worker that waits for such an answer is detached: it does not count as one of maxWorkers any more, so that the
 // next requests do not wait for it. docs/adr/0080 says why so.
 const LateAnswer = time.Second
 
-// left is how many flights are left behind. The queue is locked.
-func (q *queue) left() (n int) {
-	for _, b := range q.flying {
-		if b.isLeft {
+// detached returns how many workers are detached. The queue is locked.
+func (q *queue) detached() (n int) {
+	for _, b := range q.busy {
+		if b.isDetached {
 			n++
 		}
 	}
 	return n
 }
 
-// endInFlight gives back what a call counts as in flight, though its request did not wait for the answer: the end of
+// endInFlight refunds what a call counts as in flight, though its request did not wait for the answer: the end of
 // such a request is never reported. It does not wait for the store.
 func (q *queue) endInFlight(unheard *call) {
 	hits, out := unheard.hits, unheard.out

@@ -16,11 +16,11 @@ import (
 // over, and Redis admit them afterwards. Nobody knows of the places that they take, so the store gives them back:
 // these, and no others.
 func TestAbandonedRequestsInFlight(t *testing.T) {
-	flights := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
+	inFlight := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
 	second := in("second")
 	place := func(h limiter.Hit) limiter.Hit {
-		h.Key, h.Policy, h.N = "flights", flights, max(h.N, 1)
+		h.Key, h.Policy, h.N = "inFlight", inFlight, max(h.N, 1)
 		return h
 	}
 	calls := limiter.Hit{Key: "calls", Policy: funnel(t, 1000, time.Hour), N: 1}
@@ -65,10 +65,10 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 	patientGroup, _, _ := group(patient)
 	var has any // the store that has the places
 	busy := s   // the same
-	var flights *limiter.Policy
+	var inFlight *limiter.Policy
 	for _, h := range hits {
-		if h.Key == "flights" {
-			flights = h.Policy
+		if h.Key == "inFlight" {
+			inFlight = h.Policy
 			if h.Route != nil {
 				has, busy = h.Route, other
 			}
@@ -76,13 +76,13 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 	}
 	idle := func() error {
 		for _, s := range []*redisstore.Store{s, other} {
-			if flights, waiting := s.Queued(); flights+waiting != 0 {
-				return fmt.Errorf("%d calls are under way, and %d wait", flights, waiting)
+			if inFlight, waiting := s.Queued(); inFlight+waiting != 0 {
+				return fmt.Errorf("%d calls are under way, and %d wait", inFlight, waiting)
 			}
 		}
 		return nil
 	}
-	take(t, patientGroup, "flights", flights, 2, has) // of others, which stay
+	take(t, patientGroup, "inFlight", inFlight, 2, has) // of others, which stay
 	take(t, patientGroup, "calls", funnel(t, 1000, time.Hour), 1)
 	take(t, patientGroup, "calls", funnel(t, 1000, time.Hour), 1, in("second"))
 	for _, route := range []any{nil, in("second")} { // connect, and load the script: a look takes nothing
@@ -95,12 +95,12 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var answers []<-chan asked
-	for i := range redisstore.MaxFlights + 1 { // the last one waits in the queue
+	for i := range redisstore.MaxWorkers + 1 { // the last one waits in the queue
 		answer := ask(ctx, g, hits...)
 		answers = append(answers, answer)
 		redistest.Await(t, func() error {
-			if flights, waiting := busy.Queued(); flights+waiting != i+1 && len(answer) == 0 { // else it has given up
-				return fmt.Errorf("%d calls are under way, and %d wait; want %d", flights, waiting, i+1)
+			if inFlight, waiting := busy.Queued(); inFlight+waiting != i+1 && len(answer) == 0 { // else it has given up
+				return fmt.Errorf("%d calls are under way, and %d wait; want %d", inFlight, waiting, i+1)
 			}
 			return nil
 		})
@@ -115,18 +115,18 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 		}
 	}
 	redistest.Await(t, func() error {
-		if flights := busy.Flights(); isLate && flights != 0 {
-			return fmt.Errorf("%d flights wait for answers that nobody waits for: the next requests have to wait, too", flights)
+		if inFlight := busy.Workers(); isLate && inFlight != 0 {
+			return fmt.Errorf("%d workers wait for answers that nobody waits for: the next requests have to wait, too", inFlight)
 		}
 		return nil
 	})
-	if flights, _ := busy.Queued(); flights == 0 {
+	if inFlight, _ := busy.Queued(); inFlight == 0 {
 		t.Error("no late answer is read")
 	}
 	server.Resume()
 	otherServer.Resume()
 	redistest.Await(t, idle)
-	if got := 10 - take(t, patientGroup, "flights", flights, 0, has).Remaining; got != 2 {
+	if got := 10 - take(t, patientGroup, "inFlight", inFlight, 0, has).Remaining; got != 2 {
 		t.Errorf("%d places are in use, want the 2 of others", got)
 	}
 }

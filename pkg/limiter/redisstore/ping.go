@@ -36,7 +36,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}))
 }
 
-// ping has a server decide two requests of a counter: one that writes it, and one that gives back. In an hour's window
+// ping has a server decide two requests of a counter: one that writes it, and one that refunds. In an hour's window
 // nothing of the funnel leaks away between the two, so that the second deletes it; with a counter that is left there,
 // the next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
 func (s *Store) ping(ctx context.Context, client redis.UniversalClient, key string) error {
@@ -119,7 +119,7 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 	connect, cancel := context.WithTimeout(ctx, 4*within)
 	defer cancel()
 	var wait sync.WaitGroup
-	for range maxFlights {
+	for range maxWorkers {
 		wait.Go(func() { _ = survive(func() error { return ping(connect) }) })
 	}
 	wait.Wait()

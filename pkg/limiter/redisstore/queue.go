@@ -20,15 +20,15 @@ const (
 	// maxBatch is the most hits of one script call, which keeps Redis busy for about a millisecond. A single request may
 	// have more.
 	maxBatch = 256
-	// maxFlights is the most script calls under way at the same time. While few requests come, none waits for the answer
+	// maxWorkers is the most script calls under way at the same time. While few requests come, none waits for the answer
 	// to another.
-	maxFlights = 4
+	maxWorkers = 4
 	// busyBatch is the batch size from which the queue counts as busy. Then one call at a time is under way: four take
 	// 29.4 us of CPU a request instead of 25.5, since each carries fewer requests.
 	busyBatch = 8
-	// maxLeft is the most flights that may be left behind (see LateAnswer) when a further one begins that may be. While
+	// maxDetached is the most workers that may be detached (see LateAnswer) when a further one begins that may be. While
 	// so many begin, one after the other, the circuit breaker of internal/guard opens.
-	maxLeft = 4 * maxFlights
+	maxDetached = 4 * maxWorkers
 	// maxWaiting is the most calls that wait to be sent. Redis needs about 64 ms for so many. Beyond it, the oldest call
 	// is shed.
 	maxWaiting = 64 * maxBatch
@@ -46,7 +46,7 @@ const (
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
 // so only while answers are quick and requests come one at a time: the client ends a call at its deadline, the store's
 // timeout is at most lendTimeout, and the latest batch was one request and took at most lendLatency. Under load a
-// flight of its own carries more requests: with 64 outstanding, that takes a tenth less CPU.
+// worker of its own carries more requests: with 64 outstanding, that takes a tenth less CPU.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
@@ -66,9 +66,9 @@ type call struct {
 	deadline time.Time       // when that is over
 	late     time.Time       // when its request waits no more, though this process was late
 	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives
-	// nil owns the call again, and frees it. Else the call belongs to its flight, and nobody uses it again.
+	// nil owns the call again, and frees it. Else the call belongs to its worker, and nobody uses it again.
 	done chan error
-	// ended is set by whoever sends to done: the flight that has the answer, or expire.
+	// ended is set by whoever sends to done: the worker that has the answer, or expire.
 	ended atomic.Bool
 }
 
@@ -114,7 +114,7 @@ func (c *call) group(i int) int64 {
 
 // queue sends calls in batches. Calls that come while as many batches are under way as may be go out together in the
 // next one. So nothing waits for a timer, and batches grow as Redis gets busy. Each batch under way has a goroutine, a
-// flight; an idle queue has none.
+// worker; an idle queue has none.
 type queue struct {
 	batcher *batcher
 	store   *Store // for errors
@@ -127,8 +127,8 @@ type queue struct {
 	mu       sync.Mutex
 	silent   time.Time // since when Redis has not answered: see queue.judges; zero: it has
 	waiting  []*call
-	flights  int
-	flying   []*batch    // those under way, of which expire reads the calls, and those that are left behind
+	workers  int
+	busy     []*batch    // those under way, of which expire reads the calls, and those that are detached
 	alarm    *time.Timer // runs expire
 	alarmSet bool
 	alarmAt  time.Time
@@ -263,11 +263,11 @@ func (q *queue) free(c *call) {
 
 // expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
 // often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069. It lets other
-// goroutines run first: flights read what Redis has answered, and their queue is part of how late this process is.
+// goroutines run first: workers read what Redis has answered, and their queue is part of how late this process is.
 func (q *queue) expire() {
 	runtime.Gosched()
-	ends, isLeft := q.expired()
-	if isLeft && q.takesOff() {
+	ends, isDetached := q.expired()
+	if isDetached && q.addWorkerIfWaiting() {
 		q.begin(false)
 	}
 	for _, e := range ends {
@@ -275,11 +275,11 @@ func (q *queue) expire() {
 	}
 }
 
-// takesOff begins a flight for the calls that wait, as takeOff does.
-func (q *queue) takesOff() bool {
+// addWorkerIfWaiting is addWorker if calls wait.
+func (q *queue) addWorkerIfWaiting() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) > 0 && q.takeOff()
+	return len(q.waiting) > 0 && q.addWorker()
 }
 
 // expiry is a call that is given up.
@@ -288,32 +288,32 @@ type expiry struct {
 	why  error
 }
 
-// expired returns the calls that are given up, and whether a flight is left behind.
-func (q *queue) expired() (ends []expiry, isLeft bool) {
+// expired returns the calls that are given up, and whether a worker is detached.
+func (q *queue) expired() (ends []expiry, isDetached bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarmSet = false
-	if q.flights == 0 && len(q.waiting) == 0 { // no call is outstanding
+	if q.workers == 0 && len(q.waiting) == 0 { // no call is outstanding
 		return nil, false
 	}
 	now := time.Now()
 	x := expiring{now: now, next: now.Add(noticeCancel), isLate: now.Sub(q.alarmAt) > lateBy}
 	x.expire(q.waiting, q.silent, len(q.waiting)-maxWaiting)
-	for _, b := range q.flying {
-		if b.isLeft {
+	for _, b := range q.busy {
+		if b.isDetached {
 			continue
 		}
 		if isAwaited := x.expire(b.calls, q.silent, 0); b.isPatient && !isAwaited {
-			b.isLeft, isLeft = true, true
-			q.flights--
+			b.isDetached, isDetached = true, true
+			q.workers--
 		}
 	}
 	q.setAlarm(x.next)
-	return x.ends, isLeft
+	return x.ends, isDetached
 }
 
-// judges reports whether the batch's flight says itself that Redis has not answered in time: it reads the answer, so it
-// knows. A flight that waits longer than its calls cannot: Redis counts as silent from when the batch was sent.
+// judges reports whether the batch's worker says itself that Redis has not answered in time: it reads the answer, so it
+// knows. A worker that waits longer than its calls cannot: Redis counts as silent from when the batch was sent.
 func (q *queue) judges(b *batch) bool {
 	return q.store.canLend && !q.store.o.UntilDeadline && !b.isPatient
 }
@@ -385,7 +385,7 @@ func (q *queue) setAlarm(at time.Time) {
 	q.alarm.Reset(time.Until(at))
 }
 
-// add puts calls into the next batch. It returns true if the caller has to begin a flight for them.
+// add puts calls into the next batch. It returns true if the caller has to begin a worker for them.
 func (q *queue) add(calls ...*call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -398,14 +398,14 @@ func (q *queue) add(calls ...*call) (begin bool) {
 		}
 		q.setAlarm(at)
 	}
-	return q.takeOff()
+	return q.addWorker()
 }
 
-// takeOff counts one more flight, and returns true, if there may be one. The queue is locked.
-func (q *queue) takeOff() (begin bool) {
-	begin = q.flights == 0 || (q.flights < maxFlights && q.last < busyBatch)
+// addWorker counts one more worker, and returns true, if there may be one. The queue is locked.
+func (q *queue) addWorker() (begin bool) {
+	begin = q.workers == 0 || (q.workers < maxWorkers && q.last < busyBatch)
 	if begin {
-		q.flights++
+		q.workers++
 	}
 	return begin
 }
@@ -413,7 +413,7 @@ func (q *queue) takeOff() (begin bool) {
 // lends reports whether each batch ends soon enough for requests to wait for it even after they are cancelled.
 func (q *queue) lends() bool { return q.store.canLend && q.timeout <= lendTimeout }
 
-// begin starts a flight. With lend it sends the first batch from the caller's goroutine, if it may, which takes 14 us
+// begin starts a worker. With lend it sends the first batch from the caller's goroutine, if it may, which takes 14 us
 // less than waiting for another one.
 func (q *queue) begin(lend bool) {
 	lend = lend && q.lends()
@@ -421,42 +421,42 @@ func (q *queue) begin(lend bool) {
 	if lend && q.next(b) && !b.isPatient {
 		q.send(b)
 	}
-	if lend && len(b.calls) == 0 && q.land() {
+	if lend && len(b.calls) == 0 && q.endIfIdle() {
 		q.batches.Put(b)
 	} else {
-		go q.keepFlying(b)
+		go q.keepWorking(b)
 	}
 }
 
-// keepFlying flies to the end. A flight that panics leaves its batch to expire, and goes on with another.
-func (q *queue) keepFlying(b *batch) {
+// keepWorking works to the end. A worker that panics leaves its batch to expire, and goes on with another.
+func (q *queue) keepWorking(b *batch) {
 	panics.Restart(nil, "calls to Redis", func() {
 		this := b
 		if b = nil; this == nil {
 			this, _ = q.batches.Get().(*batch) // New makes nothing else
 		}
-		q.fly(this)
+		q.work(this)
 	})
 }
 
-// fly sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
+// work sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
 // have arrived, but not yet reached the queue, join the batch. See docs/adr/0069.
-func (q *queue) fly(b *batch) {
-	for landed := false; !landed; {
+func (q *queue) work(b *batch) {
+	for done := false; !done; {
 		runtime.Gosched()
-		isLeft := false
+		isDetached := false
 		if len(b.calls) > 0 || q.next(b) {
-			isLeft = q.send(b)
+			isDetached = q.send(b)
 		}
-		landed = isLeft || q.land()
+		done = isDetached || q.endIfIdle()
 	}
 	q.batches.Put(b)
 }
 
 // send decides the batch and finishes its calls. It has a deadline of its own: the earliest deadline of a request would
 // break the connection for the others. It ends when nobody waits for it any more, so that a server that hangs occupies
-// no flight for longer; a patient one is left behind instead, which send reports.
-func (q *queue) send(b *batch) (isLeft bool) {
+// no worker for longer; a patient one is detached instead, which send reports.
+func (q *queue) send(b *batch) (isDetached bool) {
 	start := b.sentAt
 	deadline := start.Add(q.timeout)
 	switch {
@@ -478,17 +478,17 @@ func (q *queue) send(b *batch) (isLeft bool) {
 	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
-	isLeft = q.arrive(b, time.Since(deadline) > max(lateBy, q.timeout/8))
+	isDetached = q.arrive(b, time.Since(deadline) > max(lateBy, q.timeout/8))
 	for _, c := range b.calls {
 		q.finish(c)
 	}
 	b.reset()
-	return isLeft
+	return isDetached
 }
 
 // arrive takes the batch from expire: a call may be another request's once it is finished. It notes whether Redis is
 // silent. That there was no connection in time says nothing about Redis if this process is late.
-func (q *queue) arrive(b *batch, isLate bool) (isLeft bool) {
+func (q *queue) arrive(b *batch, isLate bool) (isDetached bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range b.calls {
@@ -501,9 +501,9 @@ func (q *queue) arrive(b *batch, isLate bool) (isLeft bool) {
 			q.silent = b.sentAt
 		}
 	}
-	i := slices.Index(q.flying, b)
-	q.flying = slices.Delete(q.flying, i, i+1)
-	return b.isLeft
+	i := slices.Index(q.busy, b)
+	q.busy = slices.Delete(q.busy, i, i+1)
+	return b.isDetached
 }
 
 // latestDeadline is when the last of the calls gives up waiting, and most if one must be sent in any case.
@@ -519,14 +519,14 @@ func (b *batch) latestDeadline(most time.Time) (latest time.Time) {
 	return latest
 }
 
-// land ends a flight if no call waits.
-func (q *queue) land() bool {
+// endIfIdle ends a worker if no call waits.
+func (q *queue) endIfIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) > 0 {
 		return false
 	}
-	q.flights--
+	q.workers--
 	return true
 }
 
@@ -552,10 +552,10 @@ func (q *queue) next(b *batch) bool {
 	if q.last == 0 {
 		return false
 	}
-	b.isPatient = b.countsInFlight && q.left() < maxLeft
+	b.isPatient = b.countsInFlight && q.detached() < maxDetached
 	if b.sentAt = time.Now(); q.silent.IsZero() && !q.judges(b) {
 		q.silent = b.sentAt
 	}
-	q.flying = append(q.flying, b)
+	q.busy = append(q.busy, b)
 	return true
 }

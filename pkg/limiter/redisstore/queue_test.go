@@ -39,18 +39,18 @@ func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume f
 	p := funnel(t, 1000, time.Hour)
 	take(t, s, "warm", p, 1)          // connects, and loads the script
 	redistest.Await(t, func() error { // its call is answered before it has ended
-		if flights, _ := s.Queued(); flights != 0 {
-			return fmt.Errorf("%d calls under way", flights)
+		if workers, _ := s.Queued(); workers != 0 {
+			return fmt.Errorf("%d calls under way", workers)
 		}
 		return nil
 	})
 	server.Pause()
 	var answers []<-chan asked
-	for i := range redisstore.MaxFlights {
-		answers = append(answers, ask(t.Context(), s, limiter.Hit{Key: fmt.Sprint("flight", i), Policy: p, N: 1}))
+	for i := range redisstore.MaxWorkers {
+		answers = append(answers, ask(t.Context(), s, limiter.Hit{Key: fmt.Sprint("worker", i), Policy: p, N: 1}))
 		redistest.Await(t, func() error {
-			if flights, waiting := s.Queued(); flights != i+1 || waiting != 0 {
-				return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
+			if workers, waiting := s.Queued(); workers != i+1 || waiting != 0 {
+				return fmt.Errorf("%d calls under way and %d requests waiting", workers, waiting)
 			}
 			return nil
 		})
@@ -104,8 +104,8 @@ func TestRequestsShareTheNextCall(t *testing.T) {
 	if admitted != 30 {
 		t.Errorf("%d of 40 requests admitted, want 30", admitted)
 	}
-	// One asks for the script and one loads it, MaxFlights were under way, and one takes the 40.
-	if got, most := calls(t, c), redisstore.MaxFlights+3; got > most {
+	// One asks for the script and one loads it, MaxWorkers were under way, and one takes the 40.
+	if got, most := calls(t, c), redisstore.MaxWorkers+3; got > most {
 		t.Errorf("%d script calls, want at most %d", got, most)
 	}
 }
@@ -114,7 +114,7 @@ func TestCallIsBounded(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	resume := held(t, server, s)
-	before := redisstore.MaxFlights + 2 // script calls
+	before := redisstore.MaxWorkers + 2 // script calls
 	hits := make([]limiter.Hit, 100)
 	for i := range hits {
 		hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: funnel(t, 1000, time.Hour), N: 1}
@@ -167,11 +167,11 @@ func TestCancelledRequestReturns(t *testing.T) {
 	}
 	server.Pause()
 	defer server.Resume()
-	for range 2 * redisstore.MaxFlights { // the later ones wait in the queue
+	for range 2 * redisstore.MaxWorkers { // the later ones wait in the queue
 		ctx, cancel := context.WithCancel(t.Context())
 		answer := ask(ctx, s, limiter.Hit{Key: "k", Policy: p, N: 1})
 		redistest.Await(t, func() error {
-			if flights, waiting := s.Queued(); flights+waiting == 0 {
+			if workers, waiting := s.Queued(); workers+waiting == 0 {
 				return errors.New("the request is not on its way")
 			}
 			return nil
@@ -270,8 +270,8 @@ func TestHastyAndPatientRequests(t *testing.T) {
 		t.Errorf("%d hits charged, but %d admitted and %d given up", charged, a, u)
 	}
 	redistest.Await(t, func() error {
-		if flights, waiting := s.Queued(); flights+waiting != 0 {
-			return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
+		if workers, waiting := s.Queued(); workers+waiting != 0 {
+			return fmt.Errorf("%d calls under way and %d requests waiting", workers, waiting)
 		}
 		return nil
 	})

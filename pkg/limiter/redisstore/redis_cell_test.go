@@ -71,7 +71,7 @@ func TestRedisCell(t *testing.T) {
 		{"give some back", -6, limiter.Decision{Allowed: true, Remaining: 6, ResetAfter: 20 * time.Second}},
 		{"give more back than was taken", -11, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"look at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
-		{"give back what was not taken", -limiter.MaxHits, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"refund what was not taken", -limiter.MaxHits, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"all", 16, limiter.Decision{Allowed: true, Remaining: none, ResetAfter: 32 * time.Second}},
 		{"one more", 1, limiter.Decision{RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
 	} {
@@ -114,7 +114,7 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 		}
 		take(t, s, key, p, -1, byModule)
 		if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl == -1 {
-			t.Fatalf("a second that was given back %d us late is kept for ever", 100*i)
+			t.Fatalf("a second that was refunded %d us late is kept for ever", 100*i)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestRedisCellOverflow(t *testing.T) {
 		t.Errorf("one more: %+v", d)
 	}
 	if d := take(t, s, "k", p, -59, byModule); d.Remaining != 5 {
-		t.Errorf("59 given back: %+v", d)
+		t.Errorf("59 refunded: %+v", d)
 	}
 }
 

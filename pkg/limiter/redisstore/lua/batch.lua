@@ -72,7 +72,7 @@ local function answer(fits, left, retry, reset, wait)
   end
 end
 
--- refunded[k] is what the batch gives back less what it charges afterwards. Where that is not above 0, as when a
+-- refunded[k] is what the batch refunds less what it charges afterwards. Where that is not above 0, as when a
 -- process exchanges leased permits, nothing passes that could not before, and no refund is published.
 local refunded = {}
 local function tally(k, n)

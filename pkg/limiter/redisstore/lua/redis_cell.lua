@@ -42,9 +42,9 @@ local function throttle(a, quantity)
   give_up(r.err)
 end
 
--- give_back calls with a negative quantity. Where that would leave the funnel emptier than empty, the module fails
+-- refund calls with a negative quantity. Where that would leave the funnel emptier than empty, the module fails
 -- after it has written so, or writes a state that never expires: the key goes, and the limit is fully available again.
-local function give_back(a, hits)
+local function refund(a, hits)
   local r = throttle(a, -hits)
   if r and redis.call('PTTL', reading) > 0 then return r end
   redis.call('DEL', reading)
@@ -60,7 +60,7 @@ local function redis_cell(a, state, _, n, charge)
   if charges then note() end
   local r
   if charges and n < 0 then
-    r = give_back(a, min(-n, burst))
+    r = refund(a, min(-n, burst))
   else
     r = throttle(a, charges and n or 0)
   end
