@@ -130,9 +130,6 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get " +
 				"shows them")
 		}
-		if rules := c.Rules(); rules != nil {
-			key = rules.CanonicalKey(key)
-		}
 		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
 	}
 	rule, entries, err := matchRule(c.Rules(), t.Domain, t.Descriptor)

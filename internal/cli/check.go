@@ -24,8 +24,8 @@ type checkCmd struct {
 
 func (*checkCmd) Help() string {
 	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
-reach a rule; max_wait is above Envoy's timeout; a value that looks like an address block or a regular expression; a
-number that begins with 0; a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each
+reach a rule; max_wait is above Envoy's timeout; a value that looks like a regular expression; a
+number that begins with 0; a rate beside unlimited: true. Each
 has file:line:column, the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings.
 
 With --quota, a limit that cannot be divided among Envoys is an error, and one that divides badly a warning.
@@ -59,7 +59,6 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f.Warn(rules.NotRead(ctx, c.Paths...))
 	if err := printFindings(io, f, c.Format); err != nil {
 		return err
 	}

@@ -1,8 +1,7 @@
 package descriptors
 
 import (
-	"net/netip"
-	"regexp/syntax"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,13 +42,14 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	if d.Response != nil {
 		c.checkResponse(d.Response)
 	}
-	if !d.Lenient {
-		c.warnLiteral(d)
-	}
 	c.warnInvisible("key", d.Key, d.At)
 	c.warnInvisible("value", d.Value, d.ValueAt)
 	for i := 0; i < len(d.Match.Items) && d.Match.Form == FormValues; i++ {
 		c.warnInvisible("an item of values", d.Match.Items[i].Text, d.Match.Items[i].At)
+	}
+	if !d.Lenient && strings.ContainsAny(d.Value, `^\[]()+*`) && regexSigns.MatchString(d.Value) {
+		c.Warnf(WarnLiteral, d.ValueAt, "value %s is no regular expression: only * is special in it; did you mean regex: '%s'?",
+			words.Shown(d.Value), strings.ReplaceAll(words.Shorten(d.Value), "'", "''"))
 	}
 	if d.DetailedMetric || d.ValueToMetric {
 		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after "+
@@ -71,59 +71,8 @@ func (c *Builder) warnInvisible(what, text string, at Position) {
 	}
 }
 
-// warnLiteral warns of values that look like blocks of addresses or regexes: they are matched as text, and so hardly
-// ever.
-func (c *Builder) warnLiteral(d *Descriptor) {
-	switch {
-	case d.Value != "":
-		c.warnLiteralText("value", d.Value, d.ValueAt)
-	case d.Match.Form == FormValues:
-		for _, item := range d.Match.Items {
-			c.warnLiteralText("an item of values", item.Text, item.At)
-		}
-	}
-}
-
-func (c *Builder) warnLiteralText(what, text string, at Position) {
-	switch {
-	case looksLikeBlock(text):
-		c.Warnf(WarnLiteral, at, "%s %s matches only this text, and not the addresses in it; did you mean cidr: [%s]?",
-			what, words.Shown(text), words.Shorten(text))
-	case looksLikeRegex(text):
-		c.Warnf(WarnLiteral, at, "%s %s is no regular expression: only * is special in it; did you mean regex: '%s'?",
-			what, words.Shown(text), strings.ReplaceAll(words.Shorten(text), "'", "''"))
-	}
-}
-
-func looksLikeBlock(text string) bool {
-	if len(text) > len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128") || !strings.Contains(text, "/") {
-		return false // without the error of a parser, which is slow
-	}
-	_, err := netip.ParsePrefix(text)
-	return err == nil
-}
-
-// regexSigns are parts of a value that hardly anything but a regex has.
-var regexSigns = []string{
-	".+", "/.*", `\d`, `\w`, `\s`, `\.`, `\/`, "[0-9", "[a-z", "[A-Z", "[^", "(?", ")*", "]+", "]*",
-}
-
-func looksLikeRegex(text string) bool {
-	if len(text) > maxRegexBytes || !strings.ContainsAny(text, `^$\[(+.`) {
-		return false
-	}
-	begins := strings.HasPrefix(text, "^") && len(text) > 1
-	ends := strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
-	has := func(sign string) bool { return strings.Contains(text, sign) }
-	if !begins && !ends && !slices.ContainsFunc(regexSigns, has) {
-		return false
-	}
-	if parseWork(text) > 0 {
-		return false // more than a warning is worth
-	}
-	_, err := syntax.Parse(text, syntax.Perl)
-	return err == nil
-}
+// regexSigns matches parts of a value that hardly anything but a regex has.
+var regexSigns = regexp.MustCompile(`^\^.|\.\+|/\.\*|\\[dws./]|\[(0-9|[aA]-[zZ]|\^)|\(\?|[\])]\*|\]\+`)
 
 // Bounds of a response. Envoy by default takes header fields up to 60 KiB in all.
 const (

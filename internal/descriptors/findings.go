@@ -24,9 +24,8 @@ const (
 	WarnMaxWait     = "max_wait"       // answers come after Envoy's timeout
 	WarnUnreachable = "unreachable"    // no request can reach a rule
 	WarnOctal       = "octal_number"   // 010 is read as 8
-	WarnLiteral     = "literal_value"  // a block of addresses or a regex that is matched as text
+	WarnLiteral     = "literal_value"  // a regex that is matched as text
 	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which nothing applies
-	WarnNotRead     = "not_read"       // a file that looks like rules, but has another ending
 	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
 	WarnInvisible   = "invisible"      // a key or value with a character that nobody sees

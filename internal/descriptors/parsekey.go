@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"net/url"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -74,33 +73,4 @@ func unescaped(text string) string {
 		return plain
 	}
 	return text // cut within
-}
-
-// CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key
-// that is no counter's of the set's rules is returned as it is.
-func (s *Set) CanonicalKey(key string) string {
-	l, terms := s.limitOf(key)
-	if l == nil || terms.Cut || !slices.ContainsFunc(l.Rule.levels, func(l level) bool { return l.address }) {
-		return key
-	}
-	return string(l.AppendKey(nil, terms.Entries))
-}
-
-// limitOf returns the limit whose counter has this key, nil if none of the set's rules has it, and what the key says.
-func (s *Set) limitOf(key string) (*Limit, KeyTerms) {
-	terms, ok := ParseKey(key)
-	d := s.domains[terms.Domain]
-	if !ok || d == nil {
-		return nil, terms
-	}
-	r := d.Match(terms.Entries)
-	if r == nil {
-		return nil, terms
-	}
-	for _, l := range r.Limits {
-		if l.Counts(key) {
-			return l, terms
-		}
-	}
-	return nil, terms
 }

@@ -3,19 +3,13 @@ package rules
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -84,9 +78,6 @@ func Check(
 	return f, nil
 }
 
-// Warn adds warnings that the compiler does not find.
-func (f *Findings) Warn(warnings descriptors.Errors) { f.add(nil, severityWarning, warnings) }
-
 func (f *Findings) add(files []reload.File, severity string, errs descriptors.Errors) {
 	if severity == severityError {
 		f.Errors += errs.Count()
@@ -152,60 +143,4 @@ func (f *Findings) GitHub(w io.Writer) {
 			p.Column,
 			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.whole()))
 	}
-}
-
-// headSize is how much of a file is searched for rules, in bytes.
-const headSize = 64 << 10
-
-// ignoredEndings are those by which people keep a file from being read, and those of documents.
-var ignoredEndings = []string{
-	".bak", ".old", ".orig", ".rej", ".swp", ".tmp", ".disabled", ".off", ".example", ".sample", ".dist",
-	".md", ".rst", ".adoc", ".html",
-}
-
-// Every rule file has these two keys, in YAML or in JSON.
-var (
-	hasDomain      = regexp.MustCompile(`(?m)(^\s*domain|"domain")\s*:`)
-	hasDescriptors = regexp.MustCompile(`(?m)(^\s*descriptors|"descriptors")\s*:`)
-)
-
-// NotRead returns a warning for each file in the directories among the paths that looks like rules and is not read:
-// Weir reads *.yaml and *.yml, while envoyproxy/ratelimit reads every file.
-func NotRead(ctx context.Context, paths ...string) (warnings descriptors.Errors) {
-	for _, name := range (reload.Files{Paths: paths}).Skipped(ctx) {
-		ext := strings.ToLower(filepath.Ext(name))
-		if slices.Contains(ignoredEndings, ext) || strings.HasSuffix(name, "~") || !looksLikeRules(ctx, name) {
-			continue
-		}
-		warnings = append(warnings, &descriptors.Error{
-			Position: descriptors.Position{File: name, Line: 1, Column: 1}, Code: descriptors.WarnNotRead,
-			Msg: "this file looks like rules, but is not read, because of its name; rename it to " +
-				readableName(filepath.Base(name)) +
-				", or move it out of the rules' folder",
-		})
-	}
-	return warnings
-}
-
-// readableName is the name under which the file would be read.
-func readableName(name string) string {
-	base := strings.TrimSuffix(name, filepath.Ext(name))
-	if ext := filepath.Ext(base); ext == ".yaml" || ext == ".yml" {
-		return base // rules.yaml.txt
-	}
-	return base + ".yaml"
-}
-
-func looksLikeRules(ctx context.Context, name string) bool {
-	text, err := fileread.Do(ctx, fileread.Default, name, func(func(string)) ([]byte, error) { return readHead(name) })
-	return err == nil && hasDomain.Match(text) && hasDescriptors.Match(text)
-}
-
-func readHead(name string) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // a file beside the rules
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return io.ReadAll(io.LimitReader(f, headSize))
 }

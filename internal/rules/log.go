@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -46,7 +45,6 @@ func (r *Rules) logLoad(e reload.Event) {
 				slog.Any("warnings", errorLines(warnings).first()))
 		}
 		r.logLowered(set)
-		r.logNotRead()
 	case reload.Restored:
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
 	case reload.Refused:
@@ -103,24 +101,6 @@ func (r *Rules) logReachable(why error) {
 		return
 	}
 	r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "the published rules can be read again")
-}
-
-// logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own,
-// as a file system may not answer, and in one at a time.
-func (r *Rules) logNotRead() {
-	if len(r.paths) == 0 || r.o.RulesEveryFile || !r.notReadOn.CompareAndSwap(false, true) {
-		return
-	}
-	panics.Go("search for files that are not read", func() {
-		defer r.notReadOn.Store(false)
-		ctx := context.Background()
-		found := NotRead(ctx, r.paths...)
-		if len(found) == 0 {
-			return
-		}
-		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "files that look like rules are not read",
-			slog.Int("files", found.Count()), slog.Any("warnings", errorLines(found).first()))
-	})
 }
 
 // lines is text: an array in JSON, and one string in text.

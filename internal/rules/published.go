@@ -204,27 +204,18 @@ func (s *Published) current(ctx context.Context) (string, error) {
 
 // Current is the set in force. Its error wraps ErrNothingPublished if there is none.
 func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
-	for {
-		mark, err := s.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if mark == "" {
-			return nil, fmt.Errorf("%s: %w", s, ErrNothingPublished)
-		}
-		set, err := s.get(ctx, mark)
-		if err == nil || errors.As(err, new(callError)) {
-			return set, err
-		}
-		if errors.As(err, new(missingError)) {
-			if newest, err2 := s.current(ctx); err2 != nil {
-				return nil, errors.Join(err, err2)
-			} else if newest != mark {
-				continue // so many were published since that it went
-			}
-		}
-		return nil, &DamagedError{Info: infoOf(mark), err: err}
+	mark, err := s.current(ctx)
+	if err != nil {
+		return nil, err
 	}
+	if mark == "" {
+		return nil, fmt.Errorf("%s: %w", s, ErrNothingPublished)
+	}
+	set, err := s.get(ctx, mark)
+	if err == nil || errors.As(err, new(callError)) {
+		return set, err
+	}
+	return nil, &DamagedError{Info: infoOf(mark), err: err}
 }
 
 // DamagedError says that the set in force cannot be read. It can be replaced.
@@ -252,10 +243,7 @@ func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error)
 	return set, err
 }
 
-// missingError says that a version is not kept, or no longer.
-type missingError struct{ error }
-
-// Get is the set of a version. Its error is a missingError if that is not kept.
+// Get is the set of a version.
 func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, error) {
 	n := strconv.FormatUint(version, 10)
 	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
@@ -265,8 +253,8 @@ func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, err
 	info, ok1 := fields[0].(string)
 	files, ok2 := fields[1].(string)
 	if !ok1 || !ok2 {
-		return nil, missingError{fmt.Errorf("%s: there is no version %d, or no longer; weir publish --list shows those that "+
-			"are kept", s, version)}
+		return nil, fmt.Errorf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept",
+			s, version)
 	}
 	set := &PublishedSet{}
 	if err = json.Unmarshal([]byte(info), &set.PublishedInfo); err == nil {
@@ -387,30 +375,26 @@ func encode(files []reload.File) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// decode reads one file at a time: what somebody else wrote costs no more memory than a set may.
+// decode reads what encode has written, or, with an error, what somebody else has.
 func decode(text string) (files []reload.File, err error) {
 	zip, err := gzip.NewReader(strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	in := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)) // JSON's own escapes are far less
-	if begin, err := in.Token(); err != nil {
+	var all []publishedFile
+	in := io.LimitReader(zip, 4*MaxPublishedBytes) // JSON's own escapes are far less
+	if err := json.NewDecoder(in).Decode(&all); err != nil {
 		return nil, err
-	} else if begin != json.Delim('[') {
-		return nil, errors.New("the files are no list")
 	}
-	for size := 0; in.More(); {
-		var f publishedFile
-		if err := in.Decode(&f); err != nil {
-			return nil, err
-		}
-		if size += len(f.Text); size > MaxPublishedBytes || len(files) == MaxPublishedFiles {
-			return nil, fmt.Errorf("it has more than %d bytes, or than %d files", MaxPublishedBytes, MaxPublishedFiles)
-		}
+	size := 0
+	for _, f := range all {
+		size += len(f.Text)
 		files = append(files, reload.File{Name: f.Name, Data: []byte(f.Text)})
 	}
-	_, err = in.Token() // the list's end
-	return files, err
+	if size > MaxPublishedBytes || len(files) > MaxPublishedFiles {
+		return nil, fmt.Errorf("it has more than %d bytes, or than %d files", MaxPublishedBytes, MaxPublishedFiles)
+	}
+	return files, nil
 }
 
 // DiffFiles is the names of the files that are only after, differ, and are only before.

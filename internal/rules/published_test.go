@@ -295,7 +295,7 @@ func TestDamaged(t *testing.T) {
 		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of " +
 			"the hash"},
 		{"files:1", zipped(t, `[{"name":`), "version 1 is damaged: unexpected EOF"},
-		{"files:1", zipped(t, `{}`), "version 1 is damaged: the files are no list"},
+		{"files:1", zipped(t, `{}`), "version 1 is damaged: json: cannot unmarshal object"},
 		{
 			"files:1", zipped(t, "["+strings.Repeat("{},", rules.MaxPublishedFiles)+"{}]"),
 			"version 1 is damaged: it has more than 8388608 bytes, or than 10000 files",

@@ -63,7 +63,6 @@ type Rules struct {
 	releaseGC func()                          // ends the hold of the load in progress
 	parts     []Part                          // that follow changes
 	commits   []func()                        // of the parts, for the load in progress
-	notReadOn atomic.Bool                     // the search for files that are not read is in progress
 	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it
 	logged    *descriptors.Set                // of the last line about a load; only logLowered uses it
 }

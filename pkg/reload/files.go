@@ -203,14 +203,13 @@ type foundFile struct {
 type walker struct {
 	Files
 
-	ctx     context.Context //nolint:containedctx // of one walk
-	at      func(path string)
-	given   string          // the path of the walk that is under way
-	root    string          // see foundFile
-	seen    map[string]bool // by real path; true: it is a file, or holds one
-	files   []foundFile     // to be read: each real file once, under the first name that leads to it
-	skipped []string        // regular files in the directories that Read skips because of their names
-	errs    []error
+	ctx   context.Context //nolint:containedctx // of one walk
+	at    func(path string)
+	given string          // the path of the walk that is under way
+	root  string          // see foundFile
+	seen  map[string]bool // by real path; true: it is a file, or holds one
+	files []foundFile     // to be read: each real file once, under the first name that leads to it
+	errs  []error
 }
 
 // walk goes through all paths, also after errors.
@@ -308,10 +307,9 @@ func (w *walker) entry(path, realPath string, info fs.FileInfo) (found bool) {
 		return w.leadsOn(below) && w.list(path, realPath)
 	case wanted && (mode.IsRegular() || !w.EveryFile):
 		return w.add(path, realPath, info)
-	case mode.IsRegular():
-		w.skipped = append(w.skipped, path)
+	default:
+		return false
 	}
-	return false
 }
 
 func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
@@ -320,17 +318,6 @@ func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 		w.files = append(w.files, foundFile{File{Name: path}, realPath, info, w.root})
 	}
 	return true
-}
-
-// maxSkipped bounds how many files Skipped returns.
-const maxSkipped = 1000
-
-// Skipped returns the regular files in and below the given directories that Read skips because of their names, at most
-// a thousand, in the order of a walk. It leaves out names that begin with ".", and directories that cannot be listed,
-// which Read reports.
-func (p Files) Skipped(ctx context.Context) []string {
-	skipped, _ := run(ctx, p, func(at func(path string)) ([]string, error) { return p.walk(ctx, at).skipped, nil })
-	return skipped[:min(len(skipped), maxSkipped)]
 }
 
 // How often Watch looks at the files, but that looking takes at most a fiftieth of the time.

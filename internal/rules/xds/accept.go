@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -68,9 +67,10 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 	nameless := false
 	used := 0
 	for i, r := range sorted(resources) {
-		name, config, err := decode(r)
+		config, err := decode(r)
+		name := config.GetDomain()
 		switch {
-		case err != nil && name == "":
+		case err != nil:
 			nameless = true
 			v.add([]string{fmt.Sprintf("%s%s: resource %d: %s", Scheme, s.o.Server, i+1, err)}, 1)
 			continue
@@ -78,7 +78,7 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 			v.add([]string{s.nameOf(name) + ": the domain is in two resources, of which only one is used; put both into one"}, 1)
 			continue
 		}
-		d := s.judgeDomain(before[name], name, config, err)
+		d := s.judgeDomain(before[name], name, config)
 		v.next[name] = d
 		if d.problems == 0 {
 			used++
@@ -97,17 +97,14 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 	return v
 }
 
-// judgeDomain decides whether the new content of a domain can be used. A decoding error is one more reason not to.
-func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.RateLimitConfig, err error) *domain {
+// judgeDomain decides whether the new content of a domain can be used.
+func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.RateLimitConfig) *domain {
 	d := &domain{}
 	if before != nil {
 		d.good = before.good
 	}
-	var text []byte
-	if err == nil {
-		config.Name = "" // says nothing
-		text, err = proto.MarshalOptions{Deterministic: true}.Marshal(config)
-	}
+	config.Name = "" // says nothing
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
 	if err != nil {
 		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
 		return d
@@ -162,41 +159,20 @@ func sorted(resources []*anypb.Any) []*anypb.Any {
 	return all
 }
 
-// decode reads a resource. Where that fails, it finds the domain if it can.
-func decode(r *anypb.Any) (name string, config *ratelimitv3.RateLimitConfig, err error) {
+// decode reads a resource.
+func decode(r *anypb.Any) (*ratelimitv3.RateLimitConfig, error) {
 	if r.GetTypeUrl() != typeURL {
-		return "", nil, fmt.Errorf("its type is %s, and not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)
+		return nil, fmt.Errorf("its type is %s, and not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)
 	}
-	config = &ratelimitv3.RateLimitConfig{}
+	config := &ratelimitv3.RateLimitConfig{}
 	if err := proto.Unmarshal(r.GetValue(), config); err != nil {
-		return domainIn(r.GetValue()), nil, fmt.Errorf("it cannot be decoded: %w", err)
+		return nil, fmt.Errorf("it cannot be decoded: %w", err)
 	}
 	if config.GetDomain() == "" {
-		return "", nil, fmt.Errorf("resource name %s has no domain; name the domain that Envoy's rate limit filter sends",
+		return nil, fmt.Errorf("resource name %s has no domain; name the domain that Envoy's rate limit filter sends",
 			shorten(strconv.Quote(config.GetName())))
 	}
-	return config.GetDomain(), config, nil
-}
-
-// domainIn finds the domain in an encoding that is broken elsewhere, empty if it cannot.
-func domainIn(text []byte) string {
-	const domainField = 2
-	for len(text) > 0 {
-		number, kind, n := protowire.ConsumeTag(text)
-		if n < 0 {
-			return ""
-		}
-		text = text[n:]
-		if number == domainField && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(text)
-			return strings.ToValidUTF8(string(value), "\ufffd")
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, text); n < 0 {
-			return ""
-		}
-		text = text[n:]
-	}
-	return ""
+	return config, nil
 }
 
 func shorten(text string) string {
