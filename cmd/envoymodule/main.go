@@ -71,8 +71,8 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool, workers C.uint32_
 			return nil, err
 		}
 		c := register(&config{filter: f, plan: f.Plan})
-		c.request_type, c.resource_exhausted = C.int(f.Type()), C.bool(f.ResourceExhausted)
-		c.stat_prefix = toC(f.StatPrefix)
+		c.request_type, c.resource_exhausted = C.int(f.Type()), C.bool(f.ResourceExhausted())
+		c.stat_prefix = toC(f.StatPrefix())
 		return c, nil
 	})
 }
@@ -141,7 +141,7 @@ func fillReads(out *C.weir_reads, phase *actions.Phase) {
 		if of.Source == actions.RouteMetadata {
 			keys[i].source = C.WEIR_ROUTE_METADATA
 		}
-		keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Path[0]), C.bool(of.MayBeNumber)
+		keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Key), C.bool(of.MayBeNumber)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decide/metadata"
@@ -68,11 +69,11 @@ func (c *Call) answer(v *decide.Verdict) {
 		a.add(strings.ToLower(h.Name), h.Text)
 	}
 	if v.Denied {
-		a.Outcome, a.Status, a.Details = OverLimit, f.RateLimitedStatus.Code, detailsOverLimit
+		a.Outcome, a.Status, a.Details = OverLimit, f.limitedStatus, detailsOverLimit
 		if response := v.Response(); response != nil {
 			a.Body = response.Body
 		}
-		if !f.DisableXEnvoyRateLimitedHeader {
+		if !f.envoy.GetDisableXEnvoyRatelimitedHeader() {
 			a.add("x-envoy-ratelimited", "true")
 		}
 		a.Headers = append(a.Headers, f.deniedHeaders...)
@@ -118,7 +119,7 @@ func (c *Call) showsXRateLimit(i int) bool {
 	case routev3.RateLimit_DRAFT_VERSION_03:
 		return true
 	default:
-		return c.filter.EnableXRateLimitHeaders == xRateLimitDraft03
+		return c.filter.envoy.GetEnableXRatelimitHeaders() == ratelimitv3.RateLimit_DRAFT_VERSION_03
 	}
 }
 

@@ -93,7 +93,7 @@ func (c *Call) MayWait() bool { return c.held.For() > 0 || c.request.MayWait() }
 // try decides the descriptors of a phase if nothing has to be waited for.
 func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (decided bool) {
 	decided = true
-	if c.filter.instance.guard(name, func() {
+	if panics.Catch(name, func() {
 		c.descriptors = phaseOf(c.plan).Descriptors(&c.Request, c.descriptors[:0])
 		if len(c.descriptors) == 0 {
 			return // there is nothing to decide
@@ -116,7 +116,7 @@ func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (dec
 func (c *Call) settle() {
 	err := c.request.Err
 	if err == nil && len(c.descriptors) > 0 &&
-		c.filter.instance.guard("answer", func() { c.answer(&c.request.Verdict) }) {
+		panics.Catch("answer", func() { c.answer(&c.request.Verdict) }) {
 		err = decide.ErrPanicked
 	}
 	if err == nil {

@@ -117,7 +117,7 @@ func TestMemoryAnswersAtOnce(t *testing.T) {
 			t.Errorf("request %d: %+v, want it denied", i, a)
 		}
 	}
-	if a, atOnce := ask(t.Context(), f, &Route{routeConfig{Domain: "other"}, f.Plan}, "ann"); !atOnce || a.Outcome != OK {
+	if a, atOnce := ask(t.Context(), f, &Route{Domain: "other", Plan: f.Plan}, "ann"); !atOnce || a.Outcome != OK {
 		t.Errorf("a route with a domain of its own: %+v", a)
 	}
 }
@@ -226,22 +226,22 @@ func TestConfigErrors(t *testing.T) {
 	m := newModule(t)
 	flags := `"flags": ["` + rulesFlag(t) + `"], "domain": "shop"`
 	for name, tt := range map[string]struct{ config, want string }{
-		"empty":    {``, "filter_config: is empty; its fields are flags, domain, rate_limits"},
+		"empty":    {``, "filter_config: must be a JSON object: unexpected end of JSON input"},
 		"no JSON":  {`domain: shop`, "filter_config: must be a JSON object: "},
-		"two":      {`{} {}`, "filter_config: has more than one JSON object"},
-		"field":    {`{"rules": []}`, `filter_config: "rules" is no field; the fields are flags, domain,`},
-		"type":     {`{"flags": "--rules=x"}`, "filter_config: flags: must be of type []string, got string"},
+		"two":      {`{} {}`, "filter_config: must be a JSON object: invalid character '{' after top-level value"},
+		"field":    {`{"rules": []}`, `filter_config: unknown field "rules"`},
+		"type":     {`{"flags": "--rules=x"}`, "filter_config: flags: json: cannot unmarshal string"},
 		"domain":   {`{"flags": ["--rules=x"]}`, "filter_config: domain: must not be empty"},
 		"no flags": {`{"domain": "shop"}`, "filter_config: flags: must not be empty"},
 		"status":   {`{` + flags + `, "status_on_error": {"code": 99}}`, "status_on_error.code: must be from 200 to 599, got 99"},
 		"headers": {
 			`{` + flags + `, "enable_x_ratelimit_headers": "ON"}`,
-			`enable_x_ratelimit_headers: must be OFF or DRAFT_VERSION_03, got "ON"`,
+			`invalid value for enum field enableXRatelimitHeaders: "ON"`,
 		},
 		"request type": {`{` + flags + `, "request_type": "some"}`, `request_type: must be both, internal or external, got "some"`},
-		"stage":        {`{` + flags + `, "stage": 2}`, "stage: must be 0, got 2: every entry of rate_limits applies"},
+		"stage":        {`{` + flags + `, "stage": 2}`, "stage is not supported in the module: every entry of rate_limits applies"},
 		"prefix":       {`{` + flags + `, "stat_prefix": "a b"}`, `stat_prefix: must be at most 64 letters, digits, _, - and ., got "a b"`},
-		"timeout":      {`{` + flags + `, "timeout": "1s"}`, `"timeout" is not supported in the module: write --store-timeout in flags`},
+		"timeout":      {`{` + flags + `, "timeout": "1s"}`, `timeout is not supported in the module: write --store-timeout in flags`},
 		"header": {
 			`{` + flags + `, "response_headers_to_add": [{"header": {"key": "a", "value": "%REQ(b)%"}}]}`,
 			"filter_config: response_headers_to_add[0].header.value: commands and %% of Envoy's substitution format",
@@ -253,10 +253,10 @@ func TestConfigErrors(t *testing.T) {
 		"nested": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"metadata": {"descriptor_key": "a", "source": "ROUTE_ENTRY",
 				"metadata_key": {"key": "ns", "path": [{"key": "b"}, {"key": "c"}]}}}]}]}`,
-			"rate_limits: metadata ns, key b:c: Envoy shows a module only values directly below a namespace; have the filter " +
+			"rate_limits[0].actions[0].metadata: Envoy shows a module only values directly below a namespace; have the filter " +
 				"envoy.filters.http.header_mutation before this one write %METADATA(ROUTE:ns:b:c)% into a request header",
 		},
-		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, `rate_limits[0]: unknown field "nothing"`},
+		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, `filter_config: unknown field "nothing"`},
 		"source cluster": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
@@ -286,9 +286,9 @@ func TestConfigErrors(t *testing.T) {
 	}
 	for config, want := range map[string]string{
 		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: must be there",
-		`{"flags": [], "rate_limits": []}`:                 `"flags" is no field; the fields are domain, rate_limits, source_cluster`,
-		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `"vh_rate_limits" is not supported in the module: Envoy gives a`,
-		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: rate_limits[0]: syntax error unexpected token \"all\"",
+		`{"flags": [], "rate_limits": []}`:                 `filter_config of a route: unknown field "flags"`,
+		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `vh_rate_limits is not supported in the module: Envoy gives a`,
+		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: syntax error unexpected token \"all\"",
 	} {
 		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)
@@ -320,13 +320,11 @@ func testSharedAddress(t *testing.T, addr string) {
 		url = "http://weir/metrics"
 	}
 	rules := rulesFlag(t)
-	// A route without a plan panics, so that the instances can be told apart by their counts.
-	filter := func(panics int, flags ...string) *Filter {
+	// The instances can be told apart by how many requests they have decided.
+	filter := func(requests int, flags ...string) *Filter {
 		f := newTestFilter(t, m, configOf(t, append(flags, rules, "--http-addr="+addr)))
-		for range panics {
-			c := f.Call(&Route{})
-			c.Decide()
-			c.Release()
+		for range requests {
+			ask(t.Context(), f, nil, "ann")
 		}
 		return f
 	}
@@ -340,9 +338,9 @@ func testSharedAddress(t *testing.T, addr string) {
 			text, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			if err != nil || !slices.ContainsFunc(want, func(n string) bool {
-				return strings.Contains(string(text), "weir_panics_total "+n)
+				return strings.Contains(string(text), "weir_request_seconds_count "+n)
 			}) {
-				t.Fatalf("another instance answers, want one with %v panics: %v", want, err)
+				t.Fatalf("another instance answers, want one with %v requests: %v", want, err)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
 // Filter is a filter_config: what limits the requests of a listener. It is safe for concurrent use.
@@ -19,13 +18,6 @@ type Filter struct {
 	closed   atomic.Bool
 	// uses is 1 for the filter_config, and 1 for each request that is decided later: the instance outlives them.
 	uses atomic.Int64
-}
-
-// Route is the filter_config of a route: its rate_limits replace those of the filter. It is immutable.
-type Route struct {
-	routeConfig
-
-	Plan *actions.Plan
 }
 
 func newFilter(m *Module, in *instance, s *settings) *Filter {
@@ -53,10 +45,16 @@ func (f *Filter) drop() {
 func (f *Filter) Fail(a *Answer) {
 	a.reset()
 	a.Outcome = Failed
-	if f.FailureModeDeny {
-		a.Status, a.Details = f.StatusOnError.Code, detailsError
+	if f.envoy.GetFailureModeDeny() {
+		a.Status, a.Details = f.errorStatus, detailsError
 	}
 }
 
 // Type says which requests the filter limits. Others pass, and have no end either.
-func (f *Filter) Type() RequestType { return requestTypes[f.RequestType] }
+func (f *Filter) Type() RequestType { return requestTypes[f.envoy.GetRequestType()] }
+
+// StatPrefix begins the names of the filter's counters.
+func (f *Filter) StatPrefix() string { return f.envoy.GetStatPrefix() }
+
+// ResourceExhausted reports whether gRPC clients of denied requests get that status.
+func (f *Filter) ResourceExhausted() bool { return f.envoy.GetRateLimitedAsResourceExhausted() }

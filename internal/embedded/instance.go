@@ -48,7 +48,6 @@ type instance struct {
 	filters   int         // that use it; the module's lock guards it
 	stop      context.CancelFunc
 	ended     chan struct{} // Run has returned
-	panics    logging.Every // lines about panics of requests
 	collector *collector
 }
 
@@ -160,7 +159,7 @@ func (m *Module) start(o *app.Options) (in *instance, err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	in = &instance{
 		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
-		panics: logging.Every{Interval: panicLines}, collector: &collector{decider: a.Decider()},
+		collector: &collector{decider: a.Decider()},
 	}
 	m.survival.instances.Store(in, nil)
 	panics.Go("instance", func() { in.run(ctx) })

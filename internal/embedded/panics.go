@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -13,10 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// panicLines is how often a panic is logged at most.
-const panicLines = time.Second
-
-// survival keeps panics of Weir's goroutines from ending Envoy. It is safe for concurrent use.
+// survival keeps panics of Weir from ending Envoy. It is safe for concurrent use.
 type survival struct {
 	out  io.Writer // for lines without an instance
 	line logging.Every
@@ -27,17 +23,17 @@ type survival struct {
 	instances sync.Map // *instance, which counts and logs panics; without a lock, for which whatever panics would wait
 }
 
-// start has panics in the background caught, from the first call until the process ends: also what an instance has
-// left behind when it was closed must not end Envoy.
+// start has panics caught, from the first call until the process ends: also what an instance has left behind when it
+// was closed must not end Envoy.
 func (s *survival) start(out io.Writer) {
 	s.begin.Do(func() {
-		s.out, s.line.Interval = out, panicLines
+		s.out, s.line.Interval = out, time.Second
 		s.remove = panics.Handle(s.panicked)
 	})
 }
 
-// panicked counts a panic in the background in every instance, since it is not known whose goroutine it was, and logs
-// it in one of them, but not more often than panicLines.
+// panicked counts a panic in every instance, since it is not known whose it was, and logs it in one of them, at most
+// once a second.
 func (s *survival) panicked(name string, value any, stack []byte) {
 	log := slog.New(slog.NewTextHandler(s.out, nil))
 	for in := range s.instances.Range {
@@ -47,29 +43,8 @@ func (s *survival) panicked(name string, value any, stack []byte) {
 		}
 	}
 	if skipped, ok := s.line.Allow(time.Now()); ok {
-		logPanic(log, name, value, stack, skipped)
+		log.LogAttrs(context.Background(), slog.LevelError, "panic",
+			slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)),
+			slog.Uint64("not_logged_before", skipped))
 	}
-}
-
-func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
-	log.LogAttrs(context.Background(), slog.LevelError, "panic",
-		slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)),
-		slog.Uint64("not_logged_before", skipped))
-}
-
-// guard runs f on behalf of a request. A panic is counted in this instance, and logged, but not more often than
-// panicLines.
-func (in *instance) guard(name string, f func()) (panicked bool) {
-	defer func() {
-		why := recover()
-		if panicked = why != nil; !panicked {
-			return
-		}
-		in.app.Metrics().Panicked()
-		if skipped, ok := in.panics.Allow(time.Now()); ok {
-			logPanic(in.log.Logger, name, why, debug.Stack(), skipped)
-		}
-	}()
-	f()
-	return false
 }

@@ -36,7 +36,7 @@ var classicRows = []metric.Row[*Metrics]{
 	metric.Counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
 		func(m *Metrics, w metric.Writer) { metric.Put(w, m.Requests(), "ShouldRateLimit") }),
 	metric.Histograms("ratelimit_service_response_time_seconds", "grpc_method",
-		"Time from a decoded request to its response.",
+		"Time from a received request to its response.",
 		func(m *Metrics, w metric.Writer) {
 			h := m.requestHistogram()
 			upTo := make(map[float64]uint64, len(h.GetBucket()))

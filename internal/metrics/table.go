@@ -15,7 +15,7 @@ const byEnvoy = "envoy"
 
 var requestSecondsRow = metric.Description{
 	Name: "weir_request_seconds", Type: "histogram",
-	Help: "Time from a decoded request to its response, errors included.",
+	Help: "Time from a received request to its response, errors included.",
 }
 
 var takeSecondsRow = metric.Description{

@@ -2,13 +2,15 @@ package actions_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -37,7 +39,7 @@ func (r *request) of(p *actions.Plan) *actions.Request {
 		req.AddResponseHeader(h[0], []byte(h[1]))
 	}
 	for _, key := range slices.Concat(p.OnRequest().Metadata, p.OnStreamDone().Metadata) {
-		name := key.Namespace + "." + strings.Join(key.Path, ".")
+		name := key.Namespace + "." + key.Key
 		if key.Source == actions.RouteMetadata {
 			name = "route:" + name
 		}
@@ -70,10 +72,19 @@ func toJSON(tb testing.TB, text string) string {
 	return string(data)
 }
 
+// parse makes a plan of rate_limits in JSON.
+func parse(text []byte) (*actions.Plan, error) {
+	route := &ratelimitv3.RateLimitPerRoute{}
+	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"rate_limits": %s}`, text), route); err != nil {
+		return nil, err
+	}
+	return actions.New(route)
+}
+
 // mustParse parses what must be right, in YAML or JSON.
 func mustParse(tb testing.TB, text string) *actions.Plan {
 	tb.Helper()
-	p, err := actions.Parse([]byte(toJSON(tb, text)))
+	p, err := parse([]byte(toJSON(tb, text)))
 	if err != nil {
 		tb.Fatalf("%v\n%s", err, text)
 	}

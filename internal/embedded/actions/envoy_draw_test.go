@@ -57,15 +57,10 @@ func drawLimit(t *rapid.T, ofRoute bool) object {
 	if oneOf(t, 0, 0, 0, 1) == 1 {
 		limit["apply_on_stream_done"] = true
 	}
-	switch oneOf(t, 0, 0, 0, 1, 2) {
-	case 1:
+	if oneOf(t, 0, 0, 0, 1) == 1 {
 		limit["limit"] = object{"rate_limit": object{
 			"requests_per_unit": oneOf(t, 0, 7), "unit": oneOf(t, "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"),
 		}}
-	case 2:
-		limit["limit"] = object{"dynamic_metadata": object{"metadata_key": object{
-			"key": "set", "path": []object{{"key": oneOf(t, "limit", "bad", "odd", "text", "none")}},
-		}}}
 	}
 	if !ofRoute && rapid.Bool().Draw(t, "hits_addend") {
 		hits := object{}
@@ -73,7 +68,7 @@ func drawLimit(t *rapid.T, ofRoute bool) object {
 			hits["number"] = oneOf(t, 0, 1, 1000000000)
 		} else {
 			hits["format"] = oneOf(t, "%RESP(X-Cost)%", "%RESP(x-none?x-cost):1%", "%RESP(x-none)%", "%REQ(x-cost)%", "%REQ(X-Cost?x-a)%", "%REQ(x-cost):2%", "%REQUEST_HEADER(x-cost)%",
-				"%DYNAMIC_METADATA(set:cost)%", "%DYNAMIC_METADATA(set:text)%", "%DYNAMIC_METADATA(set:nested:cost)%",
+				"%DYNAMIC_METADATA(set:cost)%", "%DYNAMIC_METADATA(set:text)%",
 				"%DYNAMIC_METADATA(set:none)%", "%DYNAMIC_METADATA(hdr:n)%", "%DYNAMIC_METADATA(hdr:m)%")
 		}
 		maybe(t, hits, "is_negative_hits", true)
@@ -140,9 +135,6 @@ func drawAction(t *rapid.T) object {
 		a["descriptor_key"] = "md"
 		ns := oneOf(t, "set", "route", "hdr")
 		path := []object{{"key": oneOf(t, "text", "empty", "n", "none", "m")}}
-		if oneOf(t, 0, 0, 1) == 1 {
-			path = []object{{"key": "nested"}, {"key": oneOf(t, "text", "none", "n")}}
-		}
 		a["metadata_key"] = object{"key": ns, "path": path}
 		maybe(t, a, "default_value", oneOf(t, "else", ""))
 		maybe(t, a, "source", oneOf(t, "DYNAMIC", "ROUTE_ENTRY"))
@@ -250,9 +242,7 @@ func drawRequest(t *rapid.T) *drawnRequest {
 }
 
 // metadata is what each route has as its own, and what a filter sets on each request.
-const metadata = `{"text": "t", "empty": "", "n": 5, "cost": 4, "nested": {"text": "d", "n": 1, "cost": "12"},
-	"limit": {"requests_per_unit": 42, "unit": "HOUR"},
-	"bad": {"requests_per_unit": "1", "unit": "HOUR"}, "odd": {"requests_per_unit": 3, "unit": "WEEK"}}`
+const metadata = `{"text": "t", "empty": "", "n": 5, "cost": 4}`
 
 // asEnvoySeesIt is the request with what Envoy adds to it.
 func (r *drawnRequest) asEnvoySeesIt() *request {
@@ -280,20 +270,14 @@ func (r *drawnRequest) asEnvoySeesIt() *request {
 		return nil
 	}
 	for _, prefix := range []string{"set.", "route:route."} {
-		flatten(prefix, values, req.metadata)
-	}
-	return req
-}
-
-func flatten(prefix string, values map[string]any, into map[string]actions.MetadataValue) {
-	for name, value := range values {
-		switch value := value.(type) {
-		case string:
-			into[prefix+name] = actions.MetadataValue{Text: []byte(value)}
-		case float64:
-			into[prefix+name] = actions.MetadataValue{IsNumber: true, Number: value}
-		case map[string]any:
-			flatten(prefix+name+".", value, into)
+		for name, value := range values {
+			switch value := value.(type) {
+			case string:
+				req.metadata[prefix+name] = actions.MetadataValue{Text: []byte(value)}
+			case float64:
+				req.metadata[prefix+name] = actions.MetadataValue{IsNumber: true, Number: value}
+			}
 		}
 	}
+	return req
 }

@@ -89,7 +89,7 @@ func TestEnvoyRefusesTheSame(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			if _, err := actions.Parse([]byte(toJSON(t, text))); err == nil {
+			if _, err := parse([]byte(toJSON(t, text))); err == nil {
 				t.Error("a plan is made of it")
 			}
 			file := filepath.Join(t.TempDir(), "envoy.yaml")

@@ -89,9 +89,8 @@ func (p *Phase) compileCommand(name, argument, length string) (part formatPart, 
 		if len(names) < 2 || names[0] == "" {
 			return part, errors.New("must name a namespace and keys: %DYNAMIC_METADATA(NAMESPACE:KEY)%")
 		}
-		part.metadata = p.readMetadata(MetadataKey{
-			Source: DynamicMetadata, Namespace: names[0], Path: names[1:], MayBeNumber: true,
-		})
+		part.metadata = p.readMetadata(MetadataKey{Namespace: names[0], Key: names[1], MayBeNumber: true})
+		return part, checkPath(argument, "DYNAMIC_METADATA("+names[0], names[1:])
 	default:
 		return part, errors.New("is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA")
 	}

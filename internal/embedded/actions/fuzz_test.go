@@ -1,13 +1,9 @@
 package actions_test
 
-import (
-	"testing"
+import "testing"
 
-	"github.com/weir-ratelimit/weir/internal/embedded/actions"
-)
-
-// FuzzParse reads any text, and lets what it accepts make descriptors of any path and header: nothing may panic.
-func FuzzParse(f *testing.F) {
+// FuzzPlan reads any text, and lets what it accepts make descriptors of any path and header: nothing may panic.
+func FuzzPlan(f *testing.F) {
 	for _, text := range []string{
 		"[]", "[{actions: [{remote_address: {}}]}]", "- actions:\n  - generic_key: {descriptor_value: é}",
 		`[{"actions": [{"request_headers": {"header_name": "X", "descriptor_key": "k"}}], "hits_addend": {"format": "%REQ(x):2%"}}]`,
@@ -21,7 +17,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(toJSON(f, text)), "/a?q=%41&%zz=%", "1\xff")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, path, value string) {
-		p, err := actions.Parse(text)
+		p, err := parse(text)
 		if err != nil {
 			if p != nil {
 				t.Fatalf("a plan and an error: %v", err)

@@ -2,7 +2,7 @@ package actions
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
@@ -11,7 +11,7 @@ import (
 // readMetadata notes that the phase reads a key, and returns the one that the values of a Request have.
 func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
 	for _, known := range p.Metadata {
-		if known.Source == key.Source && known.Namespace == key.Namespace && slices.Equal(known.Path, key.Path) {
+		if known.Source == key.Source && known.Namespace == key.Namespace && known.Key == key.Key {
 			known.MayBeNumber = known.MayBeNumber || key.MayBeNumber
 			return known
 		}
@@ -20,20 +20,31 @@ func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
 	return &key
 }
 
-// metadataKey is the key with these further names below it.
-func (p *Phase) metadataKey(
-	at string, from MetadataSource, k *metadatav3.MetadataKey, below ...string,
-) (*MetadataKey, error) {
-	key := MetadataKey{Source: from, Namespace: k.GetKey()}
+// metadataKey is the only key of a path.
+func metadataKey(at string, from MetadataSource, k *metadatav3.MetadataKey) (MetadataKey, error) {
+	var path []string
 	for i, segment := range k.GetPath() {
 		if _, isIndex := segment.GetSegment().(*metadatav3.MetadataKey_PathSegment_Index); isIndex {
-			return nil, refuse(fmt.Sprintf("%s.metadata_key.path[%d].index", at, i), "an element of a list",
+			return MetadataKey{}, refuse(fmt.Sprintf("%s.metadata_key.path[%d].index", at, i), "an element of a list",
 				"Weir reads values by their keys alone")
 		}
-		key.Path = append(key.Path, segment.GetKey())
+		path = append(path, segment.GetKey())
 	}
-	key.Path = append(key.Path, below...)
-	return p.readMetadata(key), nil
+	command := "DYNAMIC_METADATA(" + k.GetKey()
+	if from == RouteMetadata {
+		command = "METADATA(ROUTE:" + k.GetKey()
+	}
+	return MetadataKey{Source: from, Namespace: k.GetKey(), Key: path[0]}, checkPath(at, command, path)
+}
+
+// checkPath refuses what Envoy does not show a module.
+func checkPath(at, command string, path []string) error {
+	if len(path) == 1 {
+		return nil
+	}
+	return fmt.Errorf("%s: Envoy shows a module only values directly below a namespace; have the filter "+
+		"envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that",
+		at, command, strings.Join(path, ":"))
 }
 
 // metadataText is text of metadata.
@@ -48,8 +59,9 @@ func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) 
 	if m.GetSource() == routev3.RateLimit_Action_MetaData_ROUTE_ENTRY {
 		source = RouteMetadata
 	}
-	key, err := p.metadataKey(at, source, m.GetMetadataKey())
-	return action{m.GetDescriptorKey(), metadataText{key, m.GetDefaultValue(), m.GetSkipIfAbsent()}.value}, err
+	key, err := metadataKey(at, source, m.GetMetadataKey())
+	read := metadataText{p.readMetadata(key), m.GetDefaultValue(), m.GetSkipIfAbsent()}
+	return action{m.GetDescriptorKey(), read.value}, err
 }
 
 // Empty text counts as absent, and so does a number.

@@ -55,8 +55,29 @@ func (d *Descriptor) Cost(ofRequest int64) int64 {
 type limit struct {
 	actions           []action
 	hits              *hitsAddend // nil if none
-	override          *override   // nil if none
+	own               decide.OwnLimit
 	xRateLimitHeaders routev3.RateLimit_XRateLimitOption
+}
+
+// Config is a configuration of Envoy with rate_limits: a route, or that of its filter.
+type Config interface{ GetRateLimits() []*routev3.RateLimit }
+
+// New compiles rate_limits. The error names the path of what is wrong or not supported, such as
+// rate_limits[2].actions[1].
+func New(c Config) (*Plan, error) {
+	p := new(Plan)
+	for i, rl := range c.GetRateLimits() {
+		of := &p.onRequest
+		if rl.GetApplyOnStreamDone() {
+			of = &p.onStreamDone
+		}
+		l, err := of.compile(fmt.Sprintf("rate_limits[%d]", i), rl)
+		if err != nil {
+			return nil, err
+		}
+		of.limits = append(of.limits, l)
+	}
+	return p, nil
 }
 
 func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
@@ -74,7 +95,7 @@ func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 	if l.hits, err = p.compileHits(at+".hits_addend", rl.GetHitsAddend()); err != nil {
 		return l, err
 	}
-	l.override, err = p.compileOverride(at+".limit", rl.GetLimit())
+	l.own, err = compileOverride(at+".limit", rl.GetLimit())
 	return l, err
 }
 
@@ -122,10 +143,7 @@ func (l *limit) fill(req *Request, d *Descriptor) bool {
 	if l.hits != nil && !l.hits.fill(req, d) {
 		return false
 	}
-	if l.override != nil {
-		l.override.fill(req, d)
-	}
-	d.XRateLimitHeaders = l.xRateLimitHeaders
+	d.Limit, d.XRateLimitHeaders = l.own, l.xRateLimitHeaders
 	return true
 }
 

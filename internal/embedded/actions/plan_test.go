@@ -15,9 +15,8 @@ func TestPlanNamesWhatItReads(t *testing.T) {
   - request_headers: {header_name: X-User, descriptor_key: user}
   - header_value_match: {descriptor_value: a, headers: [{name: x-user}, {name: Host}]}
   - query_parameters: {query_parameter_name: q, descriptor_key: q}
-  - metadata: {descriptor_key: m, source: ROUTE_ENTRY, metadata_key: {key: ns, path: [{key: a}, {key: b}]}}
+  - metadata: {descriptor_key: m, source: ROUTE_ENTRY, metadata_key: {key: ns, path: [{key: a}]}}
   hits_addend: {format: "%REQ(x-cost?x-size)%"}
-  limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: limit}]}}}
 - actions: [{remote_address_match: {descriptor_value: "%REQ(x-a)%", address_matcher: {ranges: [{address_prefix: "::"}]}}}]
 - actions: [{source_cluster: {}}]
   apply_on_stream_done: true
@@ -33,14 +32,12 @@ func TestPlanNamesWhatItReads(t *testing.T) {
 		t.Errorf("headers (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]*actions.MetadataKey{
-		{Source: actions.RouteMetadata, Namespace: "ns", Path: []string{"a", "b"}},
-		{Namespace: "my", Path: []string{"limit", "requests_per_unit"}, MayBeNumber: true},
-		{Namespace: "my", Path: []string{"limit", "unit"}},
+		{Source: actions.RouteMetadata, Namespace: "ns", Key: "a"},
 	}, first.Metadata); d != "" {
 		t.Errorf("metadata (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]*actions.MetadataKey{
-		{Namespace: "envoy.filters.http.ratelimit", Path: []string{"leased"}, MayBeNumber: true},
+		{Namespace: "envoy.filters.http.ratelimit", Key: "leased", MayBeNumber: true},
 	}, done.Metadata); d != "" {
 		t.Errorf("metadata of the stream's end (-want +got):\n%s", d)
 	}
@@ -70,12 +67,9 @@ func TestReusedMemory(t *testing.T) {
 - actions: [{source_cluster: {}}, {request_headers: {header_name: a, descriptor_key: a, skip_if_absent: true}}]
   hits_addend: {number: 7}
 - actions: [{request_headers: {header_name: a, descriptor_key: a}}]
-  limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: limit}]}}}
+  limit: {rate_limit: {requests_per_unit: 5, unit: DAY}}
 - actions: [{destination_cluster: {}}]`)
-	full := &request{headers: [][2]string{{"a", "1"}}, metadata: map[string]actions.MetadataValue{
-		"my.limit.requests_per_unit": {IsNumber: true, Number: 5.9},
-		"my.limit.unit":              {Text: []byte("DAY")},
-	}}
+	full := &request{headers: [][2]string{{"a", "1"}}}
 	var out []actions.Descriptor
 	for range 2 {
 		for _, tt := range []struct {
@@ -94,31 +88,5 @@ func TestReusedMemory(t *testing.T) {
 	out = p.OnRequest().Descriptors(full.of(p), (&request{}).descriptors(p))
 	if len(out) != 5 || out[0].Cost(1) != 7 || out[4].Cost(2) != 2 {
 		t.Errorf("appended: %q, costs %d and %d", show(out), out[0].Cost(1), out[4].Cost(2))
-	}
-}
-
-// TestOverrideOfMetadata: metadata that is no limit is none, rather than any other one.
-func TestOverrideOfMetadata(t *testing.T) {
-	p := mustParse(t, `[{actions: [{source_cluster: {}}], limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: a}]}}}}]`)
-	for _, tt := range []struct {
-		requests float64
-		unit     string
-		want     string
-	}{
-		{4.7, "MINUTE", "source_cluster=here limit=4/1m0s"},
-		{0, "YEAR", "source_cluster=here limit=0/8760h0m0s"},
-		{1<<32 - 1, "SECOND", "source_cluster=here limit=4294967295/1s"},
-		{1 << 32, "SECOND", "source_cluster=here"},
-		{-1, "SECOND", "source_cluster=here"},
-		{1, "UNKNOWN", "source_cluster=here"},
-		{1, "second", "source_cluster=here"},
-	} {
-		req := &request{metadata: map[string]actions.MetadataValue{
-			"my.a.requests_per_unit": {IsNumber: true, Number: tt.requests},
-			"my.a.unit":              {Text: []byte(tt.unit)},
-		}}
-		if d := cmp.Diff([]string{tt.want}, show(req.descriptors(p))); d != "" {
-			t.Errorf("%v per %s (-want +got):\n%s", tt.requests, tt.unit, d)
-		}
 	}
 }

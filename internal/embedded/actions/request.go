@@ -100,8 +100,8 @@ const (
 // MetadataKey names a value in the metadata of a request.
 type MetadataKey struct {
 	Source    MetadataSource
-	Namespace string   // such as "envoy.filters.http.jwt_authn"
-	Path      []string // the keys below it, from the outermost; never empty
+	Namespace string // such as "envoy.filters.http.jwt_authn"
+	Key       string // directly below it: Envoy shows a module no other values
 	// MayBeNumber reports whether a number is a value, too. Without it, only text is.
 	MayBeNumber bool
 }
