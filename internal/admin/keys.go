@@ -66,30 +66,9 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
-	s.RetryAfter = seconds(d.RetryAfter)
-	setCount(s, p, d)
+	s.RetryAfter = adminapi.Wait(d.RetryAfter)
+	s.Counts, s.Counted = limit.Counter(p, d)
 	return s, nil
-}
-
-// seconds is a wait, nil where no wait helps.
-func seconds(wait time.Duration) *float64 {
-	if wait == limiter.Never {
-		return nil
-	}
-	s := wait.Seconds()
-	return &s
-}
-
-// setCount sets what the algorithm counts.
-func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
-	name, hits := limit.Counter(p, d)
-	fields := map[string]**int64{
-		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued,
-		"in_use": &s.InUse,
-	}
-	if field := fields[name]; field != nil {
-		*field = &hits
-	}
 }
 
 // Reset forgets counters, in the store and in all processes. Errors are as in Get. With an error the result, if

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // RulesStatus is the state of the rules: which are in force, and what was wrong at the last load.
@@ -154,13 +155,10 @@ type KeyLimit struct {
 	Window          string `json:"window"`
 	Capacity        int64  `json:"capacity"` // most at once
 
-	// One of these is set: what the algorithm counts, in hits.
-	Count  *int64 `json:"count,omitempty"`  // of a window
-	Level  *int64 `json:"level,omitempty"`  // of a funnel
-	Tokens *int64 `json:"tokens,omitempty"` // of a bucket
-	Stored *int64 `json:"stored,omitempty"` // unused permits
-	Queued *int64 `json:"queued,omitempty"` // of a queue
-	InUse  *int64 `json:"in_use,omitempty"` // requests in flight
+	// Counts is what the algorithm counts: count (of a window), level (of a funnel), tokens (of a bucket), stored (unused
+	// permits), queued, in_use (requests in flight); empty if that is not one number. Counted is how many hits that is.
+	Counts  string `json:"counts,omitempty"`
+	Counted int64  `json:"counted"`
 
 	// Remaining is how many requests of cost 1 would be admitted now.
 	Remaining int64 `json:"remaining"`
@@ -170,6 +168,15 @@ type KeyLimit struct {
 	// ResetAt that moment by the clock of the process.
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
+}
+
+// Wait is a wait in seconds, nil if none helps.
+func Wait(wait time.Duration) *float64 {
+	if wait == limiter.Never {
+		return nil
+	}
+	s := wait.Seconds()
+	return &s
 }
 
 // QuotaList is the answer of GET /quotas.

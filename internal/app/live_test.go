@@ -85,7 +85,7 @@ func TestResetIsForAll(t *testing.T) {
 		}
 	}
 	denied()
-	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 ||
+	if got := one.get(who); got.Remaining != 0 || got.Counted < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 ||
 		got.Key != "fixed_window|shop|client="+who {
 		t.Errorf("%+v", got)
 	}

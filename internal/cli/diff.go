@@ -172,11 +172,7 @@ func printChange(w io.Writer, c *offline.Change) {
 		fmt.Fprintf(w, ": domain %s\n", c.What)
 		return
 	}
-	what := "rule"
-	if c.IsLimit {
-		what = strings.TrimSpace("limit " + c.Limit)
-	}
-	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
+	fmt.Fprintf(w, ": %s: rule %s (%s)\n", c.Rule, c.What, c.Source)
 	for _, f := range c.Fields {
 		switch c.What {
 		case offline.Added:

@@ -70,20 +70,8 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if l.Store != "" {
 		line("store", "%s", l.Store)
 	}
-	for _, counted := range []struct {
-		name string
-		n    *int64
-	}{
-		{"count", l.Count},
-		{"level", l.Level},
-		{"tokens", l.Tokens},
-		{"stored", l.Stored},
-		{"queued", l.Queued},
-		{"in use", l.InUse},
-	} {
-		if counted.n != nil {
-			line(counted.name, "%d of %d", *counted.n, l.Capacity)
-		}
+	if l.Counts != "" {
+		line(strings.ReplaceAll(l.Counts, "_", " "), "%d of %d", l.Counted, l.Capacity)
 	}
 	line("remaining", "%d", l.Remaining)
 	switch {
@@ -94,7 +82,7 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	default:
 		line("next", "passes now")
 	}
-	if l.ResetAfter > 0 && (l.Count == nil || *l.Count > 0) { // a window that nothing is counted in ends, too
+	if l.ResetAfter > 0 && (l.Counts != "count" || l.Counted > 0) { // a window that nothing is counted in ends, too
 		line("reset", "fully available in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
 	} else {
 		line("reset", "fully available")

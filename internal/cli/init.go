@@ -20,11 +20,6 @@ type initCmd struct {
 	Force bool   `help:"Overwrite existing files."`
 }
 
-// uses are the values of --for.
-var uses = []string{
-	"per-client", "per-api-key", "per-path", "global", "quota", "envoy-module", "kubernetes", "istio",
-}
-
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
 Envoy listens on port 10000 and calls serve at its default address. Then move them to where you keep your configuration.
@@ -55,8 +50,15 @@ func (c *initCmd) Run(io streams) error {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(files))
-	if err := c.check(io, names); err != nil {
-		return err
+	var there []string
+	for _, name := range names {
+		if _, err := os.Lstat(c.path(name)); err == nil {
+			there = append(there, c.path(name))
+		}
+	}
+	if len(there) > 0 && !c.Force {
+		return fmt.Errorf("nothing was written, because these files exist: %s. Name another directory, or add --force to "+
+			"overwrite them", strings.Join(there, ", "))
 	}
 	for _, name := range names {
 		path := c.path(name)
@@ -69,10 +71,6 @@ func (c *initCmd) Run(io streams) error {
 		fmt.Fprintf(io.out, "wrote %s\n", path)
 	}
 	fmt.Fprintf(io.out, "\nNext, in the directory %s:\n\n%s", quoted(c.Dir), next)
-	if c.Dir != c.For && c.For == "per-client" && slices.Contains(uses, c.Dir) {
-		fmt.Fprintf(io.err, "note: %s is the directory here, and the rules limit each address; the other rules: "+
-			"weir init --for %[1]s\n", c.Dir)
-	}
 	return nil
 }
 
@@ -102,48 +100,3 @@ func (c *initCmd) kit() (files map[string][]byte, next string, err error) {
 }
 
 func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }
-
-// check refuses to overwrite, and to put rules beside others that would be read with them. With --force it only tells
-// of the latter.
-func (c *initCmd) check(io streams, names []string) error {
-	var there []string
-	for _, name := range names {
-		if _, err := os.Lstat(c.path(name)); err == nil {
-			there = append(there, c.path(name))
-		}
-	}
-	beside, err := c.otherRules(names)
-	if err != nil {
-		return err
-	}
-	switch {
-	case c.Force && len(beside) > 0:
-		fmt.Fprintf(io.err, "note: serve reads these rules, too: %s\n", strings.Join(beside, ", "))
-	case c.Force:
-	case len(there) > 0:
-		return fmt.Errorf("nothing was written, because these files exist: %s. Name another directory, or add --force to "+
-			"overwrite them", strings.Join(there, ", "))
-	case len(beside) > 0:
-		return fmt.Errorf("nothing was written, because weir serve would read these other rules, too: %s. "+
-			"Name another directory, or add --force", strings.Join(beside, ", "))
-	}
-	return nil
-}
-
-// otherRules are the rule files beside those of the names.
-func (c *initCmd) otherRules(names []string) (beside []string, err error) {
-	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "rules/") }) {
-		return nil, nil
-	}
-	found, err := os.ReadDir(c.path("rules"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	for _, f := range found {
-		ext := filepath.Ext(f.Name())
-		if (ext == ".yaml" || ext == ".yml") && !slices.Contains(names, "rules/"+f.Name()) {
-			beside = append(beside, c.path("rules/"+f.Name()))
-		}
-	}
-	return beside, err
-}

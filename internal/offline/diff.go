@@ -26,16 +26,14 @@ type Change struct {
 	Domain string `json:"domain"`
 	// Rule is its path; empty if it is a whole domain.
 	Rule string `json:"rule,omitempty"`
-	// IsLimit says that it is one of the rule's limits: Limit, which is empty for the only one if it has no name.
-	IsLimit bool   `json:"is_limit"`
-	Limit   string `json:"limit,omitempty"`
 	// Source is the rule's position in the new set, or in the old one if it was removed.
 	Source string `json:"source,omitempty"`
-	// Fields are what changed, and of a limit that was added or removed what it says.
+	// Fields are what changed, and of a rule that was added or removed what it says.
 	Fields []FieldChange `json:"fields,omitempty"`
 }
 
-// FieldChange is one field. Old and New are as GET /rules shows them; empty: not there, or the default.
+// FieldChange is one field. Old and New are as GET /rules shows them; empty: not there, or the default. A field of one
+// of several limits begins with the limit: by its name, else by algorithm and window.
 type FieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old"`
@@ -72,54 +70,72 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 		after = &descriptors.Domain{}
 	}
 	values, nowValues := valuesOf(before), valuesOf(after)
-	old, now := byPath(before), byPath(after)
+	old := byPath(before)
 	for _, r := range after.Rules() {
-		was := old[r.Path]
+		was, what := old[r.Path], Changed
+		delete(old, r.Path)
+		var fields []FieldChange
 		if was == nil {
-			c.rule(Added, r, nil, r)
-			continue
+			what, was = Added, &descriptors.Rule{}
+		} else {
+			fields = differentValues(values[was], nowValues[r])
 		}
-		fields := differ(ruleFields(was), ruleFields(r))
-		if f, ok := differentValues(values[was], nowValues[r]); ok {
-			fields = append(fields, f)
+		if fields = append(fields, ruleChanges(was, r)...); len(fields) > 0 || what == Added {
+			c.all = append(c.all, Change{What: what, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
 		}
-		if len(fields) > 0 {
-			c.all = append(c.all, Change{What: Changed, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
-		}
-		c.limits(was, r, r)
 	}
 	for _, r := range before.Rules() {
-		if now[r.Path] == nil {
-			c.rule(Removed, r, r, nil)
+		if old[r.Path] != nil {
+			fields := ruleChanges(r, &descriptors.Rule{})
+			c.all = append(c.all, Change{What: Removed, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
 		}
 	}
 	c.order(before, after)
 }
 
-// rule reports one that is only there once, with its limits.
-func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
-	c.all = append(c.all, Change{
-		What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(ruleFields(before), ruleFields(after)),
-	})
-	c.limits(before, after, r)
-}
-
-// limits reports those of a rule, r, which is nil in the set that has none.
-func (c *changes) limits(before, after, r *descriptors.Rule) {
-	for _, p := range pairLimits(before, after) {
-		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: p.label()}
-		switch was, is := p.was, p.is; {
-		case was == nil:
-			change.What, change.Fields = Added, differ(nil, limitFields(is))
-		case is == nil:
-			change.What, change.Fields = Removed, differ(limitFields(was), nil)
-		default:
-			if change.Fields = p.differences(); len(change.Fields) == 0 {
-				continue
+// order reports, for each key, the first pattern that is matched before others than in the old order.
+func (c *changes) order(before, after *descriptors.Domain) {
+	old := maps.Collect(branches(before))
+	for at, b := range branches(after) {
+		if old[at] == nil {
+			continue
+		}
+		was, is := orderedRules(old[at]), orderedRules(b)
+		wasThere, isThere := pathsOf(was), pathsOf(is)
+		was = slices.DeleteFunc(was, func(r *descriptors.Rule) bool { return !isThere[r.Path] })
+		is = slices.DeleteFunc(is, func(r *descriptors.Rule) bool { return !wasThere[r.Path] })
+		for i, r := range is {
+			if last := was[i].Path; last != r.Path {
+				c.all = append(c.all, Change{
+					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
+					Fields: []FieldChange{{"matched", "after " + last, "before " + last}},
+				})
+				break
 			}
 		}
-		c.all = append(c.all, change)
 	}
+}
+
+// orderedRules are the rules of a branch's patterns in their order, each once; none if all are blocks, of which the
+// longest matches first, whatever the order.
+func orderedRules(b *descriptors.Branch) (rules []*descriptors.Rule) {
+	onlyBlocks := true
+	for _, p := range b.Patterns() {
+		onlyBlocks = onlyBlocks && p.Kind() == descriptors.ByCIDR
+		rules = append(rules, p.To.Rule)
+	}
+	if onlyBlocks {
+		return nil
+	}
+	return slices.Compact(rules)
+}
+
+func pathsOf(rules []*descriptors.Rule) map[string]bool {
+	paths := map[string]bool{}
+	for _, r := range rules {
+		paths[r.Path] = true
+	}
+	return paths
 }
 
 // branchAt is where a branch is: below which rule, and by which key.
@@ -178,7 +194,7 @@ func valuesOf(d *descriptors.Domain) map[*descriptors.Rule]map[string]bool {
 // maxShownValues is how many values of a list that changed are shown.
 const maxShownValues = 5
 
-func differentValues(before, after map[string]bool) (f FieldChange, differ bool) {
+func differentValues(before, after map[string]bool) []FieldChange {
 	only := func(in, notIn map[string]bool, are string) string {
 		var all []string
 		for v := range in {
@@ -196,13 +212,11 @@ func differentValues(before, after map[string]bool) (f FieldChange, differ bool)
 		}
 		return text
 	}
-	f = FieldChange{"values", only(before, after, "gone"), only(after, before, "new")}
-	return f, f.Old != "" || f.New != ""
-}
-
-// ruleFields are what a rule says beside its limits, in JSON; of nil there are none.
-func ruleFields(r *descriptors.Rule) map[string]string {
-	return fieldsOf(r, "path", "source", "limits", "description", "owner")
+	f := FieldChange{"values", only(before, after, "gone"), only(after, before, "new")}
+	if f.Old == "" && f.New == "" {
+		return nil
+	}
+	return []FieldChange{f}
 }
 
 // fieldsOf are the fields of v in JSON, texts without their quotes.

@@ -18,9 +18,6 @@ func told(t *testing.T, before, after string) string {
 	var b strings.Builder
 	for _, c := range offline.Changes(compileText(t, before), compileText(t, after)) {
 		fmt.Fprintf(&b, "%s %s %s", c.What, c.Domain, c.Rule)
-		if c.IsLimit {
-			fmt.Fprintf(&b, " limit(%s)", c.Limit)
-		}
 		for _, f := range c.Fields {
 			fmt.Fprintf(&b, "; %s: %s -> %s", f.Field, f.Old, f.New)
 		}
@@ -51,85 +48,85 @@ func TestChanges(t *testing.T) {
 			"rate",
 			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
 			"- {key: user, rate_limit: {unit: hour, requests_per_unit: 6}}",
-			"changed shop user limit(); requests_per_unit: 5 -> 6; window: 1m -> 1h\n",
+			"changed shop user; requests_per_unit: 5 -> 6; window: 1m -> 1h\n",
 		},
 		{
 			"algorithm, burst, mode",
 			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, burst: 7}}",
 			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",
-			"changed shop user; mode:  -> shadow\n" +
-				"changed shop user limit(); algorithm: funnel -> token_bucket; burst: 7 -> ; " +
+			"changed shop user; mode:  -> shadow; " +
+				"algorithm: funnel -> token_bucket; burst: 7 -> ; " +
 				"counter: as it was -> another: what was used is forgotten\n",
 		},
 		{
 			"only the rate, beside a burst", // 5 was shown as a capacity that came from nowhere
 			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 10, burst: 10}}",
 			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 20, burst: 10}}",
-			"changed shop user limit(); requests_per_unit: 10 -> 20\n",
+			"changed shop user; requests_per_unit: 10 -> 20\n",
 		},
 		{
 			"only the rate, of a limit whose capacity is not its rate",
 			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 10, burst_seconds: 1}}",
 			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 5, burst_seconds: 2}}",
-			"changed shop user limit(); requests_per_unit: 10 -> 5; burst_seconds: 1 -> 2\n",
+			"changed shop user; requests_per_unit: 10 -> 5; burst_seconds: 1 -> 2\n",
 		},
 		{
 			"lease",
 			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 30s}}",
 			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 40s}}",
-			"changed shop user limit(); lease: 30s -> 40s\n",
+			"changed shop user; lease: 30s -> 40s\n",
 		},
 		{
 			"limit before another one",
 			"- {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
-			"added shop user limit(#1); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1s; " +
-				"charge_denied:  -> full; on_store_failure:  -> local\n",
+			"changed shop user; fixed_window per 1s: algorithm:  -> fixed_window; " +
+				"fixed_window per 1s: requests_per_unit:  -> 5; fixed_window per 1s: window:  -> 1s; " +
+				"fixed_window per 1s: charge_denied:  -> full; fixed_window per 1s: on_store_failure:  -> local\n",
 		},
 		{
 			"limit with a longer window than another one",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
-			"changed shop user limit(#1); counter: as it was -> another: what was used is forgotten\n" +
-				"added shop user limit(#2); algorithm:  -> fixed_window; requests_per_unit:  -> 1000; window:  -> 1d; " +
-				"charge_denied:  -> full; on_store_failure:  -> local\n",
+			"changed shop user; fixed_window per 1d: algorithm:  -> fixed_window; " +
+				"fixed_window per 1d: requests_per_unit:  -> 1000; fixed_window per 1d: window:  -> 1d; " +
+				"fixed_window per 1d: charge_denied:  -> full; fixed_window per 1d: on_store_failure:  -> local; " +
+				"fixed_window per 1s: counter: as it was -> another: what was used is forgotten\n",
 		},
 		{
 			"without the limit with the longest window",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
 			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
-			"changed shop user limit(); counter: as it was -> another: what was used is forgotten\n" +
-				"removed shop user limit(#2); algorithm: fixed_window -> ; requests_per_unit: 1000 -> ; window: 1d -> ; " +
-				"charge_denied: full -> ; on_store_failure: local -> \n",
+			"changed shop user; fixed_window per 1d: algorithm: fixed_window -> ; " +
+				"fixed_window per 1d: requests_per_unit: 1000 -> ; fixed_window per 1d: window: 1d -> ; " +
+				"fixed_window per 1d: charge_denied: full -> ; fixed_window per 1d: on_store_failure: local -> ; " +
+				"fixed_window per 1s: counter: as it was -> another: what was used is forgotten\n",
 		},
 		{
 			"key of the counters",
 			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
 			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",
-			"changed shop ip=a*; share_threshold:  -> true\n" +
-				"changed shop ip=a* limit(); counter: as it was -> another: what was used is forgotten\n",
+			"changed shop ip=a*; share_threshold:  -> true; " +
+				"counter: as it was -> another: what was used is forgotten\n",
 		},
 		{
 			"rules come and go",
 			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
 			"- key: path\n  value: /login\n  descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5, on_store_failure: deny}}]",
 			"added shop path=/login\n" +
-				"added shop path=/login > user\n" +
-				"added shop path=/login > user limit(); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1m; " +
+				"added shop path=/login > user; algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1m; " +
 				"charge_denied:  -> full; on_store_failure:  -> deny\n" +
-				"removed shop user\n" +
-				"removed shop user limit(); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1m -> ; " +
+				"removed shop user; algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1m -> ; " +
 				"charge_denied: full -> ; on_store_failure: local -> \n",
 		},
 		{
 			"limits come, go and change by name",
 			"- {key: user, rate_limits: [{name: a, unit: day, requests_per_unit: 5}, {name: b, unit: day, requests_per_unit: 6}]}",
 			"- {key: user, rate_limits: [{name: b, unit: day, requests_per_unit: 7}, {name: c, unit: day, requests_per_unit: 5}]}",
-			"removed shop user limit(a); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1d -> ; " +
-				"charge_denied: full -> ; name: a -> ; on_store_failure: local -> \n" +
-				"changed shop user limit(b); requests_per_unit: 6 -> 7\n" +
-				"added shop user limit(c); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1d; " +
-				"charge_denied:  -> full; name:  -> c; on_store_failure:  -> local\n",
+			"changed shop user; a: algorithm: fixed_window -> ; a: requests_per_unit: 5 -> ; a: window: 1d -> ; " +
+				"a: charge_denied: full -> ; a: name: a -> ; a: on_store_failure: local -> ; b: requests_per_unit: 6 -> 7; " +
+				"c: algorithm:  -> fixed_window; c: requests_per_unit:  -> 5; c: window:  -> 1d; c: charge_denied:  -> full; " +
+				"c: name:  -> c; c: on_store_failure:  -> local\n",
 		},
 		{
 			"values of a list beyond those that the path shows",

@@ -400,9 +400,9 @@ const explain = async () => {
     if (err.name !== "AbortError") answer(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === undefined ? "" : seconds === null ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
+const retry = (seconds) => seconds === null ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
 const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
-  visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
+  visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", a.code === "OK" ? "" : retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
   const steps = d.entries.map((e, i) => {
     const l = d.levels[i];

@@ -4,9 +4,7 @@
 package explain
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -15,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/offline"
@@ -38,8 +37,8 @@ type Answer struct {
 	Code string `json:"code"` // OK or OVER_LIMIT
 	// DeniedBy are the limits that deny it.
 	DeniedBy []string `json:"denied_by,omitempty"`
-	// RetryAfter is the Retry-After, zero if the request is not denied.
-	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
+	// RetryAfter is the Retry-After: 0 if the request is not denied, nil (null in JSON) if no wait helps.
+	RetryAfter *float64 `json:"retry_after_seconds"`
 	// Wait is how long the answer would be delayed.
 	Wait    float64              `json:"wait_seconds,omitempty"`
 	Headers []descriptors.Header `json:"headers,omitempty"`
@@ -94,13 +93,13 @@ type Limit struct {
 	// Key is the counter's.
 	Key string `json:"key"`
 	// ReplacedBy names what replaces the limit in this request: the rest is then empty.
-	ReplacedBy string     `json:"replaced_by,omitempty"`
-	Outcome    string     `json:"outcome,omitempty"`
-	Fits       bool       `json:"fits"`
-	Remaining  int64      `json:"remaining"`
-	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
-	ResetAfter float64    `json:"reset_after_seconds"`
-	Wait       float64    `json:"wait_seconds,omitempty"`
+	ReplacedBy string   `json:"replaced_by,omitempty"`
+	Outcome    string   `json:"outcome,omitempty"`
+	Fits       bool     `json:"fits"`
+	Remaining  int64    `json:"remaining"`
+	RetryAfter *float64 `json:"retry_after_seconds"` // as in Answer
+	ResetAfter float64  `json:"reset_after_seconds"`
+	Wait       float64  `json:"wait_seconds,omitempty"`
 }
 
 // Codes of an answer, as Envoy has them.
@@ -175,7 +174,7 @@ func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 }
 
 func answer(v *decide.Verdict) Answer {
-	a := Answer{Code: code(v.Denied), Wait: v.Wait.Seconds()}
+	a := Answer{Code: code(v.Denied), Wait: v.Wait.Seconds(), RetryAfter: new(float64)}
 	v.Headers(func(h decide.Header) bool {
 		if h.IsNumber {
 			h.Text = strconv.FormatInt(h.Number, 10)
@@ -199,7 +198,7 @@ func answer(v *decide.Verdict) Answer {
 			wait = max(wait, v.Decisions[i].RetryAfter)
 		}
 	}
-	a.RetryAfter = newRetryAfter(wait)
+	a.RetryAfter = adminapi.Wait(wait)
 	return a
 }
 
@@ -209,7 +208,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		return nil
 	}
 	for _, l := range matched[i].Limits {
-		shown := Limit{Name: l.Name, Text: l.String(), Key: string(l.AppendKey(nil, entries))}
+		shown := Limit{Name: l.Name, Text: l.String(), Key: string(l.AppendKey(nil, entries)), RetryAfter: new(float64)}
 		at := hitOf(v, i, l)
 		if at < 0 {
 			shown.ReplacedBy = replacer(l.Name, matched)
@@ -223,7 +222,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
 		}
 		if !d.Allowed {
-			shown.RetryAfter = newRetryAfter(d.RetryAfter)
+			shown.RetryAfter = adminapi.Wait(d.RetryAfter)
 		}
 		all = append(all, shown)
 	}
@@ -323,36 +322,6 @@ func (r *Report) missingRule(expected string) string {
 		}
 	}
 	return fmt.Sprintf("expected the rule %s, found %s", expected, strings.Join(found, " and "))
-}
-
-// RetryAfter is how long to wait until what is denied may pass. In JSON it is a number of seconds, null where no wait
-// helps. The zero value stands for what is not denied.
-type RetryAfter struct {
-	Denied  bool
-	Never   bool // no wait helps
-	Seconds float64
-}
-
-// newRetryAfter is that of a Decision which denies.
-func newRetryAfter(d time.Duration) RetryAfter {
-	if d == limiter.Never {
-		return RetryAfter{Denied: true, Never: true}
-	}
-	return RetryAfter{Denied: true, Seconds: d.Seconds()}
-}
-
-// MarshalJSON implements json.Marshaler.
-func (r RetryAfter) MarshalJSON() ([]byte, error) {
-	if r.Never {
-		return []byte("null"), nil
-	}
-	return json.Marshal(r.Seconds)
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *RetryAfter) UnmarshalJSON(text []byte) error {
-	*r = RetryAfter{Denied: true, Never: bytes.Equal(text, []byte("null"))}
-	return json.Unmarshal(text, &r.Seconds) // null leaves it as it is
 }
 
 // Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.

@@ -104,9 +104,10 @@ func TestText(t *testing.T) {
 
 // The answer of live counters says when a denied request passes.
 func TestTextOfLiveAnswer(t *testing.T) {
+	after := 1.5
 	r := explain.Report{Domain: "shop", Live: true, Answer: explain.Answer{
 		Code: explain.OverLimit, DeniedBy: []string{"a (r:1)", "b (r:2)"}, Wait: 0.25,
-		RetryAfter: explain.RetryAfter{Denied: true, Seconds: 1.5},
+		RetryAfter: &after,
 	}}
 	var got strings.Builder
 	want := "answer     OVER_LIMIT, on the counters as they are now, denied by a (r:1) and b (r:2), passes after 1.5s, " +

@@ -3,7 +3,6 @@ package explain
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
@@ -17,32 +16,27 @@ const (
 	maxCompared = 32 // bytes of a name, behind what it has in common with the text that was asked for
 )
 
-// nearest lists up to three of the names, those most like the text that was asked for first, each with the position of
-// its rule unless that is empty: `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The
-// order of the names does not matter.
-func nearest(asked string, names iter.Seq2[string, string]) string {
-	type named struct {
-		name, source string
-		distance     int
-	}
-	var best []named
-	more := false
+// named is a name and the position of its rule, which may be empty.
+type named struct{ name, source string }
+
+// nearest lists up to three of the names, those most like the text that was asked for first, each with its position:
+// `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order of the names does not
+// matter.
+func nearest(asked string, names []named) string {
+	distances := make(map[named]int, len(names))
 	asked = strings.ToLower(asked)
-	for name, source := range names {
-		n := named{name, source, distance(asked, strings.ToLower(name))}
-		at, _ := slices.BinarySearchFunc(best, n, func(a, b named) int {
-			return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name))
-		})
-		if best = slices.Insert(best, at, n); len(best) > maxNearest {
-			best, more = best[:maxNearest], true
-		}
+	for _, n := range names {
+		distances[n] = distance(asked, strings.ToLower(n.name))
 	}
-	texts := make([]string, len(best))
-	for i, n := range best {
-		texts[i] = located(quotedShort(n.name), n.source)
+	slices.SortFunc(names, func(a, b named) int {
+		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a.name, b.name))
+	})
+	var texts []string
+	for _, n := range names[:min(len(names), maxNearest)] {
+		texts = append(texts, located(quotedShort(n.name), n.source))
 	}
 	text := strings.Join(texts, ", ")
-	if more {
+	if len(names) > maxNearest {
 		text += " and more"
 	}
 	return text
@@ -61,49 +55,42 @@ func distance(asked, name string) int {
 	return words.Distance(asked[:min(len(asked), maxCompared)], name[:min(len(name), maxCompared)])
 }
 
-// domainNames yields the names of the domains.
-func domainNames(s *descriptors.Set) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for _, d := range s.Domains() {
-			if !yield(d.Name(), "") {
-				return
-			}
-		}
+// domainNames returns the names of the domains.
+func domainNames(s *descriptors.Set) (names []named) {
+	for _, d := range s.Domains() {
+		names = append(names, named{d.Name(), ""})
 	}
+	return names
 }
 
-// keys yields the keys of the node.
-func keys(n *descriptors.Node) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for key := range n.Keys {
-			if !yield(key, "") {
-				return
-			}
-		}
+// keys returns the keys of the node.
+func keys(n *descriptors.Node) (names []named) {
+	for key := range n.Keys {
+		names = append(names, named{key, ""})
 	}
+	return names
 }
 
-// values yields the values, patterns and blocks that the rules of entry i's key match, with their positions, but not
+// values returns the values, patterns and blocks that the rules of entry i's key match, with their positions, but not
 // those of rules with hash_values.
-func values(b *descriptors.Branch, i int) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for value, to := range b.Values {
-			if r := to.Rule; !r.Hashes(i) && !yield(value, r.Source) {
-				return
-			}
-		}
-		for _, p := range b.Patterns() {
-			r := p.To.Rule
-			if p.Kind() != descriptors.ByCIDR && !r.Hashes(i) && !yield(p.Text, r.Source) {
-				return
-			}
-		}
-		for block, p := range b.Blocks() {
-			if r := p.To.Rule; !r.Hashes(i) && !yield(block.String(), r.Source) {
-				return
-			}
+func values(b *descriptors.Branch, i int) (names []named) {
+	add := func(name string, r *descriptors.Rule) {
+		if !r.Hashes(i) {
+			names = append(names, named{name, r.Source})
 		}
 	}
+	for value, to := range b.Values {
+		add(value, to.Rule)
+	}
+	for _, p := range b.Patterns() {
+		if p.Kind() != descriptors.ByCIDR {
+			add(p.Text, p.To.Rule)
+		}
+	}
+	for block, p := range b.Blocks() {
+		add(block.String(), p.To.Rule)
+	}
+	return names
 }
 
 // listed is the text of nearest after a verb, or another text if there are no names.

@@ -117,7 +117,7 @@ func (t *page) limit(l *Limit) {
 		text = "does not fit"
 	}
 	text = fmt.Sprintf("%s (%s), %d remaining", text, l.Outcome, l.Remaining)
-	if l.RetryAfter.Denied {
+	if !l.Fits {
 		text += ", " + after("fits", l.RetryAfter)
 	}
 	if l.Wait > 0 {
@@ -139,7 +139,7 @@ func (t *page) answer(r *Report) {
 		hits = fmt.Sprintf(" at a cost of %d", r.Hits)
 	}
 	a := &r.Answer
-	t.line("answer     %s%s, %s%s", a.Code, hits, counters, outcome(a.DeniedBy, a.RetryAfter, a.Wait))
+	t.line("answer     %s%s, %s%s", a.Code, hits, counters, outcome(a))
 	if a.StoreError != "" {
 		t.line("           the store does not answer, so that each limit's on_store_failure does: %s", a.StoreError)
 	}
@@ -151,25 +151,25 @@ func (t *page) answer(r *Report) {
 	}
 }
 
-func outcome(deniedBy []string, retryAfter RetryAfter, wait float64) (text string) {
-	if len(deniedBy) > 0 {
-		text = ", denied by " + strings.Join(deniedBy, " and ")
+func outcome(a *Answer) (text string) {
+	if len(a.DeniedBy) > 0 {
+		text = ", denied by " + strings.Join(a.DeniedBy, " and ")
 	}
-	if retryAfter.Denied {
-		text += ", " + after("passes", retryAfter)
+	if a.Code == OverLimit {
+		text += ", " + after("passes", a.RetryAfter)
 	}
-	if wait > 0 {
-		text += ", delayed by up to " + duration(wait)
+	if a.Wait > 0 {
+		text += ", delayed by up to " + duration(a.Wait)
 	}
 	return text
 }
 
 // after says when something that is denied is no longer.
-func after(what string, wait RetryAfter) string {
-	if wait.Never {
+func after(what string, wait *float64) string {
+	if wait == nil {
 		return "never " + what
 	}
-	return what + " after " + duration(wait.Seconds)
+	return what + " after " + duration(*wait)
 }
 
 func duration(s float64) string {
