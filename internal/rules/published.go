@@ -39,9 +39,6 @@ const (
 	MaxKeep = 100
 	// maxAuthor is the longest author, in bytes.
 	maxAuthor = 200
-
-	// timeout bounds each command. It is far above the store's, since a set may have MaxPublishedBytes.
-	timeout = 5 * time.Second
 )
 
 //go:embed publish.lua
@@ -146,7 +143,8 @@ type Published struct {
 	key   string // of the hash, and the channel where its changes are published
 }
 
-// NewPublished returns the sets on the connections of a Redis. It does not connect.
+// NewPublished returns the sets on the connections of a Redis, which are for commands (store.ConnectForCommand), since a
+// set may have MaxPublishedBytes. It does not connect.
 func NewPublished(r *store.Redis) *Published { return &Published{r, r.Prefix() + "rules"} }
 
 // String names the hash and the server, without user and password.
@@ -185,10 +183,7 @@ func infoOf(mark string) PublishedInfo {
 func query[T any](
 	ctx context.Context, s *Published, command func(c redis.UniversalClient) (T, error),
 ) (answer T, err error) {
-	err = s.redis.Call(ctx, s.key, timeout, func(c redis.UniversalClient) (err error) {
-		answer, err = command(c)
-		return err
-	})
+	answer, err = command(s.redis.Client)
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return answer, s.failed("read the rules in", err)
 	}
@@ -323,11 +318,7 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 	if err != nil {
 		return err
 	}
-	var version uint64
-	err = s.redis.Call(ctx, s.key, timeout, func(c redis.UniversalClient) (err error) {
-		version, err = publish.Run(ctx, c, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
-		return err
-	})
+	version, err := publish.Run(ctx, s.redis.Client, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
 	if err != nil {
 		if redisstore.Answered(err) { // Redis has refused it, so it is not published
 			return s.failed("publish in", err)

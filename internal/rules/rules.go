@@ -57,7 +57,8 @@ type Rules struct {
 	o         Options
 	paths     []string // of rule files, and directories of them
 	reloader  *reload.Reloader[compiled]
-	published *Follower   // nil without rules in Redis
+	published *Follower // nil without rules in Redis
+	redis     *store.Redis
 	xds       *xds.Source // nil without rules of a control plane
 	pacer     pacer
 	releaseGC func()                          // ends the hold of the load in progress
@@ -85,7 +86,11 @@ func New(o Options) (*Rules, error) {
 	for _, path := range o.Rules {
 		switch {
 		case path == fromRedis && r.published == nil:
-			r.published = NewPublished(o.Redis).Follow(r.logReachable)
+			var err error
+			if r.redis, err = o.Redis.ForCommands(); err != nil {
+				return nil, err
+			}
+			r.published = NewPublished(r.redis).Follow(r.logReachable)
 		case path == fromXDS && r.xds == nil:
 			o.XDS.Log, o.XDS.MaxSize = o.Log, o.MaxRulesSize
 			r.xds = xds.New(o.XDS)
@@ -114,12 +119,16 @@ func (r *Rules) Load(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Close ends the stream to a control plane.
+// Close ends the stream to a control plane, and the connections to the Redis with published rules.
 func (r *Rules) Close() error {
-	if r.xds == nil {
-		return nil
+	var errs []error
+	if r.xds != nil {
+		errs = append(errs, r.xds.Close())
 	}
-	return r.xds.Close()
+	if r.redis != nil {
+		errs = append(errs, r.redis.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // sources are where the rules come from: files, then what is published, then what a control plane has sent.

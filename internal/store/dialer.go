@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
@@ -99,15 +97,6 @@ type socketConn struct {
 
 // SyscallConn implements syscall.Conn.
 func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
-
-// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the
-// call may be made again.
-func connectTimedOut(err error) bool {
-	var failed connectError
-	var timeout net.Error
-	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &failed) && errors.As(failed.error, &timeout) &&
-		timeout.Timeout()
-}
 
 // connectError is why a connection could not be made.
 type connectError struct{ error }

@@ -22,7 +22,7 @@ const (
 	// topologyTimeout is the least time that sentinels and nodes have to say who is the master. Requests that wait for it
 	// have a deadline of their own.
 	topologyTimeout = 250 * time.Millisecond
-	// commandTimeout bounds each call of a command that a person waits for.
+	// commandTimeout bounds each call that no request waits for. Published rules have up to 1 MiB.
 	commandTimeout = 5 * time.Second
 )
 
@@ -70,10 +70,13 @@ func Connect(o RedisOptions) (*Redis, error) {
 	return &Redis{Client: client, o: o, proxied: a.proxy}, err
 }
 
-// ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
+// ConnectForCommand is Connect for commands that no request waits for: few connections, on which a call may take long.
 func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
 	return Connect(RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: commandTimeout, PoolSize: 2})
 }
+
+// ForCommands is ConnectForCommand to the same Redis. The caller closes it.
+func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.o.URL, r.o.KeyPrefix) }
 
 // silence turns the log of go-redis off, which writes to standard error.
 var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })

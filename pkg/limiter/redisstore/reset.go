@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// resetMark precedes the key of a counter that was reset, on the channel of refunds. The key without it is published,
-// too: an older release takes the mark for a refund to a counter that nobody has.
+// resetMark precedes the key of a counter that was reset, on the channel of refunds.
 const resetMark = " reset:"
 
 // Reset deletes the counter and publishes that to all processes on this server: see Refunds. existed reports whether
@@ -25,12 +22,7 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 		return n > 0, nil
 	}
 	// Published after it is done, so that nobody reads the old state once more.
-	_, err = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Publish(ctx, s.channel(), name)
-		p.Publish(ctx, s.channel(), resetMark+name)
-		return nil
-	})
-	if err != nil {
+	if err = s.client.Publish(ctx, s.channel(), resetMark+name).Err(); err != nil {
 		err = s.unavailable(fmt.Errorf(
 			"the counter is reset, but other processes do not know: they go on with their cached denials: %w", err))
 	}
