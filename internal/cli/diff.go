@@ -42,8 +42,8 @@ with the values before and after. A rule in another file, a comment, or 60s inst
 
 With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
 empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
-up to 10,000 lines out of order; diff counts lines beyond that, and lines that it cannot read. Diff removes the port
-from remote_address, as access logs have one.
+up to 10,000 lines out of order; diff leaves out and counts lines beyond that, and lines that it cannot read. Diff
+removes the port from remote_address, as access logs have one.
 
 Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
 
@@ -196,10 +196,6 @@ func printTraffic(to streams, r *offline.Comparison) {
 	}
 	if r.BadLines > 0 {
 		fmt.Fprintf(to.err, "%d of %d lines left out\n", r.BadLines, r.Lines)
-	}
-	if r.LateLines > 0 {
-		fmt.Fprintf(to.err, "%d of %d lines were out of order by more than 10,000 lines, and replayed late\n", r.LateLines,
-			r.Lines)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(to.err, "note: %s\n", note)

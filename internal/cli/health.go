@@ -15,7 +15,7 @@ type healthCmd struct {
 
 func (*healthCmd) Help() string {
 	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not
-stopping. In the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes,
+stopping. In the container of serve it needs no flag: it finds the admin socket. In Kubernetes,
 use httpGet.
 
 Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.

@@ -73,20 +73,3 @@ func TestRunningProcess(t *testing.T) {
 	say("health", exitOK, `^ready\n`, `^$`)
 	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no answer from unix:.*nobody: `)
 }
-
-func TestOwnServer(t *testing.T) {
-	for addr, want := range map[string]string{
-		"": "", ":9090": "http://127.0.0.1:9090", "0.0.0.0:9090": "http://127.0.0.1:9090", "[::]:9090": "http://[::1]:9090",
-		"10.0.0.1:80": "http://10.0.0.1:80", "unix:/run/x": "unix:/run/x", "nonsense": "",
-	} {
-		t.Setenv("WEIR_HTTP_ADDR", addr)
-		if got := ownServer(); got != want {
-			t.Errorf("%q leads to %q, want %q", addr, got, want)
-		}
-	}
-	t.Setenv("WEIR_HTTP_ADDR", ":1")
-	t.Setenv("WEIR_HTTP_TLS_CERT", "x")
-	if got := ownServer(); got != "https://127.0.0.1:1" {
-		t.Errorf("with TLS it is %s", got)
-	}
-}

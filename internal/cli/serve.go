@@ -62,7 +62,7 @@ Examples:
 }
 
 // Run serves until a signal.
-func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) error {
+func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	o := c.Options
 	if err := o.Check(); err != nil {
 		if c.Origins != nil {
@@ -83,7 +83,6 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		return err
 	}
 	o.Log, o.LogQueue, o.Build = log.Logger, log.Queue, build()
-	warnVariables(ctx, o.Log, command)
 	if c.Origins != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so the environment of "+
 			"envoyproxy/ratelimit counts, and arguments mean nothing")

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/words"
@@ -49,7 +47,7 @@ func connect(o adminapi.Options) (*adminapi.Client, error) {
 	if socket != "" {
 		o.TokenFile = "" // the socket needs none, and root may have found that of a stranger, who listened there first
 	}
-	o.Server = cmp.Or(o.Server, socket, ownServer())
+	o.Server = cmp.Or(o.Server, socket)
 	c, err := adminapi.New(o)
 	if err != nil {
 		return nil, usage(err)
@@ -72,27 +70,4 @@ func ownSocket(o *adminapi.Options) string {
 		return ""
 	}
 	return "unix:" + socket
-}
-
-// ownServer is where serve listens by the variable that says so, as in its container; empty without it.
-func ownServer() string {
-	addr := os.Getenv("WEIR_HTTP_ADDR")
-	if strings.HasPrefix(addr, "unix:") {
-		return addr
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return ""
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip != nil && ip.To4() == nil {
-			host = "::1"
-		}
-	}
-	scheme := "http://"
-	if os.Getenv("WEIR_HTTP_TLS_CERT") != "" {
-		scheme = "https://"
-	}
-	return scheme + net.JoinHostPort(host, port)
 }

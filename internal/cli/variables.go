@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -29,22 +27,8 @@ var (
 	ofPort    = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://`)
 )
 
-// unknownVariable looks like a variable of Weir, but sets no flag.
-type unknownVariable struct {
-	name string
-	near string // a known one that it is like; empty if there is none
-	typo bool   // it is very like it
-}
-
-func (v *unknownVariable) String() string {
-	if v.near == "" {
-		return v.name + " is no variable of weir"
-	}
-	return fmt.Sprintf("%s is no variable of weir; did you mean %s?", v.name, v.near)
-}
-
-// unknownVariables are those of the environment that are not empty, sorted.
-func unknownVariables(environ []string, known map[string]bool) (unknown []unknownVariable) {
+// misspelledVariables returns what is wrong with variables that are not empty and very like a known one, sorted.
+func misspelledVariables(environ []string, known map[string]bool) (wrong []string) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
@@ -52,14 +36,12 @@ func unknownVariables(environ []string, known map[string]bool) (unknown []unknow
 			ofPort.MatchString(variable) {
 			continue
 		}
-		near := words.Nearest(name, names)
-		unknown = append(unknown, unknownVariable{
-			name: name, near: near,
-			typo: near != "" && words.Distance(name, near) <= maxTypo,
-		})
+		if near := words.Nearest(name, names); near != "" && words.Distance(name, near) <= maxTypo {
+			wrong = append(wrong, fmt.Sprintf("%s is no variable of weir; did you mean %s?", name, near))
+		}
 	}
-	slices.SortFunc(unknown, func(a, b unknownVariable) int { return strings.Compare(a.name, b.name) })
-	return unknown
+	slices.Sort(wrong)
+	return wrong
 }
 
 // knownVariables are those of all flags of all commands.
@@ -82,17 +64,8 @@ func checkVariables(command *kong.Context) error {
 	if !slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return len(f.Envs) > 0 }) {
 		return nil
 	}
-	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
-		if v.typo {
-			return usage(fmt.Errorf("%s Unset it, or correct it", &v))
-		}
+	if wrong := misspelledVariables(os.Environ(), knownVariables(command.Model.Node)); len(wrong) > 0 {
+		return usage(fmt.Errorf("%s Unset it, or correct it", wrong[0]))
 	}
 	return nil
-}
-
-// warnVariables logs variables that look like Weir's but do nothing.
-func warnVariables(ctx context.Context, log *slog.Logger, command *kong.Context) {
-	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
-		log.LogAttrs(ctx, slog.LevelWarn, "a variable of the environment does nothing", slog.String("reason", v.String()))
-	}
 }

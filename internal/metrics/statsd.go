@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,14 +27,8 @@ const (
 	maxTags   = 400  // of all configured tags
 )
 
-// unlikelyAddr is where envoyproxy/ratelimit sends metrics unless it is set. Mostly nobody listens there.
-const unlikelyAddr = "tcp://localhost:8125"
-
 // lastSend is how long a process that ends waits for its last packets.
 const lastSend = time.Second
-
-// answersWithin is how long the network has to say that nobody receives a packet. This machine says it at once.
-const answersWithin = 10 * time.Millisecond
 
 // The formats.
 const (
@@ -145,33 +138,13 @@ func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 	if err == nil {
 		err = s.write(conn, families)
 	}
-	if err == nil && s.network == "udp" {
-		err = unreachable(conn)
-	}
 	s.log(ctx, errors.Join(err, conn.Close()))
 }
 
-// unreachable returns an error if the network has answered the last packet of UDP by saying that nobody listens. The
-// next call on the connection would get it, and there may be none.
-func unreachable(conn net.Conn) error {
-	if err := conn.SetReadDeadline(time.Now().Add(answersWithin)); err != nil {
-		return err
-	}
-	_, err := conn.Read(make([]byte, 1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
-	return err
-}
-
 func (s *Statsd) log(ctx context.Context, err error) {
-	level := slog.LevelWarn
-	if s.o.Addr == unlikelyAddr {
-		level = slog.LevelInfo
-	}
 	switch {
 	case err != nil && !s.failing:
-		s.o.Log.LogAttrs(ctx, level, "metrics cannot be sent by statsd; counts are sent once they can",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent once they can",
 			slog.String("addr", s.o.Addr), slog.String("error", err.Error()))
 	case err == nil && s.failing:
 		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent by statsd again", slog.String("addr", s.o.Addr))

@@ -33,11 +33,9 @@ type Log struct {
 	Requests int64     `json:"requests"`
 	Lines    int64     `json:"lines"`
 	// NotAsked is how many lines are of no request that Envoy asks about, because it has no descriptor.
-	NotAsked int64 `json:"lines_not_asked"`
-	// LateLines came more than 10,000 lines behind their time, and were replayed late.
-	LateLines int64     `json:"lines_late"`
-	BadLines  int64     `json:"lines_bad"`
-	Bad       []BadLine `json:"bad,omitempty"` // the first ones
+	NotAsked int64     `json:"lines_not_asked"`
+	BadLines int64     `json:"lines_bad"`
+	Bad      []BadLine `json:"bad,omitempty"` // the first ones
 }
 
 // BadLine is a line that was not replayed.
@@ -131,8 +129,8 @@ func (r *reader) next() {
 	case r.now == 0:
 		r.log.From = time.UnixMicro(q.At).UTC()
 	case q.At < r.now:
-		r.log.LateLines++
-		q.At = r.now
+		r.bad(q.line, fmt.Errorf("is more than %d lines behind its time", maxWaiting))
+		return
 	}
 	r.now = q.At
 	r.log.To = time.UnixMicro(q.At).UTC()

@@ -35,7 +35,7 @@ var kinds = []struct {
 	name, example string
 	parse         func(text string) (generator, error)
 }{
-	{"constant", "constant:100/s", parseConstant},
+	{"constant", "constant:100/s", parseSteps},
 	{"poisson", "poisson:100/s", parsePoisson},
 	{"burst", "burst:50x10s", parseBurst},
 	{"step", "step:10/s,100/s@10s", parseSteps},
@@ -84,14 +84,6 @@ func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]int64, error) {
 type phase struct {
 	from      int64   // microseconds
 	perSecond float64 // requests
-}
-
-func parseConstant(text string) (generator, error) {
-	rate, err := parseRate(text)
-	if err != nil {
-		return nil, err
-	}
-	return steady([]phase{{0, rate}}), nil
 }
 
 func parseSteps(text string) (generator, error) {

@@ -23,7 +23,7 @@ type Query struct {
 	By adminapi.TopBy
 	// N is the most keys of the answer.
 	N int
-	// HashValues shows values as hashes even if the Options do not.
+	// HashValues shows a value as # and the first 16 bytes of its SHA-256, as `hash_values` does in counters' names.
 	HashValues bool
 }
 
@@ -46,12 +46,11 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 			found = first(found, q.N)
 		}
 	}
-	hash := t.o.HashValues || q.HashValues
 	a := adminapi.TopKeys{
-		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []adminapi.TopKey{},
+		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: q.HashValues, Missed: t.missed.Load(), Keys: []adminapi.TopKey{},
 	}
 	for _, r := range first(found, q.N) {
-		a.Keys = append(a.Keys, r.show(hash))
+		a.Keys = append(a.Keys, r.show(q.HashValues))
 	}
 	return a, nil
 }

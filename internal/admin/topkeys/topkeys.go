@@ -41,8 +41,6 @@ type Options struct {
 	// PerRule is how many busiest and how many most denied keys each rule counts: 1 to MaxPerRule. A key with more than
 	// 1/PerRule of a rule's hits is always found.
 	PerRule int `name:"top-keys" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
-	// HashValues shows a value as # and the first 16 bytes of its SHA-256, as `hash_values` does in counters' names.
-	HashValues bool `name:"top-keys-hash" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 }
 
 // Check checks the flags.

@@ -119,10 +119,10 @@ func TestKeysOfRules(t *testing.T) {
 
 // Values can be hidden; what the rules hash already stays as it is, so that it is found in counters' names.
 func TestHashedValues(t *testing.T) {
-	top, rules := New(Options{PerRule: 10, HashValues: true}), rulesOf(t, shop)
+	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
 	hit(top, rules[0], "hunter2", 2, false)
 	hit(top, rules[0], "#f52fbd32b2b3b86ff88ef6c490628285", 1, false)
-	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 10, HashValues: true})
 	for _, k := range got {
 		if k.Descriptor != "user=#f52fbd32b2b3b86ff88ef6c490628285" || k.Counter != "" { // echo -n hunter2 | sha256sum
 			t.Errorf("shown: %+v", k)
