@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -284,68 +282,6 @@ func TestAuditIsCut(t *testing.T) {
 	}
 	if n := len(log.String()); n == 0 || n > 800 || strings.ContainsRune(log.String(), 0x9b) {
 		t.Errorf("the log has %d bytes, or a control character: %.1000s", n, log.String())
-	}
-}
-
-// All who scrape while an answer is made get the next one. Those who do not read it delay no other, and are cut off.
-func TestScrapesAreShared(t *testing.T) {
-	t.Parallel()
-	for _, at := range []string{"/metrics", "--metrics-addr"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			var made atomic.Int64
-			begin := make(chan struct{}, 1)
-			metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				<-begin
-				made.Add(1)
-				_, _ = w.Write(make([]byte, 32<<20)) // not compressed
-			})
-			s := httptest.NewUnstartedServer(nil)
-			s.Config = admin.NewServer(admin.Options{Log: slog.New(slog.DiscardHandler), Metrics: metrics})
-			if at != "/metrics" {
-				s.Config = admin.NewMetricsServer("/metrics", metrics)
-			}
-			var active atomic.Int64
-			s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-				if state == http.StateActive {
-					active.Add(1)
-				}
-			}
-			s.Start()
-			defer s.Close()
-			var unread []net.Conn
-			for range 20 {
-				conn, err := net.Dial("tcp", s.Listener.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close() //nolint:errcheck // the test ends
-				if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-					t.Fatal(err)
-				}
-				unread = append(unread, conn)
-			}
-			for active.Load() < 20 {
-				time.Sleep(time.Millisecond)
-			}
-			close(begin)
-			for _, conn := range unread {
-				if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 200"))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if n := made.Load(); n > 10 { // two, unless some came later
-				t.Errorf("%d answers were made for 20 scrapes", n)
-			}
-			resp, err := http.Get(s.URL + "/metrics")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() //nolint:errcheck // only read from
-			if n, err := io.Copy(io.Discard, resp.Body); n != 32<<20 || err != nil {
-				t.Errorf("an honest scrape: %d bytes, %v", n, err)
-			}
-		})
 	}
 }
 

@@ -23,8 +23,8 @@ const (
 	// MaxSeries is the maximum number of limits with a series of their own. A series has 12 bytes for each point, so all
 	// of them together take at most 2 MB (TestMemoryOfHistory).
 	MaxSeries = 1000
-	// idlePoints is how long a limit without requests keeps its series when another limit needs one: 5 minutes.
-	idlePoints = 10
+	// denyingPoints is over how many points the limits that denied the most are found: 5 minutes.
+	denyingPoints = 10
 	// maxDenying is the maximum number of limits in the response of GET /history.
 	maxDenying = 5
 )
@@ -44,7 +44,6 @@ type History struct {
 	tick   int64     // the newest point is the one that began tick*Step after 1970
 	total  series
 	limits map[adminapi.LimitName]*series
-	swept  bool // idle series were dropped for this sample
 }
 
 // series is a ring of points: that of a tick is at tick % Points. Idle ones are zero.
@@ -85,7 +84,7 @@ func (h *History) Run(ctx context.Context) {
 func (h *History) Add(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.until, h.swept = now, false
+	h.until = now
 	h.advance(now.Add(-SampleEvery).UnixNano() / int64(Step)) // the point in which the sample began
 	h.add(&h.total, h.sample(func(c adminapi.LimitCounts) {
 		if s := h.seriesOf(c.LimitName); s != nil {
@@ -109,22 +108,13 @@ func (h *History) advance(tick int64) {
 			s.points[at] = point{}
 		}
 	}
-	h.dropIdle(Points)
-}
-
-// dropIdle drops the series of limits without requests in so many points. The caller must hold h.mu.
-func (h *History) dropIdle(points int64) {
-	maps.DeleteFunc(h.limits, func(_ adminapi.LimitName, s *series) bool { return s.active <= h.tick-points })
+	maps.DeleteFunc(h.limits, func(_ adminapi.LimitName, s *series) bool { return s.active <= tick-Points })
 }
 
 // seriesOf returns the series of a limit, or nil if there are too many. The caller must hold h.mu.
 func (h *History) seriesOf(n adminapi.LimitName) *series {
 	if s := h.limits[n]; s != nil {
 		return s
-	}
-	if len(h.limits) >= MaxSeries && !h.swept {
-		h.swept = true
-		h.dropIdle(idlePoints)
 	}
 	if len(h.limits) >= MaxSeries {
 		return nil
@@ -156,7 +146,7 @@ func (h *History) Read() adminapi.History {
 	}
 	denied := map[adminapi.LimitName]uint64{}
 	for n, s := range h.limits {
-		for t := h.tick - idlePoints + 1; t <= h.tick; t++ {
+		for t := h.tick - denyingPoints + 1; t <= h.tick; t++ {
 			if d := s.points[t%Points].denied; d > 0 {
 				denied[n] += uint64(d)
 			}

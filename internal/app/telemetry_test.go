@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -120,29 +119,5 @@ func TestNoCollector(t *testing.T) {
 	p.wait()
 	if !strings.Contains(p.log.String(), "are not sent") && !strings.Contains(p.log.String(), "cannot be sent") {
 		t.Errorf("the log does not tell:\n%s", p.log)
-	}
-}
-
-func TestEnvironmentIsChecked(t *testing.T) {
-	t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio") // of the last case
-	for _, tt := range []struct{ name, value, want string }{
-		{
-			"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf",
-			`OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, as --otel-protocol says, got "http/protobuf"`,
-		},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or " +
-			"https:// for TLS"},
-		{"OTEL_TRACES_SAMPLER", "sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on, `},
-		{"OTEL_TRACES_SAMPLER_ARG", "10%", `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to ` +
-			`trace, got "10%"`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Setenv(tt.name, tt.value)
-			o := options(t, rulesOf("1"))
-			o.OTel.Traces, o.Log = true, slog.New(slog.DiscardHandler)
-			if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want one with %q", err, tt.want)
-			}
-		})
 	}
 }

@@ -34,6 +34,8 @@ func refusedEnvironments(t *testing.T) (all [][]string, says []string) {
 		{"USE_DOG_STATSD=true", "EXTRA_TAGS=a b:c"},
 		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
 		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=sometimes"},
+		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=10%"},
+		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
 	}
 	says = make([]string, len(all))
 	text, err := os.ReadFile("ratelimitenv/testdata/variables.txt")

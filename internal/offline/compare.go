@@ -205,26 +205,11 @@ func (c *comparing) finish(log *Log) {
 
 // notes say what the numbers of a replay by these rules do not show.
 func notes(sets ...*descriptors.Set) []string {
-	inFlight := map[string]bool{}
 	for _, set := range sets {
-		for _, l := range set.Limits() {
-			if l.Policy.Algorithm().CountsInFlight() {
-				inFlight[l.Rule.Path] = true
-			}
+		if slices.ContainsFunc(set.Limits(), func(l *descriptors.Limit) bool { return l.Policy.Algorithm().CountsInFlight() }) {
+			return []string{"The log does not say when requests end: limits of requests in flight count each until its " +
+				"lease ends."}
 		}
 	}
-	if len(inFlight) == 0 {
-		return nil
-	}
-	return []string{"The log does not say when requests end: limits of requests in flight count each until its lease " +
-		"ends: " + some(inFlight) + "."}
-}
-
-// some is the first names of a set.
-func some(set map[string]bool) string {
-	all := slices.Sorted(maps.Keys(set))
-	if len(all) > 3 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:3], ", "), len(all)-3)
-	}
-	return strings.Join(all, ", ")
+	return nil
 }

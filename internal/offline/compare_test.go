@@ -200,7 +200,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestMappings(t *testing.T) {
-	got, err := ParseMappings(`path="/a,\"b",remote_address=request.peer, x=:y`)
+	got, err := ParseMappings(`path="/a\,"b",remote_address=request.peer,x=:y`)
 	want := []Mapping{{"path", "", `/a,"b`}, {"remote_address", "request.peer", ""}, {"x", ":y", ""}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)

@@ -47,34 +47,25 @@ type Mapping struct {
 	Field, Value string
 }
 
-// ParseMappings reads key=field,key="value": the entries of one descriptor. The error says what to write instead.
+// ParseMappings reads the entries of one descriptor, key=field,key="value", as commands take entries. The error says
+// what to write instead.
 func ParseMappings(text string) (all []Mapping, err error) {
-	for rest := text; rest != ""; {
-		key, after, ok := strings.Cut(rest, "=")
-		m := Mapping{Key: strings.TrimSpace(key)}
-		if strings.HasPrefix(after, `"`) {
-			quoted, err := strconv.QuotedPrefix(after)
-			if err == nil {
-				m.Value, err = strconv.Unquote(quoted)
-			}
-			rest = after[min(len(quoted), len(after)):]
-			if err != nil || rest != "" && rest[0] != ',' {
+	entries, err := descriptors.ParseEntries(text)
+	for _, e := range entries {
+		m := Mapping{Key: e.Key, Field: e.Value}
+		if value, ok := strings.CutPrefix(e.Value, `"`); ok {
+			m.Field = ""
+			if m.Value, ok = strings.CutSuffix(value, `"`); !ok {
 				return nil, fmt.Errorf(`%q has a quote that does not end; write key="value"`, text)
 			}
-			rest = strings.TrimPrefix(rest, ",")
-		} else {
-			m.Field, rest, _ = strings.Cut(after, ",")
-			m.Field = strings.TrimSpace(m.Field)
-			ok = ok && m.Field != ""
-		}
-		if !ok || m.Key == "" {
-			return nil, fmt.Errorf(
-				`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
-					`descriptor of several entries, or key="value" for a fixed one`,
-				text,
-			)
+		} else if e.Value == "" {
+			err = errors.New("a field is missing")
 		}
 		all = append(all, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf(`%q: write key=field, such as remote_address=downstream_remote_address, several with commas `+
+			`for one descriptor of several entries, or key="value" for a fixed one`, text)
 	}
 	return all, nil
 }

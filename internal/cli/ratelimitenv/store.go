@@ -1,6 +1,7 @@
 package ratelimitenv
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"strings"
@@ -23,7 +24,7 @@ func (r *reader) store() {
 		r.fail("BACKEND_TYPE", "must be redis, got %q", backend)
 		return
 	}
-	r.redis("store", "REDIS_", nil)
+	r.redis("store", "REDIS_", url.Values{})
 	timeout := "0"
 	if r.isSet("REDIS_TIMEOUT") {
 		timeout = r.boundedTimeout("REDIS_TIMEOUT")
@@ -57,39 +58,41 @@ func (r *reader) boundedTimeout(name string) string {
 
 // redis adds a flag with the URL of a Redis, of which the names of the variables begin with prefix.
 func (r *reader) redis(flag, prefix string, options url.Values) {
-	if options == nil {
-		options = url.Values{}
-	}
-	a := r.address(prefix)
-	if a == nil {
+	u := r.address(prefix)
+	if u == nil {
 		return
 	}
 	from := []string{prefix + "URL", prefix + "SOCKET_TYPE", prefix + "TYPE", prefix + "AUTH", prefix + "TLS"}
-	if a.tls {
+	if strings.HasPrefix(u.Scheme, "rediss") {
 		from = append(from, r.certificates(options)...)
 	}
-	shown, shownOptions := *a, maps.Clone(options)
-	if a.password != "" {
-		shown.password = ""
-		if a.user != "" {
-			shown.user = "USER" // of REDIS_AUTH, it may be the first part of a password
+	shown, shownOptions := *u, maps.Clone(options)
+	if password, _ := u.User.Password(); password != "" {
+		if shown.User = nil; u.User.Username() != "" {
+			shown.User = url.User("USER") // of REDIS_AUTH, it may be the first part of a password
 		}
 		shownOptions.Set("password_file", passwordFile)
 		r.keepSecret(prefix+"AUTH or "+prefix+"URL", flag, ", with the whole URL; or write the password into a file that "+
 			"password_file names")
 	}
 	if strings.EqualFold(r.get(prefix+"TYPE"), "sentinel") && r.isSet(prefix+"SENTINEL_AUTH") {
-		user, password := userAndPassword(r.get(prefix + "SENTINEL_AUTH"))
+		auth := userAndPassword(r.get(prefix + "SENTINEL_AUTH"))
+		password, _ := auth.Password()
 		options.Set("sentinel_password", password)
 		shownOptions.Set("sentinel_password", placeholder)
-		if user != "" {
-			options.Set("sentinel_username", user)
+		if auth.Username() != "" {
+			options.Set("sentinel_username", auth.Username())
 			shownOptions.Set("sentinel_username", placeholder)
 		}
 		from = append(from, prefix+"SENTINEL_AUTH")
 		r.keepSecret(prefix+"SENTINEL_AUTH", flag, ", with the whole URL")
 	}
-	r.secret(flag, a.url(options), shown.url(shownOptions), from...)
+	r.secret(flag, withOptions(u, options), withOptions(&shown, shownOptions), from...)
+}
+
+func withOptions(u *url.URL, options url.Values) string {
+	u.RawQuery = strings.ReplaceAll(options.Encode(), "%2F", "/")
+	return u.String()
 }
 
 // certificates adds the options of TLS, which are those of REDIS_ for both servers, and returns their variables.
@@ -109,46 +112,21 @@ func (r *reader) certificates(options url.Values) (from []string) {
 	return from
 }
 
-// address is a store's URL in parts.
-type address struct {
-	scheme         string // without the s of TLS
-	user, password string
-	hosts          string
-	path           string
-	tls            bool
-}
-
-func (a *address) url(options url.Values) string {
-	scheme := a.scheme
-	if a.tls {
-		scheme = strings.Replace(scheme, "redis", "rediss", 1)
+// userAndPassword reads the value of REDIS_AUTH: nothing, password, or user:password.
+func userAndPassword(auth string) *url.Userinfo {
+	if auth == "" {
+		return nil
 	}
-	text := scheme + "://"
-	switch {
-	case a.password != "":
-		text += url.UserPassword(a.user, a.password).String() + "@"
-	case a.user != "":
-		text += url.User(a.user).String() + "@"
-	}
-	text += a.hosts + a.path
-	if len(options) > 0 {
-		text += "?" + strings.ReplaceAll(options.Encode(), "%2F", "/")
-	}
-	return text
-}
-
-// userAndPassword splits the value of REDIS_AUTH: password, or user:password.
-func userAndPassword(auth string) (user, password string) {
 	if user, password, ok := strings.Cut(auth, ":"); ok {
-		return user, password
+		return url.UserPassword(user, password)
 	}
-	return "", auth
+	return url.UserPassword("", auth)
 }
 
 // address reads where a Redis is. It is nil after an error.
-func (r *reader) address(prefix string) *address {
-	a := &address{scheme: "redis", tls: r.is(prefix + "TLS")}
-	a.user, a.password = userAndPassword(r.get(prefix + "AUTH"))
+func (r *reader) address(prefix string) *url.URL {
+	u := &url.URL{Scheme: "redis", User: userAndPassword(r.get(prefix + "AUTH"))}
+	isTLS := r.is(prefix + "TLS")
 	where := r.get(prefix + "URL")
 	socket := r.get(prefix + "SOCKET_TYPE")
 	switch socket {
@@ -160,7 +138,7 @@ func (r *reader) address(prefix string) *address {
 	switch kind := r.get(prefix + "TYPE"); strings.ToLower(kind) {
 	case "single":
 		if socket == "unix" && !strings.Contains(where, "://") {
-			return r.unixSocket(a, prefix, where)
+			return r.unixSocket(u, prefix, where, isTLS)
 		}
 	case "sentinel":
 		master, hosts, ok := strings.Cut(where, ",")
@@ -168,18 +146,18 @@ func (r *reader) address(prefix string) *address {
 			r.fail(prefix+"URL", "must be MASTER,HOST:PORT,HOST:PORT with %sTYPE=SENTINEL", prefix)
 			return nil
 		}
-		a.scheme, where, a.path = "redis+sentinel", hosts, "/"+url.PathEscape(master)
+		u.Scheme, where, u.Path = "redis+sentinel", hosts, "/"+master
 	case "cluster":
-		a.scheme = "redis+cluster"
+		u.Scheme = "redis+cluster"
 	default:
 		r.fail(prefix+"TYPE", "must be SINGLE, SENTINEL or CLUSTER, got %q", kind)
 		return nil
 	}
-	return r.hosts(a, prefix, where)
+	return r.hosts(u, prefix, where, isTLS)
 }
 
-func (r *reader) unixSocket(a *address, prefix, path string) *address {
-	if a.tls {
+func (r *reader) unixSocket(u *url.URL, prefix, path string, isTLS bool) *url.URL {
+	if isTLS {
 		r.fail(prefix+"TLS", "there is no TLS on a Unix socket; set %sSOCKET_TYPE=tcp for a server elsewhere", prefix)
 		return nil
 	}
@@ -188,12 +166,12 @@ func (r *reader) unixSocket(a *address, prefix, path string) *address {
 			prefix)
 		return nil
 	}
-	a.scheme, a.path = "unix", (&url.URL{Path: path}).EscapedPath()
-	return a
+	u.Scheme, u.Path = "unix", path
+	return u
 }
 
 // hosts reads HOST:PORT,HOST:PORT, each of which may be a URL.
-func (r *reader) hosts(a *address, prefix, where string) *address {
+func (r *reader) hosts(u *url.URL, prefix, where string, isTLS bool) *url.URL {
 	var hosts []string
 	for host := range strings.SplitSeq(where, ",") {
 		host = strings.TrimSpace(host)
@@ -203,33 +181,32 @@ func (r *reader) hosts(a *address, prefix, where string) *address {
 					"redis://[USER:PASSWORD@]HOST:PORT", prefix)
 				return nil
 			}
-			hosts = append(hosts, host)
-			continue
+			host = "redis://" + host
 		}
-		u, err := url.Parse(host)
-		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
+		one, err := url.Parse(host)
+		if err != nil || one.Scheme != "redis" && one.Scheme != "rediss" || one.Host == "" {
 			r.fail(prefix+"URL", "must be HOST:PORT or redis://[USER:PASSWORD@]HOST:PORT[/DB], with special characters of a "+
 				"password as %%XX")
 			return nil
 		}
-		a.tls = a.tls || u.Scheme == "rediss"
-		if u.User != nil {
-			a.user = u.User.Username()
-			a.password, _ = u.User.Password()
-		}
-		db := strings.Trim(u.Path, "/")
-		for option, values := range u.Query() {
+		isTLS = isTLS || one.Scheme == "rediss"
+		u.User = cmp.Or(one.User, u.User)
+		db := strings.Trim(one.Path, "/")
+		for option, values := range one.Query() {
 			if option != "db" {
 				r.fail(prefix+"URL", "the option %q behind ? is not known", option)
 				return nil
 			}
 			db = values[0]
 		}
-		if db != "" && a.scheme != "redis+cluster" {
-			a.path = strings.TrimSuffix(a.path, "/") + "/" + db
+		if db != "" && u.Scheme != "redis+cluster" {
+			u.Path = strings.TrimSuffix(u.Path, "/") + "/" + db
 		}
-		hosts = append(hosts, u.Host)
+		hosts = append(hosts, one.Host)
 	}
-	a.hosts = strings.Join(hosts, ",")
-	return a
+	u.Host = strings.Join(hosts, ",")
+	if isTLS {
+		u.Scheme = strings.Replace(u.Scheme, "redis", "rediss", 1)
+	}
+	return u
 }
