@@ -4,12 +4,10 @@ package envoymodule
 
 import (
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // shop limits each key to 50 requests a year, and the key teapot to none, with a response of its own.
@@ -62,15 +60,3 @@ func TestExactCountsOfTwoWorkers(t *testing.T) {
 	}
 }
 
-// Values below a value cannot be read, which is said at load.
-func TestNestedMetadataIsRefused(t *testing.T) {
-	limits := `[{"actions": [{"metadata": {"descriptor_key": "sub", "metadata_key": {"key": "jwt", "path": [{"key": "payload"},
-		{"key": "sub"}]}}}]}]`
-	e := proctest.LaunchEnvoy(t, bootstrap([]string{listener("front",
-		[]string{moduleFilter(config([]string{rules(t, shop)}, limits))}, toUpstream)},
-		[]string{cluster("upstream", "127.0.0.1:1")}), proctest.EnvoyOptions{Modules: moduleFolder(t)})
-	want := "rate_limits: metadata jwt, key payload:sub: Envoy shows a module only values directly below a namespace"
-	if code := e.Wait(patience); code == 0 || !strings.Contains(e.Output(), want) {
-		t.Errorf("exit code %d, want it to say %q:\n%s", code, want, e.Output())
-	}
-}

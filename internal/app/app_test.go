@@ -18,7 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 func TestServe(t *testing.T) {
@@ -196,51 +195,6 @@ func TestNoRulesYet(t *testing.T) {
 	want(t, "health", "SERVING", p.serving)
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a request with rules is answered %s", got)
-	}
-}
-
-// gate stands in front of a store, closed.
-type gate struct{ entered, open chan struct{} }
-
-func (g *gate) Before(c *take.Call) bool {
-	g.entered <- struct{}{}
-	select {
-	case <-g.open:
-		return false
-	case <-c.Ctx.Done():
-		c.Err = errors.Join(limiter.ErrUnavailable, c.Ctx.Err())
-		return true
-	}
-}
-func (*gate) After(*take.Call) {}
-
-// startGated runs a process with requests under way that wait for the gate.
-func startGated(t *testing.T, o Options, requests int) (p *process, g *gate, answers chan string) {
-	t.Helper()
-	g = &gate{entered: make(chan struct{}, 2*requests), open: make(chan struct{})}
-	o.Stages = func([]string) []take.Stage { return []take.Stage{g} }
-	p = start(t, o)
-	answers = make(chan string, requests)
-	for i := range requests {
-		go func() { answers <- p.ask(fmt.Sprint("client", i)) }()
-	}
-	for range requests {
-		<-g.entered
-	}
-	return p, g, answers
-}
-
-// A request that hangs does not keep the process from ending.
-func TestStopTimeout(t *testing.T) {
-	o := options(t, rulesOf("1"))
-	o.StopTimeout = 50 * time.Millisecond
-	p, _, answers := startGated(t, o, 1)
-	p.wait()
-	if got := <-answers; !strings.Contains(got, "Unavailable") {
-		t.Errorf("the request that hung is answered %s", got)
-	}
-	if n := p.logged("msg=stopped all_answered=false"); n != 1 {
-		t.Errorf("log:\n%s", p.log)
 	}
 }
 

@@ -149,93 +149,6 @@ func TestHalfSentRequestEndsItsConnection(t *testing.T) {
 	}
 }
 
-// What is half sent on all connections together takes no more than it may.
-func TestMemoryOfHalfSentRequests(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.Bounds.Waiting, o.Bounds.Message = 16<<20, 4<<20
-	p := start(t, o)
-	polite := p.connect()
-	if _, err := polite.half(100, 50); err != nil {
-		t.Fatal(err)
-	}
-	before := heap()
-	sent := 0
-	for range 4 {
-		c := p.connect()
-		for range 100 {
-			if _, err := c.half(4<<20, 60<<10); err != nil { // what a stream may send at once
-				break // it was cut off
-			}
-			sent += 60 << 10
-		}
-	}
-	want(t, "the bound on memory", "true", func() string { return strconv.FormatBool(p.refused("grpc", "memory") != "0") })
-	var took uint64
-	want(t, "the memory of half-sent requests", "bounded", func() string {
-		if took = heap() - min(before, heap()); took < uint64(o.Bounds.Waiting)*3/2 {
-			return "bounded"
-		}
-		return fmt.Sprintf("%d MiB of %d MiB that were sent", took>>20, sent>>20)
-	})
-	if got := p.ask("me"); got != "OK" {
-		t.Errorf("a polite client: %s", got)
-	}
-	if !polite.open() {
-		t.Error("the connection that had the least was closed")
-	}
-}
-
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// A client that begins requests only to reset them is cut off, and does not begin afresh by connecting again.
-func TestResets(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.Bounds.Resets = 500
-	p := start(t, o)
-	flood := func() (sent int) {
-		c := p.connect()
-		for c.open() && sent < 20_000 {
-			stream, err := c.head()
-			if err == nil {
-				err = c.WriteRSTStream(stream, http2.ErrCodeCancel)
-			}
-			if err != nil {
-				break
-			}
-			sent++
-		}
-		c.closed()
-		return sent
-	}
-	flood()
-	want(t, "connections that were cut off", "1", func() string { return p.refused("grpc", "resets") })
-	if got := p.ask("me"); got != "OK" {
-		t.Errorf("a polite client of the same host: %s", got)
-	}
-	flood()
-	want(t, "connections that were cut off", "2", func() string { return p.refused("grpc", "resets") })
-
-	// Envoy resets what it no longer waits for. As many as it may are no reason to cut it off.
-	c := p.connect()
-	for range 8 {
-		stream, err := c.head()
-		if err == nil {
-			err = c.WriteRSTStream(stream, http2.ErrCodeCancel)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := c.WritePing(false, [8]byte{}); err != nil || !c.open() {
-		t.Errorf("8 resets: %v, open: %v", err, c.open())
-	}
-}
-
 // Idle connections do not lock out those who come with a request.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	o := options(t, rulesOf("1000"))
@@ -271,16 +184,6 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Errorf("%s: no idle connection was closed", listener)
 		}
 	}
-}
-
-// A connection without requests is closed after a while.
-func TestIdleConnectionEnds(t *testing.T) {
-	t.Parallel()
-	o := options(t, rulesOf("1000"))
-	o.Bounds.IdleConnection = time.Second
-	p := start(t, o)
-	c := p.connect()
-	c.closed()
 }
 
 // A request's headers are bounded, too.

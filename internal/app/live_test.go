@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"testing"
 
-	redisclient "github.com/redis/go-redis/v9"
-
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -56,62 +54,9 @@ func (p *process) deniesByItself(client string) bool {
 	return p.metric("weir_cached_denials_total") != before
 }
 
-func (p *process) reset(t adminapi.ResetRequest) adminapi.ResetResult {
-	p.t.Helper()
-	var done adminapi.ResetResult
-	if err := p.admin().Post(p.t.Context(), "/keys/reset", t, &done); err != nil {
-		p.t.Fatal(err)
-	}
-	return done
-}
-
 // allowed is the number that the limit of a client has now.
 func (p *process) allowed(client string) func() string {
 	return func() string { return strconv.FormatInt(p.get(client).RequestsPerUnit, 10) }
-}
-
-// A counter that one process resets is new to the other, which knew a denial of it; the log says who did it, without
-// the value.
-func TestResetIsForAll(t *testing.T) {
-	redis := redistest.Start(t)
-	one, two := start(t, redisOptions(t, redis, rulesOf("1"))), start(t, redisOptions(t, redis, rulesOf("1")))
-	const who = "ann-s3cret"
-	denied := func() {
-		t.Helper()
-		for _, p := range []*process{one, two} {
-			want(t, "cached denial", "true", func() string {
-				return strconv.FormatBool(p.deniesByItself(who))
-			})
-		}
-	}
-	denied()
-	if got := one.get(who); got.Remaining != 0 || got.Counted < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 ||
-		got.Key != "fixed_window|shop|client="+who {
-		t.Errorf("%+v", got)
-	}
-	done := one.reset(adminapi.ResetRequest{Domain: "shop", Descriptor: "client=" + who})
-	if len(done.Counters) != 1 || !done.Counters[0].Existed || done.Rule != "client" {
-		t.Errorf("%+v", done)
-	}
-	want(t, "the other process", "OK", func() string { return two.ask(who) })
-	denied()
-	one.reset(adminapi.ResetRequest{Key: "weir:1:fixed_window|shop|client=" + who})
-	want(t, "the other process", "OK", func() string { return two.ask(who) })
-
-	other := redisclient.NewClient(&redisclient.Options{Addr: redis.Addr()}) // writes what cannot be a counter
-	t.Cleanup(func() { _ = other.Close() })
-	if err := other.Set(t.Context(), "weir:1:fixed_window|shop|client="+who, "nonsense", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	want(t, "after nonsense", "OK", func() string { return one.ask(who) })
-	want(t, "lines about it", "1", func() string { return strconv.Itoa(one.logged(`msg="counters start again`)) })
-
-	if n := one.logged("msg=audit action=reset result=ok client=socket addr=@"); n != 2 {
-		t.Errorf("%d resets in the log", n)
-	}
-	if one.logged("key_hashes=") != 2 || one.logged("s3cret") != 0 {
-		t.Errorf("the log has no hash, or the value:\n%s", one.log)
-	}
 }
 
 // Cached denials end when other rules go live: under them the counter may have drained.
@@ -133,5 +78,17 @@ func TestOtherRulesEndCachedDenials(t *testing.T) {
 	redistest.Do(t, redis, "del", p.get("me").Key, "weir:1:"+p.get("me").Key) // as if it had drained
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("after two edits of the rule the response is %s: an old denial stands", got)
+	}
+}
+
+// What cannot be a counter starts again, and the log names its key by a hash.
+func TestCounterThatCannotBeRead(t *testing.T) {
+	redis := redistest.Start(t)
+	p := start(t, redisOptions(t, redis, rulesOf("1")))
+	redistest.Do(t, redis, "set", "weir:1:fixed_window|shop|client=s3cret", "nonsense")
+	want(t, "a request", "OK", func() string { return p.ask("s3cret") })
+	want(t, "lines about it", "1", func() string { return strconv.Itoa(p.logged(`msg="counters start again`)) })
+	if p.logged("s3cret") != 0 {
+		t.Errorf("the log has the value:\n%s", p.log)
 	}
 }

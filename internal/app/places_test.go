@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -114,31 +113,4 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 	})
 	server.Resume()
 	p.usesPlaces("client", limit, others)
-}
-
-// A request that is cancelled while a queue delays it, gives back the places that it has taken.
-func TestPlacesOfDelayedRequestsThatGo(t *testing.T) {
-	for name, store := range map[string]string{"memory": "memory", "redis": redistest.Start(t).URL()} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t, inFlight)
-			o.Store = store
-			p := start(t, o)
-			if _, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client", "queue")); err != nil {
-				t.Fatal(err)
-			}
-			p.usesPlaces("client", 10000, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			gone := make(chan error, 1)
-			go func() {
-				_, err := p.client.ShouldRateLimit(ctx, inFlightOf("client", "queue"))
-				gone <- err
-			}()
-			p.usesPlaces("client", 10000, 2)
-			cancel()
-			if err := <-gone; status.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {
-				t.Errorf("a cancelled request: %v", err)
-			}
-			p.usesPlaces("client", 10000, 1)
-		})
-	}
 }
