@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,34 +91,3 @@ func BenchmarkLeased(b *testing.B) {
 		})
 	})
 }
-
-// BenchmarkStrict is what a hit that is not leased pays for passing by.
-func BenchmarkStrict(b *testing.B) {
-	for name, route := range map[string]any{"strict rule": nil, "cold key": onLease} {
-		b.Run(name, func(b *testing.B) {
-			l := guard.Lease(nothing{})
-			defer l.Close() //nolint:errcheck // a benchmark
-			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second})
-			if err != nil {
-				b.Fatal(err)
-			}
-			hits := make([]limiter.Hit, 100_000)
-			for i := range hits {
-				hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, Route: route, N: 1}
-			}
-			var out [1]limiter.Decision
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				if err := l.Take(context.Background(), hits[i%len(hits):][:1], out[:]); err != nil {
-					b.Fatal(err)
-				}
-				i++
-			}
-		})
-	}
-}
-
-type nothing struct{}
-
-func (nothing) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }

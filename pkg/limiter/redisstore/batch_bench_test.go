@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,58 +108,4 @@ func redisCPU(b *testing.B, client *redis.Client) (seconds float64) {
 		}
 	}
 	return seconds
-}
-
-// BenchmarkAlone tells what one request at a time waits for, with a pause before each as a client makes, beside what no
-// script can be quicker than: an empty one, and one that makes the three calls and nothing else. They take turns.
-func BenchmarkAlone(b *testing.B) {
-	r, client, p := benchBatcher(b)
-	window, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: 1_000_000_000,
-		Window: time.Minute,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	eval := func(text string) func(key string) error {
-		script := redis.NewScript(text)
-		return func(key string) error { return script.Run(b.Context(), client, []string{key}).Err() }
-	}
-	hit := func(p *limiter.Policy) func(key string) error {
-		return func(key string) error {
-			t, c := &batch{}, &call{hits: []limiter.Hit{{Key: p.Algorithm().String() + key, Policy: p, N: 1}}}
-			t.add(c)
-			r.send(b.Context(), t)
-			return c.err
-		}
-	}
-	all := []struct {
-		name string
-		do   func(key string) error
-		took []time.Duration
-	}{
-		{name: "ping", do: func(string) error { return client.Ping(b.Context()).Err() }},
-		{name: "empty", do: eval(`return ''`)},
-		{
-			name: "calls",
-			do:   eval(`redis.call('TIME') redis.call('MGET', KEYS[1]) redis.call('SET', KEYS[1], '1', 'PX', 1000) return ''`),
-		},
-		{name: "funnel", do: hit(p)},
-		{name: "fixed_window", do: hit(window)},
-	}
-	for i := 0; b.Loop(); i++ {
-		for j := range all {
-			time.Sleep(200 * time.Microsecond)
-			start := time.Now()
-			if err := all[j].do(fmt.Sprintf("|shop|remote_address=10.0.%d.%d", i/256%40, i%256)); err != nil {
-				b.Fatal(err)
-			}
-			all[j].took = append(all[j].took, time.Since(start))
-		}
-	}
-	b.ReportMetric(0, "ns/op") // with the pauses
-	for _, w := range all {
-		slices.Sort(w.took)
-		b.ReportMetric(float64(w.took[len(w.took)/2].Microseconds()), w.name+"-p50-us")
-	}
 }

@@ -381,26 +381,3 @@ func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 		t.Error(err)
 	}
 }
-
-// BenchmarkCluster is what requests of one place and of two take, when nobody else asks.
-func BenchmarkCluster(b *testing.B) {
-	s := open(b, redistest.StartCluster(b, 3).URL(), redisstore.Options{})
-	p, ban := funnel(b, 1_000_000_000, time.Hour), funnel(b, 0, time.Hour)
-	hit := func(key string, p *limiter.Policy) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
-	for name, hits := range map[string][]limiter.Hit{
-		"one hit":                       {hit("funnel|a", p)},
-		"two hits in a slot":            {hit("funnel|a", p), hit("funnel:b|a", p)},
-		"two hits in two slots":         {hit("funnel|a", p), hit("funnel|b", p)},
-		"two hits in two slots, denied": {hit("funnel|a", p), hit("funnel|c", ban)},
-	} {
-		b.Run(name, func(b *testing.B) {
-			out := make([]limiter.Decision, len(hits))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := s.Take(b.Context(), hits, out); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

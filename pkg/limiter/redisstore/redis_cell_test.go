@@ -302,31 +302,6 @@ func TestRedisCellCountsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// BenchmarkEngine tells what Redis takes for a request of one hit, and for one that is denied by its other limit.
-func BenchmarkEngine(b *testing.B) {
-	server := redistest.StartRedisCell(b)
-	s, c := open(b, server.SocketURL(), redisstore.Options{}), client(b, server)
-	for e, route := range map[string]any{"weir": nil, "redis_cell": byModule} {
-		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second})
-		hits := []limiter.Hit{{Key: e, Policy: p, Route: route, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
-		for n := 1; n <= 2; n++ {
-			b.Run(fmt.Sprintf("%s/hits=%d", e, n), func(b *testing.B) {
-				var out [2]limiter.Decision
-				if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
-					b.Fatal(err)
-				}
-				for b.Loop() {
-					if err := s.Take(b.Context(), hits[:n], out[:]); err != nil {
-						b.Fatal(err)
-					}
-				}
-				used := stats(b, c, "evalsha")
-				b.ReportMetric(used.usec/float64(used.calls), "redis-us/op")
-			})
-		}
-	}
-}
-
 // TestRedisCellInABatch has requests share a call: what one is denied or cannot be told is no other one's loss.
 func TestRedisCellInABatch(t *testing.T) {
 	batch := func(t *testing.T, server *redistest.Server, requests ...[]limiter.Hit) (answers []asked) {

@@ -194,37 +194,6 @@ type announced struct {
 
 func (a announced) Deadline() (deadline time.Time, ok bool) { return a.deadline, true }
 
-// BenchmarkKey tells what a live key takes in Redis, by algorithm and by the hits that it has seen.
-func BenchmarkKey(b *testing.B) {
-	server := redistest.Start(b)
-	s, c := open(b, server.SocketURL(), redisstore.Options{}), client(b, server)
-	for _, in := range []limiter.Params{
-		{Algorithm: limiter.FixedWindow, Limit: 100, Window: time.Hour},
-		{Algorithm: limiter.Funnel, Limit: 100, Window: time.Hour},
-		{Algorithm: limiter.TokenBucket, Limit: 7, Window: time.Hour},
-		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Hour},
-		{Algorithm: limiter.SlidingLog, Limit: 100, Window: time.Hour},
-	} {
-		p := policy(b, in)
-		for _, hits := range []int{1, 100} {
-			b.Run(fmt.Sprintf("%s/hits=%d", in.Algorithm, hits), func(b *testing.B) {
-				if err := c.FlushAll(b.Context()).Err(); err != nil {
-					b.Fatal(err)
-				}
-				before, keys := used(b, c), 0
-				for b.Loop() {
-					key := fmt.Sprintf("%s|shop|remote_address=10.%d.%d.%d", in.Algorithm, keys>>16, keys>>8&255, keys&255)
-					for range hits {
-						take(b, s, key, p, 1)
-					}
-					keys++
-				}
-				b.ReportMetric(float64(used(b, c)-before)/float64(keys), "bytes/key")
-			})
-		}
-	}
-}
-
 func used(tb testing.TB, c *redis.Client) (bytes int64) {
 	tb.Helper()
 	for line := range strings.SplitSeq(c.Info(tb.Context(), "memory").Val(), "\n") {
