@@ -1,12 +1,9 @@
 package docs
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -49,47 +46,6 @@ func TestWorkflows(t *testing.T) {
 					t.Errorf("%s: %s: %s is not pinned by a commit", path, name, step.Uses)
 				}
 			}
-		}
-	}
-}
-
-// TestDependabotSeesEveryModule compares its folders with those of go.mod files.
-func TestDependabotSeesEveryModule(t *testing.T) {
-	text, err := os.ReadFile("../.github/dependabot.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config struct {
-		Updates []struct {
-			Ecosystem   string `yaml:"package-ecosystem"`
-			Directories []string
-		}
-	}
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
-	var modules []string
-	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && slices.Contains([]string{".git", ".tools", "bin", "testdata"}, d.Name()):
-			return filepath.SkipDir
-		case d.Name() == "go.mod":
-			modules = append(modules, "/"+strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../"))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range modules {
-		modules[i] = strings.TrimSuffix(modules[i], "..")
-	}
-	for _, u := range config.Updates {
-		if u.Ecosystem == "gomod" && !slices.Equal(slices.Sorted(slices.Values(modules)),
-			slices.Sorted(slices.Values(u.Directories))) {
-			t.Errorf("dependabot looks at %q, the modules are in %q", u.Directories, modules)
 		}
 	}
 }

@@ -5,13 +5,11 @@ package istio
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // callerManifest has a caller in the mesh, and Prometheus.
@@ -190,50 +188,6 @@ func ask(ip string) question {
 		Method: "POST", URL: "http://" + ip + ":8081/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 		Host: "weir.weir-system.svc.cluster.local:8081", Header: map[string]string{"Content-Type": "application/grpc"},
 	}
-}
-
-// testEdit: an edited rule holds for the sidecar's requests, and the gateway's rule still exempts it.
-func testEdit(t *testing.T, m *mesh, weir, caller *pod) {
-	const edited = `domain: shop
-descriptors:
-  - key: caller
-    rate_limit: {name: edited, requests_per_unit: 3, unit: day}
-  - key: caller
-    value: spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account
-    rate_limit: {unlimited: true}
-`
-	write(t, filepath.Join(weir.dir, "rules", "callers.yaml"), edited)
-	awaitHeader(t, caller.namespace, m.toShop(t), `3, 3;w=86400;name="edited"`)
-	q := m.toShop(t)
-	q.Times = 3
-	if got, want := statuses(caller.send(t, q)), repeat(200, 2, limited, 1); !slices.Equal(got, want) {
-		t.Errorf("3 further requests of the caller: %v, want %v", got, want)
-	}
-	fresh := m.namespace(t, "fresh", "10.91.0.23")
-	answers := fresh.send(t, question{Method: "GET", URL: "http://" + gatewayIP + ":8080/", Times: 5})
-	if got, want := statuses(answers), repeat(200, 5, 0, 0); !slices.Equal(got, want) {
-		t.Errorf("5 requests through the gateway: %v, want %v", got, want)
-	}
-}
-
-// testFailure: without Weir requests pass, or fail if the filter says so.
-func testFailure(t *testing.T, m *mesh, client *namespace, weir *pod) {
-	q := question{Method: "GET", URL: "http://" + gatewayIP + ":8080/", Times: 15}
-	weir.weir.Terminate(patience)
-	start := time.Now()
-	answers := client.send(t, q)
-	if got, want := statuses(answers), repeat(200, 15, 0, 0); !slices.Equal(got, want) {
-		t.Errorf("without Weir: %v, want %v", got, want)
-	}
-	t.Logf("15 requests without Weir took %s", time.Since(start))
-	closed := strings.Replace(read(t, "gateway.yaml"), "failure_mode_deny: false", "failure_mode_deny: true", 1)
-	m.Apply(t, closed)
-	await(t, func() error {
-		if a := client.one(t, q); a.Status != http.StatusInternalServerError {
-			return fmt.Errorf("with failure_mode_deny: %+v, want 500", a)
-		}
-		return nil
-	})
 }
 
 // socketRules are small enough to be used up.

@@ -87,8 +87,6 @@ func TestIstio(t *testing.T) {
 	t.Run("sidecar", func(t *testing.T) { testSidecar(t, m, caller, shop) })
 	t.Run("access", func(t *testing.T) { testAccess(t, m, client, caller) })
 	t.Run("gateway API", func(t *testing.T) { testGatewayAPI(t, m) })
-	t.Run("edit", func(t *testing.T) { testEdit(t, m, weir, caller) })
-	t.Run("failure", func(t *testing.T) { testFailure(t, m, client, weir) })
 	t.Run("socket", func(t *testing.T) { testSocket(t, m, caller) })
 	t.Run("template", func(t *testing.T) { testTemplate(t, m) })
 }
