@@ -234,7 +234,8 @@ func run(t *testing.T, s scene) history {
 	step := func(at time.Duration, n, takenAt int64) limiter.Decision {
 		slots, out := []storekit.Counter{{State: state}}, make([]limiter.Decision, 1)
 		now := start + at.Microseconds()
-		storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, []limiter.Hit{{Policy: policy, N: n, TakenAt: takenAt}}, slots, out)
+		hits := []limiter.Hit{{Policy: policy, N: n, TakenAt: takenAt}}
+		storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, hits, slots, out)
 		if slots[0].Changed {
 			state = slots[0].Next
 		}

@@ -105,9 +105,6 @@ func (h *history) ask(n int64) limiter.Decision {
 // requests draws how many requests a history has.
 func (h *history) requests() int { return rapid.IntRange(1, 60).Draw(h.T, "requests") }
 
-// cost draws the cost of a request.
-func (h *history) cost(most int64) int64 { return rapid.Int64Range(1, max(1, most)).Draw(h.T, "cost") }
-
 // since is the time of the history as the other limiter counts it.
 func (h *history) since(unit time.Duration) int64 { return h.now / unit.Microseconds() }
 

@@ -149,7 +149,8 @@ func compareXDS(t *testing.T, rng *rand.Rand, settings env) {
 			what += ", a restart, then "
 			for _, f := range both {
 				f.plane.Stop()
-				f.plane = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: f.plane.Addr}) // with other versions than before
+				// With other versions than before.
+				f.plane = partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{Addr: f.plane.Addr})
 			}
 		}
 		now = randomStage(rng)
