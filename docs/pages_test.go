@@ -31,7 +31,7 @@ func TestPages(t *testing.T) {
 		}
 		t.Run(nameOfPage(page), func(t *testing.T) {
 			t.Parallel()
-			podtest.RunPageIn(t, page, setting(t))
+			podtest.RunPage(t, page, setting(t))
 		})
 	}
 }

@@ -43,7 +43,7 @@ func page(t *testing.T) {
 		copyTo(t, files, name)
 	}
 	program := filepath.Join(podtest.Tools(t, root), "venv", "bin", "podman-compose")
-	podtest.RunPageIn(t, filepath.Join(root, "docs", "start", "compose.md"), podtest.Setting{
+	podtest.RunPage(t, filepath.Join(root, "docs", "start", "compose.md"), podtest.Setting{
 		Files: files, Host: true, Env: environment("CONTAINERS_", "BUILDAH_"),
 		Programs: map[string]string{"docker": strings.ReplaceAll(docker, "PROGRAM", program)},
 	})

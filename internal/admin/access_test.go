@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +22,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
 // request has headers, as name, value.
@@ -237,21 +235,6 @@ func TestRemoteCheckIsShared(t *testing.T) {
 			t.Errorf("a second later: status %d, asked %d times", status, asked.Load())
 		}
 	})
-}
-
-// many is rules that take long to be written.
-func many(t *testing.T, n int) *descriptors.Set {
-	t.Helper()
-	var b strings.Builder
-	b.WriteString("domain: shop\ndescriptors:\n")
-	for i := range n {
-		fmt.Fprintf(&b, "  - {key: client, value: 'c%d>&<', rate_limit: {requests_per_unit: 5, unit: hour}}\n", i)
-	}
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(b.String())}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
 }
 
 // A certificate of a client is worth a token.

@@ -113,16 +113,6 @@ func (r *raw) closed() {
 	}
 }
 
-// open says whether the server still has the connection.
-func (r *raw) open() bool {
-	select {
-	case <-r.ended:
-		return false
-	default:
-		return true
-	}
-}
-
 // refused is how often a bound was reached, as /metrics has it.
 func (p *process) refused(listener, reason string) string {
 	p.t.Helper()

@@ -74,15 +74,8 @@ type Setting struct {
 //
 // Every command of a block but that one must succeed.
 //
-// Under -short it skips the test. It needs Linux, and namespaces that the user may
-// create (root may everywhere).
-func RunPage(t *testing.T, page string) {
-	t.Helper()
-	RunPageIn(t, page, Setting{})
-}
-
-// RunPageIn is RunPage in another setting.
-func RunPageIn(t *testing.T, page string, setting Setting) {
+// Under -short it skips the test. It needs Linux, and namespaces that the user may create (root may everywhere).
+func RunPage(t *testing.T, page string, setting Setting) {
 	t.Helper()
 	proctest.SkipIfShort(t, "Envoy")
 	text, err := os.ReadFile(page)

@@ -194,18 +194,6 @@ type announced struct {
 
 func (a announced) Deadline() (deadline time.Time, ok bool) { return a.deadline, true }
 
-func used(tb testing.TB, c *redis.Client) (bytes int64) {
-	tb.Helper()
-	for line := range strings.SplitSeq(c.Info(tb.Context(), "memory").Val(), "\n") {
-		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
-			if _, err := fmt.Sscan(v, &bytes); err != nil {
-				tb.Fatal(err)
-			}
-		}
-	}
-	return bytes
-}
-
 func BenchmarkTake(b *testing.B) {
 	s := open(b, redistest.Start(b).SocketURL(), redisstore.Options{})
 	hit := []limiter.Hit{{Key: "k", Policy: policy(b, limiter.Params{
