@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -49,7 +48,7 @@ type App struct {
 	parts []part // in the order in which they were opened
 
 	metrics *metrics.Metrics
-	clients *clients
+	clients *conns.Clients
 	traces  *telemetry.Telemetry
 	top     *topkeys.Top // nil with --top-keys 0
 	rules   *rules.Rules
@@ -101,7 +100,6 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	o.Bounds.fill(debug.SetMemoryLimit(-1))
 	a := &App{o: o}
 	a.closed = sync.OnceValue(a.close)
 	for _, open := range []func(context.Context) error{
@@ -119,8 +117,8 @@ func (a *App) openMetrics(ctx context.Context) (err error) {
 	o := &a.o
 	o.Metrics.Build, o.OTel.Version, o.OTel.Log, o.Statsd.Log = o.Build, o.Build.Version, o.Log, o.Log
 	a.metrics = metrics.New(o.Metrics)
-	a.clients = newClients(o)
-	a.metrics.Add(conns.Metrics(a.clients.memory, a.clients.grpc, a.clients.http)...)
+	a.clients = conns.NewClients(o.Clients, o.Log)
+	a.add("clients", a.clients)
 	if o.LogQueue != nil {
 		a.metrics.Add(o.LogQueue.Metrics()...)
 	}
@@ -157,7 +155,7 @@ func (a *App) openRules(context.Context) (err error) {
 	}
 	a.rules, err = rules.New(rules.Options{
 		Config: o.RulesOptions, Redis: o.Redis, Process: process,
-		Poll: o.Bounds.RulesPoll, Settle: o.Bounds.RulesSettle, HoldGC: o.HoldGC, Log: o.Log,
+		HoldGC: o.HoldGC, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -238,9 +236,8 @@ func (a *App) openServers(ctx context.Context) error {
 	}
 	if !o.Embedded {
 		a.grpc, err = grpcserver.New(ctx, grpcserver.Options{
-			Config: o.GRPCOptions, Service: service, Quotas: a.quotas, Calls: calls, Guard: a.clients.grpc,
-			ServerOptions: a.traces.ServerOptions(), IdleConnection: o.Bounds.IdleConnection,
-			MaxStreams: o.Bounds.Streams, MaxMessage: o.Bounds.Message, Log: o.Log,
+			Config: o.GRPCOptions, Service: service, Quotas: a.quotas, Calls: calls, Guard: a.clients.GRPC,
+			ServerOptions: a.traces.ServerOptions(), Log: o.Log,
 		})
 		if err != nil {
 			return err
@@ -289,7 +286,7 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 			return service.DecideJSON(ctx, body, calls.Unary)
 		},
 		Build: a.o.Build, StartedAt: time.Now(), Panicked: a.metrics.Panicked,
-		Guard: a.clients.http, Budget: a.clients.memory, Embedded: a.o.Embedded, Log: a.o.Log,
+		Guard: a.clients.HTTP, Budget: a.clients.Budget, Embedded: a.o.Embedded, Log: a.o.Log,
 	}
 	if a.top != nil {
 		o.Top = a.top.Keys

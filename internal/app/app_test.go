@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/take"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -154,7 +155,7 @@ func TestCollectionsWaitForRules(t *testing.T) {
 	p := start(t, o, func(a *App) { of = a.rules })
 	file := p.app.o.Rules[0]
 	for i, content := range []string{"2", "no", "3"} {
-		writeFile(t, file, rulesOf(content))
+		proctest.Replace(t, file, rulesOf(content)) // at once: half a file is a change, too
 		_ = p.app.Reload(t.Context()) // nil but for the second
 		held := func() string { return fmt.Sprint(holds.Load(), releases.Load()) }
 		want(t, "holds and releases after "+content, fmt.Sprint(i+2, i+2), held)

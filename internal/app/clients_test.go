@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/internal/conns"
 )
 
 // raw is a client that sends frames as it likes.
@@ -122,7 +124,7 @@ func (p *process) refused(listener, reason string) string {
 // A request that does not arrive whole ends its connection.
 func TestHalfSentRequestEndsItsConnection(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.Bounds.ReceiveTimeout = 200 * time.Millisecond
+	o.Clients.ReceiveTimeout = 200 * time.Millisecond
 	p := start(t, o)
 	c := p.connect()
 	if _, err := c.half(4000, 500); err != nil {
@@ -142,7 +144,7 @@ func TestHalfSentRequestEndsItsConnection(t *testing.T) {
 // Idle connections do not lock out those who come with a request.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	o := options(t, rulesOf("1000"))
-	o.Bounds.GRPCConnections, o.Bounds.HTTPConnections = 8, 8
+	o.Clients.GRPC, o.Clients.HTTP = 8, 8
 	p := start(t, o)
 	busy := p.dial() // a client that asks all the time keeps its connection
 	ask := func() string {
@@ -199,32 +201,7 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// The bounds follow file descriptors and memory where nobody says more.
-func TestBoundsOnConnections(t *testing.T) {
-	const most = 1 << 62
-	for _, tc := range []struct {
-		name       string
-		grpc, http int
-		files      uint64
-		memory     int64
-		want       [2]int
-	}{
-		{"nothing is scarce", 0, 0, most, most, [2]int{16384, 256}},
-		{"64 files", 0, 0, 64, most, [2]int{32, 8}},
-		{"64 files and flags", 1000, 1000, 64, most, [2]int{32, 8}},
-		{"1024 files", 0, 256, 1024, most, [2]int{640, 128}},
-		{"256 MiB", 0, 256, most, 256 << 20 * 9 / 10, [2]int{1228, 256}},
-		{"flags", 10, 20, most, 1 << 20, [2]int{10, 20}},
-		{"next to no files", 0, 0, 10, most, [2]int{4, 4}},
-	} {
-		o := Options{Bounds: Bounds{GRPCConnections: tc.grpc, HTTPConnections: tc.http}}
-		if g, h := o.connections(tc.files, tc.memory); [2]int{g, h} != tc.want {
-			t.Errorf("%s: %d gRPC and %d HTTP connections, want %v", tc.name, g, h, tc.want)
-		}
-	}
-}
-
-// connMemory is what an idle connection takes.
+// conns.ConnMemory is what an idle connection takes.
 func TestMemoryOfAConnection(t *testing.T) {
 	p := start(t, options(t, rulesOf("1000")))
 	inUse := func() int64 {
@@ -242,8 +219,8 @@ func TestMemoryOfAConnection(t *testing.T) {
 	want(t, "connections", strconv.Itoa(n), func() string { return p.metric(`weir_connections{listener="grpc"}`) })
 	each := (inUse() - before) / n // with the client's own side of it
 	t.Logf("%d bytes each", each)
-	if each > 3*connMemory {
-		t.Errorf("an idle connection takes %d bytes, connMemory says %d", each, connMemory)
+	if each > 3*conns.ConnMemory {
+		t.Errorf("an idle connection takes %d bytes, ConnMemory says %d", each, conns.ConnMemory)
 	}
 }
 

@@ -73,7 +73,7 @@ func TestHealthcheck(t *testing.T) {
 // --healthcheck-needs-rules waits for rules.
 func TestHealthcheckNeedsRules(t *testing.T) {
 	o := options(t, "")
-	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.Top.PerRule, o.Bounds.RulesPoll = true, true, 10, 100*time.Millisecond
+	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.Top.PerRule, o.Poll = true, true, 10, 100*time.Millisecond
 	p := start(t, o)
 	if got := p.healthcheck(); got != "Internal Server Error" {
 		t.Errorf("without rules it is %q", got)
@@ -189,7 +189,7 @@ func (p *process) limitsInForce() string {
 func TestDirectoryOfRatelimit(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	o := options(t, "")
-	o.Rules, o.RulesPrefix, o.RulesEveryFile, o.Bounds.RulesPoll = []string{dir}, "config", true, time.Second
+	o.Rules, o.RulesPrefix, o.RulesEveryFile, o.Poll = []string{dir}, "config", true, time.Second
 	p := start(t, o)
 	if got := p.ask("a") + p.limitsInForce(); got != "OK" {
 		t.Errorf("without rules the answer is %s", got)

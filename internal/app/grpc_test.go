@@ -75,7 +75,7 @@ func TestReflectionNamesTheService(t *testing.T) {
 // A connection with as many streams as it may have begins no other until one of them ends.
 func TestMostStreams(t *testing.T) {
 	o := options(t, rulesOf("100"))
-	o.Bounds.Streams = 1
+	o.MaxStreams = 1
 	p := start(t, o)
 	health := healthpb.NewHealthClient(p.dial())
 	ctx, end := context.WithCancel(t.Context())

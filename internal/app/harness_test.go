@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
@@ -52,7 +53,7 @@ func options(t *testing.T, rules string) Options {
 		writeFile(t, file, rules)
 	}
 	return Options{
-		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20},
+		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20, Poll: time.Hour},
 		StoreOptions: StoreOptions{
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
 			MemoryMaxKeys: 10_000,
@@ -60,7 +61,7 @@ func options(t *testing.T, rules string) Options {
 		GRPCOptions:   GRPCOptions{GRPCAddr: "127.0.0.1:0"},
 		HTTPOptions:   HTTPOptions{HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},
 		DecideOptions: DecideOptions{MaxDescriptors: 10, MaxCounters: 1000, MaxDelayed: 100, RetryAfter: true},
-		Bounds:        Bounds{ReceiveTimeout: patience, RulesPoll: time.Hour},
+		Clients:       conns.Bounds{ReceiveTimeout: patience},
 		Metrics:       metrics.Options{MaxRules: 100, NearLimitRatio: 0.8},
 		StopOptions:   StopOptions{StopTimeout: patience},
 		Build:         Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},

@@ -33,7 +33,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d KiB on %d", tc.requests, tc.descriptors*tc.size>>10, tc.conns), func(t *testing.T) {
 			o := options(t, rulesOf("1000000"))
 			o.MaxDescriptors = 100
-			o.Bounds.ReceiveTimeout = 0 // the default
+			o.Clients.ReceiveTimeout = 0 // the default
 			p := start(t, o)
 			clients := make([]pb.RateLimitServiceClient, tc.conns)
 			for i := range clients {
@@ -64,7 +64,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 // A stream of reflection may stay open, and its connection, while its client asks nothing.
 func TestReflectionStaysOpen(t *testing.T) {
 	o := options(t, rulesOf("1000"))
-	o.Bounds.ReceiveTimeout = 100 * time.Millisecond
+	o.Clients.ReceiveTimeout = 100 * time.Millisecond
 	p := start(t, o)
 	conn := p.dial()
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())

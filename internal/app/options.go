@@ -9,6 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/flags"
@@ -39,8 +40,8 @@ type Options struct {
 	Top           topkeys.Options `embed:"" group:"metrics"`
 	Logging       logging.Config  `embed:"" group:"log"`
 
-	// Bounds are what no flag changes.
-	Bounds Bounds `kong:"-"`
+	// Clients are bounds that no flag changes.
+	Clients conns.Bounds `kong:"-"`
 	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
 	Embedded bool `kong:"-"`
 	// HoldGC, if not nil, puts garbage collections off while rules are loaded.

@@ -66,7 +66,7 @@ func TestPlacesOfRequestsThatGo(t *testing.T) {
 	const limit, others = 10000, 3
 	server := redistest.Start(t)
 	o := options(t, inFlight)
-	o.Store, o.Bounds.Streams = server.URL(), 5000
+	o.Store, o.MaxStreams = server.URL(), 5000
 	p := start(t, o)
 	for range others {
 		if res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client")); err != nil {

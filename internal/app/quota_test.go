@@ -73,7 +73,7 @@ func (s *quotaStream) next() {
 // request may take to arrive. A stop ends it, and does not wait for it.
 func TestQuotas(t *testing.T) {
 	o := quotaOptions(t, "domain: shop\ndescriptors:\n- {key: plan, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
-	o.Top.PerRule, o.Metrics.MaxRules, o.Bounds.ReceiveTimeout = 10, 10, 200*time.Millisecond
+	o.Top.PerRule, o.Metrics.MaxRules, o.Clients.ReceiveTimeout = 10, 10, 200*time.Millisecond
 	p := start(t, o)
 	s := p.quotaStream(t)
 	s.report("shop", "plan", "paid", 7)
@@ -96,7 +96,7 @@ func TestQuotas(t *testing.T) {
 		`"decisions":{},"decisions_by_envoys":{"allowed":7}`) {
 		t.Errorf("GET /rules: %s", rules)
 	}
-	time.Sleep(2 * o.Bounds.ReceiveTimeout)
+	time.Sleep(2 * o.Clients.ReceiveTimeout)
 	s.report("shop", "plan", "free", 1)
 	s.next()
 	began := time.Now()

@@ -74,7 +74,7 @@ descriptors:
       - {name: shorter, requests_per_unit: 2, window: 300d}
       - {name: longer, requests_per_unit: 100, window: 1000d}
 `)
-	o.Bounds.Message = 1 << 10
+	o.MaxMessage = 1 << 10
 	p := start(t, o)
 	for range 10 {
 		p.ask("a")

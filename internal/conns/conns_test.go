@@ -45,3 +45,27 @@ func TestUnread(t *testing.T) {
 		t.Errorf("%v: %+v", err, s)
 	}
 }
+
+// The bounds follow file descriptors and memory where nobody says more.
+func TestBoundsOnConnections(t *testing.T) {
+	const most = 1 << 62
+	for _, tc := range []struct {
+		name       string
+		grpc, http int
+		files      uint64
+		memory     int64
+		want       [2]int
+	}{
+		{"nothing is scarce", 0, 0, most, most, [2]int{16384, 256}},
+		{"64 files", 0, 0, 64, most, [2]int{32, 8}},
+		{"64 files and flags", 1000, 1000, 64, most, [2]int{32, 8}},
+		{"1024 files", 0, 256, 1024, most, [2]int{640, 128}},
+		{"256 MiB", 0, 256, most, 256 << 20 * 9 / 10, [2]int{1228, 256}},
+		{"flags", 10, 20, most, 1 << 20, [2]int{10, 20}},
+		{"next to no files", 0, 0, 10, most, [2]int{4, 4}},
+	} {
+		if b := (Bounds{GRPC: tc.grpc, HTTP: tc.http}).of(tc.files, tc.memory); [2]int{b.GRPC, b.HTTP} != tc.want {
+			t.Errorf("%s: %d gRPC and %d HTTP connections, want %v", tc.name, b.GRPC, b.HTTP, tc.want)
+		}
+	}
+}

@@ -254,7 +254,7 @@ type answers struct {
 	updates []int
 }
 
-// maxLate is as many streams as an Envoy gives up at once: all that it may have open, see app.Bounds.
+// maxLate is as many streams as an Envoy gives up at once: all that it may have open, see grpcserver.Config.
 const maxLate = 1000
 
 // dropped notes that the client has reset the stream.

@@ -2,6 +2,7 @@
 package grpcserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -39,11 +40,8 @@ const (
 	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16
 	// MB.
 	maxHeaderList = 16 << 10
-	// UnreadFor is how long a client may leave unread what it was sent.
-	UnreadFor = 30 * time.Second
-	// KeepaliveTimeout is how long a client has to answer the ping that it gets when it was silent for keepaliveTime.
-	KeepaliveTimeout = 10 * time.Second
-	keepaliveTime    = time.Minute
+	// keepaliveTime is how long a client may be silent until it gets a ping.
+	keepaliveTime = time.Minute
 	// minPing is the shortest pause between a client's pings; faster ones are cut off.
 	minPing = 5 * time.Second
 )
@@ -58,6 +56,11 @@ type Config struct {
 	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
 
 	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
+
+	// What clients may take besides conns.Bounds, and no flag changes; 0 is the default.
+	IdleConnection time.Duration `kong:"-"` // after which a connection without requests is closed, gracefully
+	MaxStreams     uint32        `kong:"-"` // requests at once on one connection
+	MaxMessage     int           `kong:"-"` // bytes of a request
 }
 
 // TLS returns the certificates of the address.
@@ -87,12 +90,7 @@ type Options struct {
 	Guard   *conns.Guard
 	// ServerOptions are of traces.
 	ServerOptions []grpc.ServerOption
-	// IdleConnection is after how long a connection without requests is closed, gracefully. MaxStreams is the most
-	// requests at once on one connection, MaxMessage the most bytes of a request.
-	IdleConnection time.Duration
-	MaxStreams     uint32
-	MaxMessage     int
-	Log            *slog.Logger
+	Log           *slog.Logger
 }
 
 // Server is the gRPC server. Its methods are safe for concurrent use.
@@ -138,16 +136,17 @@ func newServer(o *Options, codec encoding.CodecV2) *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.MaxConcurrentStreams(o.MaxStreams),
-		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.MaxConcurrentStreams(cmp.Or(o.MaxStreams, 1000)),
+		// Envoy sends its largest header, of 60 KiB unless set, once in each descriptor: room for 68 of them.
+		grpc.MaxRecvMsgSize(cmp.Or(o.MaxMessage, 4<<20)),
 		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else stands before the registered gzip
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle:     o.IdleConnection,
+			MaxConnectionIdle:     cmp.Or(o.IdleConnection, 10*time.Minute),
 			MaxConnectionAge:      o.GRPCMaxConnectionAge,
 			MaxConnectionAgeGrace: maxAgeGrace,
 			Time:                  keepaliveTime,
-			Timeout:               KeepaliveTimeout,
+			Timeout:               conns.KeepaliveTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop

@@ -3,6 +3,7 @@ package rules
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
@@ -19,6 +20,10 @@ type Config struct {
 	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
 
 	XDS xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`
+
+	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
+	// loaded.
+	Poll, Settle time.Duration `kong:"-"`
 }
 
 // The values of --rules that are no path.

@@ -43,9 +43,6 @@ type Options struct {
 	Redis *store.Redis
 	// Process is what rule files leave to the process; its Rest and leniency are set here.
 	Process descriptors.Process
-	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
-	// loaded.
-	Poll, Settle time.Duration
 	// HoldGC, if not nil, puts garbage collections off until release is called, for the time of a load.
 	HoldGC func() (release func())
 	Log    *slog.Logger
