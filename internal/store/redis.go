@@ -97,7 +97,7 @@ func (r *Redis) Proxied() bool { return r.proxied }
 // Prefix starts the keys of this release: "weir:1:".
 func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 
-// Counters returns the store of counters on these connections. Name, Now, OnRestart and OnCut of the options are used.
+// Counters returns the store of counters on these connections. Name and Now of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
 	o.Server, o.KeyPrefix, o.Timeout = r.String(), r.o.KeyPrefix, r.o.Timeout
 	o.UntilDeadline, o.Proxy = r.o.UntilDeadline, r.proxied

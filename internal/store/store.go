@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -25,6 +24,9 @@ import (
 
 // Memory names the store that is this process's memory.
 const Memory = "memory"
+
+// reportEvery is the least time between two log lines about counters whose state was odd.
+const reportEvery = 5 * time.Second
 
 // MaxTimeout is the longest wait for the store, and PerSecond what metrics and the log call Options.PerSecondStore.
 const (
@@ -152,7 +154,7 @@ func openMemory(o *Options) (*Store, error) {
 		o.Log.LogAttrs(context.Background(), slog.LevelWarn,
 			"the wall clock was set: fixed windows with align: epoch or calendar follow it, other limits do not notice",
 			slog.String("by", by.String()))
-	}, OnCut: func(counters uint64) { logCut(o.Log, counters) }})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -161,21 +163,11 @@ func openMemory(o *Options) (*Store, error) {
 	}, nil
 }
 
-// logCut logs counters that were further ahead than their limits can put them.
-func logCut(log *slog.Logger, counters uint64) {
-	log.LogAttrs(context.Background(), slog.LevelWarn, "counters were further ahead than their limits can put them, and "+
-		"count as full from now on: a rule was edited, or the clock was set back", slog.Uint64("counters", counters))
-}
-
 // openRedis makes the stores of counters, and connects to the named servers: s.named are their connections, also after
 // an error.
 func (s *Store) openRedis(o *Options) error {
 	counters := func(name string, r *Redis) (*redisstore.Store, error) {
-		return r.Counters(redisstore.Options{Name: name, OnRestart: func(counters uint64, key string) {
-			o.Log.LogAttrs(context.Background(), slog.LevelWarn,
-				"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
-				slog.Uint64("counters", counters), slog.String("key_hash", logging.HashKey(key)))
-		}, OnCut: func(counters uint64, _ string) { logCut(o.Log, counters) }})
+		return r.Counters(redisstore.Options{Name: name})
 	}
 	first, err := counters("", o.Redis)
 	if err != nil {
@@ -308,13 +300,45 @@ func (s *Store) KeyOf(name string) (key string, ok bool) {
 // Run follows the servers until ctx is done: it logs outages, probes servers that the breaker does not ask, and hears
 // what other processes refund and reset.
 func (s *Store) Run(ctx context.Context) {
-	if s.redis == nil {
-		return
-	}
 	var wait sync.WaitGroup
 	runs := func(name string, run func(ctx context.Context)) {
 		wait.Go(func() { panics.Restart(ctx.Done(), name, func() { run(ctx) }) })
 	}
+	runs("report of odd counters", s.report)
+	if s.redis != nil {
+		s.runRedis(runs)
+	}
+	wait.Wait()
+}
+
+// report logs that counters were cut, or started again, until ctx is done.
+func (s *Store) report(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	var cut, restarted uint64
+	for {
+		wasCut, wasRestarted := cut, restarted
+		cut, restarted = 0, 0
+		s.eachMemory(func(m memoryStats) bool { cut += m.Cut; return true })
+		s.eachRedis(func(r redisStats) bool { cut, restarted = cut+r.Cut, restarted+r.Restarted; return true })
+		if cut > wasCut {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters were further ahead than their limits can put them, and count as full "+
+				"from now on: a rule was edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
+		}
+		if restarted > wasRestarted {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: what Redis has of them cannot be of Weir; does something "+
+				"else write below the key prefix?", slog.Uint64("counters", restarted-wasRestarted))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// runRedis follows the servers.
+func (s *Store) runRedis(runs func(name string, run func(ctx context.Context))) {
 	runs("watch of Redis", s.watch)
 	runs("probes of Redis", s.Breaker.Run)
 	for _, r := range s.remotes {
@@ -323,7 +347,6 @@ func (s *Store) Run(ctx context.Context) {
 			r.store.Refunds(ctx, s.forget, func(hears bool, why error) { s.heard(ctx, r, hears, why) })
 		})
 	}
-	wait.Wait()
 }
 
 // heard notes whether the refunds of other processes are heard from a server. That they are not is logged, unless the

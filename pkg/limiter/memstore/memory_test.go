@@ -227,7 +227,7 @@ func TestFullStoreLimitsNewKeys(t *testing.T) {
 	}
 }
 
-// A log that was long once and is short now refunds its memory.
+// A log that was long once and is short now returns its memory.
 func TestShortLogTakesLittleMemory(t *testing.T) {
 	clock := limitertest.NewClock()
 	s := start(t, memstore.Options{Now: clock.Now, SweepEvery: time.Hour})

@@ -74,9 +74,6 @@ type Options struct {
 	// ClockStepped is called by the sweeper, at most once each SweepEvery, after the wall clock was followed: by is by how
 	// much it was set forward, negative if it was set back. Nil is nobody.
 	ClockStepped func(by time.Duration)
-	// OnCut is called by the sweeper, at most once a minute, with how many counters were cut since the last call;
-	// see Stats.Cut. Nil is nobody.
-	OnCut func(counters uint64)
 	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
 	SweepEvery time.Duration
 }

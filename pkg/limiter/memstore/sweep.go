@@ -9,14 +9,10 @@ import (
 // chunk is how many slots are swept under one lock: a few microseconds' work.
 const chunk = 1024
 
-// reportPause is the least time between two calls of Options.OnCut.
-const reportPause = time.Minute
-
-// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set and that states were cut.
+// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set.
 func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 	tick := time.NewTicker(o.SweepEvery)
 	defer tick.Stop()
-	reported, next := uint64(0), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -25,10 +21,6 @@ func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 			s.clock.clocks(true)
 			if by := s.clock.stepped.Swap(0); by != 0 && o.ClockStepped != nil {
 				o.ClockStepped(time.Duration(by) * time.Microsecond)
-			}
-			if cut := s.Stats().Cut; cut > reported && o.OnCut != nil && time.Now().After(next) {
-				o.OnCut(cut - reported)
-				reported, next = cut, time.Now().Add(reportPause)
 			}
 			for i := range s.shards {
 				sh := &s.shards[i]
@@ -39,7 +31,7 @@ func (s *Store) sweepUntil(ctx context.Context, o *Options) {
 	}
 }
 
-// sweep walks one table of the shard, letting go of its lock after each chunk, and refunds the memory of a
+// sweep walks one table of the shard, letting go of its lock after each chunk, and returns the memory of a
 // table that has become far too large. Only that copy looks at a whole table under its lock.
 func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	for from := 0; ctx.Err() == nil; {

@@ -37,7 +37,7 @@ type batch struct {
 	script *script
 	cmd    *redis.Cmd // its call
 
-	restarted, cut []any // the keys of counters that the script restarted, and whose state it cut
+	restarted, cut int // counters that the script restarted, and whose state it cut
 
 	sentAt time.Time // when its worker began to send it
 
@@ -123,8 +123,8 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 		err := b.cmd.Err()
 		if err == nil {
 			err = b.read(b.cmd.Val())
-			r.sent.restarts.note(b.restarted, time.Now())
-			r.sent.cuts.note(b.cut, time.Now())
+			r.sent.restarts.Add(uint64(b.restarted)) //nolint:gosec // a length
+			r.sent.cuts.Add(uint64(b.cut))           //nolint:gosec // a length
 		} else if !isMoving(err) {
 			r.reload(ctx)
 		}
@@ -275,9 +275,10 @@ func (b *batch) read(answer any) error {
 	if list, isList := answer.([]any); isList && len(list) == 5 {
 		answer = list[0]
 		failures, _ = list[1].([]any) // what is no list is none
-		b.restarted, _ = list[2].([]any)
+		restarted, _ := list[2].([]any)
 		at, _ = list[3].(int64)
-		b.cut, _ = list[4].([]any)
+		cut, _ := list[4].([]any)
+		b.restarted, b.cut = len(restarted), len(cut)
 	}
 	text, ok := answer.(string)
 	if !ok {

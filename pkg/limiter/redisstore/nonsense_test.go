@@ -68,14 +68,7 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
-	var reported []string
-	s := open(t, server.SocketURL(), redisstore.Options{
-		Now: clock.Now,
-		OnRestart: func(counters uint64, key string) {
-			reported = append(reported, fmt.Sprint(counters, " ", key))
-		},
-	})
-	start := time.Now()
+	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
 	startsAgain := func(t *testing.T, p *limiter.Policy, state, key string) {
 		t.Helper()
 		before := s.Stats().Restarted
@@ -104,24 +97,16 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			startsAgain(t, p, state, fmt.Sprint(i, " ", j))
 		}
 	}
-	if most := 1 + int(time.Since(start)/time.Minute); len(reported) == 0 || len(reported) > most ||
-		!strings.HasPrefix(reported[0], "1 weir:1:0 ") {
-		t.Errorf("reported %q, want the first one, and no more than one a minute", reported)
-	}
 }
 
 // TestFarStatesAreCut: a state that is further ahead than its policy can put it counts as full, or as what it was when
-// it was written. It is counted, and reported at most once a minute.
+// it was written. It is counted.
 func TestFarStatesAreCut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
-	var reported []string
-	s := open(t, server.SocketURL(), redisstore.Options{
-		Now:   clock.Now,
-		OnCut: func(counters uint64, key string) { reported = append(reported, fmt.Sprint(counters, " ", key)) },
-	})
-	start, now := time.Now(), float64(clock.Now())
+	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
+	now := float64(clock.Now())
 	far := float64(clock.Now() + 2*365*24*time.Hour.Microseconds()) // two years ahead
 	hourly := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour})
 	for i, far := range []struct {
@@ -152,10 +137,6 @@ func TestFarStatesAreCut(t *testing.T) {
 			t.Errorf("%s: %d were cut, %d restarted", key, got.Cut, got.Restarted)
 		}
 		clock.Advance(-6 * time.Minute)
-	}
-	if most := 1 + int(time.Since(start)/time.Minute); len(reported) == 0 || len(reported) > most ||
-		reported[0] != "1 weir:1:far 0" {
-		t.Errorf("reported %q, want the first one, and no more than one a minute", reported)
 	}
 }
 

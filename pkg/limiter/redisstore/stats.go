@@ -3,7 +3,6 @@ package redisstore
 import (
 	"sort"
 	"sync/atomic"
-	"time"
 )
 
 // BatchSizes are the upper bounds of Stats.Batches.
@@ -37,8 +36,8 @@ type sent struct {
 	batches  [len(BatchSizes) + 1]atomic.Uint64
 	requests atomic.Uint64
 	texts    atomic.Uint64
-	restarts reports
-	cuts     reports
+	restarts atomic.Uint64
+	cuts     atomic.Uint64
 }
 
 func (s *sent) batch(requests int) {
@@ -52,8 +51,8 @@ func (s *Store) Stats() Stats {
 	all := Stats{
 		Requests:    s.sent.requests.Load(),
 		Texts:       s.sent.texts.Load(),
-		Restarted:   s.sent.restarts.all.Load(),
-		Cut:         s.sent.cuts.all.Load(),
+		Restarted:   s.sent.restarts.Load(),
+		Cut:         s.sent.cuts.Load(),
 		Connections: int(pool.TotalConns), Idle: int(pool.IdleConns),
 		Found: uint64(pool.Hits), Made: uint64(pool.Misses), Waits: uint64(pool.WaitCount), Timeouts: uint64(pool.Timeouts),
 		Stale: uint64(pool.StaleConns),
@@ -62,31 +61,4 @@ func (s *Store) Stats() Stats {
 		all.Batches[i] = s.sent.batches[i].Load()
 	}
 	return all
-}
-
-// reportPause is the least time between two calls of Options.OnRestart, or OnCut, so that a program that writes
-// nonsense below the key prefix does not flood a log.
-const reportPause = time.Minute
-
-// reports counts the counters of which the script found a state that their policy cannot have left. It is safe for
-// concurrent use.
-type reports struct {
-	all      atomic.Uint64
-	reported atomic.Uint64 // of all
-	last     atomic.Int64  // when that was, in nanoseconds since the Unix epoch
-	report   func(counters uint64, key string)
-}
-
-// note counts the keys that a script call returned, and reports them if nothing was reported for a while.
-func (r *reports) note(keys []any, now time.Time) {
-	if len(keys) == 0 {
-		return
-	}
-	all := r.all.Add(uint64(len(keys)))
-	last := r.last.Load()
-	if r.report == nil || now.UnixNano()-last < int64(reportPause) || !r.last.CompareAndSwap(last, now.UnixNano()) {
-		return
-	}
-	key, _ := keys[0].(string)
-	r.report(all-r.reported.Swap(all), cut(key))
 }

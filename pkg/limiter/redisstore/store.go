@@ -86,11 +86,6 @@ type Options struct {
 	// Now is the clock, in microseconds since the Unix epoch. Nil, the default, is Redis's own clock, which all processes
 	// share; tests set a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
-	// OnRestart is called at most once a minute with how many counters restarted since the last call, and the key in Redis
-	// of one of them; see Stats.Restarted. It must be quick. It may be nil.
-	OnRestart func(counters uint64, key string)
-	// OnCut is OnRestart for counters whose state was cut; see Stats.Cut.
-	OnCut func(counters uint64, key string)
 }
 
 // Store keeps counters in Redis. It is safe for concurrent use.
@@ -125,7 +120,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	o.Timeout, o.KeyPrefix = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.KeyPrefix, DefaultKeyPrefix)
 	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o, wall: wall}
-	s.alone.first, s.sent.restarts.report, s.sent.cuts.report = s, o.OnRestart, o.OnCut
+	s.alone.first = s
 	address := ""
 	switch c := client.(type) {
 	case *redis.Client:
