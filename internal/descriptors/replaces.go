@@ -56,9 +56,5 @@ func nameHint(name string, known []string) string {
 	if len(known) == 0 {
 		return "give the limit that it replaces a name"
 	}
-	const shown = 10
-	if len(known) > shown {
-		return "its names are " + strings.Join(known[:shown], ", ") + "..."
-	}
-	return "its names are " + strings.Join(known, ", ")
+	return "its names are " + words.Shorten(strings.Join(known, ", "))
 }

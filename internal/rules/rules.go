@@ -332,9 +332,9 @@ func (r *Rules) XDS() *adminapi.XDSStatus {
 	return r.xds.Status()
 }
 
-// A load works for loadWork, then pauses for loadPause, so that requests wait less than 10 ms for a CPU.
+// A load works for loadWork, then pauses for loadPause, so that requests get a CPU soon.
 const (
-	loadWork  = 2 * time.Millisecond
+	loadWork  = 4 * time.Millisecond
 	loadPause = time.Millisecond
 )
 

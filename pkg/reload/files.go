@@ -49,8 +49,6 @@ type Files struct {
 	MaxSizeName string
 	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
 	Absent func() bool
-
-	fileReader *fileread.Reader // of tests; else nil, for fileread.Default
 }
 
 // Include is a file that another file refers to.
@@ -61,7 +59,7 @@ type Include struct {
 
 // run runs f, which reads the files and calls at before each step, in a goroutine of its own.
 func run[T any](ctx context.Context, p Files, f func(at func(path string)) (T, error)) (T, error) {
-	return fileread.Do(ctx, cmp.Or(p.fileReader, fileread.Default), strings.Join(p.Paths, ", "), f)
+	return fileread.Do(ctx, fileread.Default, strings.Join(p.Paths, ", "), f)
 }
 
 // Read implements Source. Its error names every path that failed. A file system that does not answer for 10 s, as NFS

@@ -292,22 +292,6 @@ func TestAFileGivenItself(t *testing.T) {
 	l.still(t)
 }
 
-// The poll finds what the watch does not see: a file of the same size and time.
-func TestThePollFindsWhatTheWatchMisses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a.yaml")
-	write(t, path, "1")
-	then := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(path, then, then))
-	l := follow(t, reload.Options[string]{Poll: 20 * time.Millisecond, Settle: time.Millisecond}, path)
-	for _, content := range []string{"2", "3", "4", "5", "6"} {
-		write(t, path, content)
-		must(t, os.Chtimes(path, then, then))
-		for l.Get() != content {
-			l.next(t)
-		}
-	}
-}
-
 func TestWhatIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, path := range []string{

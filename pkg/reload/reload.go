@@ -390,9 +390,7 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 	var snapshot Snapshot
 	for _, source := range r.o.Sources {
 		var err error
-		if snapshot, err = source.Read(ctx); err == nil && snapshot.Hash == "" {
-			err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
-		}
+		snapshot, err = source.Read(ctx)
 		files, errs = append(files, snapshot.Files...), append(errs, err)
 	}
 	err := errors.Join(errs...)

@@ -36,19 +36,6 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// noHash is a Source that breaks its promise.
-type noHash struct{ *memory }
-
-func (noHash) Read(context.Context) (reload.Snapshot, error) { return reload.Snapshot{}, nil }
-
-func TestASourceMustHash(t *testing.T) {
-	r, err := reload.New(reload.Options[string]{Sources: []reload.Source{noHash{}}, Compile: compile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, r.Load(t.Context()), "the source gave no hash; it must make its snapshots with NewSnapshot")
-}
-
 func TestHashIsOfNamesContentsAndOrder(t *testing.T) {
 	files := func(pairs ...string) (files []reload.File) {
 		for i := 0; i < len(pairs); i += 2 {

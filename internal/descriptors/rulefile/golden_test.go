@@ -76,67 +76,6 @@ func ruleFiles(tb testing.TB) (all []string) {
 	return all
 }
 
-// An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is
-// reported.
-func TestItemIsNotCutShort(t *testing.T) {
-	for _, text := range []string{
-		"domain: d\ndescriptors:\n  - value: x\n   key: k\n",
-		"domain: d\ndescriptors:\n    - value: x\n  key: k\n",
-	} {
-		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
-		if err == nil || strings.Contains(err.Error(), "key is missing") {
-			t.Errorf("%s\n%v", text, err)
-		}
-	}
-}
-
-// TestItemByItemOnRandomRules is TestItemByItem of rules of all kinds, right and wrong.
-func TestItemByItemOnRandomRules(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := "domain: " + rapid.SampledFrom([]string{"a", "b", "''", "c: d"}).Draw(t, "domain") + "\n"
-		list := "descriptors:\n" + randomRules(t, "  ", 3)
-		if rapid.Bool().Draw(t, "domain first") {
-			text += list
-		} else {
-			text = list + text
-		}
-		if rapid.Bool().Draw(t, "two documents") {
-			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
-		}
-		sameItemByItem(t, []rulefile.File{
-			{Name: "rules.yaml", Data: []byte(text)},
-			{Name: "list", Data: []byte("v1\nv9\n"), Included: true},
-		})
-	})
-}
-
-// randomRules are items of a list.
-func randomRules(t *rapid.T, indent string, depth int) string {
-	fields := []string{
-		"value: v1", "value: v2", "value: 'v*'", "value: '*'", "values: [v1, v3]", "values_file: list", "cidr: [10.0.0.0/8]",
-		"regex: 'v[0-9]+'", "shadow_mode: true",
-		"quota_mode: yes", "share_threshold: true", "rate_limit: {unit: day, requests_per_unit: 2}",
-		"rate_limit: {unit: day, requests_per_unit: 2, name: n}",
-		"rate_limit: {unlimited: true, replaces: [{name: n}]}", "rate_limit: {unit: dya}",
-		"metadata: {a: [1, b, 0x1f], c: {d: ~}}", "colour: red", "x-y: z",
-		"rate_limits: [{unit: hour, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, algorithm: sliding_log}]",
-		"response: {body: no}", "hash_values: 1",
-		"rate_limit: {window: 90s, requests_per_unit: 1, algorithm: leaky_queue, max_wait: 1s}",
-		"rate_limit: {unit: hour, requests_per_unit: 1, store: s}",
-	}
-	var b strings.Builder
-	for range rapid.IntRange(1, 3).Draw(t, "rules") {
-		b.WriteString(indent + "- key: " + rapid.SampledFrom([]string{"k", "l", "'*'", "''", "1"}).Draw(t, "key") + "\n")
-		for _, field := range rapid.SliceOfN(rapid.SampledFrom(fields), 0, 3).Draw(t, "fields") {
-			b.WriteString(indent + "  " + field + "\n")
-		}
-		if depth > 1 && rapid.Bool().Draw(t, "nested") {
-			b.WriteString(indent + "  descriptors:\n" + randomRules(t, indent+"    ", depth-1))
-		}
-	}
-	return b.String()
-}
-
 // TestItemByItemOnChangedFiles is TestItemByItem of rule files that are changed here and there.
 func TestItemByItemOnChangedFiles(t *testing.T) {
 	files := slices.DeleteFunc(ruleFiles(t), func(rules string) bool { return strings.Contains(rules, "&a1") }) // slow

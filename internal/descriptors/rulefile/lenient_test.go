@@ -168,28 +168,6 @@ descriptors:
 	}
 }
 
-// Rules may lie 100 levels deep.
-func TestDeepRules(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("domain: shop\n")
-	for i := range 100 {
-		in := strings.Repeat("  ", i)
-		text.WriteString(in + "descriptors:\n" + in + "- key: k\n")
-	}
-	text.WriteString(strings.Repeat("  ", 100) + "rate_limit: {unit: hour, requests_per_unit: 1}\n")
-	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text.String())}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := make([]descriptors.Entry, 100)
-	for i := range entries {
-		entries[i] = descriptors.Entry{Key: "k", Value: "v"}
-	}
-	if r := set.Domain("shop").Match(entries); r == nil || len(r.Limits) != 1 {
-		t.Errorf("100 entries match %v", r)
-	}
-}
-
 // TestLenientFiles: files that envoyproxy/ratelimit reads, though they look like mistakes.
 func TestLenientFiles(t *testing.T) {
 	for _, tt := range []struct {

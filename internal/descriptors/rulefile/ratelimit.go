@@ -1,15 +1,18 @@
 package rulefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -204,10 +207,7 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 	if err == nil {
 		return a, nil // looking for a name that is near costs more than all else of a limit
 	}
-	if meant := algorithmMeant(name); meant != "" {
-		err = fmt.Errorf("%w; did you mean %s?", err, meant)
-	}
-	return a, err
+	return a, fmt.Errorf("%w%s", err, didYouMean(cmp.Or(algorithmSynonyms[strings.ToLower(name)], name), limit.AlgorithmNames()))
 }
 
 // parseEngine reports whether the redis-cell module decides.

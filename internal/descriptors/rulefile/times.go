@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,48 +22,15 @@ func parseUnit(name string) (descriptors.Unit, error) {
 			return u, nil
 		}
 	}
-	return descriptors.UnitUnknown,
-		fmt.Errorf("%q is not a unit of time: use second, minute, hour, day, week, month or year%s", name, unitHint(name))
+	names := []string{"second", "minute", "hour", "day", "week", "month", "year"}
+	return descriptors.UnitUnknown, fmt.Errorf("%q is not a unit of time: use %s, or a window such as window: 90s%s",
+		name, strings.Join(names, ", "), didYouMean(name, names))
 }
 
-// unitSynonyms are what people write for a unit.
-var unitSynonyms = map[string]descriptors.Unit{
-	"s": descriptors.Second, "sec": descriptors.Second, "secs": descriptors.Second,
-	"m": descriptors.Minute, "min": descriptors.Minute, "mins": descriptors.Minute,
-	"h": descriptors.Hour, "hr": descriptors.Hour, "hrs": descriptors.Hour,
-	"d": descriptors.Day,
-	"w": descriptors.Week, "wk": descriptors.Week,
-	"mo": descriptors.Month, "mon": descriptors.Month,
-	"y": descriptors.Year, "yr": descriptors.Year, "yrs": descriptors.Year,
-}
-
-// unitMeant is the unit that a text seems to stand for: minutes, sec, monht.
-func unitMeant(text string) descriptors.Unit {
-	text = strings.ToLower(strings.TrimSpace(text))
-	if u, ok := unitSynonyms[text]; ok {
-		return u
-	}
-	var names []string
-	for u := descriptors.Second; u <= descriptors.Year; u++ {
-		names = append(names, u.String())
-	}
-	meant := strings.TrimSuffix(text, "s")
-	if len(text) <= 20 && !slices.Contains(names, meant) {
-		meant = words.Nearest(text, names)
-	}
-	return descriptors.Unit(1 + slices.Index(names, meant)) //nolint:gosec // seven units, and UnitUnknown is 0
-}
-
-// unitHint says what was probably meant by what is no unit, empty if that is not known.
-func unitHint(text string) string {
-	if d, ok := durationOf(text); ok && d > 0 {
-		if u, n := descriptors.UnitOf(d); n == 1 && u != descriptors.UnitUnknown {
-			return fmt.Sprintf("; did you mean unit: %s, or window: %s?", u, text)
-		}
-		return fmt.Sprintf("; did you mean window: %s?", text)
-	}
-	if u := unitMeant(text); u != descriptors.UnitUnknown {
-		return fmt.Sprintf("; did you mean %s?", u)
+// didYouMean names the text that is nearest, empty if none is near.
+func didYouMean(text string, known []string) string {
+	if near := words.Nearest(strings.ToLower(text), known); near != "" {
+		return "; did you mean " + near + "?"
 	}
 	return ""
 }

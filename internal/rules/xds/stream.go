@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -71,9 +70,9 @@ func (s *Source) follow(ctx context.Context) {
 type follower struct {
 	*Source
 
-	certs   *tls.Config       // of the last connection
-	refused [sha256.Size]byte // the content that was refused last
-	shown   string            // the version that the last reply to it had
+	certs   *tls.Config // of the last connection
+	refused string      // the version that was refused last
+	times   int         // how many times in succession
 
 	// Of this stream:
 	ads     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -148,8 +147,8 @@ func (f *follower) receive(ctx context.Context) (<-chan *received, <-chan error)
 	return answers, ended
 }
 
-// answerAll takes answers, and acknowledges each or says that it is refused. A server that sends what was refused again
-// and again, whatever version it learns, gets one reply in each Options.unit.
+// answerAll takes answers, and acknowledges each or says that it is refused. A server that sends a refused version
+// again and again gets one reply in each Options.unit.
 func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ended <-chan error) error {
 	var rested time.Time  // when an answer as large as the last expensive one may be looked at
 	expensive := int64(0) // how large that was
@@ -163,16 +162,16 @@ func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ende
 		f.answers++
 		pause := f.o.unit / messagesPerUnit
 		why, has := f.take(ctx, answer), f.version
-		switch same := contentOf(answer.DiscoveryResponse); {
+		switch version := answer.GetVersionInfo(); {
 		case why == "":
-			f.refused = [sha256.Size]byte{}
-		case same != f.refused:
-			f.refused, f.shown = same, has
+			f.times = 0
+		case version != f.refused || f.times == 0:
+			f.refused, f.times = version, 1
 		default:
-			if has = answer.GetVersionInfo(); has == f.shown {
+			if f.times++; f.times > 2 {
 				pause = f.o.unit
 			}
-			f.shown = has
+			has = version
 		}
 		if err := f.reply(answer.DiscoveryResponse, has, why); err != nil {
 			return err
@@ -213,20 +212,9 @@ func (f *follower) take(ctx context.Context, answer *received) (why string) {
 	return strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
 }
 
-// contentOf is the same for answers that have the same resources, whatever their order and version.
-func contentOf(answer *discoveryv3.DiscoveryResponse) (sum [sha256.Size]byte) {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", answer.GetTypeUrl())
-	for _, r := range sorted(answer.GetResources()) {
-		fmt.Fprintf(h, "%d %q\n", len(r.GetValue()), r.GetTypeUrl())
-		h.Write(r.GetValue())
-	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
 // reply acknowledges the answer, or refuses it if why is not empty. has is the version that the server learns: the one
 // that was accepted last. But a server such as go-control-plane's sends what it has again at once, unless the client
-// has its version: when a refused content comes again, has is the version of that, so that the server sends nothing
+// has its version: when a refused version comes again, has is the version of that, so that the server sends nothing
 // before it has something else, and then at once.
 func (f *follower) reply(answer *discoveryv3.DiscoveryResponse, has, why string) error {
 	var detail *statuspb.Status
