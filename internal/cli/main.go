@@ -78,9 +78,10 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	if err != nil {
 		return report(io.err, err)
 	}
-	if len(args) == 0 || args[0] == "help" { // weir help COMMAND
+	if len(args) == 0 || args[0] == "help" { // weir help COMMAND, or TOPIC
 		args = append(slices.Clone(args[min(len(args), 1):]), "--help")
-		if slices.ContainsFunc(flagGroups, func(g kong.Group) bool { return g.Key == args[0] && g.Key != "server" }) { // weir help TOPIC
+		isTopic := func(g kong.Group) bool { return g.Key == args[0] && g.Key != "server" }
+		if slices.ContainsFunc(flagGroups, isTopic) {
 			grammar.topic, args[0] = args[0], "serve"
 		}
 	}
@@ -133,16 +134,15 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	)
 }
 
-// commonFlags are the flags of serve that most people set. weir help TOPIC and --help-all show the others.
+// commonFlags are the flags of serve that most people set. weir help TOPIC shows the others.
 var commonFlags = []string{
 	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
-	"help-all",
 }
 
 // printHelp prints what --help shows.
 func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
-	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" && !slices.Contains(ctx.Args, "--help-all") {
+	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" {
 		for _, f := range serve.Flags {
 			f.Hidden = !slices.Contains(commonFlags, f.Name)
 			if c.topic != "" {
@@ -151,16 +151,6 @@ func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 		}
 	}
 	return kong.DefaultHelpPrinter(o, ctx)
-}
-
-// helpAll is the flag --help-all.
-type helpAll bool
-
-// BeforeReset prints the help with all flags. kong calls it, as for --help.
-func (helpAll) BeforeReset(ctx *kong.Context) error {
-	err := ctx.PrintUsage(false)
-	ctx.Exit(0)
-	return err
 }
 
 // readDuration reads the value of a flag or argument.

@@ -92,9 +92,6 @@ func serveFlags(t *testing.T) map[string]*kong.Flag {
 // and stands below a heading.
 func TestFlagsAreComplete(t *testing.T) {
 	for name, f := range serveFlags(t) {
-		if name == "help-all" {
-			continue // as --help
-		}
 		env := "WEIR_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		if len(f.Envs) != 1 || f.Envs[0] != env {
 			t.Errorf("--%s has the environment variables %v, want %s", name, f.Envs, env)

@@ -36,8 +36,6 @@ var flagGroups = []kong.Group{
 type serveCmd struct {
 	Options app.Options `embed:""`
 
-	HelpAll helpAll `help:"Show the help with all flags."`
-
 	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
 	Remarks []string            `kong:"-"`
 	Origins map[string][]string `kong:"-"`

@@ -42,7 +42,8 @@ EVERY. A rate of step holds from its @TIME on.
 
 The column passed is the share of requests that were admitted, and rate the limit's requests per window.
 Most/window is the most that was admitted in any window as long as the limit's; bound is what that can
-come to with any traffic. Lockout is the longest time in which requests came and all were denied. Requests that wait count as admitted when they go on.
+come to with any traffic. Lockout is the longest time in which requests came and all were denied. Requests
+that wait count as admitted when they go on.
 
 Exit codes: 0 simulated, 1 a rule is wrong, 2 the command line is wrong or a file cannot be read.
 

@@ -205,8 +205,9 @@ func (c *comparing) finish(log *Log) {
 
 // notes say what the numbers of a replay by these rules do not show.
 func notes(sets ...*descriptors.Set) []string {
+	inFlight := func(l *descriptors.Limit) bool { return l.Policy.Algorithm().CountsInFlight() }
 	for _, set := range sets {
-		if slices.ContainsFunc(set.Limits(), func(l *descriptors.Limit) bool { return l.Policy.Algorithm().CountsInFlight() }) {
+		if slices.ContainsFunc(set.Limits(), inFlight) {
 			return []string{"The log does not say when requests end: limits of requests in flight count each until its " +
 				"lease ends."}
 		}

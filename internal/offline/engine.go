@@ -36,7 +36,8 @@ func newEngine(rules *descriptors.Set, maxCounters int) (*Engine, error) {
 	}
 	e.decider, err = decide.New(decide.Options{
 		Rules: func() *descriptors.Set { return rules }, Store: e.store,
-		Config: decide.Config{MaxDescriptors: math.MaxInt, RetryAfter: true}, MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
+		Config:     decide.Config{MaxDescriptors: math.MaxInt, RetryAfter: true},
+		MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
 	})
 	if err != nil {
 		e.Close()

@@ -47,7 +47,8 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 		}
 	}
 	a := adminapi.TopKeys{
-		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: q.HashValues, Missed: t.missed.Load(), Keys: []adminapi.TopKey{},
+		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: q.HashValues, Missed: t.missed.Load(),
+		Keys: []adminapi.TopKey{},
 	}
 	for _, r := range first(found, q.N) {
 		a.Keys = append(a.Keys, r.show(q.HashValues))

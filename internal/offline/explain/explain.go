@@ -139,26 +139,6 @@ func (q *Question) chooseDomain(rules *descriptors.Set) error {
 	return nil
 }
 
-// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is
-// wrong with the question.
-func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
-	if err := q.chooseDomain(rules); err != nil {
-		return nil, err
-	}
-	request := d.NewRequest()
-	request.Domain = q.Domain
-	for _, descriptor := range q.descriptors() {
-		request.Add(descriptor)
-	}
-	v, err := d.Look(ctx, rules, request)
-	if err != nil {
-		return nil, err
-	}
-	r := newReport(rules, q, v)
-	r.Live = true
-	return r, nil
-}
-
 func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
@@ -367,7 +347,8 @@ func ParseQuery(v url.Values) (Question, error) {
 // begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Live returns the answer of GET /explain by the live rules and counters, as something for JSON.
+// Live returns the answer of GET /explain by the live rules and counters, as something for JSON. Its error says what is
+// wrong with the question.
 func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Context, query url.Values) (any, error) {
 	return func(ctx context.Context, query url.Values) (any, error) {
 		q, err := ParseQuery(query)
@@ -378,11 +359,25 @@ func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Con
 		if set == nil {
 			return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
 		}
-		return Ask(ctx, d, set, q)
+		if err := q.chooseDomain(set); err != nil {
+			return nil, err
+		}
+		request := d.NewRequest()
+		request.Domain = q.Domain
+		for _, descriptor := range q.descriptors() {
+			request.Add(descriptor)
+		}
+		v, err := d.Look(ctx, set, request)
+		if err != nil {
+			return nil, err
+		}
+		r := newReport(set, q, v)
+		r.Live = true
+		return r, nil
 	}
 }
 
-// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer.
+// Offline explains a question on fresh counters in virtual time, so that the same question always has the same answer.
 func Offline(ctx context.Context, rules *descriptors.Set, q Question) (*Report, error) {
 	if err := q.chooseDomain(rules); err != nil {
 		return nil, err
