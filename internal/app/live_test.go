@@ -81,7 +81,7 @@ func TestOtherRulesEndCachedDenials(t *testing.T) {
 	}
 }
 
-// What cannot be a counter starts again, and the log names its key by a hash.
+// What cannot be a counter starts again, and the log says so without its key.
 func TestCounterThatCannotBeRead(t *testing.T) {
 	redis := redistest.Start(t)
 	p := start(t, redisOptions(t, redis, rulesOf("1")))

@@ -108,13 +108,10 @@ func (b *Breaker) watched() map[Shard]*watched {
 
 // set has w watched, or nothing if that is nil. The caller holds b.mu.
 func (b *Breaker) set(at Shard, w *watched) {
-	after := maps.Clone(b.watched())
+	after := map[Shard]*watched{at: w}
+	maps.Copy(after, b.watched())
 	if w == nil {
 		delete(after, at)
-	} else if after == nil {
-		after = map[Shard]*watched{at: w}
-	} else {
-		after[at] = w
 	}
 	if len(after) == 0 {
 		b.silent.Store(nil)

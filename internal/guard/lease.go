@@ -81,8 +81,8 @@ func (e *lease) want(now time.Duration) int64 {
 }
 
 // moment is when to look again at permits that expire then: between 5/8 and 7/8 of a lease after they were charged, so
-// that a busy machine is not too late, and at moments that all keys share, so that a Redis that serves many of them gets
-// their calls in one batch.
+// that a busy machine is not too late, and at moments that all keys share, so that Redis gets the calls of many keys in
+// one batch.
 func moment(expires, span time.Duration) time.Duration {
 	grid := span / 4
 	return (expires - grid/2).Truncate(grid)

@@ -180,10 +180,8 @@ func infoOf(mark string) PublishedInfo {
 }
 
 // query returns the answer to a command; what Redis does not have is no error. Its error is a callError.
-func query[T any](
-	ctx context.Context, s *Published, command func(c redis.UniversalClient) (T, error),
-) (answer T, err error) {
-	answer, err = command(s.redis.Client)
+func query[T any](s *Published, command interface{ Result() (T, error) }) (answer T, err error) {
+	answer, err = command.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return answer, s.failed("read the rules in", err)
 	}
@@ -192,9 +190,7 @@ func query[T any](
 
 // current is the mark in force, "" if nothing is published.
 func (s *Published) current(ctx context.Context) (string, error) {
-	return query(ctx, s, func(c redis.UniversalClient) (string, error) {
-		return c.HGet(ctx, s.key, "current").Result()
-	})
+	return query(s, s.redis.Client.HGet(ctx, s.key, "current"))
 }
 
 // Current is the set in force. Its error wraps ErrNothingPublished if there is none.
@@ -267,16 +263,12 @@ func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, err
 
 // fields returns fields of the hash, nil for each that is not there.
 func (s *Published) fields(ctx context.Context, names ...string) ([]any, error) {
-	return query(ctx, s, func(c redis.UniversalClient) ([]any, error) {
-		return c.HMGet(ctx, s.key, names...).Result()
-	})
+	return query(s, s.redis.Client.HMGet(ctx, s.key, names...))
 }
 
 // List is what is known of the versions that are kept, newest first.
 func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
-	keys, err := query(ctx, s, func(c redis.UniversalClient) ([]string, error) {
-		return c.HKeys(ctx, s.key).Result()
-	})
+	keys, err := query(s, s.redis.Client.HKeys(ctx, s.key))
 	if err != nil {
 		return nil, err
 	}

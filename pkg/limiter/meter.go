@@ -192,11 +192,11 @@ func (m *meter) Step(s step.State, now, n int64, c step.Charge) (next step.State
 	return step.State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
-// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them: below 0 if it is
-// so already.
+// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them: below 0 if it
+// is so already.
 //
-// A state that was above the policy's highest level when it was written (the rule was edited, or requests bring rates of
-// their own) is cut: it was full then, and has leaked by this policy since. It is not written for that, so that the
+// A state that was above the policy's highest level when it was written (the rule was edited, or requests bring rates
+// of their own) is cut: it was full then, and has leaked by this policy since. It is not written for that, so that the
 // other policies still find what they know.
 func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(partOf(s), m.leak-1)

@@ -152,7 +152,8 @@ func (c *change) check(f *fixture) {
 			c.retry)
 	}
 	full := limiter.Hit{Key: key + "/full", Policy: to, N: 1}
-	for f.take(full)[0].Allowed {
+	for allowed := true; allowed; {
+		allowed = f.take(full)[0].Allowed
 	}
 	full.N, full.Look = 0, true
 	if most := f.take(full)[0].ResetAfter; look.ResetAfter > most && !to.Core().PaysLater { // which may owe more

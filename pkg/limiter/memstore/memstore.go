@@ -239,7 +239,9 @@ func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Count
 
 // save writes the counter's next state after one of its hits was answered, and makes room for it if the budget is
 // exceeded.
-func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision) {
+func (s *Store) save(
+	sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision,
+) {
 	p := h.Policy
 	if !counter.Changed {
 		if !d.Allowed {
@@ -269,7 +271,8 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, count
 // limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first
 // hit may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
 func limits(counter *storekit.Counter, n int64, d *limiter.Decision) bool {
-	return !d.Allowed || d.Remaining == 0 && (n > 1 || counter.State.A != 0 || counter.State.B != 0 || counter.State.List != nil)
+	isFirst := counter.State.A == 0 && counter.State.B == 0 && counter.State.List == nil
+	return !d.Allowed || d.Remaining == 0 && (n > 1 || !isFirst)
 }
 
 // note notes that the counter denied a hit which was not charged.
