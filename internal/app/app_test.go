@@ -156,7 +156,7 @@ func TestCollectionsWaitForRules(t *testing.T) {
 	file := p.app.o.Rules[0]
 	for i, content := range []string{"2", "no", "3"} {
 		proctest.Replace(t, file, rulesOf(content)) // at once: half a file is a change, too
-		_ = p.app.Reload(t.Context()) // nil but for the second
+		_ = p.app.Reload(t.Context())               // nil but for the second
 		held := func() string { return fmt.Sprint(holds.Load(), releases.Load()) }
 		want(t, "holds and releases after "+content, fmt.Sprint(i+2, i+2), held)
 	}

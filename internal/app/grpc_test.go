@@ -72,32 +72,6 @@ func TestReflectionNamesTheService(t *testing.T) {
 	}
 }
 
-// A connection with as many streams as it may have begins no other until one of them ends.
-func TestMostStreams(t *testing.T) {
-	o := options(t, rulesOf("100"))
-	o.MaxStreams = 1
-	p := start(t, o)
-	health := healthpb.NewHealthClient(p.dial())
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	watch, err := health.Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := health.Check(short, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a second stream of a connection that may have one: %v, want DeadlineExceeded", err)
-	}
-	end()
-	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Errorf("when the first has ended: %v", err)
-	}
-}
-
 // Clients connect again after the age of a connection, so that they spread over all replicas.
 func TestConnectionAge(t *testing.T) {
 	t.Parallel()

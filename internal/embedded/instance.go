@@ -36,7 +36,7 @@ type Module struct {
 
 	mu        sync.Mutex // held for a moment
 	instances []*instance
-	closing   []chan struct{} // one for each instance that is closed, closed when that is done
+	closing   sync.WaitGroup // for instances that are being closed
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -182,23 +182,12 @@ func (m *Module) release(in *instance) {
 		return
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
-	m.closing = slices.DeleteFunc(m.closing, isClosed)
-	closed := make(chan struct{})
-	m.closing = append(m.closing, closed)
+	m.closing.Add(1)
 	panics.Go("end of an instance", func() {
-		defer close(closed)
+		defer m.closing.Done()
 		defer m.survival.instances.Delete(in)
 		in.close()
 	})
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // close stops the instance and frees what it has.
@@ -215,15 +204,13 @@ func (in *instance) close() {
 // Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
 // the last lines of logs are written.
 func (m *Module) Wait(limit time.Duration) {
-	m.mu.Lock()
-	closing := slices.Clone(m.closing)
-	m.mu.Unlock()
-	late := time.After(limit)
-	for _, closed := range closing {
-		select {
-		case <-closed:
-		case <-late:
-			return
-		}
+	closed := make(chan struct{})
+	panics.Go("wait for instances", func() {
+		defer close(closed)
+		m.closing.Wait()
+	})
+	select {
+	case <-closed:
+	case <-time.After(limit):
 	}
 }

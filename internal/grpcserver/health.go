@@ -2,7 +2,6 @@ package grpcserver
 
 import (
 	"context"
-	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -16,16 +15,12 @@ import (
 // health.Server it can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
 type Health struct {
 	*health.Server
-	watches atomic.Int64    // streams of those who watch
 	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
 	cancel  context.CancelFunc
 }
 
 // ratelimitService is what envoyproxy/ratelimit calls the service in health checks.
 const ratelimitService = "ratelimit"
-
-// maxWatches bounds those who watch, each a stream that does not end by itself. Envoy asks instead.
-const maxWatches = 1000
 
 // newHealth returns a Health that says NOT_SERVING.
 func newHealth() *Health {
@@ -52,10 +47,6 @@ func (h *Health) End() { h.cancel() }
 func (h *Health) Watch(
 	req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
 ) error {
-	defer h.watches.Add(-1)
-	if h.watches.Add(1) > maxWatches {
-		return status.Errorf(codes.ResourceExhausted, "%d streams watch the health already; call Check instead", maxWatches)
-	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(h.watched, cancel)()
