@@ -107,7 +107,7 @@ func scenes() []scene {
 	tokens := func(p policy, ask asked) float64 { return float64(p.Capacity()) - level(p, ask) }
 
 	funnel, bucket, batches := ten(limiter.Funnel), ten(limiter.TokenBucket), ten(limiter.TokenBucket)
-	funnel.Burst, bucket.Burst, batches.Refill = 5, 5, limiter.RefillInterval
+	funnel.Burst, bucket.Burst, batches.RefillsAtOnce = 5, 5, true
 	queue := ten(limiter.LeakyQueue)
 	queue.Burst = 5
 	bursty := ten(limiter.SmoothBursty)

@@ -25,7 +25,7 @@ func TestRules(t *testing.T) {
 			Algorithm: limiter.TokenBucket, Limit: 10, Window: time.Second, Burst: 50,
 		}},
 		{"bucket4j.md", "batches", limiter.Params{
-			Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute, Burst: 100, Refill: limiter.RefillInterval,
+			Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute, Burst: 100, RefillsAtOnce: true,
 		}},
 		{"bucket4j.md", "aligned", limiter.Params{
 			Algorithm: limiter.FixedWindow, Limit: 400, Window: time.Hour, ChargeDenied: limiter.ChargeNone,

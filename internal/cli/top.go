@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 type topCmd struct {
@@ -61,7 +61,7 @@ func (c *topCmd) Run(ctx context.Context, io streams) error {
 		if _, err := screen.WriteTo(io.out); err != nil {
 			return err
 		}
-		if err := limiter.Sleep(ctx, topEvery); err != nil {
+		if err := sleep.For(ctx, topEvery); err != nil {
 			return nil //nolint:nilerr // it was asked to end
 		}
 	}

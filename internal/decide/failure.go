@@ -78,5 +78,5 @@ func (v *Verdict) isCallers(i int) bool {
 
 // newDenier returns a policy that admits nothing.
 func newDenier() (*limiter.Policy, error) {
-	return limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Second})
+	return limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Second})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -33,7 +34,7 @@ func (h *Held) For() time.Duration { return h.wait }
 // refunded then: the requests behind this one have their time already.
 func (h *Held) Wait(ctx context.Context) error {
 	if h.wait > 0 {
-		return limiter.Sleep(ctx, h.wait)
+		return sleep.For(ctx, h.wait)
 	}
 	if h.Owes() {
 		return ctx.Err()

@@ -76,7 +76,7 @@ func built() *descriptors.Builder {
 		},
 		&descriptors.Descriptor{
 			Key: "user", Match: descriptors.OneOf("alice", "bob"), HashValues: true, ShadowMode: true,
-			RateLimit: &limit{Unit: descriptors.Hour},
+			RateLimit: &limit{Unit: descriptors.Hour, Params: limiter.Params{DenyAll: true}},
 		},
 		&descriptors.Descriptor{
 			Key: "address", Match: descriptors.InBlocks("10.0.0.0/8", "2001:db8::/32"), ValueToMetric: true,

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/calendar"
 	"github.com/weir-ratelimit/weir/internal/limit"
+	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -81,7 +83,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if l.params.Algorithm == 0 && !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
-	l.params.LookAtLimit = c.process.LookAtLimit
+	l.params.LookAtLimit, l.params.DenyAll = c.process.LookAtLimit, l.params.Limit == 0
 	hasRate := c.checkRate(&l) && c.checkCalendar(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
@@ -153,9 +155,9 @@ func (c *Builder) checkRate(l *checked) bool {
 		}
 	default:
 		l.multiplier = max(l.multiplier, 1)
-		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(limiter.MaxWindow/d) {
+		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(bounds.MaxWindow/d) {
 			c.Errorf(l.fieldAt("unit_multiplier"),
-				"unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
+				"unit_multiplier must be at most %d with unit: %s (10 years)", bounds.MaxWindow/d, l.unit)
 			return false
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
@@ -172,7 +174,7 @@ func (c *Builder) checkLease(l *checked) {
 					"a request that is never given back counts", name)
 		}
 	}
-	l.params.Window = limiter.DefaultLease
+	l.params.Window = DefaultLease
 	if l.has("lease") {
 		l.params.Window = l.Lease
 	}
@@ -186,7 +188,7 @@ func (c *Builder) checkCalendar(l *checked) bool {
 	switch {
 	case l.has("window"):
 		instead := "write unit: hour, day, week, month or year"
-		if limiter.OnCalendar(l.params.Window) {
+		if calendar.Has(l.params.Window) {
 			instead = "write unit: " + l.unit.String()
 			if l.multiplier > 1 {
 				instead += fmt.Sprintf(" and unit_multiplier: %d", l.multiplier)
@@ -198,7 +200,7 @@ func (c *Builder) checkCalendar(l *checked) bool {
 	case l.unit < Hour:
 		c.Errorf(l.fieldAt("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
 			"which is the same for a %s", l.unit)
-	case l.multiplier > 1 && (l.unit != Month || !limiter.OnCalendar(l.params.Window)):
+	case l.multiplier > 1 && (l.unit != Month || !calendar.Has(l.params.Window)):
 		c.Errorf(l.fieldAt("unit_multiplier"),
 			"align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
 				"write one of those, or align: epoch")

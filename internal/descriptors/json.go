@@ -76,15 +76,20 @@ func showLimit(l *Limit) limitJSON {
 		RequestsPerUnit: p.Limit(), Window: FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Unit: unless(l.Unit, UnitUnknown), Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
 		Oldest: unless(l.params.Oldest, limiter.OldestProportional), Align: unless(l.params.Align, limiter.AlignEpoch),
-		Initial: unless(l.params.Initial, limiter.InitialFull), Refill: unless(l.params.Refill, limiter.RefillGreedy),
 		Store:        placement.Store,
-		ChargeDenied: p.ChargeDenied().String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
+		ChargeDenied: p.Params().ChargeDenied.String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
 	}
 	if l.UnitMultiplier != 1 {
 		shown.UnitMultiplier = l.UnitMultiplier
 	}
 	if l.params.Align == limiter.AlignCalendar {
 		shown.TimeZone = l.params.TimeZone.String() // of nil, too, which is UTC
+	}
+	if l.params.StartsEmpty {
+		shown.Initial = "empty"
+	}
+	if l.params.RefillsAtOnce {
+		shown.Refill = "interval"
 	}
 	if placement.RedisCell {
 		shown.Engine = "redis_cell"

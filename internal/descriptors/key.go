@@ -69,7 +69,7 @@ func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
 // counter is what a key says about the limit itself.
 type counter struct {
 	algorithm limiter.Algorithm
-	refill    limiter.Refill
+	atOnce    bool // it refills at once
 	redisCell bool
 	name      string        // of one limit of several
 	window    time.Duration // 0: the key does not show it
@@ -79,7 +79,7 @@ type counter struct {
 
 // newCounter is what the key of a limit says that its rule has alone.
 func newCounter(params *limiter.Params, placement *Placement) counter {
-	return counter{algorithm: params.Algorithm, refill: params.Refill, redisCell: placement.RedisCell}
+	return counter{algorithm: params.Algorithm, atOnce: params.RefillsAtOnce, redisCell: placement.RedisCell}
 }
 
 // distinguish decides what the key of the limit all[i], which has no name, shows beside the others of its rule that
@@ -105,7 +105,7 @@ func (c *counter) distinguish(all []checked, i int) {
 // keyStart is the key's part before the entries.
 func (c counter) keyStart(domain string) string {
 	dst := []byte(c.algorithm.String())
-	if c.refill == limiter.RefillInterval {
+	if c.atOnce {
 		dst = append(dst, ".interval"...)
 	}
 	if c.redisCell {

@@ -125,7 +125,7 @@ const tooLongKey = "|*#too_long="
 // newLongRule makes a domain's rule for values that are too long to decide which pattern they match: it denies, also
 // while the store does not answer, since a client could else avoid any pattern's limit by a long value.
 func newLongRule(domain string, process *Process) (*Rule, error) {
-	params := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Minute}
+	params := limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Minute}
 	policy, err := limiter.NewPolicy(params)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tooLongPath, err)

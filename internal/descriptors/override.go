@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/calendar"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -32,7 +33,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	params := *l.params
 	params.Burst, params.MaxCost = 0, 0
 	l.Rule, l.params = r, &params
-	l.params.Limit = int64(requestsPerUnit)
+	l.params.Limit, l.params.DenyAll = int64(requestsPerUnit), requestsPerUnit == 0
 	placement := l.Placement()
 	unit, multiplier := UnitOf(window)
 	placement.LeaseFor, placement.Store = 0, r.process.store(placement.Store, unit, int64(multiplier))
@@ -42,7 +43,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
 		l.params.Window = window
 	}
-	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
+	if l.params.Align == limiter.AlignCalendar && !calendar.Has(window) {
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
 	policy, err := placement.newPolicy(params)

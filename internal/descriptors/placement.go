@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -14,6 +15,7 @@ import (
 const (
 	MinLeaseFor     = 5 * time.Millisecond // some round trips to Redis
 	MaxLeaseFor     = time.Second
+	DefaultLease    = time.Minute           // of concurrency, for rules that name none: Envoy's own route timeout is 15 s
 	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
 )
 
@@ -97,10 +99,10 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 	if !chargesNothing(in) {
 		bad("charge_denied", "the redis_cell engine charges a denied request nothing; use none, or no engine")
 	}
-	if in.Initial != limiter.InitialFull {
+	if in.StartsEmpty {
 		bad("initial", "the redis_cell engine starts full; use full, or no engine")
 	}
-	if in.Refill != limiter.RefillGreedy {
+	if in.RefillsAtOnce {
 		bad("refill", "the redis_cell engine refills continuously; use greedy, or no engine")
 	}
 }
@@ -114,9 +116,9 @@ func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format strin
 	switch {
 	case p.RedisCell:
 		bad("lease_for", "permits of the redis_cell engine cannot be leased")
-	case in.Initial != limiter.InitialFull:
+	case in.StartsEmpty:
 		bad("lease_for", "permits of a bucket that starts empty cannot be leased")
-	case in.Refill != limiter.RefillGreedy:
+	case in.RefillsAtOnce:
 		bad("lease_for", "permits of a bucket that is refilled in intervals cannot be leased")
 	}
 	if !chargesNothing(in) {
@@ -124,7 +126,7 @@ func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format strin
 	}
 	if p.LeaseFor < MinLeaseFor || p.LeaseFor > MaxLeaseFor {
 		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, p.LeaseFor)
-	} else if in.Window >= limiter.MinWindow && p.LeaseFor > in.Window {
+	} else if in.Window >= bounds.MinWindow && p.LeaseFor > in.Window {
 		bad("lease_for", "must be at most the window, %s, got %s", in.Window, p.LeaseFor)
 	}
 }

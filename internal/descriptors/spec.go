@@ -75,8 +75,9 @@ func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items
 
 // RateLimit says what a limit is: it is `rate_limit` of a rule file, or one item of its `rate_limits`.
 type RateLimit struct {
-	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Window is
-	// either given there, or by Unit and UnitMultiplier, of which 0 is 1. Concurrency has Lease instead.
+	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Without a
+	// Limit, DenyAll must be set. Window is either given there, or by Unit and UnitMultiplier, of which 0 is 1.
+	// Concurrency has Lease instead.
 	Params limiter.Params
 	// Placement says where it is counted.
 	Placement      Placement
@@ -150,7 +151,7 @@ func (l *RateLimit) given(at Position) (all []Field) {
 		name    string
 		isGiven bool
 	}{
-		{"requests_per_unit", p.Limit != 0 || !l.Unlimited},
+		{"requests_per_unit", p.Limit != 0 || p.DenyAll},
 		{"algorithm", p.Algorithm != 0},
 		{"unit", l.Unit != UnitUnknown},
 		{"unit_multiplier", l.UnitMultiplier != 0},

@@ -95,7 +95,7 @@ func TestLeasesOfHitsByThemselves(t *testing.T) {
 	l := Lease(store)
 	defer l.Close() //nolint:errcheck // nothing is on lease
 	leased := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
-	ban := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})
+	ban := policy(t, limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Hour})
 	out := make([]limiter.Decision, 2)
 	for range 100 {
 		hits := []limiter.Hit{

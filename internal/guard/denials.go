@@ -146,7 +146,7 @@ func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
-		owes := h.ByItself && h.N > 0 && h.Policy.ChargeDenied() != limiter.ChargeNone // and pays when it is denied
+		owes := h.ByItself && h.N > 0 && h.Policy.Params().ChargeDenied != limiter.ChargeNone // and pays when it is denied
 		if h.Mode != limiter.Enforce || h.N < 0 || owes && !d.Uncharged || !isOnlyHitOfKey(hits, i) {
 			return false
 		}

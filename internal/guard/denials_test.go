@@ -42,6 +42,7 @@ func memory(tb testing.TB, now func() int64) *memstore.Store {
 }
 
 func policy(tb interface{ Fatal(args ...any) }, in limiter.Params) *limiter.Policy {
+	in.DenyAll = in.Limit == 0 // a test means it
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatal(err)
@@ -79,8 +80,8 @@ func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.Funnel, Limit: 7, Window: time.Second, Burst: 3},
 		{Algorithm: limiter.Funnel, Limit: 3, Window: time.Minute},
-		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Initial: limiter.InitialEmpty},
-		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 9, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, StartsEmpty: true},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 9, RefillsAtOnce: true},
 		{Algorithm: limiter.SlidingLog, Limit: 4, Window: time.Second},
 		{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, ChargeDenied: limiter.ChargeNone},
 		{
@@ -88,7 +89,7 @@ func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 			ChargeDenied: limiter.ChargeNone,
 		},
 		{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Hour},
-		{Algorithm: limiter.Funnel, Limit: 0, Window: time.Second},
+		{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Second},
 		{Algorithm: limiter.SlidingWindow, Limit: 4, Window: time.Second},
 		{Algorithm: limiter.Funnel, Limit: 4, Window: time.Second, ChargeDenied: limiter.ChargeFull},
 		{Algorithm: limiter.LeakyQueue, Limit: 4, Window: time.Second, Burst: 2},
@@ -112,7 +113,7 @@ func TestDenialsAreExact(t *testing.T) {
 			var hits []limiter.Hit
 			for i := range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(rt, "hits") {
 				k := rapid.IntRange(0, len(policies)-1).Draw(rt, "policy")
-				full := policies[k].ChargeDenied() == limiter.ChargeFull && policies[k].Algorithm() == limiter.FixedWindow
+				full := policies[k].Params().ChargeDenied == limiter.ChargeFull && policies[k].Algorithm() == limiter.FixedWindow
 				h := limiter.Hit{
 					Key: fmt.Sprint(k, rapid.IntRange(0, 1).Draw(rt, "key")), Policy: policies[k], Group: i,
 					N: rapid.SampledFrom([]int64{1, 1, 1, 0, -1}).Draw(rt, "n"),

@@ -115,6 +115,7 @@ var onLease any = leaseRoute(leaseFor)
 func leased(tb testing.TB, in limiter.Params) *limiter.Policy {
 	tb.Helper()
 	in.ChargeDenied = limiter.ChargeNone
+	in.DenyAll = in.Limit == 0 // a test means it
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatal(err)

@@ -136,9 +136,10 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 		return whole, err
 	}
 	fixed := limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: part(in.Limit, n), Window: in.Window, ChargeDenied: in.ChargeDenied,
+		Algorithm: limiter.FixedWindow, Limit: part(in.Limit, n), DenyAll: in.DenyAll, Window: in.Window,
+		ChargeDenied: in.ChargeDenied,
 	}
-	if in.Algorithm.Kind().Is(step.IsRate) && in.Limit > 0 && in.Refill == limiter.RefillGreedy {
+	if in.Algorithm.Kind().Is(step.IsRate) && in.Limit > 0 && !in.RefillsAtOnce {
 		if p, err := limiter.NewPolicy(slower(in, n)); err == nil {
 			return p, nil
 		}
@@ -152,7 +153,7 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 
 // slower is the limit at the n-th part of its rate. Its window may be longer than a policy's can be.
 func slower(in limiter.Params, n int64) limiter.Params {
-	in.Window *= time.Duration(min(n, 1+int64(limiter.MaxWindow/in.Window)))
+	in.Window *= time.Duration(min(n, 1+int64(step.MaxWindow/in.Window)))
 	if slices.Contains(in.Algorithm.Parameters(), "burst") {
 		in.Burst = part(cmp.Or(in.Burst, in.Limit), n)
 	}

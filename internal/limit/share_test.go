@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -41,11 +42,13 @@ func TestShare(t *testing.T) {
 		},
 		{
 			"nothing stays nothing",
-			limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Minute},
+			limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Minute},
 			3, 0, 0, time.Minute, limiter.FixedWindow,
 			limiter.ChargeFull,
 		},
-		{"no rate", limiter.Params{Algorithm: limiter.Funnel, Window: time.Minute, Burst: 5}, 3, 0, 0, time.Minute, limiter.Funnel, limiter.ChargeNone},
+		{
+			"no rate", limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Minute, Burst: 5}, 3, 0, 0, time.Minute, limiter.Funnel, limiter.ChargeNone,
+		},
 		{
 			"a rate is exact",
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second, Burst: 20},
@@ -60,7 +63,7 @@ func TestShare(t *testing.T) {
 		},
 		{
 			"refilled at once",
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: time.Second, Refill: limiter.RefillInterval},
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: time.Second, RefillsAtOnce: true},
 			3, 3, 3,
 			time.Second, limiter.TokenBucket, limiter.ChargeNone,
 		},
@@ -84,8 +87,8 @@ func TestShare(t *testing.T) {
 		},
 		{
 			"too slow to be counted",
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: limiter.MaxWindow, ChargeDenied: limiter.ChargeFull},
-			3, 3, 3, limiter.MaxWindow, limiter.Funnel, limiter.ChargeFull,
+			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: step.MaxWindow, ChargeDenied: limiter.ChargeFull},
+			3, 3, 3, step.MaxWindow, limiter.Funnel, limiter.ChargeFull,
 		},
 	}
 	for _, tt := range tests {
@@ -95,10 +98,10 @@ func TestShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Limit() != tt.limit || p.Window() != tt.window || p.Capacity() != tt.burst || p.Algorithm() != tt.want ||
-				p.ChargeDenied() != tt.chargedDenials {
+				p.Params().ChargeDenied != tt.chargedDenials {
 				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %s of %d per %s, %d, %s", p.Algorithm(),
 					p.Limit(),
-					p.Window(), p.Capacity(), p.ChargeDenied(), tt.want, tt.limit, tt.window, tt.burst, tt.chargedDenials)
+					p.Window(), p.Capacity(), p.Params().ChargeDenied, tt.want, tt.limit, tt.window, tt.burst, tt.chargedDenials)
 			}
 		})
 	}
@@ -111,8 +114,9 @@ func TestSharesAddUp(t *testing.T) {
 		in := limiter.Params{
 			Algorithm: limiter.Algorithm(rapid.IntRange(int(limiter.FixedWindow), int(limiter.SmoothWarmingUp)).Draw(t, "algorithm")),
 			Limit:     rapid.Int64Range(0, 20_000).Draw(t, "limit"),
-			Window:    time.Duration(rapid.Int64Range(1, limiter.MaxWindow.Milliseconds()).Draw(t, "window")) * time.Millisecond,
+			Window:    time.Duration(rapid.Int64Range(1, step.MaxWindow.Milliseconds()).Draw(t, "window")) * time.Millisecond,
 		}
+		in.DenyAll = in.Limit == 0
 		n := rapid.Int64Range(1, 100_000).Draw(t, "replicas")
 		if slices.Contains(in.Algorithm.Parameters(), "burst") {
 			in.Burst = rapid.Int64Range(0, 20_000).Draw(t, "burst")

@@ -55,7 +55,7 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 	if a == was {
 		return from, ""
 	}
-	in := limiter.Params{Algorithm: a, Limit: from.Limit(), Window: from.Window()}
+	in := limiter.Params{Algorithm: a, Limit: from.Limit(), DenyAll: params.DenyAll, Window: from.Window()}
 	var lost []string
 	keeps := func(name string, isSet bool) bool {
 		isTaken := slices.Contains(a.Parameters(), name)
@@ -71,12 +71,12 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 		in.MaxWait = params.MaxWait
 	}
 	keeps("align", params.TimeZone != nil)
-	if charge := from.ChargeDenied(); charge != limit.DefaultChargeDenied(was) {
+	if charge := from.Params().ChargeDenied; charge != limit.DefaultChargeDenied(was) {
 		in.ChargeDenied = charge
 	}
 	switch {
 	case a.CountsInFlight():
-		in.Window = limiter.DefaultLease
+		in.Window = descriptors.DefaultLease
 		note = fmt.Sprintf("%s: %d in flight at once, whatever the time", a, in.Limit)
 	case was.CountsInFlight():
 		note = fmt.Sprintf("%s counts per lease, since concurrency has no other window", a)

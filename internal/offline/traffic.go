@@ -8,15 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // MaxArrivals is the most requests of one simulation.
 const MaxArrivals = 2_000_000
 
 // MaxLength is the longest traffic.
-const MaxLength = limiter.MaxWindow
+const MaxLength = step.MaxWindow
 
 // Traffic is what can be generated from a specification such as "constant:100/s".
 type Traffic struct {

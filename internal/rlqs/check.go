@@ -65,9 +65,9 @@ func Unfit(h *limiter.Hit) string {
 	case isWindow(p) && !p.Core().Is(step.InWindows) && p.Window() < minSlide:
 		return fmt.Sprintf("algorithm: a %s of %s is too short to be charged ahead, it must be at least %s; "+
 			"use token_bucket, or the rate limit service", p.Algorithm(), p.Window(), minSlide)
-	case in.Initial != limiter.InitialFull:
+	case in.StartsEmpty:
 		return "initial: a bucket that starts empty cannot be charged ahead; use initial: full"
-	case in.Refill != limiter.RefillGreedy:
+	case in.RefillsAtOnce:
 		return "refill: a bucket that is refilled in intervals cannot be charged ahead; use refill: greedy"
 	case in.ChargeDenied != limiter.ChargeNone && p.Algorithm() != limiter.FixedWindow:
 		return "charge_denied: requests that an Envoy denies by itself are not charged; use charge_denied: none"

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -20,7 +21,7 @@ const (
 
 // demandParams are the limit that claims are counted by. It is never reached.
 var demandParams = limiter.Params{
-	Algorithm: limiter.FixedWindow, Limit: limiter.MaxLimit, Window: time.Minute, ChargeDenied: limiter.ChargeNone,
+	Algorithm: limiter.FixedWindow, Limit: step.MaxLimit, Window: time.Minute, ChargeDenied: limiter.ChargeNone,
 }
 
 // demand is what the Keepers of a store claim of a counter, in parts of its rate. All add hits to one counter in the

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // translate finds the cost of each descriptor and the limit that it brings along. The error is InvalidArgument and
@@ -71,7 +71,7 @@ func (o *override) window(i int) (time.Duration, error) {
 	if o.multiplier.present {
 		multiplier = int64(o.multiplier.value)
 	}
-	if most := int64(limiter.MaxWindow / unit); multiplier < 1 || multiplier > most {
+	if most := int64(step.MaxWindow / unit); multiplier < 1 || multiplier > most {
 		return 0, invalid("descriptors[%d].limit.unit_multiplier: must be between 1 and %d for unit %s, got %d",
 			i, most, o.unit, multiplier)
 	}

@@ -18,6 +18,18 @@ const (
 	Never = time.Duration(math.MaxInt64)
 )
 
+// Bounds of a limit's parameters.
+const (
+	MaxLimit      = 1 << 48                   // hits; large ones need round rates: see limiter.NewPolicy
+	MaxCost       = math.MaxUint32            // hits, of algorithms by which later requests pay for a large one
+	MinWindow     = time.Millisecond          // shortest window
+	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
+	MaxSegments   = 1000                      // of a sliding window
+	MaxColdFactor = 100 * 100                 // hundredths
+	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
+)
+
 // State is one counter's state: two integers for most algorithms, a list for those that remember more. What
 // the numbers mean is said where the algorithm is. The zero State is a counter that was never hit.
 //

@@ -41,7 +41,9 @@ func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
 // funnel lets so many hits an hour pass.
 func funnel(t *testing.T, limit int64) *limiter.Policy {
 	t.Helper()
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: time.Hour})
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.Funnel, Limit: limit, DenyAll: limit == 0, Window: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
 // ErrNeverFits is wrapped by the error of Wait and WaitN when no wait helps: the cost is larger than a limit can
@@ -14,10 +18,9 @@ var ErrNeverFits = errors.New("the cost never fits")
 
 // Limiter limits one thing by one or several policies, with a counter for each key. It is safe for concurrent use.
 //
-// The counters are the store's: every process that asks the same store shares them. Limiters over one store share
-// the counter of a key when their policies have the same algorithm and window; to have different counters, use
-// different keys, such as "login|ann" and "search|ann".
+// The counters are the store's: every process that asks the same store shares them, if its Limiter has the same name.
 type Limiter struct {
+	name     string
 	store    Store
 	policies []*Policy
 	prefixes []string // prefixes[i] begins the keys of policies[i]
@@ -26,17 +29,33 @@ type Limiter struct {
 
 // New returns a Limiter that counts in store. Of several policies all must admit a request, and they are charged
 // together or not at all.
-func New(store Store, policy *Policy, more ...*Policy) *Limiter {
-	l := &Limiter{store: store, policies: append([]*Policy{policy}, more...)}
-	for _, p := range l.policies {
-		prefix := ""
-		if p != nil { // the store refuses hits without a policy, by ErrInvalid
-			prefix = p.Algorithm().String() + "|" + strconv.FormatInt(p.Window().Microseconds(), 36) + "|"
-		}
-		l.prefixes = append(l.prefixes, prefix)
+//
+// The name says what is limited, such as "login". It is part of the counters' keys, with each policy's algorithm and
+// window: Limiters of different names, and the policies of one Limiter, never share a counter. A name has no |, { or }.
+// An error names each parameter that is wrong.
+func New(store Store, name string, policy Params, more ...Params) (*Limiter, error) {
+	if name == "" || strings.ContainsAny(name, "|{}") {
+		return nil, fmt.Errorf("limiter: the name must be a text without |, { and }, such as login; got %q", name)
 	}
-	return l
+	l := &Limiter{name: name, store: store}
+	for i, params := range append([]Params{policy}, more...) {
+		p, err := NewPolicy(params)
+		if err != nil {
+			return nil, fmt.Errorf("limiter %s, policy %d: %w", name, i+1, err)
+		}
+		// What follows the first | is alike for all policies, so that a Redis Cluster has them in one slot.
+		kind := p.Algorithm().String() + "-" + strconv.FormatInt(p.Window().Microseconds(), 36)
+		prefix := kind + "|" + name + "|"
+		for n := 2; slices.Contains(l.prefixes, prefix); n++ {
+			prefix = kind + "-" + strconv.Itoa(n) + "|" + name + "|"
+		}
+		l.policies, l.prefixes = append(l.policies, p), append(l.prefixes, prefix)
+	}
+	return l, nil
 }
+
+// Name returns the name that New got.
+func (l *Limiter) Name() string { return l.name }
 
 // WithRoute returns a Limiter like l whose hits have the route (Hit.Route).
 func (l *Limiter) WithRoute(route any) *Limiter {
@@ -104,7 +123,7 @@ func (l *Limiter) refund(ctx context.Context, key string, n int64, ends bool, ad
 func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admitted []Decision) ([]Decision, error) {
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
-		if ends && (p == nil || !p.Algorithm().CountsInFlight()) {
+		if ends && !p.Algorithm().CountsInFlight() {
 			continue
 		}
 		h := Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route}
@@ -180,7 +199,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return fmt.Errorf("the limit needs a wait of %s, and the deadline is earlier: %w", wait, context.DeadlineExceeded)
 		}
-		if err := Sleep(ctx, wait); err != nil || d.Allowed {
+		if err := sleep.For(ctx, wait); err != nil || d.Allowed {
 			return err
 		}
 	}
@@ -188,18 +207,3 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 
 // minRetry is the least time between two questions of WaitN, whatever the store answers.
 const minRetry = time.Millisecond
-
-// Sleep returns nil after d, such as a Decision's Wait, or ctx's error when ctx is done earlier.
-func Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

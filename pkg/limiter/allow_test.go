@@ -22,13 +22,16 @@ func newLimiter(t *testing.T, params ...limiter.Params) *limiter.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	policies := make([]*limiter.Policy, len(params))
-	for i := range params {
-		if policies[i], err = limiter.NewPolicy(params[i]); err != nil {
-			t.Fatal(err)
-		}
+	return limiterOver(t, store, params...)
+}
+
+func limiterOver(t *testing.T, store limiter.Store, params ...limiter.Params) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(store, "test", params[0], params[1:]...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return limiter.New(store, policies[0], policies[1:]...)
+	return l
 }
 
 var (
@@ -102,16 +105,53 @@ func TestLimitersOfOtherKindsCountApart(t *testing.T) {
 			{Algorithm: limiter.Funnel, Limit: 3, Window: time.Minute},
 			{Algorithm: limiter.SlidingWindow, Limit: 3, Window: time.Second},
 		} {
-			policy, err := limiter.NewPolicy(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := limiter.New(store, policy).AllowN(t.Context(), "ann", p.Limit)
+			d, err := limiterOver(t, store, p).AllowN(t.Context(), "ann", p.Limit)
 			if err != nil || !d.Allowed {
 				t.Errorf("%+v: %+v, %v; want a counter of its own", p, d, err)
 			}
 		}
 	})
+}
+
+// TestPoliciesHaveCountersOfTheirOwn: of Limiters with other names, and in one Limiter.
+func TestPoliciesHaveCountersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(memstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		for _, name := range []string{"login", "search", "login", "search"} {
+			l, err := limiter.New(store, name, limiter.NewFunnel(1, time.Minute, 4), limiter.NewFunnel(2, time.Minute, 6))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := l.AllowEach(t.Context(), "ann", 2)
+			if err != nil || all[1].Remaining != all[0].Remaining+2 {
+				t.Errorf("%s: %+v, %v; want two counters, of which the second has 2 more left", name, all, err)
+			}
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	funnel := limiter.NewFunnel(1, time.Minute, 0)
+	for want, f := range map[string]func() (*limiter.Limiter, error){
+		"limiter a, policy 2: limit: there is none: say how many hits may pass per window, from 1 on, or set DenyAll " +
+			"to deny all": func() (*limiter.Limiter, error) {
+			return limiter.New(nil, "a", funnel, limiter.Params{Algorithm: limiter.Funnel, Window: time.Minute})
+		},
+		`limiter: the name must be a text without |, { and }, such as login; got ""`: func() (*limiter.Limiter, error) {
+			return limiter.New(nil, "", funnel)
+		},
+		`limiter: the name must be a text without |, { and }, such as login; got "a|b"`: func() (*limiter.Limiter, error) {
+			return limiter.New(nil, "a|b", funnel)
+		},
+	} {
+		if l, err := f(); err == nil || err.Error() != want {
+			t.Errorf("%v, %v; want %s", l, err, want)
+		}
+	}
 }
 
 func TestWait(t *testing.T) {
@@ -206,7 +246,7 @@ func TestWaitPauses(t *testing.T) {
 		store := &hasty{}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		err := limiter.New(store, mustPolicy(t, threePerSecond)).Wait(ctx, "ann")
+		err := limiterOver(t, store, threePerSecond).Wait(ctx, "ann")
 		if !errors.Is(err, context.DeadlineExceeded) || store.asked > 101 {
 			t.Errorf("%v after %d questions, want one a millisecond", err, store.asked)
 		}
@@ -215,18 +255,11 @@ func TestWaitPauses(t *testing.T) {
 
 // A mistake of the caller is an error, and neither a panic nor a request that passes.
 func TestMistakesAreErrors(t *testing.T) {
-	store, err := memstore.New(memstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
 	for name, l := range map[string]*limiter.Limiter{
-		"no policy":      limiter.New(store, nil),
-		"zero policy":    limiter.New(store, new(limiter.Policy)),
 		"cost of zero":   newLimiter(t, threePerSecond),
 		"cost too large": newLimiter(t, threePerSecond),
 	} {
-		n := map[string]int64{"no policy": 1, "zero policy": 1, "cost too large": limiter.MaxHits + 1}[name]
+		n := map[string]int64{"cost too large": limiter.MaxHits + 1}[name]
 		if d, err := l.AllowN(t.Context(), "ann", n); !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("%s: %+v, %v; want ErrInvalid", name, d, err)
 		}
@@ -300,7 +333,7 @@ func (r *routes) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decisio
 // WithRoute changes neither the Limiter that it is called on, nor anything else of the new one.
 func TestWithRoute(t *testing.T) {
 	var store routes
-	l := limiter.New(&store, mustPolicy(t, threePerSecond), mustPolicy(t, fourPerMinute))
+	l := limiterOver(t, &store, threePerSecond, fourPerMinute)
 	for _, by := range []*limiter.Limiter{l.WithRoute("there"), l} {
 		if err := errors.Join(second(by.Allow(t.Context(), "ann")), by.Refund(t.Context(), "ann", 1)); err != nil {
 			t.Fatal(err)

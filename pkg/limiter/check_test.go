@@ -25,14 +25,9 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 			Algorithm: limiter.SlidingWindow,
 			Oldest:    9,
 		},
-		"initial: 9 is not known: use one of full, empty": {
-			Algorithm: limiter.TokenBucket,
-			Initial:   9,
-		},
-		"refill: 9 is not known: use one of greedy, interval": {
-			Algorithm: limiter.TokenBucket,
-			Refill:    9,
-		},
+		"initial: is not a parameter of funnel": {Algorithm: limiter.Funnel, StartsEmpty: true},
+		"refill: is not a parameter of funnel":  {Algorithm: limiter.Funnel, RefillsAtOnce: true},
+		"limit: must be 0 with DenyAll, got 5":  {Algorithm: limiter.Funnel, DenyAll: true},
 		"align: 9 is not known: use one of epoch, first_hit, calendar": {
 			Algorithm: limiter.FixedWindow,
 			Align:     9,
@@ -56,7 +51,7 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 // several, since what else the machine does only adds to them.
 func TestDecideTakesLinearTime(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1 << 20, Window: time.Hour})
-	none := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})
+	none := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Hour})
 	for name, keys := range map[string]int{"each a key of its own": 1 << 20, "few keys": 7, "one key": 1} {
 		request := func(n int, last *limiter.Policy) func() time.Duration {
 			hits, out, slots := make([]limiter.Hit, n), make([]limiter.Decision, n), make([]storekit.Counter, n)

@@ -10,6 +10,11 @@ import (
 // Concurrency counts requests in flight: negative hits give them back.
 const Concurrency Algorithm = 8
 
+// NewConcurrency returns a limit of so many requests in flight. One that is not released counts for as long as lease.
+func NewConcurrency(limit int64, lease time.Duration) Params {
+	return Params{Algorithm: Concurrency, Limit: limit, Window: lease}
+}
+
 // concurrency is a slidingLog of leases: a hit counts until it is refunded, or until its lease, the Window, ends.
 // When a lease was taken says which one a hit refunds (Hit.TakenAt). Those of the same microsecond also end in the
 // same one, so that any of them will do. Without a TakenAt the oldest is refunded: those that stay end later than
@@ -17,7 +22,7 @@ const Concurrency Algorithm = 8
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (step.Algorithm, error) {
-	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
+	if most := orDefault(in.MaxLogEntries, step.MaxLogEntries); in.Limit > most {
 		return nil, paramError("limit", "concurrency remembers every request in flight, so it takes at most "+
 			"max_log_entries = %d, got %d; raise max_log_entries", most, in.Limit)
 	}

@@ -101,7 +101,8 @@ func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w, next := newWalk(t, a), newWalk(t, a)
-				if w.in.Refill != next.in.Refill || next.policy.ChargeDenied() == limiter.ChargeFull && a != limiter.FixedWindow {
+				if w.in.RefillsAtOnce != next.in.RefillsAtOnce ||
+					next.policy.Params().ChargeDenied == limiter.ChargeFull && a != limiter.FixedWindow {
 					t.Skip("another counter, or one with debts of its own")
 				}
 				for range rapid.IntRange(1, 20).Draw(t, "hits") {
@@ -136,7 +137,7 @@ func ownLongest(w *walk, n int64) time.Duration {
 		factor := max(100, w.policy.Params().ColdFactor)
 		n = w.policy.Core().Largest * factor / 100
 	case limiter.TokenBucket:
-		if w.in.Refill == limiter.RefillInterval {
+		if w.in.RefillsAtOnce {
 			return window * time.Duration((n+w.in.Limit-1)/w.in.Limit)
 		}
 	default:
@@ -189,7 +190,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w, next := newWalk(t, a), newWalk(t, a)
-				if w.in.Refill != next.in.Refill || next.in.Align == limiter.AlignCalendar { // see ADR 0012
+				if w.in.RefillsAtOnce != next.in.RefillsAtOnce || next.in.Align == limiter.AlignCalendar { // see ADR 0012
 					t.Skip("another counter, or windows that need not be known")
 				}
 				for range rapid.IntRange(1, 10).Draw(t, "hits") {
@@ -204,7 +205,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 					rapid.Int64Range(0, min(3*w.in.Window.Microseconds(), (365*24*time.Hour).Microseconds()))).Draw(t, "back")
 				for range rapid.IntRange(1, 4).Draw(t, "hits") {
 					n := next.cost(t, -3)
-					if next.in.Initial == limiter.InitialEmpty {
+					if next.in.StartsEmpty {
 						n = max(1, n) // a look does not begin a bucket
 					}
 					next.step(n)
@@ -233,7 +234,7 @@ func checkTimes(t *rapid.T, w *walk, n int64) {
 		}
 	}
 	asNew := w.policy.Capacity()
-	if w.in.Initial == limiter.InitialFull {
+	if !w.in.StartsEmpty {
 		_, look := storekit.Step(w.policy, storekit.State{}, w.now, 0)
 		asNew = look.Remaining
 	}

@@ -121,7 +121,7 @@ func TestDeniedRequestIsNotCharged(t *testing.T) {
 // mayCharge says whether a denied request may change the counter of hits[i].
 func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
 	for j, h := range hits {
-		denied := !out[j].Allowed && h.Policy.ChargeDenied() != limiter.ChargeNone
+		denied := !out[j].Allowed && h.Policy.Params().ChargeDenied != limiter.ChargeNone
 		if h.Key == hits[i].Key && (h.Mode == limiter.Shadow || h.N < 0 || denied) {
 			return true
 		}
@@ -132,7 +132,7 @@ func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
 // spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its
 // cost where a denied one is charged so, too, else what is left, and nothing of those in flight.
 func spending(p *limiter.Policy) *limiter.Policy {
-	if p.ChargeDenied() == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
+	if p.Params().ChargeDenied == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
 		return p
 	}
 	in := limiter.Params{

@@ -1,12 +1,5 @@
 package limiter
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-)
-
 // ChargeDenied says what a denied request takes from the limit that denied it.
 type ChargeDenied uint8
 
@@ -28,25 +21,6 @@ const (
 	OldestNone                       // nothing of it: up to one segment's worth more than the limit
 )
 
-// Initial says how a token bucket or SmoothBursty starts.
-type Initial uint8
-
-// The values of Initial.
-const (
-	InitialFull Initial = iota
-	// InitialEmpty fills from the first hit on. A bucket that was full for as long as filling takes is empty again.
-	InitialEmpty
-)
-
-// Refill says how tokens come back.
-type Refill uint8
-
-// The values of Refill.
-const (
-	RefillGreedy   Refill = iota // continuously
-	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
-)
-
 // Align says where fixed windows start.
 type Align uint8
 
@@ -58,58 +32,25 @@ const (
 )
 
 var (
-	modeNames         = map[Mode]string{Enforce: "enforce", Shadow: "shadow", Quota: "quota"}
-	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
-	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
-	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
-	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
-	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
+	modeNames         = []string{"enforce", "shadow", "quota"}
+	chargeDeniedNames = []string{"", "none", "remaining", "full"}
+	oldestNames       = []string{"proportional", "full", "none"}
+	alignNames        = []string{"epoch", "first_hit", "calendar"}
 )
 
-// String is the name in a rule file.
-func (c ChargeDenied) String() string { return chargeDeniedNames[c] }
+// String is the name in a rule file, "" of ChargeDefault and of what is none of the values.
+func (c ChargeDenied) String() string { return nameOf(chargeDeniedNames, c) }
 
 // String is the name in a rule file.
-func (o Oldest) String() string { return oldestNames[o] }
+func (o Oldest) String() string { return nameOf(oldestNames, o) }
 
 // String is the name in a rule file.
-func (a Align) String() string { return alignNames[a] }
+func (a Align) String() string { return nameOf(alignNames, a) }
 
-// String is the name in a rule file.
-func (i Initial) String() string { return initialNames[i] }
-
-// String is the name in a rule file.
-func (r Refill) String() string { return refillNames[r] }
-
-// ParseInitial is the value of that name.
-func ParseInitial(name string) (Initial, error) { return parse(initialNames, name) }
-
-// ParseRefill is the value of that name.
-func ParseRefill(name string) (Refill, error) { return parse(refillNames, name) }
-
-// ParseChargeDenied is the value of that name.
-func ParseChargeDenied(name string) (ChargeDenied, error) { return parse(chargeDeniedNames, name) }
-
-// ParseOldest is the value of that name.
-func ParseOldest(name string) (Oldest, error) { return parse(oldestNames, name) }
-
-// ParseAlign is the value of that name.
-func ParseAlign(name string) (Align, error) { return parse(alignNames, name) }
-
-func parse[T ~uint8](known map[T]string, name string) (T, error) {
-	for v, n := range known {
-		if n == name {
-			return v, nil
-		}
+// nameOf returns the value's name, "" if it is no value.
+func nameOf[T ~uint8](names []string, value T) string {
+	if int(value) >= len(names) {
+		return ""
 	}
-	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(names(known), ", "))
-}
-
-// names are the map's names in the order of their values.
-func names[T ~uint8](known map[T]string) []string {
-	var all []string
-	for _, v := range slices.Sorted(maps.Keys(known)) {
-		all = append(all, known[v])
-	}
-	return all
+	return names[value]
 }

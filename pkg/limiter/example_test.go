@@ -17,14 +17,11 @@ func Example() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Minute, Burst: 2,
-	})
+	perClient, err := limiter.New(store, "client", limiter.NewTokenBucket(1, time.Minute, 2))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := limiter.New(store, policy)
 	for range 3 {
 		d, err := perClient.Allow(context.Background(), "ann")
 		if err != nil {
@@ -47,19 +44,13 @@ func ExampleNew_severalPolicies() {
 		return
 	}
 	defer store.Close()
-	var policies []*limiter.Policy
-	for _, params := range []limiter.Params{
-		{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second, Burst: 20},
-		{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: 24 * time.Hour, Segments: 24},
-	} {
-		policy, err := limiter.NewPolicy(params)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		policies = append(policies, policy)
+	perDay := limiter.NewSlidingWindow(1000, 24*time.Hour)
+	perDay.Segments = 24
+	l, err := limiter.New(store, "client", limiter.NewFunnel(10, time.Second, 20), perDay)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	l := limiter.New(store, policies[0], policies[1:]...)
 	d, err := l.AllowN(context.Background(), "ann", 25)
 	fmt.Println(d.Allowed, d.RetryAfter == limiter.Never, err)
 	// Output: false true <nil>
@@ -72,12 +63,11 @@ func ExampleLimiter_Wait() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	l, err := limiter.New(store, "jobs", limiter.NewFunnel(1, time.Hour, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	l := limiter.New(store, policy)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fmt.Println(l.Wait(ctx, "ann"))
@@ -98,6 +88,40 @@ func ExampleNewPolicy() {
 	// burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied
 }
 
+// Every algorithm has a function that makes its limit. A field sets what is not the default.
+func ExampleParams() {
+	perDay := limiter.NewFixedWindow(1000, 24*time.Hour)
+	perDay.Align = limiter.AlignCalendar
+	for _, params := range []limiter.Params{
+		perDay,
+		limiter.NewSlidingWindow(100, time.Minute),
+		limiter.NewSlidingLog(100, time.Minute),
+		limiter.NewFunnel(100, time.Minute, 20),
+		limiter.NewTokenBucket(100, time.Minute, 20),
+		limiter.NewLeakyQueue(100, time.Minute, 5*time.Second),
+		limiter.NewSmoothBursty(100, time.Minute, 5*time.Second),
+		limiter.NewSmoothWarmingUp(100, time.Minute, 10*time.Second),
+		limiter.NewConcurrency(100, time.Minute),
+	} {
+		policy, err := limiter.NewPolicy(params)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(policy.Algorithm(), policy.Capacity(), "at once")
+	}
+	// Output:
+	// fixed_window 1000 at once
+	// sliding_window 100 at once
+	// sliding_log 100 at once
+	// funnel 20 at once
+	// token_bucket 20 at once
+	// leaky_queue 100 at once
+	// smooth_bursty 11 at once
+	// smooth_warming_up 1 at once
+	// concurrency 100 at once
+}
+
 // A budget of bytes: the cost is a guess at first, and corrected when the real one is known.
 func ExampleLimiter_Refund() {
 	store, err := memstore.New(memstore.Options{})
@@ -106,14 +130,13 @@ func ExampleLimiter_Refund() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour, Align: limiter.AlignFirstHit,
-	})
+	perHour := limiter.NewFixedWindow(1<<20, time.Hour)
+	perHour.Align = limiter.AlignFirstHit
+	bytes, err := limiter.New(store, "upload", perHour)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	bytes := limiter.New(store, policy)
 	ctx := context.Background()
 	d, err := bytes.AllowN(ctx, "ann", 1<<19)
 	fmt.Println(d.Allowed, d.Remaining, err)
@@ -134,12 +157,11 @@ func ExampleLimiter_Release() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 2, Window: time.Minute})
+	inFlight, err := limiter.New(store, "in_flight", limiter.NewConcurrency(2, time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	inFlight := limiter.New(store, policy)
 	ctx := context.Background()
 	for range 3 {
 		d, err := inFlight.Allow(ctx, "ann")
@@ -164,17 +186,13 @@ func ExampleLimiter_AllowEach() {
 		return
 	}
 	defer store.Close()
-	perSecond, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Second})
+	perSecond, perHour := limiter.NewFunnel(5, time.Second, 0), limiter.NewFunnel(3, time.Hour, 0)
+	l, err := limiter.New(store, "client", perSecond, perHour)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perHour, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 3, Window: time.Hour})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	all, err := limiter.New(store, perSecond, perHour).AllowEach(context.Background(), "ann", 4)
+	all, err := l.AllowEach(context.Background(), "ann", 4)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -195,12 +213,12 @@ func ExampleStore() {
 		return
 	}
 	defer store.Close()
-	client, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second})
+	client, err := limiter.NewPolicy(limiter.NewFunnel(10, time.Second, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	path, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Second})
+	path, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,9 +1,19 @@
 package limiter
 
-import "github.com/weir-ratelimit/weir/internal/step"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/calendar"
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // FixedWindow is a counter per window.
 const FixedWindow Algorithm = 1
+
+// NewFixedWindow returns a limit of so many hits in each window.
+func NewFixedWindow(limit int64, window time.Duration) Params {
+	return Params{Algorithm: FixedWindow, Limit: limit, Window: window}
+}
 
 // fixedWindow counts hits per window: in a State, A is the start of the window in which B hits were counted. Windows
 // start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a
@@ -16,7 +26,7 @@ type fixedWindow struct {
 	terms
 
 	align       Align
-	calendar    *calendar // with AlignCalendar
+	calendar    *calendar.Calendar // with AlignCalendar
 	lookAtLimit bool
 }
 
@@ -25,7 +35,7 @@ const argLookAtLimit = 16
 
 func newFixedWindow(in *Params) (step.Algorithm, error) {
 	switch {
-	case in.Align == AlignCalendar && !OnCalendar(in.Window):
+	case in.Align == AlignCalendar && !calendar.Has(in.Window):
 		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 "+
 			"months of 30 days, not with %s; use epoch", in.Window)
 	case in.Align != AlignCalendar && in.TimeZone != nil:
@@ -34,8 +44,8 @@ func newFixedWindow(in *Params) (step.Algorithm, error) {
 	}
 	f := &fixedWindow{terms: in.terms(), align: in.Align, lookAtLimit: in.LookAtLimit}
 	if in.Align == AlignCalendar {
-		f.calendar = newCalendar(in.Window, in.TimeZone)
-		in.TimeZone = f.calendar.zone
+		f.calendar = calendar.New(in.Window, in.TimeZone)
+		in.TimeZone = f.calendar.Zone
 	}
 	return f, nil
 }
@@ -54,7 +64,7 @@ func (f *fixedWindow) Edges(now int64) []int64 {
 	if f.calendar == nil {
 		return nil
 	}
-	return f.calendar.around(now)[:]
+	return f.calendar.Around(now)[:]
 }
 
 func (f *fixedWindow) Args() []int64 {
@@ -110,7 +120,7 @@ func (f *fixedWindow) currentWindow(s *step.State, now int64) (start, end, count
 	start = now - now%f.window
 	end, next := start+f.window, start+2*f.window
 	if f.calendar != nil {
-		e := f.calendar.around(now)
+		e := f.calendar.Around(now)
 		start, end, next = e[1], e[2], e[3]
 	}
 	switch {

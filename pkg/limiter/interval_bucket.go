@@ -2,9 +2,9 @@ package limiter
 
 import "github.com/weir-ratelimit/weir/internal/step"
 
-// intervalBucket is a TokenBucket with RefillInterval: it is refilled in whole batches, Limit tokens every Window,
+// intervalBucket is a TokenBucket with RefillsAtOnce: it is refilled in whole batches, Limit tokens every Window,
 // counted from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch,
-// when a Window began. The zero State is a full bucket, or one that is about to start (InitialEmpty).
+// when a Window began. The zero State is a full bucket, or one that is about to start (StartsEmpty).
 //
 // What the policy cannot leave is cut: an A after now (the clock was set back) is now, and at A no more tokens were
 // missing than the policy can take (the rule was edited). Only the former has to be written.
@@ -20,7 +20,7 @@ type intervalBucket struct {
 // newIntervalBucket bounds the bucket's debt to what comes back before the horizon.
 func newIntervalBucket(in *Params) (step.Algorithm, error) {
 	b := &intervalBucket{
-		terms: in.terms(), burst: in.Burst, maxDebt: step.Exact / 2, startsEmpty: in.Initial == InitialEmpty,
+		terms: in.terms(), burst: in.Burst, maxDebt: step.Exact / 2, startsEmpty: in.StartsEmpty,
 	}
 	if batches := step.Horizon / b.window; batches < b.maxDebt/b.limit {
 		b.maxDebt = batches * b.limit

@@ -1,9 +1,19 @@
 package limiter
 
-import "github.com/weir-ratelimit/weir/internal/step"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+)
 
 // LeakyQueue is the leaky bucket as a queue: requests are delayed so that they pass evenly spaced.
 const LeakyQueue Algorithm = 7
+
+// NewLeakyQueue returns a limit that has limit requests per window pass evenly spaced. A request waits for that
+// up to maxWait, and not longer than window; 0 is window.
+func NewLeakyQueue(limit int64, window, maxWait time.Duration) Params {
+	return Params{Algorithm: LeakyQueue, Limit: limit, Window: window, MaxWait: maxWait}
+}
 
 // leakyQueue is a meter whose level a charge never leaves below what leaks while the longest request waits: what
 // departs now empties it in that time. A request goes when it has leaked through itself.

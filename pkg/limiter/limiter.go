@@ -1,12 +1,11 @@
 // Package limiter decides rate limits: may this request pass now, and if not, when?
 //
-// A [Policy] is a checked limit, a [Store] keeps its counters, and a [Limiter] asks one by the other:
+// [Params] are a limit, a [Store] keeps its counters, and a [Limiter] asks one by the other:
 //
 //	store, err := memstore.New(memstore.Options{})
 //	...
-//	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute})
+//	perClient, err := limiter.New(store, "client", limiter.NewTokenBucket(100, time.Minute, 20))
 //	...
-//	perClient := limiter.New(store, policy)
 //
 //	d, err := perClient.Allow(ctx, "ann")
 //	switch {
@@ -21,28 +20,26 @@
 //
 // # Algorithms
 //
-// [Params] has one field Algorithm. If you do not know which to take, take [TokenBucket] or [Funnel] (a leaky
-// bucket).
+// A function for each algorithm makes its Params. If you do not know which to take, take [NewTokenBucket].
 //
-//   - [FixedWindow] counts per window, also by the calendar ([AlignCalendar]). Twice the limit can pass around the
+//   - [NewFixedWindow] counts per window, also by the calendar ([AlignCalendar]). Twice the limit can pass around the
 //     end of a window.
-//   - [SlidingWindow] counts in segments of a window that moves, [SlidingLog] remembers each hit and is exact.
-//   - [Funnel] (a leaky bucket; GCRA) and [TokenBucket] allow a burst, and then a steady rate.
-//   - [LeakyQueue] delays requests so that they pass evenly spaced. [SmoothBursty] and [SmoothWarmingUp] are those of
-//     Guava's RateLimiter.
-//   - [Concurrency] bounds requests in flight; [Limiter.Release] ends one.
+//   - [NewSlidingWindow] counts in segments of a window that moves, [NewSlidingLog] remembers each hit and is exact.
+//   - [NewFunnel] (a leaky bucket; GCRA) and [NewTokenBucket] allow a burst, and then a steady rate.
+//   - [NewLeakyQueue] delays requests so that they pass evenly spaced. [NewSmoothBursty] and [NewSmoothWarmingUp] are
+//     those of Guava's RateLimiter.
+//   - [NewConcurrency] bounds requests in flight; [Limiter.Release] ends one.
 //
 // # Stores
 //
 // Package memstore keeps counters in this process, and package redisstore in a Redis that processes share. Both
-// decide exactly alike. Limiters over one store share the counter of a key when their policies have the same
-// algorithm and window.
+// decide exactly alike. Limiters of one name over one store share the counter of a key.
 //
 // # Below the Limiter
 //
-// A [Hit] is one limit that a request asks: a counter's key, a policy and a cost. A [Decision] answers it.
-// [Store.Take] decides all hits of a request as a whole: all are charged, or none. Use it where the limits of a
-// request are not known before it comes, as a service that reads rules does.
+// A [Hit] is one limit that a request asks: a counter's key, a [Policy], which is checked Params, and a cost. A
+// [Decision] answers it. [Store.Take] decides all hits of a request as a whole: all are charged, or none. Use it where
+// the limits of a request are not known before it comes, as a service that reads rules does.
 //
 // This package knows no clock, no wire format, no rule file and no database.
 //
@@ -55,18 +52,19 @@ package limiter
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // Never is the RetryAfter of a hit that no wait lets pass: its cost is larger than the limit's capacity, or
 // the limit is zero.
-const Never = time.Duration(math.MaxInt64)
+const Never = step.Never
 
 // MaxHits is the largest cost of one Hit, in hits: 2.8e14, which is 256 TiB for a limit that counts bytes. Sums of a
 // cost and of what a counter holds stay below 2^53, so that Redis, whose Lua counts in doubles, decides exactly as Go
 // does.
-const MaxHits = 1 << 48
+const MaxHits = step.MaxLimit
 
 // ErrUnavailable is wrapped by every error of a Store but those of ErrInvalid: it could not say whether the request may
 // pass. A denial is a value (Decision.Allowed), never an error.
@@ -95,7 +93,7 @@ const (
 )
 
 // String returns the mode's name: "enforce", "shadow" or "quota".
-func (m Mode) String() string { return modeNames[m] }
+func (m Mode) String() string { return nameOf(modeNames, m) }
 
 // Hit is one limit that a request asks: a counter, the policy that rules it, and a cost.
 type Hit struct {

@@ -41,7 +41,7 @@ type meter struct {
 
 // newMeter returns a meter that is not scaled yet.
 func newMeter(in *Params) meter {
-	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.Initial == InitialEmpty}
+	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.StartsEmpty}
 }
 
 // clocks are the lengths of a tick to choose from, finest first, in microseconds.
@@ -120,7 +120,7 @@ func (m *meter) canOwe(owed int64) bool {
 	if m.denied != ChargeFull {
 		m.maxLevel = owed
 	}
-	return room/m.cost >= MaxCost || room/m.leak >= m.ticks(maxDebt)
+	return room/m.cost >= step.MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 
 func (m *meter) Traits() step.Traits {

@@ -42,12 +42,12 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 			level: new(big.Rat),
 		}
 	case limiter.TokenBucket:
-		if in.Refill == limiter.RefillInterval {
+		if in.RefillsAtOnce {
 			return newBatchOracle(in)
 		}
 		full := new(big.Rat).SetInt64(p.Capacity())
 		o := &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1], tokens: full}
-		if in.Initial == limiter.InitialEmpty {
+		if in.StartsEmpty {
 			return &emptyOracle{bucketOracle: *o}
 		}
 		return o

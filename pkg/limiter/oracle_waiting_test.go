@@ -124,7 +124,7 @@ func newBurstyOracle(in limiter.Params, tick int64) *burstyOracle {
 	}
 	o.most = new(big.Rat).Quo(rat(saved), o.interval)
 	o.stored = o.most
-	o.largest, o.empty = in.MaxCost, in.Initial == limiter.InitialEmpty
+	o.largest, o.empty = in.MaxCost, in.StartsEmpty
 	if o.largest == 0 {
 		o.largest = in.Limit * max(1, int64(time.Hour/in.Window))
 	}
@@ -278,7 +278,7 @@ type batchOracle struct {
 func newBatchOracle(in limiter.Params) *batchOracle {
 	o := &batchOracle{
 		capacity: in.Burst, batch: in.Limit, window: in.Window.Microseconds(),
-		startsEmpty: in.Initial == limiter.InitialEmpty,
+		startsEmpty: in.StartsEmpty,
 	}
 	if o.capacity == 0 {
 		o.capacity = in.Limit

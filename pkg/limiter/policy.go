@@ -51,9 +51,6 @@ func (p *Policy) Limit() int64 { return p.params.Limit }
 // Window is the time that Limit is counted over.
 func (p *Policy) Window() time.Duration { return p.params.Window }
 
-// ChargeDenied is what a denied request takes; never ChargeDefault.
-func (p *Policy) ChargeDenied() ChargeDenied { return p.params.ChargeDenied }
-
 // Capacity is the most hits that can pass at once: the burst where the algorithm has one, else the limit.
 func (p *Policy) Capacity() int64 { return p.core.Capacity }
 

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -104,7 +106,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"batches beyond the horizon": {
 			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 15, Refill: limiter.RefillInterval,
+				Algorithm: limiter.TokenBucket, Limit: 1, Window: step.MaxWindow, Burst: 15, RefillsAtOnce: true,
 			},
 			[]string{"burst: 15 tokens at 1 per 87600h0m0s take more than 142 years; choose a smaller burst"},
 		},
@@ -123,12 +125,12 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			[]string{"segments: 10 segments of 1.000003s are not whole microseconds; use 1"},
 		},
 		"funnel beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.Funnel, Limit: prime, Window: limiter.MaxWindow},
+			limiter.Params{Algorithm: limiter.Funnel, Limit: prime, Window: step.MaxWindow},
 			[]string{"burst: 4294967291 at 4294967291 per 87600h0m0s needs more than 53 bits to count exactly; " +
 				"choose a smaller burst or a rate with fewer digits"},
 		},
 		"segments beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: prime, Window: limiter.MaxWindow, Segments: 1},
+			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: prime, Window: step.MaxWindow, Segments: 1},
 			[]string{"limit: 4294967291 in segments of 87600h0m0s need more than 53 bits to count exactly; " +
 				"use more segments, or whole seconds"},
 		},
@@ -180,26 +182,28 @@ func TestTickOfABurst(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	checkNames(t, limiter.ParseAlgorithm, algorithms...)
-	checkNames(t, limiter.ParseChargeDenied, limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull)
-	checkNames(t, limiter.ParseOldest, limiter.OldestProportional, limiter.OldestFull, limiter.OldestNone)
-	checkNames(t, limiter.ParseAlign, limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar)
-	checkNames(t, limiter.ParseInitial, limiter.InitialFull, limiter.InitialEmpty)
-	checkNames(t, limiter.ParseRefill, limiter.RefillGreedy, limiter.RefillInterval)
-	_, err := limiter.ParseOldest("half")
-	if want := `"half" is not known: use one of proportional, full, none`; err == nil || err.Error() != want {
-		t.Errorf("ParseOldest(half): %v, want %s", err, want)
+	for _, a := range algorithms {
+		if got, err := limiter.ParseAlgorithm(a.String()); err != nil || got != a {
+			t.Errorf("parsing %q: %v, %v", a, got, err)
+		}
 	}
-}
-
-func checkNames[T interface {
-	comparable
-	String() string
-}](t *testing.T, parse func(string) (T, error), all ...T) {
-	t.Helper()
-	for _, v := range all {
-		if got, err := parse(v.String()); err != nil || got != v {
-			t.Errorf("parsing %q: %v, %v", v.String(), got, err)
+	for _, name := range []string{"", "half"} {
+		got, err := limiter.ParseAlgorithm(name)
+		if err == nil || !strings.Contains(err.Error(), "use one of fixed_window, ") {
+			t.Errorf("parsing %q: %v, %v", name, got, err)
+		}
+	}
+	for want, v := range map[string]fmt.Stringer{
+		"remaining": limiter.ChargeRemaining, "none": limiter.OldestNone, "calendar": limiter.AlignCalendar,
+		"shadow": limiter.Shadow,
+	} {
+		if v.String() != want {
+			t.Errorf("%v is not called %s", v, want)
+		}
+	}
+	for _, v := range []fmt.Stringer{limiter.ChargeDefault, limiter.ChargeDenied(9), limiter.Oldest(9), limiter.Mode(9)} {
+		if v.String() != "" {
+			t.Errorf("%#v is called %s", v, v)
 		}
 	}
 }
@@ -213,7 +217,12 @@ func FuzzPolicy(f *testing.F) {
 	seed := uint64(0)
 	add := func(in limiter.Params) {
 		seed++
-		flags := uint8(in.Align) | uint8(in.Initial)<<4 | uint8(in.Refill)<<5
+		flags := uint8(in.Align)
+		for bit, isSet := range map[uint8]bool{1 << 4: in.StartsEmpty, 1 << 5: in.RefillsAtOnce} {
+			if isSet {
+				flags |= bit
+			}
+		}
 		if in.TimeZone != nil {
 			flags |= 1 << 6
 		}
@@ -224,24 +233,24 @@ func FuzzPolicy(f *testing.F) {
 		}
 	}
 	for _, a := range append([]limiter.Algorithm{0}, algorithms...) {
-		add(limiter.Params{Algorithm: a, Limit: 1, Window: limiter.MaxWindow})
-		add(limiter.Params{Algorithm: a, Limit: limiter.MaxLimit, Window: limiter.MinWindow})
+		add(limiter.Params{Algorithm: a, Limit: 1, Window: step.MaxWindow})
+		add(limiter.Params{Algorithm: a, Limit: step.MaxLimit, Window: step.MinWindow})
 		add(limiter.Params{Algorithm: a, Limit: 10_000, Window: sec})
-		add(limiter.Params{Algorithm: a, Window: sec})
+		add(limiter.Params{Algorithm: a, DenyAll: true, Window: sec})
 	}
 	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue} {
 		add(limiter.Params{Algorithm: a, Limit: 999_999_937, Window: hour, Burst: 100_000})
-		add(limiter.Params{Algorithm: a, Limit: 1, Window: limiter.MaxWindow, Burst: 14})
-		add(limiter.Params{Algorithm: a, Limit: limiter.MaxLimit, Window: sec, Burst: limiter.MaxLimit})
+		add(limiter.Params{Algorithm: a, Limit: 1, Window: step.MaxWindow, Burst: 14})
+		add(limiter.Params{Algorithm: a, Limit: step.MaxLimit, Window: sec, Burst: step.MaxLimit})
 	}
 	for _, in := range []limiter.Params{
 		{Limit: 3, Window: sec, Burst: 7},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Burst: limiter.MaxLimit},
-		{Limit: 1, Window: limiter.MaxWindow, Burst: 14},
+		{Limit: step.MaxLimit, Window: step.MinWindow, Burst: step.MaxLimit},
+		{Limit: 1, Window: step.MaxWindow, Burst: 14},
 	} {
 		in.Algorithm = limiter.TokenBucket
-		for in.Initial = limiter.InitialFull; in.Initial <= limiter.InitialEmpty; in.Initial++ {
-			for in.Refill = limiter.RefillGreedy; in.Refill <= limiter.RefillInterval; in.Refill++ {
+		for _, in.StartsEmpty = range []bool{false, true} {
+			for _, in.RefillsAtOnce = range []bool{false, true} {
 				add(in)
 			}
 		}
@@ -252,7 +261,7 @@ func FuzzPolicy(f *testing.F) {
 		Segments: 3, SegmentCap: 5,
 	})
 	add(limiter.Params{
-		Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestNone, Limit: limiter.MaxLimit, Window: limiter.MinWindow,
+		Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestNone, Limit: step.MaxLimit, Window: step.MinWindow,
 		Segments: 1000, SegmentCap: 5,
 	})
 	add(limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Segments: 1})
@@ -275,10 +284,10 @@ func FuzzPolicy(f *testing.F) {
 		})
 	}
 	for _, in := range []limiter.Params{
-		{Limit: 9_973, Window: sec, WarmUp: hour, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 9_973, Window: sec, WarmUp: hour, ColdFactor: step.MaxColdFactor, MaxWait: sec},
 		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
 		{Limit: 3, Window: sec, WarmUp: time.Millisecond, ColdFactor: 101, MaxWait: hour},
-		{Limit: 1, Window: limiter.MaxWindow, WarmUp: hour},
+		{Limit: 1, Window: step.MaxWindow, WarmUp: hour},
 	} {
 		in.Algorithm = limiter.SmoothWarmingUp
 		add(in)
@@ -288,7 +297,7 @@ func FuzzPolicy(f *testing.F) {
 	) {
 		in := limiter.Params{
 			Algorithm: limiter.Algorithm(algorithm), ChargeDenied: limiter.ChargeDenied(charge), Oldest: limiter.Oldest(oldest),
-			Align: limiter.Align(flags & 0xf), Initial: limiter.Initial(flags >> 4 & 1), Refill: limiter.Refill(flags >> 5 & 1),
+			Align: limiter.Align(flags & 0xf), StartsEmpty: flags>>4&1 != 0, RefillsAtOnce: flags>>5&1 != 0, DenyAll: limit == 0,
 			Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
 			MaxWait: time.Duration(maxWait), BurstFor: time.Duration(burstFor),
 			WarmUp: time.Duration(warmUp), ColdFactor: coldFactor,
@@ -322,7 +331,7 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 	t.Helper()
 	other, err := limiter.NewPolicy(limiter.Params{
 		Algorithm: in.Algorithm, Limit: 10, Window: 10 * time.Second,
-		Refill: in.Refill,
+		RefillsAtOnce: in.RefillsAtOnce,
 	})
 	if err != nil {
 		t.Fatal(err)

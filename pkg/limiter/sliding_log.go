@@ -3,12 +3,18 @@ package limiter
 import (
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
 // SlidingLog remembers every admitted hit of the window.
 const SlidingLog Algorithm = 5
+
+// NewSlidingLog returns a limit of so many hits in any time as long as window.
+func NewSlidingLog(limit int64, window time.Duration) Params {
+	return Params{Algorithm: SlidingLog, Limit: limit, Window: window}
+}
 
 // slidingLog is the log of admitted hits: a hit at time t counts until t plus the window. The list holds pairs (time,
 // total), oldest first, where total is the sum of all costs up to and with that entry; A is the total before the first
@@ -31,7 +37,7 @@ type slidingLog struct {
 }
 
 func newSlidingLog(in *Params) (step.Algorithm, error) {
-	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
+	if most := orDefault(in.MaxLogEntries, step.MaxLogEntries); in.Limit > most {
 		return nil, paramError("limit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
 			"per window, got %d; use sliding_window, or raise max_log_entries", most, in.Limit)
 	}

@@ -9,6 +9,11 @@ import (
 // SlidingWindow counts hits per segment of a window that moves on by segments.
 const SlidingWindow Algorithm = 4
 
+// NewSlidingWindow returns a limit of so many hits in a window that moves on by a tenth of its length.
+func NewSlidingWindow(limit int64, window time.Duration) Params {
+	return Params{Algorithm: SlidingWindow, Limit: limit, Window: window}
+}
+
 // slidingWindow counts hits per segment: in a State, A is the index of the newest segment, B a segment's length in
 // microseconds, and the list holds the counts of the newest segments, as many as a window has, and of the one before,
 // newest first. A segment's index is the number of such lengths since the Unix epoch.
@@ -62,7 +67,7 @@ func divisorNear(window, segments int64) int64 {
 		if segments-d >= 1 && window%(segments-d) == 0 {
 			return segments - d
 		}
-		if segments+d <= MaxSegments && window%(segments+d) == 0 {
+		if segments+d <= step.MaxSegments && window%(segments+d) == 0 {
 			return segments + d
 		}
 	}

@@ -9,6 +9,11 @@ import (
 // SmoothBursty is a token bucket whose next requests pay for a big one: Guava's RateLimiter.
 const SmoothBursty Algorithm = 6
 
+// NewSmoothBursty returns a limit of limit hits per window. A request waits up to maxWait for those before it.
+func NewSmoothBursty(limit int64, window, maxWait time.Duration) Params {
+	return Params{Algorithm: SmoothBursty, Limit: limit, Window: window, MaxWait: maxWait}
+}
+
 // smoothBursty is a meter that looks only at the level that it finds: a request of any cost up to MaxCost passes where
 // one hit does, and those after it wait until its debt has leaked away.
 type smoothBursty struct{ meter }
@@ -52,8 +57,8 @@ func (b *smoothBursty) Traits() step.Traits {
 // defaultMaxCost is what the limit admits in as many whole windows as an hour has, in at least one.
 func defaultMaxCost(in *Params) int64 {
 	windows := max(1, int64(time.Hour/in.Window))
-	if in.Limit > MaxCost/windows {
-		return MaxCost
+	if in.Limit > step.MaxCost/windows {
+		return step.MaxCost
 	}
 	return in.Limit * windows
 }

@@ -10,11 +10,10 @@ import (
 // SmoothWarmingUp lets fewer pass after idleness, rising to the rate: Guava's RateLimiter.
 const SmoothWarmingUp Algorithm = 9
 
-// Defaults of SmoothWarmingUp.
-const (
-	DefaultWarmUp     = 10 * time.Second
-	DefaultColdFactor = 300
-)
+// NewSmoothWarmingUp returns a limit that rises to limit hits per window while requests come for as long as warmUp.
+func NewSmoothWarmingUp(limit int64, window, warmUp time.Duration) Params {
+	return Params{Algorithm: SmoothWarmingUp, Limit: limit, Window: window, WarmUp: warmUp}
+}
 
 // curve is what SmoothWarmingUp's permits cost. Guava's definition, with s = 1/rate, counts a store of permits that
 // an idle limit fills in warm_up: one of them costs s up to a threshold of warm_up/(2s), from there on more, and
@@ -54,9 +53,9 @@ type smoothWarmingUp struct {
 }
 
 func newWarmingUp(in *Params) (step.Algorithm, error) {
-	in.MaxCost, in.ColdFactor = orDefault(in.MaxCost, defaultMaxCost(in)), orDefault(in.ColdFactor, DefaultColdFactor)
+	in.MaxCost, in.ColdFactor = orDefault(in.MaxCost, defaultMaxCost(in)), orDefault(in.ColdFactor, 300)
 	if in.WarmUp == 0 {
-		in.WarmUp = DefaultWarmUp
+		in.WarmUp = 10 * time.Second
 	}
 	w := &smoothWarmingUp{meter: newMeter(in)}
 	w.burst, w.paysLater = in.MaxCost, true

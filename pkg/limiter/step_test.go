@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
@@ -87,7 +88,7 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 			"burst_for")
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 		in.MaxCost = rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "max_cost")
-		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
+		in.StartsEmpty = rapid.Bool().Draw(t, "initial")
 		if coarse {
 			in.Limit, in.Window, in.BurstFor, in.MaxWait = 999_999_937, time.Hour, 0, in.MaxWait.Truncate(time.Second)
 		}
@@ -117,8 +118,8 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 	}
 	switch a {
 	case limiter.TokenBucket:
-		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
-		in.Refill = rapid.SampledFrom([]limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval}).Draw(t, "refill")
+		in.StartsEmpty = rapid.Bool().Draw(t, "initial")
+		in.RefillsAtOnce = rapid.Bool().Draw(t, "refill")
 	case limiter.LeakyQueue:
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 	default:
@@ -155,7 +156,7 @@ func (w *walk) move(t *rapid.T) {
 
 // cost draws what a hit costs, at least least.
 func (w *walk) cost(t *rapid.T, least int64) int64 {
-	capacity := min(w.policy.Capacity(), limiter.MaxCost-1)
+	capacity := min(w.policy.Capacity(), step.MaxCost-1)
 	return max(least, rapid.OneOf(
 		rapid.Just(int64(1)),
 		rapid.Int64Range(-3, 4),
@@ -178,7 +179,7 @@ func TestStepAgreesWithItsDefinition(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		o, refunds := newOracle(w.in, w.policy), -w.policy.Capacity()
 		isLog := w.in.Algorithm == limiter.SlidingLog || w.in.Algorithm == limiter.Concurrency
-		if isLog && w.policy.ChargeDenied() == limiter.ChargeFull {
+		if isLog && w.policy.Params().ChargeDenied == limiter.ChargeFull {
 			refunds = 0
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "hits") {
@@ -190,7 +191,7 @@ func TestStepAgreesWithItsDefinition(t *testing.T) {
 			if d.Allowed != fits {
 				t.Fatalf("%+v: cost %d at %d: allowed is %t where %d are left", w.in, n, w.now, d.Allowed, left)
 			}
-			switch charge := w.policy.ChargeDenied(); {
+			switch charge := w.policy.Params().ChargeDenied; {
 			case n < 0:
 				o.refund(w.now, -n)
 			case n == 0:
@@ -294,7 +295,7 @@ func TestDebtsInALogAreNeverForgotten(t *testing.T) {
 			}
 			if n < 0 {
 				o.refund(w.now, -n)
-			} else if w.last.Allowed || w.policy.ChargeDenied() == limiter.ChargeFull {
+			} else if w.last.Allowed || w.policy.Params().ChargeDenied == limiter.ChargeFull {
 				o.charge(w.now, n)
 			}
 		}
@@ -389,12 +390,12 @@ func TestPeeksAndDenialsWriteNothing(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {
 			w.move(t)
-			if w.in.Initial == limiter.InitialEmpty {
+			if w.in.StartsEmpty {
 				w.step(1) // the first hit writes, for the bucket fills from then on
 			}
 			n, before := w.cost(t, 0), w.state
 			d := w.step(n)
-			writes := n > 0 && (d.Allowed || w.policy.ChargeDenied() != limiter.ChargeNone)
+			writes := n > 0 && (d.Allowed || w.policy.Params().ChargeDenied != limiter.ChargeNone)
 			if !writes && fmt.Sprint(w.state) != fmt.Sprint(before) {
 				t.Fatalf("%+v: cost %d at %d (%+v) wrote %v over %v", w.in, n, w.now, d, w.state, before)
 			}

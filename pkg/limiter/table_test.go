@@ -18,9 +18,9 @@ import (
 func TestEveryAlgorithmIsComplete(t *testing.T) {
 	for _, a := range limiter.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
-			for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
-				in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, Refill: refill}
-				if refill != limiter.RefillGreedy && !slices.Contains(a.Parameters(), "refill") {
+			for _, atOnce := range []bool{false, true} {
+				in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, RefillsAtOnce: atOnce}
+				if atOnce && !slices.Contains(a.Parameters(), "refill") {
 					continue
 				}
 				p := mustPolicy(t, in)
@@ -79,7 +79,7 @@ func TestBound(t *testing.T) {
 		if got := limit.Bound(mustPolicy(t, in), 3); got != want[a] {
 			t.Errorf("%s: %d, want %d", a, got, want[a])
 		}
-		if in.Limit = 0; limit.Bound(mustPolicy(t, in), 3) != 0 {
+		if in.Limit, in.DenyAll = 0, true; limit.Bound(mustPolicy(t, in), 3) != 0 {
 			t.Errorf("%s of no hits has a bound above 0", a)
 		}
 	}

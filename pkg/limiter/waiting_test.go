@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -59,14 +60,14 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 		{Limit: 10_000_000, Window: time.Second},
 		{Limit: 999_999_937, Window: time.Hour},
 		{Limit: 1, Window: 365 * 24 * time.Hour},
-		{Limit: 1<<32 - 1, Window: limiter.MinWindow, MaxWait: time.Second},
+		{Limit: 1<<32 - 1, Window: step.MinWindow, MaxWait: time.Second},
 	} {
-		in.Algorithm, in.MaxCost = limiter.SmoothBursty, limiter.MaxCost
+		in.Algorithm, in.MaxCost = limiter.SmoothBursty, step.MaxCost
 		t.Run(fmt.Sprintf("%d per %s", in.Limit, in.Window), func(t *testing.T) {
 			p := mustPolicy(t, in)
 			o := newOracle(in, p)
-			s, d := storekit.Step(p, storekit.State{}, epoch, limiter.MaxCost)
-			o.charge(epoch, limiter.MaxCost)
+			s, d := storekit.Step(p, storekit.State{}, epoch, step.MaxCost)
+			o.charge(epoch, step.MaxCost)
 			if !d.Allowed || d.Wait != 0 {
 				t.Fatalf("the first request: %+v", d)
 			}
@@ -75,7 +76,7 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 			if at := epoch + d.RetryAfter.Microseconds(); d.RetryAfter < year &&
 				(!o.fits(at, 1) || at > epoch && o.fits(at-1, 1)) ||
 				o.fits(epoch+year.Microseconds(), 1) != (d.RetryAfter <= year) {
-				t.Errorf("after %d hits: %+v, which is not when they are paid for", limiter.MaxCost, d)
+				t.Errorf("after %d hits: %+v, which is not when they are paid for", step.MaxCost, d)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -126,9 +127,9 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 				"limit"),
 			Window: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute}).Draw(t, "window"),
 			WarmUp: time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "warm_up")) * time.Millisecond,
-			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, limiter.MaxColdFactor)).Draw(t,
+			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, step.MaxColdFactor)).Draw(t,
 				"cold_factor"),
-			MaxCost: limiter.MaxCost,
+			MaxCost: step.MaxCost,
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {
@@ -139,7 +140,7 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 		full, permit := args[8], args[9]
 		now := int64(epoch - epoch%1_000_000)
 		stored := rapid.Int64Range(0, full).Draw(t, "stored")
-		n := rapid.Int64Range(1, min(limiter.MaxCost, full/permit+1)).Draw(t, "n")
+		n := rapid.Int64Range(1, min(step.MaxCost, full/permit+1)).Draw(t, "n")
 		s, _ := storekit.Step(p, storekit.State{A: now, List: []int64{stored, full}}, now, n)
 		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(partOf(s)), o.unit))
 
@@ -218,7 +219,7 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{
 		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour,
 		ChargeDenied: limiter.ChargeFull,
-		MaxCost:      limiter.MaxCost,
+		MaxCost:      step.MaxCost,
 	})
 	highest := time.Duration(p.Core().Args()[5]) * time.Microsecond
 	if highest < 140*365*24*time.Hour {
@@ -226,7 +227,7 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	}
 	var s storekit.State
 	for i := range int64(3) {
-		s, _ = storekit.Step(p, s, epoch+i, limiter.MaxCost)
+		s, _ = storekit.Step(p, s, epoch+i, step.MaxCost)
 		if s.A != epoch+i+highest.Microseconds() {
 			t.Errorf("after %d big requests, the next one is free to go after %d us, want %s", i+1, s.A-epoch-i, highest)
 		}

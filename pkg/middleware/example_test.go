@@ -1,15 +1,13 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/middleware"
@@ -23,13 +21,13 @@ func ExampleHTTP() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	perClient, err := limiter.New(store, "client", limiter.NewFunnel(1, time.Hour, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := middleware.HTTP(limiter.New(store, policy), middleware.RemoteIP, middleware.Options{})
-	handler := perClient(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	limited := middleware.HTTP(perClient, middleware.RemoteIP, middleware.Options{})
+	handler := limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
 
 	for range 2 {
 		w := httptest.NewRecorder()
@@ -37,39 +35,51 @@ func ExampleHTTP() {
 		fmt.Printf("%d %s, Retry-After %q\n", w.Code, w.Header().Get("RateLimit"), w.Header().Get("Retry-After"))
 	}
 	// Output:
-	// 200 "funnel";r=0;t=3600, Retry-After ""
-	// 429 "funnel";r=0;t=3600, Retry-After "3600"
+	// 200 "client";r=0;t=3600, Retry-After ""
+	// 429 "client";r=0;t=3600, Retry-After "3600"
 }
 
-// Each user may make 100 calls a minute of a gRPC server; a call without a user is not limited.
-func ExampleUnaryServerInterceptor() {
+// Requests are limited by Weir's rules: here 1 an hour for each address, and none of a path.
+func ExampleHTTPRules() {
+	rules, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "remote_address", RateLimit: &descriptors.RateLimit{
+			Name: "per_address", Params: limiter.Params{Algorithm: limiter.Funnel, Limit: 1}, Unit: descriptors.Hour,
+		}},
+		{
+			Key: "path", Value: "/admin/*", Response: &descriptors.Response{Body: "closed"},
+			RateLimit: &descriptors.RateLimit{
+				Params: limiter.Params{Algorithm: limiter.Funnel, DenyAll: true}, Unit: descriptors.Hour,
+			},
+		},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute})
-	if err != nil {
-		fmt.Println(err)
-		return
+	limited := middleware.HTTPRules(func() *descriptors.Set { return rules }, store, "shop",
+		func(r *http.Request) [][]descriptors.Entry {
+			return [][]descriptors.Entry{
+				{{Key: "remote_address", Value: middleware.RemoteIP(r)}},
+				{{Key: "path", Value: r.URL.Path}},
+			}
+		}, middleware.Options{})
+	handler := limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
+
+	for _, path := range []string{"/admin/users", "/", "/"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Printf("%d %s, %s\n", w.Code, strings.TrimSpace(w.Body.String()), w.Header().Get("RateLimit"))
 	}
-	user := func(ctx context.Context, _ string) string {
-		values := metadata.ValueFromIncomingContext(ctx, "user")
-		if len(values) == 0 {
-			return ""
-		}
-		return values[0]
-	}
-	perUser := limiter.New(store, policy)
-	server := grpc.NewServer(
-		grpc.UnaryInterceptor(middleware.UnaryServerInterceptor(perUser, user, middleware.Options{})),
-		grpc.StreamInterceptor(middleware.StreamServerInterceptor(perUser, user, middleware.Options{})),
-	)
-	defer server.Stop()
-	// pb.RegisterYourServer(server, ...), server.Serve(listener)
-	fmt.Println(perUser.Policies()[0].Limit(), "calls per", perUser.Policies()[0].Window())
-	// Output: 100 calls per 1m0s
+	// Output:
+	// 429 closed, "funnel";r=0;t=0
+	// 200 hello, "per_address";r=0;t=3600
+	// 429 rate limit exceeded, "per_address";r=0;t=3600
 }
 
 // Behind a proxy, the key is what the proxy says of the client, and a store that fails denies requests.
@@ -80,12 +90,12 @@ func ExampleOptions() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Second})
+	perClient, err := limiter.New(store, "client", limiter.NewFunnel(5, time.Second, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	limited := middleware.HTTP(limiter.New(store, policy),
+	limited := middleware.HTTP(perClient,
 		func(r *http.Request) string { return r.Header.Get("X-Envoy-External-Address") },
 		middleware.Options{
 			FailClosed: true,
@@ -98,5 +108,5 @@ func ExampleOptions() {
 	r.Header.Set("X-Envoy-External-Address", "192.0.2.7")
 	handler.ServeHTTP(w, r)
 	fmt.Println(w.Header().Get("RateLimit-Policy"))
-	// Output: "funnel";q=5;w=1
+	// Output: "client";q=5;w=1
 }

@@ -4,23 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	healthsrv "google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/middleware"
@@ -39,15 +30,11 @@ func store(t *testing.T) *memstore.Store {
 
 func limit(t *testing.T, s limiter.Store, params ...limiter.Params) *limiter.Limiter {
 	t.Helper()
-	var policies []*limiter.Policy
-	for _, p := range params {
-		policy, err := limiter.NewPolicy(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		policies = append(policies, policy)
+	l, err := limiter.New(s, "test", params[0], params[1:]...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return limiter.New(s, policies[0], policies[1:]...)
+	return l
 }
 
 var twoPerMinute = limiter.Params{Algorithm: limiter.Funnel, Limit: 2, Window: time.Minute}
@@ -97,11 +84,11 @@ func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "h
 
 func TestHTTP(t *testing.T) {
 	url := serve(t, limit(t, store(t), twoPerMinute), middleware.RemoteIP, middleware.Options{}, hello)
-	policy := `"funnel";q=2;w=60`
+	policy := `"test";q=2;w=60`
 	for i, want := range []answer{
-		{200, policy, `"funnel";r=1;t=30`, "", "hello"},
-		{200, policy, `"funnel";r=0;t=60`, "", "hello"},
-		{429, policy, `"funnel";r=0;t=30`, "30", "rate limit exceeded\n"},
+		{200, policy, `"test";r=1;t=30`, "", "hello"},
+		{200, policy, `"test";r=0;t=60`, "", "hello"},
+		{429, policy, `"test";r=0;t=30`, "30", "rate limit exceeded\n"},
 	} {
 		if got := get(t, url); got != want {
 			t.Errorf("request %d: %+v, want %+v", i, got, want)
@@ -112,10 +99,10 @@ func TestHTTP(t *testing.T) {
 func TestHTTPBySeveralPolicies(t *testing.T) {
 	daily := limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: 24 * time.Hour}
 	url := serve(t, limit(t, store(t), twoPerMinute, daily), middleware.RemoteIP, middleware.Options{}, hello)
-	policies := `"funnel";q=2;w=60, "funnel-2";q=1;w=86400`
+	policies := `"test";q=2;w=60, "test-2";q=1;w=86400`
 	for i, want := range []answer{
-		{200, policies, `"funnel-2";r=0;t=86400`, "", "hello"},
-		{429, policies, `"funnel-2";r=0;t=86400`, "86400", "rate limit exceeded\n"},
+		{200, policies, `"test-2";r=0;t=86400`, "", "hello"},
+		{429, policies, `"test-2";r=0;t=86400`, "86400", "rate limit exceeded\n"},
 	} {
 		if got := get(t, url); got != want {
 			t.Errorf("request %d: %+v, want %+v", i, got, want)
@@ -124,13 +111,13 @@ func TestHTTPBySeveralPolicies(t *testing.T) {
 }
 
 func TestHTTPWithoutKeyOrWithoutHope(t *testing.T) {
-	never := limit(t, store(t), limiter.Params{Algorithm: limiter.Funnel, Window: time.Second})
+	never := limit(t, store(t), limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Second})
 	byHeader := func(r *http.Request) string { return r.URL.Query().Get("client") }
 	url := serve(t, never, byHeader, middleware.Options{}, hello)
 	if got, want := get(t, url), (answer{200, "", "", "", "hello"}); got != want {
 		t.Errorf("without a key: %+v, want %+v", got, want)
 	}
-	want := answer{429, `"funnel";q=0;w=1`, `"funnel";r=0;t=0`, "", "rate limit exceeded\n"}
+	want := answer{429, `"test";q=0;w=1`, `"test";r=0;t=0`, "", "rate limit exceeded\n"}
 	if got := get(t, url+"?client=ann"); got != want {
 		t.Errorf("by a limit of 0: %+v, want %+v and no Retry-After", got, want)
 	}
@@ -167,7 +154,7 @@ func TestHTTPInFlight(t *testing.T) {
 		}
 		hello(w, r)
 	})
-	policy := `"concurrency";q=1;qu="concurrent-requests"`
+	policy := `"test";q=1;qu="concurrent-requests"`
 	for range 2 {
 		if got := get(t, url+"/outer"); got.status != 200 || got.policy != policy {
 			t.Errorf("%+v, want 200 by %s", got, policy)
@@ -217,12 +204,6 @@ func TestDelayOutlastsDeadline(t *testing.T) {
 			t.Errorf("%d %q, want %d", w.Code, w.Body, want)
 		}
 	}
-	byAddress := func(context.Context, string) string { return "192.0.2.1" } // httptest's
-	limits := middleware.UnaryServerInterceptor(l, byAddress, middleware.Options{})
-	_, err := limits(soon(), nil, &grpc.UnaryServerInfo{}, nil)
-	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a call: %v, want DeadlineExceeded", err)
-	}
 }
 
 // failing is a store that decides nothing after the end of a context, and may refuse what is given back.
@@ -257,43 +238,6 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A request that is in flight for longer than the window does not release the place of another one.
-func TestReleaseAfterTheWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, err := memstore.New(memstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		l := limit(t, s, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
-		limits := middleware.UnaryServerInterceptor(l, func(context.Context, string) string { return "ann" },
-			middleware.Options{})
-		lasts := func(d time.Duration) error {
-			_, err := limits(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
-				time.Sleep(d)
-				return nil, nil //nolint:nilnil // an answer
-			})
-			return err
-		}
-		done := make(chan error, 2)
-		go func() { done <- lasts(90 * time.Second) }()
-		time.Sleep(time.Minute)
-		go func() { done <- lasts(50 * time.Second) }()
-		time.Sleep(40 * time.Second)
-		if err := lasts(0); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("beside a request in flight: %v, want ResourceExhausted", err)
-		}
-		for range cap(done) {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-		if err := lasts(0); err != nil {
-			t.Errorf("after the end of all requests: %v", err)
-		}
-	})
-}
-
 func TestRemoteIP(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:1234": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "@": "@", // a Unix socket: not ""
@@ -304,120 +248,85 @@ func TestRemoteIP(t *testing.T) {
 	}
 }
 
-// health is a gRPC server's client whose calls are limited.
-func health(t *testing.T, l *limiter.Limiter, o middleware.Options) grpc_health_v1.HealthClient {
-	t.Helper()
-	byMethod := func(_ context.Context, method string) string { return method }
-	server := grpc.NewServer(grpc.UnaryInterceptor(middleware.UnaryServerInterceptor(l, byMethod, o)),
-		grpc.StreamInterceptor(middleware.StreamServerInterceptor(l, byMethod, o)))
-	grpc_health_v1.RegisterHealthServer(server, healthsrv.NewServer())
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+// TestHTTPDoesNotLinkGRPC: a program that limits net/http has no gRPC in it, and no YAML.
+func TestHTTPDoesNotLinkGRPC(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
+	for _, dep := range strings.Fields(string(out)) {
+		if strings.HasPrefix(dep, "google.golang.org/") || strings.HasPrefix(dep, "go.yaml.in/") {
+			t.Errorf("pkg/middleware links %s", dep)
 		}
-	})
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+}
+
+// twoRules limit paths: one limit in flight, and one of a test's.
+func twoRules(t *testing.T, l *descriptors.RateLimit) func() *descriptors.Set {
+	t.Helper()
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
+		{Key: "path", Value: "/", RateLimits: []*descriptors.RateLimit{l, {
+			Params: limiter.Params{Algorithm: limiter.Concurrency, Limit: 1}, OnStoreFailure: l.OnStoreFailure,
+		}}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return grpc_health_v1.NewHealthClient(conn)
+	return func() *descriptors.Set { return set }
 }
 
-func joined(md metadata.MD, name string) string { return strings.Join(md.Get(name), "|") }
-
-func wantDenied(t *testing.T, err error, md metadata.MD) {
-	t.Helper()
-	s := status.Convert(err)
-	if s.Code() != codes.ResourceExhausted || s.Message() != "rate limit exceeded" || len(s.Details()) != 1 {
-		t.Fatalf("%v, want ResourceExhausted with a RetryInfo", err)
-	}
-	info, ok := s.Details()[0].(*errdetails.RetryInfo)
-	if !ok || info.GetRetryDelay().AsDuration() != 30*time.Second {
-		t.Errorf("details %v, want a delay of 30s", s.Details())
-	}
-	if joined(md, "retry-after") != "30" || joined(md, "ratelimit") != `"funnel";r=0;t=30` ||
-		joined(md, "ratelimit-policy") != `"funnel";q=2;w=60` {
-		t.Errorf("metadata %v", md)
-	}
+func byPath(r *http.Request) [][]descriptors.Entry {
+	return [][]descriptors.Entry{{{Key: "path", Value: r.URL.Path}}}
 }
 
-func TestUnaryCalls(t *testing.T) {
-	client := health(t, limit(t, store(t), twoPerMinute), middleware.Options{})
-	for i := range 3 {
-		var md metadata.MD
-		_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&md))
-		if i == 2 {
-			wantDenied(t, err, md)
-		} else if err != nil || joined(md, "retry-after") != "" {
-			t.Errorf("call %d: %v, metadata %v", i, err, md)
-		}
-	}
+func status(h http.Handler, path string) int {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code
 }
 
-func TestStreams(t *testing.T) {
-	client := health(t, limit(t, store(t), twoPerMinute), middleware.Options{})
-	for i := range 3 {
-		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
+// TestRules: all limits of a rule are charged or none, and what is in flight is released.
+func TestRules(t *testing.T) {
+	rules := twoRules(t, &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour})
+	limited := middleware.HTTPRules(rules, store(t), "shop", byPath, middleware.Options{})
+	inner, inside := 0, http.Handler(nil)
+	inside = limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			inner = status(inside, "/")
 		}
-		_, err = stream.Recv()
-		if i == 2 {
-			md, headerErr := stream.Header()
-			if headerErr != nil {
-				t.Fatal(headerErr)
-			}
-			wantDenied(t, err, md)
-		} else if err != nil {
-			t.Errorf("stream %d: %v", i, err)
-		}
-		cancel()
+		hello(w, r)
+	}))
+	w := httptest.NewRecorder()
+	inside.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	want := `"fixed_window";q=2;w=3600, "concurrency";q=1;qu="concurrent-requests"`
+	if w.Code != 200 || inner != 429 || w.Header().Get("RateLimit-Policy") != want {
+		t.Errorf("%d %v, and beside it %d; want 200 by %s, and 429", w.Code, w.Header(), inner, want)
 	}
-}
-
-// Calls and streams give back their place in flight when they end.
-func TestCallsInFlight(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
-	client := health(t, l, middleware.Options{})
-	for range 2 {
-		if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-			t.Errorf("a call after one that has ended: %v", err)
-		}
-	}
-	for i := range 2 {
-		for deadline := time.Now().Add(10 * time.Second); ; {
-			ctx, cancel := context.WithCancel(t.Context())
-			stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			cancel()
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) { // the server notices a moment later that the one before has ended
-				t.Fatalf("stream %d: %v", i, err)
+	for path, want := range map[string][]int{"/other": {200, 200, 200}, "/": {200, 429}} {
+		for i, want := range want {
+			if got := status(inside, path); got != want {
+				t.Errorf("request %d to %s: %d, want %d", i, path, got, want)
 			}
 		}
 	}
 }
 
-func TestCallsWithoutStore(t *testing.T) {
-	l := limit(t, broken{}, twoPerMinute)
-	if _, err := health(t, l, middleware.Options{}).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-		t.Errorf("fail open: %v", err)
-	}
-	_, err := health(t, l, middleware.Options{FailClosed: true}).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "rate limit not available") {
-		t.Errorf("fail closed: %v, want Unavailable", err)
+// TestRulesWithoutStore: each limit says what happens then, and local means what the options say.
+func TestRulesWithoutStore(t *testing.T) {
+	for onFailure, want := range map[descriptors.OnStoreFailure][2]int{
+		descriptors.Local: {200, 503}, descriptors.Allow: {200, 200},
+		descriptors.Deny: {429, 429}, descriptors.Fail: {503, 503},
+	} {
+		rules := twoRules(t, &descriptors.RateLimit{
+			Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour, OnStoreFailure: &onFailure,
+		})
+		for i, closed := range []bool{false, true} {
+			var seen error
+			o := middleware.Options{FailClosed: closed, OnError: func(err error) { seen = err }}
+			got := status(middleware.HTTPRules(rules, broken{}, "shop", byPath, o)(http.HandlerFunc(hello)), "/")
+			if got != want[i] || !errors.Is(seen, limiter.ErrUnavailable) {
+				t.Errorf("%s, fail closed %t: %d and error %v, want %d", onFailure, closed, got, seen, want[i])
+			}
+		}
 	}
 }

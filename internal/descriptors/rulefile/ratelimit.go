@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -68,23 +69,27 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Burst })
 	number("max_cost", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.MaxCost })
-	number("segments", 1, limiter.MaxSegments, func(l *rateLimit) *int64 { return &l.Params.Segments })
+	number("segments", 1, step.MaxSegments, func(l *rateLimit) *int64 { return &l.Params.Segments })
 	number("segment_cap", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.Params.MaxLogEntries })
-	field("oldest", func(n *yaml.Node, l *rateLimit) { l.Params.Oldest = readName(r, n, limiter.ParseOldest) })
-	field("align", func(n *yaml.Node, l *rateLimit) { l.Params.Align = readName(r, n, limiter.ParseAlign) })
+	field("oldest", func(n *yaml.Node, l *rateLimit) { l.Params.Oldest = readName(r, n, named[limiter.Oldest]) })
+	field("align", func(n *yaml.Node, l *rateLimit) { l.Params.Align = readName(r, n, named[limiter.Align]) })
 	field("time_zone", func(n *yaml.Node, l *rateLimit) { l.Params.TimeZone = readName(r, n, r.timeZone) })
 	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
-		l.Params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
+		l.Params.ChargeDenied = readName(r, n, named[limiter.ChargeDenied])
 	})
 	field("on_store_failure", func(n *yaml.Node, l *rateLimit) {
 		onFailure := readName(r, n, descriptors.ParseOnStoreFailure)
 		l.OnStoreFailure = &onFailure
 	})
-	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, parseConsistency) })
-	field("initial", func(n *yaml.Node, l *rateLimit) { l.Params.Initial = readName(r, n, limiter.ParseInitial) })
-	field("refill", func(n *yaml.Node, l *rateLimit) { l.Params.Refill = readName(r, n, limiter.ParseRefill) })
-	field("engine", func(n *yaml.Node, l *rateLimit) { l.Placement.RedisCell = readName(r, n, parseEngine) })
+	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, either("strict", "leased")) })
+	field("initial", func(n *yaml.Node, l *rateLimit) { l.Params.StartsEmpty = readName(r, n, either("full", "empty")) })
+	field("refill", func(n *yaml.Node, l *rateLimit) {
+		l.Params.RefillsAtOnce = readName(r, n, either("greedy", "interval"))
+	})
+	field("engine", func(n *yaml.Node, l *rateLimit) {
+		l.Placement.RedisCell = readName(r, n, either("weir", "redis_cell"))
+	})
 	field("store", func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
 	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.MaxWait })
 	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.Params.BurstFor })
@@ -210,20 +215,32 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 	return a, fmt.Errorf("%w%s", err, didYouMean(cmp.Or(algorithmSynonyms[strings.ToLower(name)], name), limit.AlgorithmNames()))
 }
 
-// parseEngine reports whether the redis-cell module decides.
-func parseEngine(name string) (redisCell bool, err error) {
-	if name != "weir" && name != "redis_cell" {
-		return false, fmt.Errorf("%q is not known: use one of weir, redis_cell", name)
+// either reads one of two names, and reports whether it is the second one.
+func either(usual, other string) func(name string) (bool, error) {
+	return func(name string) (isOther bool, err error) {
+		if name != usual && name != other {
+			return false, fmt.Errorf("%q is not known: use one of %s, %s", name, usual, other)
+		}
+		return name == other, nil
 	}
-	return name == "redis_cell", nil
 }
 
-// parseConsistency reports whether permits are leased.
-func parseConsistency(name string) (leased bool, err error) {
-	if name != "strict" && name != "leased" {
-		return false, fmt.Errorf("%q is not known: use strict or leased", name)
+// named reads the name of a value, of which a type has those from 0 on.
+func named[T interface {
+	~uint8
+	fmt.Stringer
+}](name string) (v T, err error) {
+	var names []string
+	for v := T(0); v == 0 || v.String() != ""; v++ {
+		if v.String() == "" { // a default that has no name
+			continue
+		}
+		if v.String() == name {
+			return v, nil
+		}
+		names = append(names, v.String())
 	}
-	return name == "leased", nil
+	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(names, ", "))
 }
 
 // timeZone finds a time zone by its name. It remembers those of a file, which many rules may name.

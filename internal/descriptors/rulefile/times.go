@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/words"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // parseUnit returns the unit of that name, in any case.
@@ -63,7 +63,7 @@ func parseSeconds(text string) (time.Duration, error) {
 
 // parseFactor reads a number from 1.01 to 100, such as 3 or 2.5, in hundredths.
 func parseFactor(text string) (int64, error) {
-	const most = limiter.MaxColdFactor
+	const most = step.MaxColdFactor
 	v, err := strconv.ParseFloat(text, 64)
 	hundredths := math.Round(v * 100)
 	if err != nil || !(hundredths > 100 && hundredths <= most) || math.Abs(v*100-hundredths) > 1e-6 {

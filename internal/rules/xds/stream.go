@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -62,7 +62,7 @@ func (s *Source) follow(ctx context.Context) {
 		}
 		wait = min(max(2*wait, s.o.unit), mostReconnect*s.o.unit)
 		// It is up to a fifth shorter, so that many processes do not come at once.
-		_ = limiter.Sleep(ctx, wait-rand.N(wait/5+1)) //nolint:gosec // it spreads; the loop looks at ctx
+		_ = sleep.For(ctx, wait-rand.N(wait/5+1)) //nolint:gosec // it spreads; the loop looks at ctx
 	}
 }
 
@@ -154,7 +154,7 @@ func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ende
 	expensive := int64(0) // how large that was
 	for answer := range answers {
 		if answer.size > expensive/smaller {
-			if err := limiter.Sleep(ctx, time.Until(rested)); err != nil {
+			if err := sleep.For(ctx, time.Until(rested)); err != nil {
 				return err
 			}
 		}
@@ -179,7 +179,7 @@ func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ende
 		if until := time.Now().Add(workShare * time.Since(began)); until.After(rested) {
 			rested, expensive = until, answer.size
 		}
-		if err := limiter.Sleep(ctx, pause); err != nil {
+		if err := sleep.For(ctx, pause); err != nil {
 			return err
 		}
 	}

@@ -27,8 +27,8 @@ var (
 	first   = limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: 60 * sec, Align: limiter.AlignFirstHit}
 	leaks   = limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: hour}
 	tokens  = limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: hour}
-	empty   = limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: hour, Initial: limiter.InitialEmpty}
-	batches = limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: hour, Refill: limiter.RefillInterval}
+	empty   = limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: hour, StartsEmpty: true}
+	batches = limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: hour, RefillsAtOnce: true}
 	slides  = limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec}
 	logged  = limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10, Window: 10 * sec}
 	leased  = limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: 10 * sec}
@@ -163,7 +163,7 @@ func (c *change) check(f *fixture) {
 		f.want("+", limiter.Hit{Key: key, Policy: to, N: 1})
 	}
 	f.want("-", limiter.Hit{Key: key, Policy: to, N: 1})
-	if c.remaining == 0 && to.ChargeDenied() == limiter.ChargeNone {
+	if c.remaining == 0 && to.Params().ChargeDenied == limiter.ChargeNone {
 		f.clock.Advance(c.retry - us)
 		f.want("-", limiter.Hit{Key: key, Policy: to, N: 1})
 		f.clock.Advance(us)

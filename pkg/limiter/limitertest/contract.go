@@ -72,6 +72,7 @@ func newFixture(t *testing.T, fresh Fresh) *fixture {
 // policy makes a policy of sound parameters.
 func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
 	tb.Helper()
+	in.DenyAll = in.Limit == 0 // a test means it
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatalf("NewPolicy(%+v): %v", in, err)

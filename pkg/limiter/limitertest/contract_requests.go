@@ -80,11 +80,10 @@ func sameKeyBeyondCapacity(f *fixture) {
 
 // emptyBesideDenial: a bucket fills from its first hit on, also if that request is denied by another limit.
 func emptyBesideDenial(f *fixture) {
-	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
+	for key, atOnce := range map[string]bool{"greedy": false, "interval": true} {
 		p := policy(f, limiter.Params{
-			Algorithm: limiter.TokenBucket, Limit: 1, Window: sec, Burst: 9, Initial: limiter.InitialEmpty, Refill: refill,
+			Algorithm: limiter.TokenBucket, Limit: 1, Window: sec, Burst: 9, StartsEmpty: true, RefillsAtOnce: atOnce,
 		})
-		key := refill.String()
 		f.want("--", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1},
 			limiter.Hit{Key: key, Policy: p, N: 1})
 		f.clock.Advance(3 * sec)

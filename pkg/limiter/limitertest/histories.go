@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -155,32 +156,32 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 	limiter.FixedWindow: {
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec},
-		{Limit: 1 << 31, Window: limiter.MaxWindow},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 1 << 31, Window: step.MaxWindow},
+		{Limit: step.MaxLimit, Window: step.MinWindow},
 		{Limit: 7, Window: 1_000_003 * us},
 		{Limit: 3, Window: 90 * sec, Align: limiter.AlignFirstHit},
 		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit},
 		{Limit: 5, Window: hour, Align: limiter.AlignCalendar, TimeZone: zone("Australia/Lord_Howe")},
-		{Limit: limiter.MaxLimit, Window: 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin")},
+		{Limit: step.MaxLimit, Window: 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin")},
 		{Limit: 3, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("America/St_Johns")},
 		{Limit: 3, Window: 30 * 24 * hour, Align: limiter.AlignCalendar},
 		{Limit: 3, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
-		{Limit: 0, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
-		{Limit: 0, Window: sec},
-		{Limit: 0, Window: sec, LookAtLimit: true},
+		{DenyAll: true, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
+		{DenyAll: true, Window: sec},
+		{DenyAll: true, Window: sec, LookAtLimit: true},
 		{Limit: 4, Window: sec, LookAtLimit: true},
 		{Limit: 4, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), LookAtLimit: true},
 	},
 	limiter.Funnel: funnels,
 	limiter.TokenBucket: append([]limiter.Params{
-		{Limit: 3, Window: 7 * sec, Burst: 5, Initial: limiter.InitialEmpty},
-		{Limit: 1, Window: year, Initial: limiter.InitialEmpty},
-		{Limit: 999_999_937, Window: hour, Burst: 100_000, Initial: limiter.InitialEmpty},
-		{Limit: 10_000_000, Window: sec, Burst: 5, Initial: limiter.InitialEmpty},
-		{Limit: 4, Window: 10 * sec, Burst: 10, Refill: limiter.RefillInterval},
-		{Limit: 4, Window: 10 * sec, Burst: 10, Refill: limiter.RefillInterval, Initial: limiter.InitialEmpty},
-		{Limit: 10_000_000, Window: limiter.MinWindow, Refill: limiter.RefillInterval},
-		{Limit: 1, Window: limiter.MaxWindow, Burst: 3, Refill: limiter.RefillInterval},
+		{Limit: 3, Window: 7 * sec, Burst: 5, StartsEmpty: true},
+		{Limit: 1, Window: year, StartsEmpty: true},
+		{Limit: 999_999_937, Window: hour, Burst: 100_000, StartsEmpty: true},
+		{Limit: 10_000_000, Window: sec, Burst: 5, StartsEmpty: true},
+		{Limit: 4, Window: 10 * sec, Burst: 10, RefillsAtOnce: true},
+		{Limit: 4, Window: 10 * sec, Burst: 10, RefillsAtOnce: true, StartsEmpty: true},
+		{Limit: 10_000_000, Window: step.MinWindow, RefillsAtOnce: true},
+		{Limit: 1, Window: step.MaxWindow, Burst: 3, RefillsAtOnce: true},
 	}, funnels...),
 	limiter.SmoothBursty: {
 		{Limit: 5, Window: sec},
@@ -188,13 +189,13 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, MaxWait: hour},
-		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
-		{Limit: 5, Window: sec, Initial: limiter.InitialEmpty, MaxCost: 12},
+		{Limit: 1<<32 - 1, Window: step.MinWindow},
+		{Limit: 5, Window: sec, StartsEmpty: true, MaxCost: 12},
 		{
-			Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty,
-			MaxCost: limiter.MaxCost,
+			Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, StartsEmpty: true,
+			MaxCost: step.MaxCost,
 		},
-		{Limit: 0, Window: sec},
+		{DenyAll: true, Window: sec},
 	},
 	limiter.LeakyQueue: {
 		{Limit: 5, Window: sec},
@@ -203,36 +204,36 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year, Burst: 1},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, Burst: 100_000},
-		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
-		{Limit: 0, Window: sec},
+		{Limit: 1<<32 - 1, Window: step.MinWindow},
+		{DenyAll: true, Window: sec},
 	},
 	limiter.SmoothWarmingUp: {
 		{Limit: 5, Window: sec},
 		{Limit: 7, Window: 3 * sec, WarmUp: 2500 * ms, ColdFactor: 250, MaxWait: 500 * ms},
 		{Limit: 1, Window: year, WarmUp: hour},
 		{Limit: 10_000_000, Window: sec, WarmUp: 60 * sec, MaxWait: ms},
-		{Limit: 9_973, Window: sec, WarmUp: 90 * sec, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 9_973, Window: sec, WarmUp: 90 * sec, ColdFactor: step.MaxColdFactor, MaxWait: sec},
 		{Limit: 3, Window: sec, WarmUp: sec, ColdFactor: 101, MaxWait: hour},
 		{Limit: 1, Window: 60 * sec, WarmUp: ms},
 		{Limit: 5, Window: sec, WarmUp: 2 * sec, MaxCost: 3},
-		{Limit: 5, Window: sec, MaxCost: limiter.MaxCost},
+		{Limit: 5, Window: sec, MaxCost: step.MaxCost},
 		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
-		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
-		{Limit: 0, Window: sec},
+		{Limit: 1<<32 - 1, Window: step.MinWindow},
+		{DenyAll: true, Window: sec},
 	},
 	limiter.Concurrency: {
 		{Limit: 1, Window: year},
 		{Limit: 3, Window: 10 * sec},
-		{Limit: 300, Window: limiter.MinWindow},
+		{Limit: 300, Window: step.MinWindow},
 		{Limit: 10_000, Window: 60 * sec},
-		{Limit: 0, Window: sec},
+		{DenyAll: true, Window: sec},
 	},
 	limiter.SlidingWindow: {
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec},
 		{Limit: 1 << 31, Window: hour, Segments: 60},
 		{Limit: 7, Window: hour, Segments: 60}, // finer ticks than the one before: counts less in a segment
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Segments: 1000},
+		{Limit: step.MaxLimit, Window: step.MinWindow, Segments: 1000},
 		{Limit: 1<<32 - 1, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
 		{Limit: 7, Window: 1_000_003 * us, Segments: 1},
 		{Limit: 10, Window: 10 * sec},
@@ -241,33 +242,33 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 10, Window: 6 * sec, Segments: 3, SegmentCap: 5},
 		{Limit: 100, Window: 3 * sec, Segments: 1},
 		{Limit: 1_000_000_000_000, Window: 24 * hour, Segments: 24}, // bytes
-		{Limit: 0, Window: sec},
+		{DenyAll: true, Window: sec},
 	},
 	limiter.SlidingLog: {
 		{Limit: 1, Window: year},
 		{Limit: 10_000, Window: sec},
-		{Limit: 300, Window: limiter.MinWindow},
+		{Limit: 300, Window: step.MinWindow},
 		{Limit: 7, Window: 1_000_003 * us},
 		{Limit: 3, Window: 10 * sec},
-		{Limit: 1_000_000, Window: limiter.MaxWindow, MaxLogEntries: 1_000_000},
-		{Limit: 0, Window: sec},
+		{Limit: 1_000_000, Window: step.MaxWindow, MaxLogEntries: 1_000_000},
+		{DenyAll: true, Window: sec},
 	},
 }
 
 var funnels = []limiter.Params{
 	{Limit: 1, Window: year},
-	{Limit: 1, Window: limiter.MaxWindow, Burst: 3},
+	{Limit: 1, Window: step.MaxWindow, Burst: 3},
 	{Limit: 10_000_000, Window: sec},
 	{Limit: 10_000_000, Window: sec, Burst: 1},
 	{Limit: 1 << 31, Window: sec, Burst: 1 << 31},
-	{Limit: 1<<32 - 1, Window: limiter.MinWindow, Burst: 1<<32 - 1},
+	{Limit: 1<<32 - 1, Window: step.MinWindow, Burst: 1<<32 - 1},
 	{Limit: 3, Window: sec, Burst: 2},
 	{Limit: 30, Window: 60 * sec, Burst: 15},
 	{Limit: 7, Window: 1_000_003 * us, Burst: 5},
 	{Limit: 999_999_937, Window: hour, Burst: 100_000}, // counted in coarser ticks
 	{Limit: 1, Window: 24 * hour, Burst: 100},
 	{Limit: 100_000_000_000, Window: 24 * hour, Burst: 10_000_000_000}, // bytes
-	{Limit: 0, Window: sec},
+	{DenyAll: true, Window: sec},
 }
 
 func (h *history) run(requests int) {
@@ -346,7 +347,9 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 }
 
 // sameCounter says whether a rule that changes from one policy into the other keeps its counter.
-func sameCounter(from, to *limiter.Policy) bool { return from.Params().Refill == to.Params().Refill }
+func sameCounter(from, to *limiter.Policy) bool {
+	return from.Params().RefillsAtOnce == to.Params().RefillsAtOnce
+}
 
 // newKeys are a handful of new counters.
 func (h *history) newKeys() (counters []*counter) {

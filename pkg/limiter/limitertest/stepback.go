@@ -60,7 +60,7 @@ func clockSetRight(f *fixture) {
 		{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit},
 		{Algorithm: limiter.Funnel},
 		{Algorithm: limiter.TokenBucket},
-		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.TokenBucket, RefillsAtOnce: true},
 		{Algorithm: limiter.SlidingWindow},
 		{Algorithm: limiter.SlidingLog},
 		{Algorithm: limiter.SmoothBursty},

@@ -120,8 +120,8 @@ func TestOnlyWindowsOnTheClockNotice(t *testing.T) {
 		{Algorithm: limiter.SmoothBursty},
 		{Algorithm: limiter.SmoothWarmingUp},
 		{Algorithm: limiter.LeakyQueue},
-		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval},
-		{Algorithm: limiter.TokenBucket, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.TokenBucket, RefillsAtOnce: true},
+		{Algorithm: limiter.TokenBucket, StartsEmpty: true},
 	} {
 		in.Limit, in.Window = 10, time.Minute
 		all = append(all, policy(t, in))

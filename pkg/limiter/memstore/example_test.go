@@ -21,12 +21,11 @@ func ExampleNew() {
 		return
 	}
 	defer store.Close()
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute})
+	perClient, err := limiter.New(store, "client", limiter.NewFixedWindow(1, time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := limiter.New(store, policy)
 	for range 3 {
 		d, err := perClient.Allow(context.Background(), "ann")
 		fmt.Println(d.Allowed, d.RetryAfter, err)

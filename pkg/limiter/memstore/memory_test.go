@@ -18,6 +18,7 @@ import (
 
 func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
 	tb.Helper()
+	in.DenyAll = in.Limit == 0 // a test means it
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatal(err)
@@ -98,13 +99,13 @@ func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
 
 // A bucket that starts empty is kept while it is full, for as long as filling takes, and then freed.
 func TestSweepKeepsABucketThatStartedEmpty(t *testing.T) {
-	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
-		t.Run(refill.String(), func(t *testing.T) {
+	for name, atOnce := range map[string]bool{"greedy": false, "interval": true} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := start(t, memstore.Options{SweepEvery: time.Second})
 				p := policy(t, limiter.Params{
 					Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 30,
-					Initial: limiter.InitialEmpty, Refill: refill,
+					StartsEmpty: true, RefillsAtOnce: atOnce,
 				})
 				for i := range 1000 {
 					hit(t, s, strconv.Itoa(i), p, 1)

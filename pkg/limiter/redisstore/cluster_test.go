@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -317,7 +318,7 @@ func (f *traffic) check(t *testing.T, lost []int64) {
 // hit counts once.
 func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
 	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{KeyPrefix: "weir:moves:"})
-	p := funnel(t, 100_000, limiter.MaxWindow)
+	p := funnel(t, 100_000, step.MaxWindow)
 	var keys []string // in one slot, but for the last one, by a tag that is not ours
 	for i := range 6 {
 		keys = append(keys, fmt.Sprintf("{moves}%d", i))
@@ -363,7 +364,7 @@ func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
 // had not heard of is lost; nothing else.
 func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{Timeout: 200 * time.Millisecond})
-	keys, p := apartKeys(t, c, s), funnel(t, 100_000, limiter.MaxWindow) // in an hour less than two hits leak
+	keys, p := apartKeys(t, c, s), funnel(t, 100_000, step.MaxWindow) // in an hour less than two hits leak
 	f := startTraffic(t, s, keys, p)
 	f.more(t, 200)
 	c.Fail(2)

@@ -21,14 +21,11 @@ func ExampleNew() { //nolint:testableexamples // it needs a Redis
 		fmt.Println(err)
 		return
 	}
-	policy, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute,
-	})
+	perClient, err := limiter.New(store, "client", limiter.NewTokenBucket(100, time.Minute, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := limiter.New(store, policy)
 	d, err := perClient.Allow(context.Background(), "ann")
 	if err != nil {
 		fmt.Println("Redis did not decide:", err) // it wraps limiter.ErrUnavailable
@@ -53,12 +50,12 @@ func ExampleNewGroup() {
 		return
 	}
 	group := redisstore.NewGroup(first, map[string]*redisstore.Store{"per_second": second})
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 100, Window: time.Second})
+	perClient, err := limiter.New(group, "client", limiter.NewFunnel(100, time.Second, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := limiter.New(group, policy).WithRoute(redisstore.Route{Store: "per_second"})
+	perClient = perClient.WithRoute(redisstore.Route{Store: "per_second"})
 	_ = perClient // perClient.Allow(ctx, "ann") asks redis-per-second
 	group.Each(func(name string, s *redisstore.Store) { fmt.Printf("%q is %s\n", name, s) })
 	// Output:

@@ -42,7 +42,7 @@ func TestStateGolden(t *testing.T) {
 		state(name, limiter.Params{Algorithm: a, Limit: 10, Window: 10 * time.Second})
 	}
 	state("token_bucket.interval", limiter.Params{
-		Algorithm: limiter.TokenBucket, Limit: 10, Window: 10 * time.Second, Refill: limiter.RefillInterval,
+		Algorithm: limiter.TokenBucket, Limit: 10, Window: 10 * time.Second, RefillsAtOnce: true,
 	})
 	want := map[string]string{
 		"concurrency":           "\x00\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2i\x89\x00@\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2\xa6\x92\x00@\b\x00\x00\x00\x00\x00\x00",

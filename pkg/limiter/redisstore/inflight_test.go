@@ -17,7 +17,7 @@ import (
 // these, and no others.
 func TestAbandonedRequestsInFlight(t *testing.T) {
 	inFlight := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
-	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
+	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Hour})
 	second := in("second")
 	place := func(h limiter.Hit) limiter.Hit {
 		h.Key, h.Policy, h.N = "inFlight", inFlight, max(h.N, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -122,7 +123,7 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 // TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
 func TestRedisCellOverflow(t *testing.T) {
 	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
-	p := cell(t, 1, limiter.MaxWindow, 5)
+	p := cell(t, 1, step.MaxWindow, 5)
 	take(t, s, "k", p, 2, byModule)
 	if d := take(t, s, "k", p, 59, byModule); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
 		t.Errorf("59 hits on a burst of 5: %+v", d)
@@ -412,8 +413,8 @@ func TestRoutesAreChecked(t *testing.T) {
 	}{
 		"half a second":   {decides, bucket(limiter.Params{Window: 1500 * time.Millisecond})},
 		"too fast":        {decides, bucket(limiter.Params{Limit: 1_000_001})},
-		"starts empty":    {decides, bucket(limiter.Params{Initial: limiter.InitialEmpty})},
-		"intervals":       {decides, bucket(limiter.Params{Refill: limiter.RefillInterval})},
+		"starts empty":    {decides, bucket(limiter.Params{StartsEmpty: true})},
+		"intervals":       {decides, bucket(limiter.Params{RefillsAtOnce: true})},
 		"charges denials": {decides, bucket(limiter.Params{ChargeDenied: limiter.ChargeFull})},
 		"a log": {decides, []limiter.Hit{{
 			Key: "k", N: 1, Route: byModule, Policy: policy(t, limiter.Params{

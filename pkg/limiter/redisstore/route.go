@@ -66,7 +66,7 @@ func sameRoute(a, b *limiter.Hit) bool {
 func redisCellDecides(p *limiter.Policy) bool {
 	in := p.Params()
 	return (in.Algorithm == limiter.Funnel || in.Algorithm == limiter.TokenBucket) &&
-		in.Initial == limiter.InitialFull && in.Refill == limiter.RefillGreedy && in.ChargeDenied == limiter.ChargeNone &&
+		!in.StartsEmpty && !in.RefillsAtOnce && in.ChargeDenied == limiter.ChargeNone &&
 		in.Window%time.Second == 0 && in.Limit <= in.Window.Microseconds()
 }
 

@@ -258,7 +258,7 @@ func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call
 		if !inAnyCase(h) {
 			due[i] = limit.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
 		}
-		pays := due[i] == step.Penalty && h.Policy.ChargeDenied() != limiter.ChargeNone
+		pays := due[i] == step.Penalty && h.Policy.Params().ChargeDenied != limiter.ChargeNone
 		changed[key] = c.takeBack(first, i) || pays || changed[key]
 		shared[key] = shared[key] || pays || !isNew
 	}

@@ -35,10 +35,7 @@ func moreWait(in *limiter.Params, by int64)  { in.MaxWait += time.Duration(by) *
 
 func floodedLimits() []flooded {
 	type params = limiter.Params
-	const (
-		empty, interval = limiter.InitialEmpty, limiter.RefillInterval
-		wait            = 100 * time.Millisecond
-	)
+	const wait = 100 * time.Millisecond
 	all := []flooded{
 		{"fixed_window", params{Algorithm: limiter.FixedWindow}, moreLimit, true},
 		{"fixed_window first_hit", params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit}, nil, false},
@@ -48,8 +45,8 @@ func floodedLimits() []flooded {
 		{"concurrency", params{Algorithm: limiter.Concurrency}, moreLimit, true},
 		{"funnel", params{Algorithm: limiter.Funnel}, moreBurst, false},
 		{"token_bucket", params{Algorithm: limiter.TokenBucket}, moreBurst, false},
-		{"token_bucket empty", params{Algorithm: limiter.TokenBucket, Initial: empty}, moreBurst, false},
-		{"token_bucket interval", params{Algorithm: limiter.TokenBucket, Refill: interval}, nil, false},
+		{"token_bucket empty", params{Algorithm: limiter.TokenBucket, StartsEmpty: true}, moreBurst, false},
+		{"token_bucket interval", params{Algorithm: limiter.TokenBucket, RefillsAtOnce: true}, nil, false},
 		{"smooth_bursty", params{Algorithm: limiter.SmoothBursty, MaxWait: wait}, moreWait, false},
 		{"leaky_queue", params{Algorithm: limiter.LeakyQueue}, moreBurst, false},
 		{"smooth_warming_up", params{Algorithm: limiter.SmoothWarmingUp, MaxWait: wait, WarmUp: 10 * wait}, moreWait, false},
@@ -124,7 +121,7 @@ func (f *flooded) beyond(t *testing.T, all []taken) (by int64) {
 		}
 		p := policy(t, in)
 		var state storekit.State
-		if in.Initial == limiter.InitialEmpty {
+		if in.StartsEmpty {
 			state, _ = storekit.Step(p, state, all[0].at-warmUp, 1)
 		}
 		for _, h := range all {
@@ -204,7 +201,7 @@ func (f *flooded) measure(t *testing.T, clock *limitertest.Clock, atOnce int, s 
 		}
 	}
 	heap.Init(&todo)
-	if f.params.Initial == limiter.InitialEmpty {
+	if f.params.StartsEmpty {
 		clock.Set(begin - warmUp)
 		s.hit(1)
 	}

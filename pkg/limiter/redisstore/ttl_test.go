@@ -121,7 +121,7 @@ func TestTimeToLiveOfFunnelsWhoseRuleChanges(t *testing.T) {
 		{Algorithm: limiter.Funnel, Limit: 10, Window: 20 * time.Second},
 		{Algorithm: limiter.Funnel, Limit: 3, Window: 7 * time.Second},
 		{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second},
-		{Algorithm: limiter.TokenBucket, Limit: 5, Burst: 50, Window: time.Second, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Burst: 50, Window: time.Second, StartsEmpty: true},
 		{Algorithm: limiter.TokenBucket, Limit: 10, Burst: 30, Window: 9 * time.Second, ChargeDenied: limiter.ChargeFull},
 		{Algorithm: limiter.SmoothBursty, Limit: 10, Window: 10 * time.Second},
 		{Algorithm: limiter.LeakyQueue, Limit: 10, Burst: 20, Window: 15 * time.Second},

@@ -83,7 +83,7 @@ func checkShared(hits []limiter.Hit, first, i int) error {
 		return nil
 	}
 	a, b := hits[first].Policy.Params(), hits[i].Policy.Params()
-	if a.Algorithm == b.Algorithm && a.Refill == b.Refill {
+	if a.Algorithm == b.Algorithm && a.RefillsAtOnce == b.RefillsAtOnce {
 		return nil
 	}
 	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+

@@ -39,12 +39,12 @@ func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Dec
 
 // A store of your own: read the states, decide, and write those that have changed.
 func ExampleDecide() {
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 2, Window: time.Hour})
+	store := &mapStore{states: map[string]storekit.State{}}
+	perClient, err := limiter.New(store, "client", limiter.NewFunnel(2, time.Hour, 0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	perClient := limiter.New(&mapStore{states: map[string]storekit.State{}}, policy)
 	for range 3 {
 		d, err := perClient.Allow(context.Background(), "ann")
 		fmt.Println(d.Allowed, d.Remaining, err)

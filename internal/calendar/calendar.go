@@ -1,4 +1,5 @@
-package limiter
+// Package calendar knows where the hours, days, weeks, months and years of time zones begin.
+package calendar
 
 import (
 	"math"
@@ -7,7 +8,7 @@ import (
 	"time"
 )
 
-// calendar knows where the hours, days, weeks, months or years of a time zone begin. Its windows tile time: each
+// Calendar knows where the hours, days, weeks, months or years of a time zone begin. Its windows tile time: each
 // ends where the next one begins.
 //
 // A day, or what is made of days, begins at the first moment at which the zone's clocks show its date or a later
@@ -16,17 +17,17 @@ import (
 // clocks show a full hour, so that the hour that occurs twice when summer time ends is two windows.
 //
 // Its answers depend on nothing but the time. It is safe for concurrent use.
-type calendar struct {
-	zone         *time.Location
+type Calendar struct {
+	Zone         *time.Location
 	length       int64 // of a window, nominal, in seconds
 	days, months int64 // how many of them make a window; hours if both are 0
 
-	cache atomic.Pointer[edges] // those around a time that was asked for last
+	cache atomic.Pointer[Edges] // those around a time that was asked for last
 }
 
-// edges are where five windows that follow each other begin, in microseconds since the Unix epoch: the one before
+// Edges are where five windows that follow each other begin, in microseconds since the Unix epoch: the one before
 // the current window, the current one, and three after it.
-type edges [5]int64
+type Edges [5]int64
 
 // calendarWindow is a window that a calendar has, by its nominal length.
 type calendarWindow struct {
@@ -48,33 +49,33 @@ var calendarWindows = []calendarWindow{
 	{365 * day, 0, 12},
 }
 
-// OnCalendar says whether AlignCalendar goes with the window: one hour, day (24 h), week (7 d) or year (365 d), or
+// Has reports whether a calendar has the window: one hour, day (24 h), week (7 d) or year (365 d), or
 // 1, 2, 3, 4 or 6 months (of 30 d).
-func OnCalendar(window time.Duration) bool { return calendarOf(window) >= 0 }
+func Has(window time.Duration) bool { return calendarOf(window) >= 0 }
 
 // calendarOf is the index of the window in calendarWindows, -1 if it is not there.
 func calendarOf(window time.Duration) int {
 	return slices.IndexFunc(calendarWindows, func(w calendarWindow) bool { return w.length == window })
 }
 
-// newCalendar is the calendar of a window that OnCalendar accepts. A nil zone is UTC.
-func newCalendar(window time.Duration, zone *time.Location) *calendar {
+// New returns the calendar of a window that it Has. A nil zone is UTC.
+func New(window time.Duration, zone *time.Location) *Calendar {
 	if zone == nil {
 		zone = time.UTC
 	}
 	w := calendarWindows[calendarOf(window)]
-	return &calendar{zone: zone, length: int64(window / time.Second), days: w.days, months: w.months}
+	return &Calendar{Zone: zone, length: int64(window / time.Second), days: w.days, months: w.months}
 }
 
-// around returns the edges of the windows around now, in microseconds since the Unix epoch:
+// Around returns the edges of the windows around now, in microseconds since the Unix epoch:
 // edges[1] <= now < edges[2].
-func (c *calendar) around(now int64) *edges {
+func (c *Calendar) Around(now int64) *Edges {
 	if e := c.cache.Load(); e != nil && e[1] <= now && now < e[2] {
 		return e
 	}
 	const second = 1_000_000 // no zone changes within a second
 	t := floorDiv(now, second)
-	e := &edges{2: c.nextEdge(t - 4*c.length)} // no window is longer than twice its nominal length
+	e := &Edges{2: c.nextEdge(t - 4*c.length)} // no window is longer than twice its nominal length
 	for e[2] <= t {
 		e[0], e[1], e[2] = e[1], e[2], c.nextEdge(e[2])
 	}
@@ -88,7 +89,7 @@ func (c *calendar) around(now int64) *edges {
 }
 
 // nextEdge is where the first window begins that begins after t, in seconds as all that follows.
-func (c *calendar) nextEdge(t int64) int64 {
+func (c *Calendar) nextEdge(t int64) int64 {
 	if c.days == 0 && c.months == 0 {
 		return c.nextFullHour(t + 1)
 	}
@@ -100,7 +101,7 @@ func (c *calendar) nextEdge(t int64) int64 {
 }
 
 // number is the number of the window whose date the clocks show at local, in seconds since 1970 on those clocks.
-func (c *calendar) number(local int64) int64 {
+func (c *Calendar) number(local int64) int64 {
 	if c.months == 0 {
 		return floorDiv(floorDiv(local, daySeconds)+epochWeekday, c.days)
 	}
@@ -109,7 +110,7 @@ func (c *calendar) number(local int64) int64 {
 }
 
 // begin is what the clocks show when window n begins; number(begin(n)) is n.
-func (c *calendar) begin(n int64) (local int64) {
+func (c *Calendar) begin(n int64) (local int64) {
 	if c.months == 0 {
 		return (n*c.days - epochWeekday) * daySeconds
 	}
@@ -124,7 +125,7 @@ const (
 )
 
 // first is the first moment at which the clocks show local or later.
-func (c *calendar) first(local int64) int64 {
+func (c *Calendar) first(local int64) int64 {
 	for t := local - maxOffset; ; {
 		s := c.shift(t)
 		if at := max(t, local-s.offset); at < s.until {
@@ -135,7 +136,7 @@ func (c *calendar) first(local int64) int64 {
 }
 
 // nextFullHour is the first moment from t on at which the clocks show a full hour.
-func (c *calendar) nextFullHour(t int64) int64 {
+func (c *Calendar) nextFullHour(t int64) int64 {
 	for {
 		s := c.shift(t)
 		if full := t + floorMod(-(t+s.offset), hourSeconds); full < s.until {
@@ -149,8 +150,8 @@ func (c *calendar) nextFullHour(t int64) int64 {
 type shift struct{ offset, until int64 }
 
 // shift returns the one at t.
-func (c *calendar) shift(t int64) shift {
-	at := time.Unix(t, 0).In(c.zone)
+func (c *Calendar) shift(t int64) shift {
+	at := time.Unix(t, 0).In(c.Zone)
 	_, offset := at.Zone()
 	s := shift{offset: int64(offset), until: math.MaxInt64}
 	if _, until := at.ZoneBounds(); !until.IsZero() {
