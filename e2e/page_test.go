@@ -347,9 +347,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	shoot(t, b, "refused-dark", 1200, 1000, true)
 	s.Kill()
 	refreshNow(b)
-	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at")`)
-	if state := b.Text(`document.getElementById("state").innerText`); state != "No answer" {
-		t.Errorf("of a process that has gone the page says %s", state)
-	}
+	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at") &&
+		document.getElementById("state").innerText === "No answer"`)
 	shoot(t, b, "lost", 400, 900, true)
 }

@@ -58,8 +58,8 @@ func Read(environ []string) (*Settings, error) {
 	return &r.out, nil
 }
 
-// defaults are those of the variables of envoyproxy/ratelimit that are read here. Without one, a variable is empty, false
-// or 0.
+// defaults are those of the variables of envoyproxy/ratelimit that are read here. Without one, a variable is empty,
+// false or 0.
 // docs/migrating/envoyproxy-ratelimit.md says what Weir does with each variable.
 var defaults = map[string]string{
 	"HOST":                        "0.0.0.0",
