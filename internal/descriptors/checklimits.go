@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -187,14 +186,8 @@ func (c *Builder) checkCalendar(l *checked) bool {
 	}
 	switch {
 	case l.has("window"):
-		instead := "write unit: hour, day, week, month or year"
-		if calendar.Has(l.params.Window) {
-			instead = "write unit: " + l.unit.String()
-			if l.multiplier > 1 {
-				instead += fmt.Sprintf(" and unit_multiplier: %d", l.multiplier)
-			}
-		}
-		c.Errorf(l.fieldAt("window"), "align: calendar goes with unit, not with window; %s", instead)
+		c.Errorf(l.fieldAt("window"), "align: calendar goes with unit, not with window; write unit: hour, day, "+
+			"week, month or year")
 	case l.unit == UnitUnknown: // and that is reported
 		return true
 	case l.unit < Hour:

@@ -102,23 +102,6 @@ func (f *findings) sorted() Errors {
 	return f.listed
 }
 
-// warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches
-// every value. (A pattern below such a pattern is an error.)
-func (c *Builder) warnUnreachable(b *Branch, d *Descriptor) {
-	if b.every == nil || b.Any == nil {
-		return
-	}
-	switch all := b.every; {
-	case d.Value == "" && d.Match.Form == "":
-		c.Warnf(WarnUnreachable, d.At, "%s is never reached: value %s at %s matches every value; remove one of the two",
-			b.Any.Rule.Path, all.Text, all.To.Rule.Source)
-	case d.Value != "" && strings.Trim(d.Value, "*") == "":
-		c.Warnf(WarnUnreachable, d.ValueAt,
-			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
-			d.Value, b.Any.Rule.Path, b.Any.Rule.Source)
-	}
-}
-
 // envoyTimeout is how long Envoy waits for an answer unless its filter says otherwise.
 const envoyTimeout = 20 * time.Millisecond
 

@@ -15,6 +15,11 @@ func (c *Builder) finishBranch(b *Branch) {
 	if len(b.all) == 0 {
 		return
 	}
+	if b.every != nil && b.Any != nil { // a pattern below such a pattern is an error
+		c.Warnf(WarnUnreachable, b.positions[slices.Index(b.all, b.every)].value,
+			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
+			b.every.Text, b.Any.Rule.Path, b.Any.Rule.Source)
+	}
 	b.index = c.index(b.all, false)
 	if b.index.steps > maxMatchSteps {
 		last := 0

@@ -307,9 +307,7 @@ func (s *Source) isAway(ctx context.Context, err error) {
 	}
 	why = shorten(why)
 	s.mu.Lock()
-	if s.away == "" || !sameBut(s.away, why) { // a text that differs each time would be one more refused load each time
-		s.away = why
-	}
+	s.away = why
 	s.mu.Unlock()
 	if skipped, ok := s.awayLine.Allow(time.Now()); ok {
 		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay",
@@ -327,15 +325,4 @@ func (s *Source) isBack(ctx context.Context) {
 		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "connected to the xDS server",
 			slog.String("server", Scheme+s.o.Server))
 	}
-}
-
-// sameBut compares texts without their digits: ports and times differ each time.
-func sameBut(a, b string) bool {
-	digits := func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}
-	return strings.Map(digits, a) == strings.Map(digits, b)
 }
