@@ -23,6 +23,7 @@ type Budget struct {
 	guards []*Guard
 
 	arriving   atomic.Int64 // bytes of requests that were let in and are not answered
+	wanted     atomic.Int64 // requests that wait for room
 	turns      sync.Mutex   // guards waiting
 	waiting    []*http2Conn // connections with requests that wait for room, in the order of their turns
 	hasWaiting atomic.Bool  // whether there are any
@@ -68,12 +69,17 @@ func (b *Budget) enforce() {
 	}
 }
 
-// cost is the connection's memory, but for that of requests which Weir lets wait, times how long it has had some.
+// cost is the connection's memory times how long it has had some. What Weir lets wait costs nothing while it takes no
+// more than half of the budget: that is enough for all requests of one connection.
 func (c *Conn) cost() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const waiting = streamCost + firstWindow
-	return max(0, c.memory-waiting*int64(c.wanted)) * (1 + min(c.g.now()-c.since, maxWaited))
+	memory, b := c.memory, c.g.o.Budget
+	if waiting*b.wanted.Load() <= b.most/2 {
+		memory = max(0, memory-waiting*int64(c.wanted))
+	}
+	return memory * (1 + min(c.g.now()-c.since, maxWaited))
 }
 
 // take counts n bytes more in the budget, or fewer if n is negative, until the connection is closed.
@@ -101,8 +107,10 @@ func (c *Conn) free() {
 	if c.isClosed {
 		return
 	}
-	c.g.o.Budget.used.Add(-c.memory)
-	c.g.o.Budget.arriving.Add(-c.arriving)
+	b := c.g.o.Budget
+	b.used.Add(-c.memory)
+	b.arriving.Add(-c.arriving)
+	b.wanted.Add(-int64(c.wanted))
 	c.memory, c.isClosed = 0, true
 }
 
@@ -118,7 +126,9 @@ func (f *http2Conn) account() (mayAdmit bool) {
 	if s.wanted != c.wanted || s.arriving != c.arriving { // f.mu guards them from changing
 		c.mu.Lock()
 		if !c.isClosed {
-			c.g.o.Budget.arriving.Add(s.arriving - c.arriving)
+			b := c.g.o.Budget
+			b.arriving.Add(s.arriving - c.arriving)
+			b.wanted.Add(int64(s.wanted - c.wanted))
 			c.wanted, c.arriving = s.wanted, s.arriving
 		}
 		c.mu.Unlock()

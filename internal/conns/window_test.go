@@ -98,3 +98,43 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 	next.c.g.sweep()
 	wait("one that waits for a connection that is closed", toNext, 1, grpcWindow+1<<20)
 }
+
+// Requests that wait for room cost a client its connection only if many clients have them: together they take no more
+// than the budget, and nothing from others.
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	for _, clients := range []int{1, 9} {
+		b := NewBudget(24 << 20)
+		connect := connections(t, b, &HTTP2{MaxResets: 100})
+		var all []*http2Conn
+		for range clients + 1 {
+			c := connect()
+			f := newHTTP2Conn(c, net.Conn(&recorded{Conn: c}))
+			f.requests.preface = 0
+			all = append(all, f)
+		}
+		other := all[clients]
+		if err := other.feed(frameOf(frameHeaders, flagEndHeaders, 1, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		var requests []byte
+		for stream := uint32(1); stream < 2000; stream += 2 {
+			prefix := frameOf(frameData, 0, stream, 5)
+			binary.BigEndian.PutUint32(prefix[headerLen+1:], 3_600_000)
+			requests = slices.Concat(requests, frameOf(frameHeaders, flagEndHeaders, stream, 50), prefix)
+		}
+		for _, f := range all[:clients] {
+			if err := f.feed(requests); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if used := b.Used(); used > 24<<20 {
+			t.Errorf("%d clients that wait take %d bytes", clients, used)
+		}
+		if !other.c.open() {
+			t.Errorf("%d clients that wait cost another one its connection", clients)
+		}
+		if clients == 1 && !all[0].c.open() {
+			t.Error("a client with 1,000 requests that wait is cut off")
+		}
+	}
+}
