@@ -48,8 +48,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 		c.warnInvisible("an item of values", d.Match.Items[i].Text, d.Match.Items[i].At)
 	}
 	if !d.Lenient && strings.ContainsAny(d.Value, `^\[]()+*`) && regexSigns.MatchString(d.Value) {
-		c.Warnf(WarnLiteral, d.ValueAt, "value %s is no regular expression: only * is special in it; did you mean regex: '%s'?",
-			words.Shown(d.Value), strings.ReplaceAll(words.Shorten(d.Value), "'", "''"))
+		c.Warnf(WarnLiteral, d.ValueAt, "value %s is no regular expression: only * is special in it; "+
+			"did you mean regex: '%s'?", words.Shown(d.Value), strings.ReplaceAll(words.Shorten(d.Value), "'", "''"))
 	}
 	if d.DetailedMetric || d.ValueToMetric {
 		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after "+

@@ -89,10 +89,10 @@ func (r *Reader) Hung() (n int) {
 
 // Do runs f in a goroutine of its own, and returns f's results. f must call at before each step that may hang, with the
 // path that the step is about. There is one reading of a name at a time: another one waits for it. Do returns a
-// HungError if a step hangs, or at once if a reading of that name hangs already, but begins another one each half minute, in
-// case another file has taken the place of the one that hangs. It returns ctx's error if ctx ends. Then f goes on until
-// its step returns, so it must not write to anything that the caller reads after an error, and should look at ctx
-// between steps. A panic in f becomes an error.
+// HungError if a step hangs, or at once if a reading of that name hangs already, but begins another one each half
+// minute, in case another file has taken the place of the one that hangs. It returns ctx's error if ctx ends. Then f
+// goes on until its step returns, so it must not write to anything that the caller reads after an error, and should
+// look at ctx between steps. A panic in f becomes an error.
 func Do[T any](
 	ctx context.Context, r *Reader, name string, f func(at func(path string)) (T, error),
 ) (none T, err error) {

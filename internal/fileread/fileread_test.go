@@ -87,7 +87,7 @@ func TestTriedAgain(t *testing.T) {
 		synctest.Wait()
 
 		release = make(chan struct{})
-		wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
+		_ = wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
 		time.Sleep(time.Minute)
 		for range 3 {
 			if err := read(t.Context(), r, "/nfs/a", func() error { return nil }); err != nil {
@@ -139,7 +139,7 @@ func TestProgressIsNoHang(t *testing.T) {
 			<-release
 			return 0, nil
 		})
-		wantHung(t, err, "stuck")
+		_ = wantHung(t, err, "stuck")
 		close(release)
 	})
 }

@@ -29,7 +29,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// The first ones of very many errors are listed, and how many more there are, and so it is with warnings. What that takes does not grow with their number.
+// The first ones of very many errors are listed, and how many more there are, and so it is with warnings. What that
+// takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
 	const n = 30_000
 	compile := func(item string) (*descriptors.Set, error) {

@@ -212,7 +212,8 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 	if err == nil {
 		return a, nil // looking for a name that is near costs more than all else of a limit
 	}
-	return a, fmt.Errorf("%w%s", err, didYouMean(cmp.Or(algorithmSynonyms[strings.ToLower(name)], name), limit.AlgorithmNames()))
+	name = cmp.Or(algorithmSynonyms[strings.ToLower(name)], name)
+	return a, fmt.Errorf("%w%s", err, didYouMean(name, limit.AlgorithmNames()))
 }
 
 // either reads one of two names, and reports whether it is the second one.
