@@ -135,7 +135,8 @@ func TestSharesAddUp(t *testing.T) {
 			atOnce = 0
 		case share.Algorithm() == limiter.FixedWindow:
 			atOnce = max(in.Limit, n)
-		case in.Algorithm == limiter.SmoothBursty || in.Algorithm == limiter.SmoothWarmingUp: // the next hit pays, so each lets one more pass
+		// The next hit pays, so each lets one more pass.
+		case in.Algorithm == limiter.SmoothBursty || in.Algorithm == limiter.SmoothWarmingUp:
 			atOnce = whole.Capacity() + n
 		}
 		if got := n * share.Capacity(); got > atOnce {

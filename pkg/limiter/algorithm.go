@@ -29,15 +29,18 @@ var algorithms = [...]struct {
 	TokenBucket: {
 		"token_bucket", newTokenBucket, "burst initial refill", "tokens", step.ShowsLeft | step.Prepayable | step.IsRate,
 	},
-	SlidingWindow: {"sliding_window", newSlidingWindow, "segments segment_cap oldest", "count", step.KeepsList | step.Prepayable},
-	SlidingLog:    {"sliding_log", newSlidingLog, "max_log_entries", "count", step.KeepsList | step.Prepayable},
+	SlidingWindow: {
+		"sliding_window", newSlidingWindow, "segments segment_cap oldest", "count", step.KeepsList | step.Prepayable,
+	},
+	SlidingLog: {"sliding_log", newSlidingLog, "max_log_entries", "count", step.KeepsList | step.Prepayable},
 	SmoothBursty: {
 		"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", "stored", step.ShowsLeft | step.IsRate,
 	},
 	LeakyQueue:  {"leaky_queue", newLeakyQueue, "burst max_wait", "queued", step.IsRate},
 	Concurrency: {"concurrency", newConcurrency, "lease max_log_entries", "in_use", step.KeepsList | step.InFlight},
 	SmoothWarmingUp: {
-		"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", "stored", step.ShowsLeft | step.KeepsList | step.IsRate,
+		"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", "stored",
+		step.ShowsLeft | step.KeepsList | step.IsRate,
 	},
 }
 

@@ -39,7 +39,8 @@ func TestBytesADay(t *testing.T) {
 			s, _ = storekit.Step(p, s, epoch, tenth)
 		}
 		for i := range day / tenth {
-			if s, d = storekit.Step(p, s, epoch, tenth); !d.Allowed || a != limiter.LeakyQueue && d.Remaining != day-(i+1)*tenth {
+			s, d = storekit.Step(p, s, epoch, tenth)
+			if !d.Allowed || a != limiter.LeakyQueue && d.Remaining != day-(i+1)*tenth {
 				t.Fatalf("%s: request %d of 10 GB: %+v", a, i, d)
 			}
 		}

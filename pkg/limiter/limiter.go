@@ -45,8 +45,8 @@
 //
 // # Writing a Store
 //
-// Package storekit decides requests, and leaves to the store where states are kept. Package limitertest has the contract
-// as a test.
+// Package storekit decides requests, and leaves to the store where states are kept. Package limitertest has the
+// contract as a test.
 package limiter
 
 import (
@@ -104,8 +104,8 @@ type Hit struct {
 	// N is the cost in hits: above 0 charges, below 0 refunds. -MaxHits <= N <= MaxHits, and not 0, so that a hit
 	// whose cost was forgotten is refused and not free.
 	N int64
-	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (the rule was edited, or the clock was set back), and fits if at
-	// least one more hit would.
+	// Look only looks, with N 0: the hit writes nothing, unless it finds a state to cut (the rule was edited, or the
+	// clock was set back), and fits if at least one more hit would.
 	Look bool
 	// ByItself charges each hit of the request by itself, also when another one denies the request. One hit that has it
 	// is enough.

@@ -60,7 +60,9 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 	case limiter.Concurrency:
 		return &leaseOracle{logOracle{limit: in.Limit, window: window}}
 	case limiter.SlidingWindow:
-		o := &segmentOracle{limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Core().Args()[1]}
+		o := &segmentOracle{
+			limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Core().Args()[1],
+		}
 		if o.segments == 0 {
 			o.segments = 10
 		}

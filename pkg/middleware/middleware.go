@@ -26,6 +26,7 @@
 package middleware
 
 import (
+	"maps"
 	"net"
 	"net/http"
 
@@ -78,9 +79,7 @@ func serve(g *gate.Gate, enter func(*http.Request) (answer, error)) func(http.Ha
 			body := "rate limit exceeded\n"
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			for name, values := range a.headers {
-				w.Header()[name] = values
-			}
+			maps.Copy(w.Header(), a.headers)
 			if a.body != "" {
 				body = a.body
 			}

@@ -254,7 +254,7 @@ func TestHTTPDoesNotLinkGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dep := range strings.Fields(string(out)) {
+	for dep := range strings.FieldsSeq(string(out)) {
 		if strings.HasPrefix(dep, "google.golang.org/") || strings.HasPrefix(dep, "go.yaml.in/") {
 			t.Errorf("pkg/middleware links %s", dep)
 		}

@@ -11,11 +11,11 @@ import (
 )
 
 // HTTPRules returns a middleware that limits requests by the rules of a domain, with the counters in store. set returns
-// the rules for each request: Get of a reload.Reloader, or always the same. entries returns the descriptors of a request;
-// one without limits passes. All limits that its descriptors reach are charged one hit together, or none.
+// the rules for each request: Get of a reload.Reloader, or always the same. entries returns the descriptors of a
+// request; one without limits passes. All limits that its descriptors reach are charged one hit together, or none.
 //
-// A denied request gets the headers and the body of its rule's `response`. What a limit wants
-// while the store fails applies: Allow, Deny and Fail; of Local, the default, Options.FailClosed says what it means.
+// A denied request gets the headers and the body of its rule's `response`. When the store fails, the OnStoreFailure of
+// the limits applies. If that is Local, which is the default, Options.FailClosed applies in its place.
 func HTTPRules(
 	set func() *descriptors.Set, store limiter.Store, domain string,
 	entries func(*http.Request) [][]descriptors.Entry, o Options,

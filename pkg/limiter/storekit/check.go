@@ -9,8 +9,8 @@ import (
 
 // Check returns an error that wraps limiter.ErrInvalid, and says which hit is wrong, unless any Store can decide the
 // hits: each has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for
-// their answers, and hits of one key count alike. Every Store of this module calls it, or Link, before it locks or sends
-// anything.
+// their answers, and hits of one key count alike. Every Store of this module calls it, or Link, before it locks or
+// sends anything.
 func Check(hits []limiter.Hit, out []limiter.Decision) error {
 	return check(hits, out, func(int, int) {})
 }

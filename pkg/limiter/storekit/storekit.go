@@ -11,8 +11,8 @@
 //	storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, hits, counters, out)
 //	// Write Next of each counter that is Changed, to be kept for KeepFor. Unlock.
 //
-// [Link] checks the hits, and finds which of them share a key, and so a counter. A [State] is two integers, and for some
-// algorithms a list of integers; it must come back as it was.
+// [Link] checks the hits, and finds which of them share a key, and so a counter. A [State] is two integers, and for
+// some algorithms a list of integers; it must come back as it was.
 //
 // Every algorithm is one pure step, [Step]: integers in, integers out, with the time as an argument. It knows no clock
 // and no database. Numbers stay below 2^53, so that a step can be written again in a language that counts in doubles,
@@ -31,8 +31,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// State is one counter's state: the integers A and B, and a List of integers for algorithms that remember more. The zero
-// State is a counter that was never hit. A List is never changed in place where a reader of an older State could see it.
+// State is one counter's state: the integers A and B, and a List of integers for algorithms that remember more. The
+// zero State is a counter that was never hit. A List is never changed in place where a reader of an older State could
+// see it.
 type State = step.State
 
 // Counter is a counter's state while a request is decided over it.
