@@ -153,7 +153,7 @@ func (a *App) openRules(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.rules, err = rules.New(rules.Options{
+	a.rules, err = rules.New(rules.Options{ //nolint:contextcheck // it does not connect yet
 		Config: o.RulesOptions, Redis: o.Redis, Process: process,
 		HoldGC: o.HoldGC, Log: o.Log,
 	})

@@ -5,8 +5,8 @@
 //
 // A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
 // reads from the Conn, or, with HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep
-// closes what takes too long. A request that is longer than the first window of its stream waits until the Budget admits
-// it (window.go).
+// closes what takes too long. A request that is longer than the first window of its stream waits until the Budget
+// admits it (window.go).
 package conns
 
 import (

@@ -103,7 +103,7 @@ func (f *http2Conn) admit(hasTurn bool) (waiting int, isFull bool) {
 	taken := b.arriving.Load()
 	hasRoom := taken == 0 || taken+need <= int64(roomPart*float64(b.most)) && b.used.Load()+need <= b.most
 	isLone := s.arriving == 0 && need <= int64(lonePart*float64(b.most))
-	if !isLone && !(hasTurn && hasRoom) {
+	if !isLone && (!hasTurn || !hasRoom) {
 		return s.wanted, true
 	}
 	s.wanted--

@@ -69,7 +69,7 @@ func (c *Call) answer(v *decide.Verdict) {
 		a.add(strings.ToLower(h.Name), h.Text)
 	}
 	if v.Denied {
-		a.Outcome, a.Status, a.Details = OverLimit, f.limitedStatus, detailsOverLimit
+		a.Outcome, a.Status, a.Details = OverLimit, uint32(f.limitedStatus), detailsOverLimit //nolint:gosec // 400 to 599
 		if response := v.Response(); response != nil {
 			a.Body = response.Body
 		}

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 	"github.com/weir-ratelimit/weir/internal/panics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // Waiter gets the answer of a Call that is decided later. Its methods are called on any goroutine, also before Later
@@ -27,7 +27,7 @@ type Waiter interface {
 	Ended()
 }
 
-// Call is one request: Filter.Call returns it, the caller fills the Request and calls Decide. If Decide returns false, it
+// Call is one request: Filter.Call returns it, the caller fills it and calls Decide. If Decide returns false, it
 // calls Later, which ends the call; else the Answer is valid until Release. What the end of a stream costs is a Call,
 // too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
@@ -65,7 +65,7 @@ func (f *Filter) Call(route *Route) *Call {
 // Release ends the call. Its Answer is valid no longer.
 func (c *Call) Release() {
 	c.held.Release(context.Background())
-	c.Request.Reset()
+	c.Request.Reset() //nolint:staticcheck // and not c.request
 	c.Answer.reset()
 	c.request.Reset()
 	for i := range c.descriptors {
@@ -122,7 +122,7 @@ func (c *Call) settle() {
 	if err == nil {
 		return
 	}
-	c.filter.instance.app.Metrics().Rejected(status.Code(rls.Status(err))) // failure_mode_deny says what becomes of it
+	c.filter.instance.app.Metrics().Rejected(status.Code(grpcerr.Status(err))) // failure_mode_deny says what becomes of it
 	c.filter.Fail(&c.Answer)
 	if errors.Is(err, decide.ErrPanicked) { // what the request has may be half made: others must not get it
 		c.request, c.descriptors = c.filter.decider.NewRequest(), nil

@@ -26,8 +26,8 @@ type settings struct {
 	Plan          *actions.Plan
 
 	envoy         *ratelimitv3.RateLimit
-	limitedStatus uint32 // of denials
-	errorStatus   uint32 // of failures, with failure_mode_deny
+	limitedStatus int32 // of denials
+	errorStatus   int32 // of failures, with failure_mode_deny
 	deniedHeaders []Header
 }
 
@@ -78,11 +78,11 @@ func parseFilter(text []byte) (s *settings, err error) {
 		return nil, fmt.Errorf("filter_config: %w", err)
 	}
 	s.Domain = e.GetDomain()
-	if s.limitedStatus = uint32(e.GetRateLimitedStatus().GetCode()); s.limitedStatus < 400 { //nolint:gosec // checked below
+	if s.limitedStatus = int32(e.GetRateLimitedStatus().GetCode()); s.limitedStatus < 400 {
 		s.limitedStatus = 429 // as Envoy's filter
 	}
 	if s.errorStatus = 500; e.GetStatusOnError() != nil {
-		s.errorStatus = uint32(e.GetStatusOnError().GetCode()) //nolint:gosec // checked below
+		s.errorStatus = int32(e.GetStatusOnError().GetCode())
 	}
 	return s, s.check()
 }
@@ -137,7 +137,7 @@ func checkHeader(h *corev3.HeaderValueOption) error {
 	return nil
 }
 
-func isStatus(code uint32) bool { return code >= 200 && code <= 599 }
+func isStatus(code int32) bool { return code >= 200 && code <= 599 }
 
 // ParseRoute reads the filter_config of a route. The error says what is wrong, and names its path.
 func ParseRoute(text []byte) (*Route, error) {

@@ -46,7 +46,7 @@ func (f *Filter) Fail(a *Answer) {
 	a.reset()
 	a.Outcome = Failed
 	if f.envoy.GetFailureModeDeny() {
-		a.Status, a.Details = f.errorStatus, detailsError
+		a.Status, a.Details = uint32(f.errorStatus), detailsError //nolint:gosec // 200 to 599
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 
 var errMalformed = status.Error(codes.Internal, "proto: the bytes are no RateLimitRequest")
 
-// validText returns text with a ? for each run of bytes that are not UTF-8. Envoy puts header values into descriptors as
-// they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it pass: a client must
-// not be able to evade all of its limits by such a header. Values that differ only there share a counter, and no value
-// becomes longer than it came.
+// validText returns text with a ? for each run of bytes that are not UTF-8. Envoy puts header values into descriptors
+// as they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it pass: a client
+// must not be able to evade all of its limits by such a header. Values that differ only there share a counter, and no
+// value becomes longer than it came.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -76,8 +76,8 @@ func (f *fields) next() bool {
 	return true
 }
 
-// decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field counts, and
-// several messages of a field that is not repeated are merged.
+// decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field
+// counts, and several messages of a field that is not repeated are merged.
 func (c *call) decode(wire string) error {
 	f := fields{rest: wire}
 	for f.next() {

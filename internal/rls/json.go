@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 )
 
 // DecideJSON decides a RateLimitRequest in protobuf's JSON form, through an interceptor as a server has it, and returns
@@ -61,7 +63,7 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	case s.json <- struct{}{}:
 		defer func() { <-s.json }()
 	case <-ctx.Done():
-		return nil, Status(ctx.Err())
+		return nil, grpcerr.Status(ctx.Err())
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(text, &req); err != nil {

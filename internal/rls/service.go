@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 )
 
 // Options are a Service's parts.
@@ -136,14 +136,14 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	s.o.Decider.Decide(c.Request)
 	if err := c.Err; err != nil {
 		release()
-		return nil, s.reject(Status(err))
+		return nil, s.reject(grpcerr.Status(err))
 	}
 	held := c.Verdict.TakeHeld()
 	defer held.Release(ctx) // also if report panics
 	res := c.report(&c.Verdict)
 	release() // before it waits
 	if err := held.Wait(ctx); err != nil {
-		return nil, s.reject(Status(err))
+		return nil, s.reject(grpcerr.Status(err))
 	}
 	held.Keep()
 	return res, nil
@@ -153,18 +153,4 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 func (s *Service) reject(err error) error {
 	s.o.Rejected(status.Code(err))
 	return err
-}
-
-// Status makes a gRPC status of an error of package decide.
-func Status(err error) error {
-	switch invalid := (*decide.InvalidError)(nil); {
-	case errors.As(err, &invalid):
-		return status.Error(codes.InvalidArgument, invalid.Msg)
-	case errors.Is(err, decide.ErrNoRules), errors.Is(err, decide.ErrUndecided):
-		return status.Error(codes.Unavailable, err.Error())
-	case errors.Is(err, limiter.ErrShed):
-		return status.Error(codes.ResourceExhausted, err.Error())
-	default:
-		return status.FromContextError(err).Err()
-	}
 }

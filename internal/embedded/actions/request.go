@@ -42,8 +42,8 @@ func (r *Request) AddMetadata(key *MetadataKey, value MetadataValue) {
 	r.metadata = append(r.metadata, metadataValue{key, value})
 }
 
-// SetRemote sets the client's address as Envoy trusts it, with its port, as in Envoy's attribute source.address. What is
-// no such address is none.
+// SetRemote sets the client's address as Envoy trusts it, with its port, as in Envoy's attribute source.address. What
+// is no such address is none.
 func (r *Request) SetRemote(address string) {
 	if addr, err := netip.ParseAddrPort(address); err == nil {
 		r.remote = addr.Addr()
