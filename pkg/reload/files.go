@@ -13,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/weir-ratelimit/weir/internal/fileread"
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // DefaultMaxSize is how many bytes Paths reads at most, of all files together: enough for 200,000 rules. A path given
@@ -206,13 +209,14 @@ type walker struct {
 	given string          // the path of the walk that is under way
 	root  string          // see foundFile
 	seen  map[string]bool // by real path; true: it is a file, or holds one
+	dirs  map[string]bool // of the paths, the files, and what was listed
 	files []foundFile     // to be read: each real file once, under the first name that leads to it
 	errs  []error
 }
 
 // walk goes through all paths, also after errors.
 func (p Files) walk(ctx context.Context, at func(path string)) *walker {
-	w := &walker{Files: p, ctx: ctx, at: at, seen: map[string]bool{}}
+	w := &walker{Files: p, ctx: ctx, at: at, seen: map[string]bool{}, dirs: map[string]bool{}}
 	for _, path := range p.Paths {
 		w.start(filepath.Clean(path))
 	}
@@ -242,6 +246,9 @@ func (w *walker) resolve(path string) (realPath string, info fs.FileInfo, err er
 
 func (w *walker) start(path string) {
 	w.given = path
+	if dir, _, err := w.resolve(filepath.Dir(path)); err == nil {
+		w.dirs[dir] = true
+	}
 	realPath, info, err := w.resolve(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && w.Absent != nil && w.Absent():
@@ -266,7 +273,7 @@ func (w *walker) list(dir, realDir string) (found bool) {
 	if found, ok := w.seen[realDir]; ok {
 		return found
 	}
-	w.seen[realDir] = false // for a link from below to here
+	w.seen[realDir], w.dirs[realDir] = false, true // for a link from below to here
 	w.at(dir)
 	entries, err := os.ReadDir(realDir)
 	if err != nil {
@@ -312,50 +319,92 @@ func (w *walker) entry(path, realPath string, info fs.FileInfo) (found bool) {
 
 func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 	if !w.seen[realPath] {
-		w.seen[realPath] = true
+		w.seen[realPath], w.dirs[filepath.Dir(realPath)] = true, true
 		w.files = append(w.files, foundFile{File{Name: path}, realPath, info, w.root})
 	}
 	return true
 }
 
-// How often Watch looks at the files, but that looking takes at most a fiftieth of the time.
+// Watch looks at the files once a second, and soon after it was told of a change; looking takes at most a fiftieth of the
+// time.
 const (
-	watchEvery = 100 * time.Millisecond
+	watchSoon  = 10 * time.Millisecond
 	watchShare = 50
 )
+
+var watchEvery = time.Second // a variable for tests
 
 // look is what Watch sees of the files.
 type look struct {
 	files    []foundFile
 	names    []string // of the files that these include
 	included []fs.FileInfo
+	dirs     []string // where names may change
 	err      string
 }
 
-// Watch implements Source: it looks at the names, sizes and times of the files a few times a second, which is the same
-// for every file system and for every way to write a file.
+// Watch implements Source: it looks at the names, sizes and times of the files, which is the same for every file system
+// and for every way to write a file. It does so when fsnotify tells of a change in their directories, and each second for
+// what that does not see, such as a network's file system.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
+	notify, err := fsnotify.NewBufferedWatcher(64)
+	if err != nil { // no inotify instance is left
+		notify = &fsnotify.Watcher{}
+	} else {
+		defer panics.Go("end of a watch", func() { _ = notify.Close() }) // it waits for a directory that hangs
+	}
+	isWatched := err == nil
 	var last *look
 	for ctx.Err() == nil {
 		start := time.Now()
-		next, err := run(ctx, p, func(at func(path string)) (*look, error) { return p.look(ctx, at, last), nil })
+		next, err := run(ctx, p, func(at func(path string)) (*look, error) {
+			next := p.look(ctx, at, last)
+			if isWatched && follow(notify, next.dirs, at) { // files may have come into a directory before
+				next = p.look(ctx, at, last)
+			}
+			return next, ctx.Err()
+		})
 		if err == nil && (last == nil || !next.equal(last)) {
 			Hint(changed)
 		}
 		if err == nil {
 			last = next
 		}
+		rest := max(watchSoon, watchShare*time.Since(start))
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(watchEvery, watchShare*time.Since(start))):
+		case <-notify.Events:
+		case <-notify.Errors: // events were lost
+		case <-time.After(watchEvery):
+		}
+		pause(ctx, rest)
+		for len(notify.Events) > 0 {
+			<-notify.Events // the next look sees what it tells of
 		}
 	}
+}
+
+// follow has the watcher tell of changes in these directories alone, and reports whether one of them is new. Where it
+// cannot, a look each second has to do.
+func follow(notify *fsnotify.Watcher, dirs []string, at func(path string)) (isNew bool) {
+	known := notify.WatchList()
+	for _, dir := range known {
+		if !slices.Contains(dirs, dir) {
+			_ = notify.Remove(dir)
+		}
+	}
+	for _, dir := range dirs {
+		at(dir)
+		err := notify.Add(dir) // a known one, too: another directory may have taken its place
+		isNew = isNew || err == nil && !slices.Contains(known, dir)
+	}
+	return isNew
 }
 
 // look returns what there is now. It reads the files again, for what they include, only if they have changed.
 func (p Files) look(ctx context.Context, at func(path string), last *look) *look {
 	w := p.walk(ctx, at)
-	now := &look{files: w.files}
+	now := &look{files: w.files, dirs: slices.Sorted(maps.Keys(w.dirs))}
 	if err := w.err(); err != nil {
 		now.err = err.Error()
 	}

@@ -202,7 +202,7 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 			return nil
 		case <-r.changed:
 			if news, _ := r.check(ctx, ReasonWatch); !news {
-				r.pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
+				pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
 			}
 		case <-poll.C:
 			_, _ = r.check(ctx, ReasonPoll) // OnLoad hears of it
@@ -210,7 +210,7 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Reloader[T]) pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -405,7 +405,7 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 	deadline := time.Now().Add(patience * r.o.Settle)
 	for {
-		r.pause(ctx, r.o.Settle)
+		pause(ctx, r.o.Settle)
 		if ctx.Err() != nil {
 			return last
 		}

@@ -3,8 +3,10 @@ package reload_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +35,46 @@ func TestSeveralSources(t *testing.T) {
 	other.set("B", errors.New("away"))
 	if err := r.Load(t.Context()); err == nil || err.Error() != "away" || len(r.Get()) != 2 {
 		t.Errorf("%v, %v: half of what there should be was given", r.Get(), err)
+	}
+}
+
+// Watch is told of changes: of a file that is written, put in its place, new, in a new directory, or a link's target as in
+// a ConfigMap.
+func TestWatchIsTold(t *testing.T) {
+	reload.SetWatchEvery(time.Hour)
+	defer reload.SetWatchEvery(time.Second)
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	write(t, path("a.yaml"), "1")
+	for _, version := range []string{"..1", "..2"} {
+		must(t, os.Mkdir(path(version), 0o750))
+		write(t, path(version+"/c.yaml"), "of "+version)
+	}
+	must(t, os.Symlink("..1", path("..data")))
+	must(t, os.Symlink("..data/c.yaml", path("c.yaml")))
+	changed := make(chan struct{}, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() { reload.Paths(dir).Watch(ctx, changed) })
+	defer watch.Wait()
+	defer stop()
+	<-changed
+	for _, change := range []struct {
+		what string
+		do   func()
+	}{
+		{"writing", func() { write(t, path("a.yaml"), "22") }},
+		{"renaming", func() { write(t, path(".a"), "333"); must(t, os.Rename(path(".a"), path("a.yaml"))) }},
+		{"a new directory", func() { must(t, os.Mkdir(path("d"), 0o750)); write(t, path("d/d.yaml"), "d") }},
+		{"writing in it", func() { write(t, path("d/d.yaml"), "dd") }},
+		{"another ..data", func() { must(t, os.Symlink("..2", path("..new"))); must(t, os.Rename(path("..new"), path("..data"))) }},
+	} {
+		change.do()
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			t.Fatalf("Watch was not told of %s", change.what)
+		}
 	}
 }
 
