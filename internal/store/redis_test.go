@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -167,4 +168,25 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	}
 	kick()
 	redistest.Await(t, func() error { return counts(t, s) })
+}
+
+// Where calls may take longer than the connection that hears of refunds may be silent, it is pinged in time all the same.
+func TestRefundsAreHeardWithALongTimeout(t *testing.T) {
+	t.Parallel()
+	s := open(t, "redis://"+redistest.Start(t).Addr()+"/0", patient)
+	ctx, stop := context.WithCancel(t.Context())
+	heard, ended := make(chan bool, 10), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Refunds(ctx, func(string, bool) {}, func(yes bool, _ error) { heard <- yes })
+	}()
+	defer func() { stop(); <-ended }()
+	if !<-heard {
+		t.Fatal("nothing is heard")
+	}
+	select {
+	case <-heard:
+		t.Error("a connection on which nothing is said counts as lost")
+	case <-time.After(patient + time.Second):
+	}
 }

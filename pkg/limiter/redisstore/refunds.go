@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,9 @@ import (
 
 // Times of the connection that hears of refunds.
 const (
-	// maxSilence is half of how long it may be silent, though it is pinged, before it counts as lost.
-	maxSilence = time.Second
+	// maxSilence is how long it may be silent, though it is pinged, before it counts as lost. The client's own bounds may
+	// be longer: those are for answers of a server that is far away.
+	maxSilence = 2 * time.Second
 	// reconnectPause is the pause before another connection is tried.
 	reconnectPause = 500 * time.Millisecond
 )
@@ -57,8 +57,12 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = survive(sub.Close) })() // a receive does not end with ctx
-	if _, err := sub.ReceiveTimeout(ctx, maxSilence); err != nil {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	context.AfterFunc(ctx, func() { _ = survive(sub.Close) }) // a receive does not end with ctx
+	silence := time.AfterFunc(maxSilence, func() { end(errSilent) })
+	defer silence.Stop()
+	if _, err := sub.Receive(ctx); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}
 	self := " " + rand.Text() // no key begins with a space: the prefix is before it
@@ -66,18 +70,16 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
 	}
-	for heard := time.Now(); time.Since(heard) < 2*maxSilence && ctx.Err() == nil; {
-		message, err := sub.ReceiveTimeout(ctx, maxSilence/2)
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			if err := sub.Ping(ctx); err != nil {
-				return fmt.Errorf("ping of the connection that hears of refunds: %w", err)
-			}
-			continue
+	go func() { _ = survive(func() error { return ping(ctx, sub) }) }()
+	for {
+		message, err := sub.Receive(ctx)
+		if errors.Is(context.Cause(ctx), errSilent) {
+			return errSilent
 		}
 		if err != nil {
 			return fmt.Errorf("hear of refunds: %w", err)
 		}
-		heard = time.Now()
+		silence.Reset(maxSilence)
 		if m, ok := message.(*redis.Message); !ok {
 			continue // a pong
 		} else if m.Payload == self {
@@ -91,7 +93,22 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 			}
 		}
 	}
-	return errors.New("nothing is heard of refunds any more")
+}
+
+var errSilent = errors.New("nothing is heard of refunds any more")
+
+// ping has the server say something, until ctx is done. What fails is seen by who listens.
+func ping(ctx context.Context, sub *redis.PubSub) error {
+	pause := time.NewTicker(maxSilence / 4)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+			_ = sub.Ping(ctx)
+		}
+	}
 }
 
 // publish publishes a text on every master, and returns how many there are.
