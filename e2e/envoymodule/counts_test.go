@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
 )
 
 // shop limits each key to 50 requests a year, and the key teapot to none, with a response of its own.
@@ -59,4 +58,3 @@ func TestExactCountsOfTwoWorkers(t *testing.T) {
 		}
 	}
 }
-

@@ -144,7 +144,8 @@ func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 }
 
 // settle ends a renewal, and returns the one of what it has acquired too much. Whether a call that failed was charged
-// is not known: its permits count as lost, and are not released a second time. A call that was not sent changed nothing.
+// is not known: its permits count as lost, and are not released a second time. A call that was not sent changed
+// nothing.
 func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration, err error) (next *renewal) {
 	e, sh := r.lease, r.lease.shard
 	sh.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -99,4 +100,25 @@ func TestHugeNumbers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func steady(rate float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return rate }
+}
+
+func perSecond(tb testing.TB, a limiter.Algorithm, n int64) *limiter.Policy {
+	tb.Helper()
+	window := shortest(a)
+	return policyOf(tb, limiter.Params{
+		Algorithm: a, Limit: n * int64(window/time.Second), Window: window, ChargeDenied: limiter.ChargeNone,
+	})
+}
+
+func inVirtualTime(t *testing.T, resolve func(string, BucketID) Target, envoys int, do func(t *testing.T, f *fleet)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, resolve, envoys)
+		defer f.close()
+		do(t, f)
+	})
 }

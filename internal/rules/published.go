@@ -143,8 +143,8 @@ type Published struct {
 	key   string // of the hash, and the channel where its changes are published
 }
 
-// NewPublished returns the sets on the connections of a Redis, which are for commands (store.ConnectForCommand), since a
-// set may have MaxPublishedBytes. It does not connect.
+// NewPublished returns the sets on the connections of a Redis, which are for commands (store.ConnectForCommand), since
+// a set may have MaxPublishedBytes. It does not connect.
 func NewPublished(r *store.Redis) *Published { return &Published{r, r.Prefix() + "rules"} }
 
 // String names the hash and the server, without user and password.

@@ -326,8 +326,8 @@ func (s *Store) report(ctx context.Context) {
 				"from now on: a rule was edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
 		}
 		if restarted > wasRestarted {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: what Redis has of them cannot be of Weir; does something "+
-				"else write below the key prefix?", slog.Uint64("counters", restarted-wasRestarted))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: what Redis has of them cannot be of Weir; does "+
+				"something else write below the key prefix?", slog.Uint64("counters", restarted-wasRestarted))
 		}
 		select {
 		case <-ctx.Done():

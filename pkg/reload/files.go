@@ -325,8 +325,8 @@ func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 	return true
 }
 
-// Watch looks at the files once a second, and soon after it was told of a change; looking takes at most a fiftieth of the
-// time.
+// Watch looks at the files once a second, and soon after it was told of a change. Looking takes at most a fiftieth of
+// the time.
 const (
 	watchSoon  = 10 * time.Millisecond
 	watchShare = 50
@@ -344,8 +344,8 @@ type look struct {
 }
 
 // Watch implements Source: it looks at the names, sizes and times of the files, which is the same for every file system
-// and for every way to write a file. It does so when fsnotify tells of a change in their directories, and each second for
-// what that does not see, such as a network's file system.
+// and for every way to write a file. It does so when fsnotify tells of a change in their directories, and each second
+// for what that does not see, such as a network's file system.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 	notify, err := fsnotify.NewBufferedWatcher(64)
 	if err != nil { // no inotify instance is left
@@ -374,7 +374,7 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 		select {
 		case <-ctx.Done():
 		case <-notify.Events:
-		case <-notify.Errors: // events were lost
+		case <-notify.Errors: //nolint:errcheck // events were lost
 		case <-time.After(watchEvery):
 		}
 		pause(ctx, rest)

@@ -38,8 +38,8 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// Watch is told of changes: of a file that is written, put in its place, new, in a new directory, or a link's target as in
-// a ConfigMap.
+// Watch is told of changes: of a file that is written, put in its place, new, in a new directory, or a link's target as
+// in a ConfigMap.
 func TestWatchIsTold(t *testing.T) {
 	reload.SetWatchEvery(time.Hour)
 	defer reload.SetWatchEvery(time.Second)

@@ -1,6 +1,6 @@
 // Package limitertest holds what every limiter.Store must do: Run is the contract, Histories the comparison with
-// storekit.Decide over random histories, Linearizable that over concurrent ones. That storekit.Decide is right is for the
-// tests of package limiter, so a store needs Run and Histories. A store passes them in a test of its own:
+// storekit.Decide over random histories, Linearizable that over concurrent ones. That storekit.Decide is right is for
+// the tests of package limiter, so a store needs Run and Histories. A store passes them in a test of its own:
 //
 //	limitertest.Run(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 //		s, err := memstore.New(memstore.Options{Now: clock.Now})
