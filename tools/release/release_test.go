@@ -85,7 +85,7 @@ func smallRepository(t *testing.T) string {
 	if err := exec.CommandContext(t.Context(), "git", "init", "-q", dir).Run(); err != nil {
 		t.Fatal(err)
 	}
-	sums, err := os.ReadFile("go.sum")
+	sums, err := os.ReadFile("../go.sum")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // Times of the connection that hears of refunds.
@@ -60,7 +62,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	context.AfterFunc(ctx, func() { _ = survive(sub.Close) }) // a receive does not end with ctx
-	silence := time.AfterFunc(maxSilence, func() { end(errSilent) })
+	silence := time.AfterFunc(maxSilence, func() { panics.Catch("silence of Redis", func() { end(errSilent) }) })
 	defer silence.Stop()
 	if _, err := sub.Receive(ctx); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
