@@ -170,7 +170,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	redistest.Await(t, func() error { return counts(t, s) })
 }
 
-// Where calls may take longer than the connection that hears of refunds may be silent, it is pinged in time all the same.
+// Where calls may take longer than the connection that hears of refunds may be silent, it is pinged in time all the
+// same.
 func TestRefundsAreHeardWithALongTimeout(t *testing.T) {
 	t.Parallel()
 	s := open(t, "redis://"+redistest.Start(t).Addr()+"/0", patient)

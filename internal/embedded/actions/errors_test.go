@@ -32,9 +32,11 @@ func TestRefused(t *testing.T) {
 		action("remote_address_match: {descriptor_value: '50%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):                     `descriptor_value: "%" is not a command of Envoy's substitution format; write %% for a percent sign`,
 		action("remote_address_match: {descriptor_value: '5% %REQ(a)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):             `descriptor_value: "% %REQ(a)%" is not a command of Envoy's substitution format; write %% for a percent sign`,
 		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA or RESP is not supported: only hits_addend may have them; use REQ",
+
 		limit("stage: 1"):        "rate_limits[0].stage: stage 1 is not supported: every entry applies at once; leave stage out",
 		limit("disable_key: a"):  "rate_limits[0].disable_key: a runtime key is not supported: Weir does not read Envoy's runtime; leave disable_key out",
 		limit("hits_addend: {}"): "rate_limits[0].hits_addend: must have either a number or a format",
+
 		limit("hits_addend: {number: 1, format: '%REQ(a)%'}"):                            "rate_limits[0].hits_addend: must have either a number or a format",
 		limit("hits_addend: {format: 'a'}"):                                              `rate_limits[0].hits_addend.format: value does not have prefix "%"`,
 		limit("hits_addend: {format: '%REQ(a)%%REQ(b)%'}"):                               "rate_limits[0].hits_addend.format: must be a single command, such as %REQ(x-cost)%",
