@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/gate"
 	"github.com/weir-ratelimit/weir/internal/limit"
@@ -33,12 +34,19 @@ type ruled struct {
 	domain  string
 	request [][]descriptors.Entry
 	hits    []limiter.Hit
+	rules   []descriptors.Rule // by descriptor, of those that have hits
 }
 
 func (q *ruled) enter(ctx context.Context, g *gate.Gate, store limiter.Store) (answer, error) {
 	q.hits = q.set.AppendHits(nil, q.domain, 1, q.request...)
 	if len(q.hits) == 0 {
 		return answer{Verdict: gate.Verdict{Allowed: true}}, nil
+	}
+	q.rules = make([]descriptors.Rule, len(q.request))
+	for i := range q.hits {
+		if g := q.hits[i].Group; i == 0 || g != q.hits[i-1].Group { // hits of a descriptor follow each other
+			q.rules[g], _ = q.set.Match(q.domain, q.request[g])
+		}
 	}
 	all := make([]limiter.Decision, len(q.hits))
 	if err := store.Take(ctx, q.hits, all); err != nil {
@@ -47,7 +55,7 @@ func (q *ruled) enter(ctx context.Context, g *gate.Gate, store limiter.Store) (a
 	tightest := q.tightest(all)
 	policies, names := make([]*limiter.Policy, len(q.hits)), make([]string, len(q.hits))
 	for i := range q.hits {
-		l, _ := q.limit(i)
+		l := q.limit(i)
 		policies[i] = q.hits[i].Policy
 		if names[i] = l.Name(); names[i] == "" {
 			names[i] = policies[i].Algorithm().String()
@@ -79,23 +87,17 @@ func (q *ruled) tightest(all []limiter.Decision) int {
 	return limiter.Tightest(could)
 }
 
-// limit returns the limit of a hit, and its rule.
-func (q *ruled) limit(hit int) (descriptors.Limit, descriptors.Rule) {
+// limit returns the limit of a hit.
+func (q *ruled) limit(hit int) descriptors.Limit {
 	h := &q.hits[hit]
-	rule, _ := q.set.Match(q.domain, q.request[h.Group])
-	limits := rule.Limits()
-	for _, l := range limits {
-		if l.Policy() == h.Policy {
-			return l, rule
-		}
-	}
-	return limits[0], rule
+	limits := q.rules[h.Group].Limits()
+	i := slices.IndexFunc(limits, func(l descriptors.Limit) bool { return l.Policy() == h.Policy })
+	return limits[max(0, i)]
 }
 
 // explain adds to a denial what the rule of the hit says to clients.
 func (q *ruled) explain(a *answer, hit int) {
-	_, rule := q.limit(hit)
-	response := rule.Response()
+	response := q.rules[q.hits[hit].Group].Response()
 	if response == nil {
 		return
 	}
@@ -110,8 +112,7 @@ func (q *ruled) failed(g *gate.Gate, err error) (answer, error) {
 	v, failed := g.Failed(err)
 	isLocal := false
 	for i := range q.hits {
-		l, _ := q.limit(i)
-		switch l.OnStoreFailure() {
+		switch q.limit(i).OnStoreFailure() {
 		case descriptors.Fail:
 			return answer{}, err
 		case descriptors.Deny:
