@@ -100,7 +100,7 @@ func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 }
 
 // TestDenialsAreExact asks two stores the same, one of them through the guard: the answers are the same, whatever is
-// asked, also while others refund, of which the guard is told.
+// asked, also while other processes refund and the guard hears of it.
 func TestDenialsAreExact(t *testing.T) {
 	policies := cacheables(t)
 	local := uint64(0)

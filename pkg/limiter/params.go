@@ -17,7 +17,7 @@ type Params struct {
 	Algorithm Algorithm
 	// Limit is how many hits may pass per Window, N: from 1 to 2^48, where numbers with many digits need windows with few.
 	Limit int64
-	// DenyAll stands in place of a Limit, and denies every hit.
+	// DenyAll replaces Limit, and denies every hit.
 	DenyAll bool
 	// Window is the time W that Limit is counted over: from 1 ms to 10 years, in whole microseconds. Of Concurrency it is
 	// the lease: how long a hit that is not refunded counts.

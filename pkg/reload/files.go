@@ -325,7 +325,7 @@ func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 	return true
 }
 
-// Watch looks at the files once a second, and soon after it was told of a change. Looking takes at most a fiftieth of
+// Watch looks at the files once a second, and soon after each event of fsnotify. Looking takes at most a fiftieth of
 // the time.
 const (
 	watchSoon  = 10 * time.Millisecond
@@ -344,8 +344,8 @@ type look struct {
 }
 
 // Watch implements Source: it looks at the names, sizes and times of the files, which is the same for every file system
-// and for every way to write a file. It does so when fsnotify tells of a change in their directories, and each second
-// for what that does not see, such as a network's file system.
+// and for every way to write a file. It does so when fsnotify reports a change in their directories, and each second
+// for what fsnotify does not see, such as changes in a network's file system.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 	notify, err := fsnotify.NewBufferedWatcher(64)
 	if err != nil { // no inotify instance is left
@@ -364,10 +364,10 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 			}
 			return next, ctx.Err()
 		})
-		if err == nil && (last == nil || !next.equal(last)) {
-			Hint(changed)
-		}
 		if err == nil {
+			if last == nil || !next.equal(last) {
+				Hint(changed)
+			}
 			last = next
 		}
 		rest := max(watchSoon, watchShare*time.Since(start))
@@ -379,12 +379,12 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 		}
 		pause(ctx, rest)
 		for len(notify.Events) > 0 {
-			<-notify.Events // the next look sees what it tells of
+			<-notify.Events // the next look sees the same change
 		}
 	}
 }
 
-// follow has the watcher tell of changes in these directories alone, and reports whether one of them is new. Where it
+// follow has the watcher report changes in these directories alone, and reports whether one of them is new. Where it
 // cannot, a look each second has to do.
 func follow(notify *fsnotify.Watcher, dirs []string, at func(path string)) (isNew bool) {
 	known := notify.WatchList()

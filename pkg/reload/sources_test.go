@@ -38,9 +38,9 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// Watch is told of changes: of a file that is written, put in its place, new, in a new directory, or a link's target as
-// in a ConfigMap.
-func TestWatchIsTold(t *testing.T) {
+// fsnotify reports to Watch that a file is written, renamed over another, new, or in a new directory, and that a link
+// has another target, as in a ConfigMap.
+func TestWatchHearsOfChanges(t *testing.T) {
 	reload.SetWatchEvery(time.Hour)
 	defer reload.SetWatchEvery(time.Second)
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestWatchIsTold(t *testing.T) {
 		select {
 		case <-changed:
 		case <-time.After(time.Minute):
-			t.Fatalf("Watch was not told of %s", change.what)
+			t.Fatalf("Watch did not hear of %s", change.what)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
 	}
-	go func() { _ = survive(func() error { return ping(ctx, sub) }) }()
+	panics.Go("pings of who hears of refunds", func() { keepTalking(ctx, sub) })
 	for {
 		message, err := sub.Receive(ctx)
 		if errors.Is(context.Cause(ctx), errSilent) {
@@ -99,14 +99,14 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 
 var errSilent = errors.New("nothing is heard of refunds any more")
 
-// ping has the server say something, until ctx is done. What fails is seen by who listens.
-func ping(ctx context.Context, sub *redis.PubSub) error {
+// keepTalking pings the server, so that the connection is never silent, until ctx is done. hearRefunds sees what fails.
+func keepTalking(ctx context.Context, sub *redis.PubSub) {
 	pause := time.NewTicker(maxSilence / 4)
 	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-pause.C:
 			_ = sub.Ping(ctx)
 		}
