@@ -26,8 +26,7 @@ func Pick[T any](short, long T) T {
 }
 
 // WithoutRace skips the test in its short form where the race detector runs: a simulation of minutes in virtual time,
-// which takes seven times as long there. The test's package is among those that make test also runs without the race
-// detector: SIMULATIONS of the Makefile.
+// which takes seven times as long there. make test also runs the test's package without the race detector.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if Race && !IsLong() {
