@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -22,16 +23,7 @@ func newLimiter(t *testing.T, params ...limiter.Params) *limiter.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return limiterOver(t, store, params...)
-}
-
-func limiterOver(t *testing.T, store limiter.Store, params ...limiter.Params) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(store, "test", params[0], params[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return casetest.Limiter(t, store, params...)
 }
 
 var (
@@ -105,7 +97,7 @@ func TestLimitersOfOtherKindsCountApart(t *testing.T) {
 			{Algorithm: limiter.Funnel, Limit: 3, Window: time.Minute},
 			{Algorithm: limiter.SlidingWindow, Limit: 3, Window: time.Second},
 		} {
-			d, err := limiterOver(t, store, p).AllowN(t.Context(), "ann", p.Limit)
+			d, err := casetest.Limiter(t, store, p).AllowN(t.Context(), "ann", p.Limit)
 			if err != nil || !d.Allowed {
 				t.Errorf("%+v: %+v, %v; want a counter of its own", p, d, err)
 			}
@@ -246,7 +238,7 @@ func TestWaitPauses(t *testing.T) {
 		store := &hasty{}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		err := limiterOver(t, store, threePerSecond).Wait(ctx, "ann")
+		err := casetest.Limiter(t, store, threePerSecond).Wait(ctx, "ann")
 		if !errors.Is(err, context.DeadlineExceeded) || store.asked > 101 {
 			t.Errorf("%v after %d questions, want one a millisecond", err, store.asked)
 		}
@@ -333,7 +325,7 @@ func (r *routes) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decisio
 // WithRoute changes neither the Limiter that it is called on, nor anything else of the new one.
 func TestWithRoute(t *testing.T) {
 	var store routes
-	l := limiterOver(t, &store, threePerSecond, fourPerMinute)
+	l := casetest.Limiter(t, &store, threePerSecond, fourPerMinute)
 	for _, by := range []*limiter.Limiter{l.WithRoute("there"), l} {
 		if err := errors.Join(second(by.Allow(t.Context(), "ann")), by.Refund(t.Context(), "ann", 1)); err != nil {
 			t.Fatal(err)

@@ -11,31 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/middleware"
 )
-
-// store returns a memory store whose clock stands still.
-func store(t *testing.T) *memstore.Store {
-	t.Helper()
-	s, err := memstore.New(memstore.Options{Now: func() int64 { return 1_700_000_000_000_000 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func limit(t *testing.T, s limiter.Store, params ...limiter.Params) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(s, "test", params[0], params[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 var twoPerMinute = limiter.Params{Algorithm: limiter.Funnel, Limit: 2, Window: time.Minute}
 
@@ -83,7 +64,7 @@ func serve(
 func hello(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
 
 func TestHTTP(t *testing.T) {
-	url := serve(t, limit(t, store(t), twoPerMinute), middleware.RemoteIP, middleware.Options{}, hello)
+	url := serve(t, casetest.StillLimiter(t, twoPerMinute), middleware.RemoteIP, middleware.Options{}, hello)
 	policy := `"test";q=2;w=60`
 	for i, want := range []answer{
 		{200, policy, `"test";r=1;t=30`, "", "hello"},
@@ -98,7 +79,7 @@ func TestHTTP(t *testing.T) {
 
 func TestHTTPBySeveralPolicies(t *testing.T) {
 	daily := limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: 24 * time.Hour}
-	url := serve(t, limit(t, store(t), twoPerMinute, daily), middleware.RemoteIP, middleware.Options{}, hello)
+	url := serve(t, casetest.StillLimiter(t, twoPerMinute, daily), middleware.RemoteIP, middleware.Options{}, hello)
 	policies := `"test";q=2;w=60, "test-2";q=1;w=86400`
 	for i, want := range []answer{
 		{200, policies, `"test-2";r=0;t=86400`, "", "hello"},
@@ -111,7 +92,7 @@ func TestHTTPBySeveralPolicies(t *testing.T) {
 }
 
 func TestHTTPWithoutKeyOrWithoutHope(t *testing.T) {
-	never := limit(t, store(t), limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Second})
+	never := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Second})
 	byHeader := func(r *http.Request) string { return r.URL.Query().Get("client") }
 	url := serve(t, never, byHeader, middleware.Options{}, hello)
 	if got, want := get(t, url), (answer{200, "", "", "", "hello"}); got != want {
@@ -133,7 +114,7 @@ func TestHTTPWithoutStore(t *testing.T) {
 	} {
 		var seen error
 		o := middleware.Options{FailClosed: tt.closed, OnError: func(err error) { seen = err }}
-		got := get(t, serve(t, limit(t, broken{}, twoPerMinute), middleware.RemoteIP, o, hello))
+		got := get(t, serve(t, casetest.Limiter(t, broken{}, twoPerMinute), middleware.RemoteIP, o, hello))
 		if got != tt.want || !errors.Is(seen, limiter.ErrUnavailable) {
 			t.Errorf("fail %s: %+v and error %v, want %+v", name, got, seen, tt.want)
 		}
@@ -142,7 +123,7 @@ func TestHTTPWithoutStore(t *testing.T) {
 
 // A request in flight holds its place until the handler has returned, also when it panics.
 func TestHTTPInFlight(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	var url string
 	var inner answer
 	url = serve(t, l, middleware.RemoteIP, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +155,7 @@ func TestHTTPDelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l := limit(t, s, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 20, Window: time.Second})
+	l := casetest.Limiter(t, s, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 20, Window: time.Second})
 	url := serve(t, l, middleware.RemoteIP, middleware.Options{}, hello)
 	start := time.Now()
 	for range 5 {
@@ -189,7 +170,7 @@ func TestHTTPDelays(t *testing.T) {
 
 // A request whose deadline is before its turn gets an error, and no empty answer, and is in flight no more.
 func TestDelayOutlastsDeadline(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9},
+	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9},
 		limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	limited := middleware.HTTP(l, middleware.RemoteIP, middleware.Options{})(http.HandlerFunc(hello))
 	soon := func() context.Context {
@@ -224,7 +205,7 @@ func (s *failing) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 func TestRelease(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		one := limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute}
-		l := limit(t, &failing{store(t), refuses}, one)
+		l := casetest.Limiter(t, &failing{casetest.StillStore(t), refuses}, one)
 		var failed error
 		o := middleware.Options{OnError: func(err error) { failed = err }}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -288,7 +269,7 @@ func status(h http.Handler, path string) int {
 // TestRules: all limits of a rule are charged or none, and what is in flight is released.
 func TestRules(t *testing.T) {
 	rules := twoRules(t, &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour})
-	limited := middleware.HTTPRules(rules, store(t), "shop", byPath, middleware.Options{})
+	limited := middleware.HTTPRules(rules, casetest.StillStore(t), "shop", byPath, middleware.Options{})
 	inner, inside := 0, http.Handler(nil)
 	inside = limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {

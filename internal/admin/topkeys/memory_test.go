@@ -12,13 +12,14 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // All cores at once, with readers, halves and reloads between: nothing is lost, and counts are exact where there is
 // room.
 func TestManyGoroutines(t *testing.T) {
 	const goroutines, each = 16, 3000
-	top, set := New(Options{PerRule: 50}), compile(t, shop)
+	top, set := New(Options{PerRule: 50}), casetest.Compile(t, shop)
 	rules := set.Domain("shop").Rules()
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -48,8 +49,8 @@ func TestManyGoroutines(t *testing.T) {
 
 // Halves begin and rules go while all cores count: counters are given back to the last one.
 func TestNoCounterLeaks(t *testing.T) {
-	top, set := New(Options{PerRule: 5}), compile(t, shop)
-	rules, none := set.Domain("shop").Rules(), compile(t, "domain: api\ndescriptors: [{key: a}]")
+	top, set := New(Options{PerRule: 5}), casetest.Compile(t, shop)
+	rules, none := set.Domain("shop").Rules(), casetest.Compile(t, "domain: api\ndescriptors: [{key: a}]")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {

@@ -20,18 +20,8 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
-
-// compile is the rules of one file.
-func compile(tb testing.TB, text string) *descriptors.Set {
-	tb.Helper()
-	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(text)}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
-}
 
 const shop = `
 domain: shop
@@ -43,7 +33,7 @@ descriptors:
 // rulesOf are the rules of the domain shop.
 func rulesOf(tb testing.TB, text string) []*descriptors.Rule {
 	tb.Helper()
-	return compile(tb, text).Domain("shop").Rules()
+	return casetest.Compile(tb, text).Domain("shop").Rules()
 }
 
 // hit notes a request as Watch does.
@@ -187,7 +177,7 @@ func TestKeep(t *testing.T) {
 	hit(top, rules[1], "/", 1, true)
 	top.rotate(time.Now())
 	edited := strings.ReplaceAll(strings.ReplaceAll(shop, "key: path", "key: route"), ": 10", ": 20")
-	top.Keep(compile(t, edited))
+	top.Keep(casetest.Compile(t, edited))
 	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
 	if len(got) != 1 || got[0].Descriptor != "user=ann" {
 		t.Errorf("left: %+v", got)
@@ -196,7 +186,7 @@ func TestKeep(t *testing.T) {
 		t.Errorf("%d counters are free, want all but %d", free, ruleCost+1)
 	}
 	late := top.byName(rules[1])
-	top.Keep(compile(t, edited))
+	top.Keep(casetest.Compile(t, edited))
 	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.free.Load() != maxCounters-ruleCost-1 {
 		t.Error("a rule that is gone takes a counter, which nobody gives back")
 	}
@@ -208,9 +198,9 @@ func TestKeep(t *testing.T) {
 
 // A request that began before a reload counts for its own rule, not for the one that has its limit's ID now.
 func TestLimitOfAnotherSet(t *testing.T) {
-	top, before := New(Options{PerRule: 10}), compile(t, shop)
+	top, before := New(Options{PerRule: 10}), casetest.Compile(t, shop)
 	top.Keep(before)
-	after := compile(t, `
+	after := casetest.Compile(t, `
 domain: shop
 descriptors:
 - {key: path, rate_limit: {requests_per_unit: 10, unit: minute}}
@@ -230,7 +220,7 @@ descriptors:
 
 // A rule that was idle for so long that it was dropped is counted again.
 func TestIdleRuleIsCountedAgain(t *testing.T) {
-	top, set := New(Options{PerRule: 10}), compile(t, shop)
+	top, set := New(Options{PerRule: 10}), casetest.Compile(t, shop)
 	top.Keep(set)
 	user := set.Domain("shop").Rules()[0]
 	hit(top, user, "ann", 1, false)
@@ -328,7 +318,7 @@ func TestRefusedRulesAreCountedLater(t *testing.T) {
 		"reload": (*Top).Keep,
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := compile(t, shop)
+			set := casetest.Compile(t, shop)
 			top, user := New(Options{PerRule: 10}), set.Domain("shop").Rules()[0]
 			top.Keep(set)
 			ask := func() {
@@ -364,7 +354,7 @@ func BenchmarkManyRules(b *testing.B) {
 		{10, 100}, {10, 100_000}, {1000, 10}, {1000, 100}, {1000, 1000}, {100_000, 1},
 	} {
 		b.Run(fmt.Sprintf("%d rules of %d keys", bm.rules, bm.keys), func(b *testing.B) {
-			set := compile(b, rulesFile(int(bm.rules)))
+			set := casetest.Compile(b, rulesFile(int(bm.rules)))
 			top := New(Options{PerRule: 100})
 			top.Keep(set)
 			key := []byte("funnel|shop|customer=user0001,remote_address=10.20.30.4")

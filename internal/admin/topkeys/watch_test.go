@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
@@ -16,7 +17,7 @@ import (
 // counted.
 func TestWatch(t *testing.T) {
 	top := New(Options{PerRule: 10})
-	set := compile(t, `
+	set := casetest.Compile(t, `
 domain: shop
 descriptors:
   - key: user

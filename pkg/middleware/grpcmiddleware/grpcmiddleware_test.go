@@ -17,31 +17,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/middleware"
 	"github.com/weir-ratelimit/weir/pkg/middleware/grpcmiddleware"
 )
-
-// store returns a memory store whose clock stands still.
-func store(t *testing.T) *memstore.Store {
-	t.Helper()
-	s, err := memstore.New(memstore.Options{Now: func() int64 { return 1_700_000_000_000_000 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func limit(t *testing.T, s limiter.Store, params ...limiter.Params) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(s, "test", params[0], params[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 var twoPerMinute = limiter.NewFunnel(2, time.Minute, 0)
 
@@ -53,7 +34,7 @@ func (broken) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 }
 
 func TestDelayOutlastsDeadline(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9})
+	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9})
 	limits := grpcmiddleware.UnaryServerInterceptor(l, func(context.Context, string) string { return "ann" },
 		middleware.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -74,7 +55,7 @@ func TestReleaseAfterTheWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		l := limit(t, s, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+		l := casetest.Limiter(t, s, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 		limits := grpcmiddleware.UnaryServerInterceptor(l, func(context.Context, string) string { return "ann" },
 			middleware.Options{})
 		lasts := func(d time.Duration) error {
@@ -149,7 +130,7 @@ func wantDenied(t *testing.T, err error, md metadata.MD) {
 }
 
 func TestUnaryCalls(t *testing.T) {
-	client := health(t, limit(t, store(t), twoPerMinute), middleware.Options{})
+	client := health(t, casetest.StillLimiter(t, twoPerMinute), middleware.Options{})
 	for i := range 3 {
 		var md metadata.MD
 		_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&md))
@@ -162,7 +143,7 @@ func TestUnaryCalls(t *testing.T) {
 }
 
 func TestStreams(t *testing.T) {
-	client := health(t, limit(t, store(t), twoPerMinute), middleware.Options{})
+	client := health(t, casetest.StillLimiter(t, twoPerMinute), middleware.Options{})
 	for i := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
@@ -185,7 +166,7 @@ func TestStreams(t *testing.T) {
 
 // Calls and streams give back their place in flight when they end.
 func TestCallsInFlight(t *testing.T) {
-	l := limit(t, store(t), limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
+	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	client := health(t, l, middleware.Options{})
 	for range 2 {
 		if _, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
@@ -211,7 +192,7 @@ func TestCallsInFlight(t *testing.T) {
 }
 
 func TestCallsWithoutStore(t *testing.T) {
-	l := limit(t, broken{}, twoPerMinute)
+	l := casetest.Limiter(t, broken{}, twoPerMinute)
 	if _, err := health(t, l, middleware.Options{}).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Errorf("fail open: %v", err)
 	}
