@@ -29,6 +29,9 @@ func (c *counted) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 // TestThroughEnvoy measures a real Envoy before a service in this process: with the filter each request is asked for
 // once, without it none is.
 func TestThroughEnvoy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs an Envoy")
+	}
 	fewKeys(t)
 	service := &counted{}
 	o := &options{
