@@ -77,18 +77,24 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 	positionOf := func(l *descriptors.Limit) position { return position{l.Rule.Domain, l.Rule.Path, l.Position()} }
 	old := make(map[position]*descriptors.Limit)
 	for _, l := range before.Limits() {
+		r.pacer.rest()
 		old[positionOf(l)] = l
 	}
-	var lowered lines
+	lowered, shown := 0, lines(nil)
 	for _, l := range set.Limits() {
-		if was := old[positionOf(l)]; was != nil && l.Policy.Capacity() < was.Policy.Capacity() && was.SameCounters(l) {
-			lowered = append(lowered, fmt.Sprintf("%s %s: %s, was %s", l.Rule.Domain, l.Rule.Path, l, was))
+		r.pacer.rest()
+		was := old[positionOf(l)]
+		if was == nil || l.Policy.Capacity() >= was.Policy.Capacity() || !was.SameCounters(l) {
+			continue
+		}
+		if lowered++; lowered <= maxLoggedErrors {
+			shown = append(shown, fmt.Sprintf("%s %s: %s, was %s", l.Rule.Domain, l.Rule.Path, l, was))
 		}
 	}
-	if len(lowered) > 0 {
+	if lowered > 0 {
 		r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "limits are lower: a counter that holds more counts as full, "+
-			"and denies until the lower limit has room again", slog.Int("limits", len(lowered)),
-			slog.Any("lowered", lowered.first()))
+			"and denies until the lower limit has room again", slog.Int("limits", lowered),
+			slog.Any("lowered", shown))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -334,7 +335,7 @@ func (r *Rules) XDS() *adminapi.XDSStatus {
 
 // A load works for loadWork, then pauses for loadPause, so that requests get a CPU soon.
 const (
-	loadWork  = 4 * time.Millisecond
+	loadWork  = 8 * time.Millisecond
 	loadPause = time.Millisecond
 )
 
@@ -350,6 +351,7 @@ func (p *pacer) rest() {
 	defer p.mu.Unlock()
 	if time.Since(p.since) >= loadWork {
 		<-time.After(loadPause)
+		runtime.Gosched() // a timer wakes this goroutine before those that wait already
 		p.since = time.Now()
 	}
 }

@@ -325,11 +325,11 @@ func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 	return true
 }
 
-// Watch looks at the files once a second, and soon after each event of fsnotify. Looking takes at most a fiftieth of
+// Watch looks at the files once a second, and soon after each event of fsnotify. Looking takes at most a tenth of
 // the time.
 const (
 	watchSoon  = 10 * time.Millisecond
-	watchShare = 50
+	watchShare = 10
 )
 
 var watchEvery = time.Second // a variable for tests
@@ -370,7 +370,7 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 			}
 			last = next
 		}
-		rest := max(watchSoon, watchShare*time.Since(start))
+		rest := min(max(watchSoon, watchShare*time.Since(start)), watchEvery)
 		select {
 		case <-ctx.Done():
 		case <-notify.Events:
