@@ -179,14 +179,10 @@ func (o *outcome) recoveryBound() time.Duration { return promised + 5*storeTimeo
 
 // row is the outcome in the table.
 func (o *outcome) row() string {
-	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-	mb := func(bytes int) string { return fmt.Sprintf("%.1f", float64(bytes)/(1<<20)) }
-	return fmt.Sprintf("| %s | %d | %d (%.2f %%) | %.1f %% | %s | %.0f %% | %d | %d | %s | %d, %d, %d | %s, %s |",
-		o.name, o.calls, o.errs, 100*float64(o.errs)/float64(max(1, o.calls)), 100*float64(o.late)/float64(max(1, o.calls)),
-		ms(o.longest), 100*o.byPolicy, o.deny, o.local, ms(o.recovered), o.goroutines[0], o.goroutines[1], o.goroutines[2],
-		mb(o.live[0]), mb(o.live[1]))
+	percent := func(n int) float64 { return 100 * float64(n) / float64(max(1, o.calls)) }
+	return fmt.Sprintf("| %s | %.2f | %.1f | %d | %.0f | %d | %d | %d |", o.name, percent(o.errs), percent(o.late),
+		o.longest.Milliseconds(), 100*o.byPolicy, o.deny, o.local, o.recovered.Milliseconds())
 }
 
-const chaosHead = "| fault | calls | errors seen by Envoy | over 20 ms | longest | answered by policy " +
-	"| beyond the limit: `deny` | `local` | recovered after | goroutines before, during, after | MB before, after |\n" +
-	"|---|---|---|---|---|---|---|---|---|---|---|"
+const chaosHead = "| fault | errors, % | over 20 ms, % | longest, ms | by policy, % | beyond `deny` | beyond `local` " +
+	"| recovered, ms |\n|---|---|---|---|---|---|---|---|"
