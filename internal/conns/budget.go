@@ -15,7 +15,7 @@ import (
 
 // Budget bounds the memory of everything that waits for clients, on all connections of its Guards: requests that have
 // not arrived completely, and answers that clients do not read. If it is exceeded, the connection that takes the most
-// memory for the longest time is closed. It is safe for concurrent use.
+// memory for the longest time is closed, and its host gets no new one for a second. It is safe for concurrent use.
 type Budget struct {
 	most   int64
 	used   atomic.Int64
@@ -64,7 +64,7 @@ func (b *Budget) enforce() {
 		if worst == nil {
 			return // the others are being closed
 		}
-		worst.g.refuse(Memory, worst.host)
+		worst.g.cutHost(worst.host)
 		worst.cutOff()
 	}
 }

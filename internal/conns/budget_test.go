@@ -74,6 +74,39 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// A host whose connection exceeds the budget gets no new one for a second: what the server still has of the old one
+// counts nowhere. Other hosts get theirs.
+func TestCutHostWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(Options{Max: 10, Budget: NewBudget(100), Log: slog.New(slog.DiscardHandler)})
+		connect := func(host string) (*Conn, bool) {
+			_, server := net.Pipe()
+			c := &Conn{Conn: server, g: g, host: host}
+			return c, g.admit(c)
+		}
+		large, _ := connect("a")
+		large.take(101)
+		for _, step := range []struct {
+			host string
+			wait time.Duration
+			want bool
+		}{
+			{"a", 0, false},
+			{"b", 0, true},
+			{"a", cutFor, false},
+			{"a", time.Millisecond, true},
+		} {
+			time.Sleep(step.wait)
+			if _, ok := connect(step.host); ok != step.want {
+				t.Errorf("a connection of %s after %s more is admitted: %t", step.host, step.wait, ok)
+			}
+		}
+		if n := g.Stats().Refused[Memory]; n != 3 {
+			t.Errorf("%d refusals because of memory, want 3", n)
+		}
+	})
+}
+
 // An HTTP answer counts while the client does not read it, and one that is larger than the budget can be sent.
 func TestHTTPAnswerCounts(t *testing.T) {
 	b := NewBudget(1 << 20)

@@ -85,6 +85,9 @@ const (
 	busyFor = time.Second
 	// maxLooked bounds what a new connection costs while the table is full.
 	maxLooked = 512
+	// cutFor is how long a host whose connection exceeded the Budget gets no new one: that the server forgets the old one
+	// takes memory and a CPU for a while, which count nowhere.
+	cutFor = time.Second
 	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
 	// maxSweepPause bounds the time between two sweeps, which is the resolution of the guard's clock.
@@ -107,13 +110,14 @@ type Guard struct {
 
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
-	hosts map[string]int // connections by host
+	hosts map[string]int   // connections by host
+	cut   map[string]int64 // when a host's connection exceeded the Budget, by now; for cutFor
 }
 
 // New makes a Guard.
 func New(o Options) *Guard {
 	g := &Guard{
-		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{},
+		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{}, cut: map[string]int64{},
 		line: logging.Every{Interval: logQuiet},
 	}
 	o.Budget.add(g)
@@ -193,11 +197,16 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// admit registers the connection. If there are too many, it closes another one, or returns false if all others are
-// busy.
+// admit registers the connection, unless one of its host was just cut off. If there are too many, it closes another
+// one, or returns false if all others are busy.
 func (g *Guard) admit(c *Conn) bool {
 	c.used.Store(g.now())
 	g.mu.Lock()
+	if g.wasCut(c.host) {
+		g.mu.Unlock()
+		g.refuse(Memory, c.host)
+		return false
+	}
 	var victim *Conn
 	if len(g.conns) >= g.o.Max {
 		if victim = g.idlest(c.host); victim == nil {
@@ -215,6 +224,27 @@ func (g *Guard) admit(c *Conn) bool {
 		victim.cutOff()
 	}
 	return true
+}
+
+// cutHost notes that the Budget cuts off a connection of the host.
+func (g *Guard) cutHost(host string) {
+	g.refuse(Memory, host)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.cut) >= g.o.Max {
+		clear(g.cut)
+	}
+	g.cut[host] = g.now()
+}
+
+// wasCut reports whether the Budget cut off a connection of the host lately. g is locked.
+func (g *Guard) wasCut(host string) bool {
+	at, ok := g.cut[host]
+	if ok && g.now()-at > cutFor.Milliseconds() {
+		delete(g.cut, host)
+		return false
+	}
+	return ok
 }
 
 // idlest returns the connection to close for a new one of a host: of the host with the most connections, one without a
