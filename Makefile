@@ -70,11 +70,11 @@ chaos: ## the table of docs/operate/failure.md: what every kind of failure of Re
 	@$(STARTING) -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
 bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
-	cd bench && $(GO) run . -out results/service $(BENCH)
+	cd bench && $(GO) run . -out results/service.md $(BENCH)
 
 bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 5 minutes, BENCH='-rounds 3 -duration 1s'
 	@scripts/tools.sh redis envoy peer
-	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
+	cd bench && $(GO) run . -envoy -out results/envoy.md -module ../bin/libweir.so -targets noop,memory,redis,peer -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
 
 bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
 	@mkdir -p bin

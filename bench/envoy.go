@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"text/template"
 	"time"
 
@@ -26,15 +25,11 @@ const nameNone = "none"
 type front struct {
 	*launch.Process
 
-	name     string
-	addr     string        // host:port of the listener
-	filter   string        // YAML in one line; empty: none
-	service  *target       // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
-	modules  string        // folder of dynamic modules; empty: none
-	weir     string        // host:port of the HTTP address of Weir inside this Envoy; empty: none
-	answered atomic.Uint64 // requests, with status 200
-
-	check func(ctx context.Context) error // of the metrics after all rounds; nil: none
+	name    string
+	addr    string  // host:port of the listener
+	filter  string  // YAML in one line; empty: none
+	service *target // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
+	modules string  // folder of dynamic modules; empty: none
 }
 
 // noFilter is the front that the others are compared with.
@@ -175,13 +170,12 @@ func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t 
 			return
 		}
 		end := time.Now()
-		t.latency.add(end.Sub(now))
+		t.latency = append(t.latency, end.Sub(now))
 		if status != "200" {
 			fail(fmt.Errorf("status %s of Envoy, want 200", status))
 			return
 		}
 		t.ok++
-		f.answered.Add(1)
 		if now = end; !now.Before(until) {
 			return
 		}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +24,20 @@ const patienceOfCaller = 5 * time.Second
 // openWorkers is the most requests outstanding in an open loop. Those beyond wait, and their latency runs.
 const openWorkers = 1024
 
+// latencies are of all requests.
+type latencies []time.Duration
+
+// quantile is the smallest that a share q of all does not exceed; 0 if there are none. They must be sorted.
+func (l latencies) quantile(q float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	return l[max(0, int(math.Ceil(q*float64(len(l))))-1)]
+}
+
 // tally is what came of requests.
 type tally struct {
-	latency  histogram
-	late     histogram // open loop: how late requests were sent, which is part of their latency
+	latency  latencies
 	ok, over uint64
 	wrong    uint64 // any other code
 	errors   uint64
@@ -33,8 +45,7 @@ type tally struct {
 }
 
 func (t *tally) merge(o *tally) {
-	t.latency.merge(&o.latency)
-	t.late.merge(&o.late)
+	t.latency = append(t.latency, o.latency...)
 	t.ok += o.ok
 	t.over += o.over
 	t.wrong += o.wrong
@@ -98,7 +109,7 @@ func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, since time
 		t.firstErr = cmp.Or(t.firstErr, err)
 		return
 	}
-	t.latency.add(time.Since(since))
+	t.latency = append(t.latency, time.Since(since))
 	switch answer {
 	case pb.RateLimitResponse_OK:
 		t.ok++
@@ -121,6 +132,7 @@ func inParallel(n int, work func(i int, t *tally)) *tally {
 	for i := range tallies {
 		all.merge(&tallies[i])
 	}
+	slices.Sort(all.latency)
 	return all
 }
 
@@ -160,7 +172,6 @@ func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost i
 		conn := l.conn(i)
 		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
 		for at := range due {
-			t.late.add(time.Since(at))
 			l.ask(ctx, conn, next(), at, t)
 		}
 	})
@@ -171,7 +182,7 @@ func schedule(due chan<- time.Time, total int, rate float64) {
 	runtime.LockOSThread() // to sleep on
 	defer runtime.UnlockOSThread()
 	defer close(due)
-	_ = exactSleep() // without it requests are later, which is reported
+	_ = exactSleep() // without it requests are later, which counts as their latency
 	start := time.Now()
 	for i := range total {
 		at := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))

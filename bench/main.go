@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,9 +27,7 @@ type options struct {
 	weir, out          string
 	storeTimeout       time.Duration
 	serveNoop          string
-	parts              string
-	envoy, doc, growth bool
-	peer               bool
+	envoy, reloads     bool
 	module             string
 	pgo                string
 }
@@ -54,15 +51,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), "+
 		"rules (1,000 of them), each also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
-	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
-	f.BoolVar(&o.peer, "peer", false, "also install and measure the target peer, envoyproxy/ratelimit, which has only "+
-		"fixed windows: compare with -algorithm fixed_window")
+	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", ")+
+		". peer has only fixed windows: compare with -algorithm fixed_window")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds, of which the medians are shown")
 	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of each target in each workload in each round")
 	f.DurationVar(&o.WarmUp, "warmup", 500*time.Millisecond, "load before each measurement")
 	f.IntVar(&o.Concurrency, "concurrency", 64, "requests outstanding in a closed loop")
 	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
-	f.Float64Var(&o.Rate, "rate", 0, "requests a second of w5; 0 is half of what the target did in w1 of the round")
 	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of Weir's limits")
 	f.DurationVar(
 		&o.storeTimeout,
@@ -72,17 +67,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 			"lone request sends its own call to Redis, so write 20ms to measure w1c1",
 	)
 	f.StringVar(&o.weir, "weir", "", "binary to measure; by default ../cmd/weir is built")
-	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
+	f.StringVar(&o.out, "out", "", "also write the results to this file")
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile Weir under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
 	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
 		"make module builds")
-	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)
-	f.BoolVar(&o.growth, "growth", false,
-		"measure cost against rules and replicas, start and reload, and write it to "+growthDoc)
-	f.StringVar(&o.parts, "parts", "",
-		"what to measure of -growth again, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
+	f.BoolVar(&o.reloads, "reload", false, "only measure the start with 100,000 rules, and answers while they are "+
+		"loaded again")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -109,8 +101,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's place for that
-	if o.growth {
-		return o.grow(ctx, dir, stdout, stderr)
+	if o.reloads {
+		return o.reload(ctx, dir, stdout)
 	}
 	targets, err := o.start(ctx, dir)
 	defer stopAll(targets)
@@ -118,7 +110,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.envoy {
-		return o.throughEnvoy(ctx, dir, targets, stdout, stderr)
+		rows, err := o.throughEnvoy(ctx, dir, targets, stderr)
+		if err != nil {
+			return err
+		}
+		return o.write(o.envoyTables(rows), stdout)
 	}
 	b, err := newBench(o, targets, stderr)
 	if err != nil {
@@ -130,8 +126,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.run(ctx); err != nil {
 		return err
 	}
-	r := b.report()
-	return o.write(r, r.markdown, stdout)
+	return o.write(b.markdown(), stdout)
 }
 
 // start starts the targets, and returns also those that it could start if it fails.
@@ -140,17 +135,8 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := list(o.targets)
-	if o.peer && !slices.Contains(names, namePeer) {
-		names = append(names, namePeer)
-	}
-	if slices.Contains(names, namePeer) {
-		if err := installPeer(ctx); err != nil {
-			return nil, err
-		}
-	}
 	var targets []*target
-	for _, name := range names {
+	for _, name := range list(o.targets) {
 		t, err := s.start(ctx, name)
 		if err != nil {
 			return targets, err
@@ -172,7 +158,7 @@ func stopAll(targets []*target) {
 func newBench(o *options, targets []*target, progress io.Writer) (*bench, error) {
 	b := &bench{
 		settings: o.settings, targets: targets, progress: progress,
-		requests: map[*workload]*requests{}, samples: map[string]map[string][]sample{},
+		requests: map[*workload]*requests{}, samples: map[sampled][]sample{},
 	}
 	for _, name := range list(o.workloads) {
 		s, err := parseScenario(name)
@@ -195,15 +181,10 @@ func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// write shows a result as markdown, and keeps it in files if asked to.
-func (o *options) write(result any, markdown func(io.Writer), stdout io.Writer) error {
-	var table strings.Builder
-	markdown(&table)
-	if _, err := io.WriteString(stdout, table.String()); err != nil || o.out == "" {
+// write shows a result, and keeps it in a file if asked to.
+func (o *options) write(result string, stdout io.Writer) error {
+	if _, err := io.WriteString(stdout, result); err != nil || o.out == "" {
 		return err
 	}
-	if err := writeJSON(o.out+".json", result); err != nil {
-		return err
-	}
-	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644)
+	return os.WriteFile(o.out, []byte(result), 0o644)
 }

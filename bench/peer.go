@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,18 +10,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// installPeer gets the program of the target peer.
-func installPeer(ctx context.Context) error {
-	install := exec.CommandContext(ctx, "scripts/tools.sh", "peer")
-	install.Dir = ".."
-	if out, err := install.CombinedOutput(); err != nil {
-		return fmt.Errorf("install envoyproxy/ratelimit: %w\n%s", err, out)
-	}
-	return nil
-}
-
-// startPeer starts envoyproxy/ratelimit with a Redis of its own. It has no statistics to send, as the others have none.
+// startPeer starts envoyproxy/ratelimit, which it installs, with a Redis of its own. It has no statistics to send, as
+// the others have none.
 func (s *starter) startPeer(ctx context.Context, t *target) error {
+	if err := command(exec.CommandContext(ctx, "../scripts/tools.sh", "peer")); err != nil {
+		return err
+	}
 	binary, err := launch.Find("service_cmd")
 	if err != nil {
 		return err
@@ -32,7 +25,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	if err := os.MkdirAll(rules, 0o700); err != nil {
 		return err
 	}
-	if err := writeRules(rules, ""); err != nil {
+	if err := s.rules(rules, ""); err != nil {
 		return err
 	}
 	if _, err := s.startRedis(ctx, t, "unix"); err != nil {

@@ -12,13 +12,12 @@ import (
 
 // settings are how a benchmark is run.
 type settings struct {
-	Rounds      int           `json:"rounds"`
-	Duration    time.Duration `json:"duration_ns"`
-	WarmUp      time.Duration `json:"warm_up_ns"`
-	Concurrency int           `json:"concurrency"`
-	Connections int           `json:"connections"`
-	Rate        float64       `json:"rate,omitempty"` // of w5; 0: half of what the target did in w1
-	Algorithm   string        `json:"algorithm"`
+	Rounds      int
+	Duration    time.Duration
+	WarmUp      time.Duration
+	Concurrency int
+	Connections int
+	Algorithm   string
 }
 
 // shape is how requests come.
@@ -57,18 +56,15 @@ func parseScenario(name string) (scenario, error) {
 	return s, err
 }
 
-// sample is one target in one scenario in one round.
+// sample is one target in one scenario in one round. Times are in microseconds, CPU time is of a request.
 type sample struct {
-	ReqPerSec float64 `json:"req_per_s"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	P999      float64 `json:"p999_us"`
-	Server    float64 `json:"server_cpu_us"` // a request
-	Redis     float64 `json:"redis_cpu_us"`  // a request
-	Calls     float64 `json:"redis_calls"`   // a request
-	Denied    float64 `json:"denied"`        // share
-	LateP99   float64 `json:"late_p99_us"`   // open loop: how late the load generator was
-	Others    float64 `json:"others_cpu"`    // share of all CPUs that programs of others took
+	ReqPerSec            float64
+	P50, P99, P999       float64
+	Server, Redis, Envoy float64 // CPU time
+	Calls                float64 // to Redis, of a request
+	Denied               float64 // share
+	RSS                  float64 // of Envoy after the load, MB
+	Others               float64 // share of all CPUs that programs of others took
 }
 
 // bench runs scenarios against targets.
@@ -77,9 +73,12 @@ type bench struct {
 	scenarios []scenario
 	targets   []*target
 	requests  map[*workload]*requests
-	samples   map[string]map[string][]sample // by scenario and target, one a round
+	samples   map[sampled][]sample // one a round
 	progress  io.Writer
 }
+
+// sampled is what samples are of: names of a scenario and a target.
+type sampled struct{ scenario, target string }
 
 // run measures every target in every scenario once a round, in an order that changes from round to round.
 func (b *bench) run(ctx context.Context) error {
@@ -91,10 +90,8 @@ func (b *bench) run(ctx context.Context) error {
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", t.name, s.name, err)
 				}
-				if b.samples[s.name] == nil {
-					b.samples[s.name] = map[string][]sample{}
-				}
-				b.samples[s.name][t.name] = append(b.samples[s.name][t.name], got)
+				of := sampled{s.name, t.name}
+				b.samples[of] = append(b.samples[of], got)
 				fmt.Fprintf(b.progress, "round %d  %-5s %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f us  others %2.0f %%\n",
 					round+1, s.name, t.name, got.ReqPerSec, got.P50, got.Server, got.Redis, 100*got.Others)
 			}
@@ -157,13 +154,11 @@ func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, tim
 	case oneByOne:
 		atOnce = 1
 	case openLoop:
-		rate := b.Rate
-		if done := b.samples[nameClosed][t.name]; rate == 0 && len(done) > 0 {
-			rate = done[len(done)-1].ReqPerSec / 2
+		done := b.samples[sampled{nameClosed, t.name}]
+		if len(done) == 0 {
+			return nil, fmt.Errorf("half of what rate? Run %s before", nameClosed)
 		}
-		if rate == 0 {
-			return nil, fmt.Errorf("half of what rate? Run %s before, or set -rate", nameClosed)
-		}
+		rate := done[len(done)-1].ReqPerSec / 2
 		return func(ctx context.Context, d time.Duration) *tally { return l.open(ctx, d, rate, openWorkers) }, nil
 	}
 	return func(ctx context.Context, d time.Duration) *tally { return l.closed(ctx, d, atOnce) }, nil
@@ -200,9 +195,9 @@ func newSample(t *tally, spent *usage) sample {
 		P999:      micros(t.latency.quantile(0.999)),
 		Server:    micros(spent.server) / n,
 		Redis:     micros(spent.redis) / n,
+		Envoy:     micros(spent.envoy) / n,
 		Calls:     float64(spent.calls) / n,
 		Denied:    deniedShare(t),
-		LateP99:   micros(t.late.quantile(0.99)),
 		Others:    spent.others(),
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,23 +16,26 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// The load on a process that reloads.
+// The rules that are loaded again, and the load meanwhile.
 const (
-	reloadRate = 2000 // requests a second
-	reloadTime = 5 * time.Second
-	reloads    = 3 // in that time
+	reloadRules = 100_000
+	reloadRate  = 2000 // requests a second
+	reloadTime  = 5 * time.Second
+	reloads     = 3 // in that time
 )
 
 // reload measures the start with many rules, and answers while they are loaded again.
-func (g *growth) reload(ctx context.Context) error {
-	n := mostRules
-	w := &workload{name: "reload", keys: 10_000, descriptors: 1, rules: n}
-	s, err := g.fresh(w)
+func (o *options) reload(ctx context.Context, dir string, stdout io.Writer) error {
+	w := &workload{name: "reload", keys: 10_000, descriptors: 1, rules: reloadRules}
+	s, err := o.starter(dir)
 	if err != nil {
 		return err
 	}
+	s.rules = func(dir, fields string) error {
+		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600)
+	}
 	began := time.Now()
-	t, err := s.start(ctx, "memory")
+	t, err := s.start(ctx, nameMemory)
 	if err != nil {
 		return err
 	}
@@ -41,22 +45,22 @@ func (g *growth) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := g.bench(w, []*target{t})
+	r, err := w.encode()
 	if err != nil {
 		return err
 	}
-	l, err := dial(t.addr, w, b.requests[w], g.Connections)
+	l, err := dial(t.addr, w, r, o.Connections)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	l.closed(ctx, g.WarmUp, g.Concurrency)
+	l.closed(ctx, o.WarmUp, o.Concurrency)
 	calm, err := underLoad(ctx, l, t)
 	if err != nil {
 		return err
 	}
-	rules := filepath.Join(s.dir, "rules-memory", "rules.yaml")
-	edited, err := editions(rules, s.dir)
+	rules := filepath.Join(dir, "rules-memory", "rules.yaml")
+	edited, err := editions(rules, dir)
 	if err != nil {
 		return err
 	}
@@ -68,29 +72,16 @@ func (g *growth) reload(ctx context.Context) error {
 	}
 	took, ok := (<-slowest).(time.Duration)
 	if !ok {
-		return fmt.Errorf("reload: the edited rules did not come into force within %s", patience)
+		return fmt.Errorf("the edited rules did not come into force within %s", patience)
 	}
-	g.note("start",
-		"Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), "+
-			"%.2f s of CPU time.",
-		thousands(n), ready.Seconds(), started.server.Seconds())
-	g.note(
-		"reload",
-		"Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by "+
-			"the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
-			"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. "+
-			"Other programs took %.0f %% of the machine.",
-		thousands(n),
-		thousands(reloadRate),
-		reloads,
-		reloadTime,
-		took.Seconds(),
-		(busy.server-calm.server).Seconds()/reloads,
-		busy,
-		calm,
-		100*max(busy.others(), calm.others()),
-	)
-	return nil
+	_, err = fmt.Fprintf(stdout, `%s.
+Start with %d rules: ready after %.2f s (process start, reading, compiling, the first health check), %.2f s of CPU time.
+Reload of them under %d requests a second, %d times in %s: from the edit to the first answer by the new rules at most
+%.2f s (50 ms of it the wait for the file to be whole), %.2f s of CPU time for each. Answers meanwhile: %s;
+in as long a time without: %s. Other programs took %.0f %% of the machine.
+`, thisMachine(), reloadRules, ready.Seconds(), started.server.Seconds(), reloadRate, reloads, reloadTime,
+		took.Seconds(), (busy.server-calm.server).Seconds()/reloads, busy, calm, 100*max(busy.others(), calm.others()))
+	return err
 }
 
 // answers are those to a load of a fixed rate, and what they took.
