@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 )
 
 // TestSite builds the site as `make site` does, and uses it in a real browser, from files and without a server: search
-// finds a word, nothing comes from another host, and no page is wider than a phone.
+// finds a word and ranks decisions last, nothing comes from another host, and no page is wider than a phone.
 func TestSite(t *testing.T) {
 	t.Parallel()
 	python, err := filepath.Abs("../.tools/venv/bin/python") // bin/mkdocs runs only where it was installed first
@@ -33,6 +34,23 @@ func TestSite(t *testing.T) {
 	for _, pattern := range []string{"*.go", "*/*.go"} {
 		if found, err := filepath.Glob(filepath.Join(site, pattern)); err != nil || len(found) > 0 {
 			t.Errorf("the site has %q, error %v: want no Go files", found, err)
+		}
+	}
+
+	var index struct {
+		Docs []struct {
+			Location string
+			Boost    float64
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(site, "search", "search_index.json")); err != nil {
+		t.Error(err)
+	} else if err := json.Unmarshal(text, &index); err != nil {
+		t.Error(err)
+	}
+	for _, d := range index.Docs {
+		if isDecision := strings.HasPrefix(d.Location, "adr/"); isDecision != (d.Boost == 0.2) {
+			t.Errorf("search ranks %s with boost %g, want 0.2 for decisions alone", d.Location, d.Boost)
 		}
 	}
 

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: what pages need to read the same on GitHub and on the site."""
+"""Hooks of MkDocs: what pages need to read the same on GitHub and on the site, and how search ranks them."""
 
 import logging
 import os
@@ -69,6 +69,8 @@ def on_config(config):
 def on_page_markdown(markdown, page, **_):
     global page_uri
     page_uri = page.file.src_uri
+    if page_uri.startswith("adr/"):
+        page.meta["search"] = {"boost": 0.2}  # search ranks decisions last
     return separate_lists(markdown)
 
 
