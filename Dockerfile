@@ -1,6 +1,6 @@
 # docker build -t weir .
 # For builds from a checkout. The published image, for several architectures and with all licenses, is made by
-# `make release`: docs/adr/0064-release.md.
+# `make release`: docs/adr/0064.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

@@ -90,7 +90,7 @@ func bucketOf(size, perFill uint32, seconds int) *typev3.RateLimitStrategy {
 	}}}
 }
 
-// TestContract shows what Weir rests on of Envoy's filter rate_limit_quota (docs/adr/0076). It is for a quiet machine,
+// TestContract shows what Weir rests on of Envoy's filter rate_limit_quota (docs/adr/0077). It is for a quiet machine,
 // when the pinned Envoy moves: go test -tags e2e,contract ./e2e/rlqs -run TestContract.
 func TestContract(t *testing.T) {
 	s := &server{streams: make(chan *stream, 10), reports: make(chan report, 1000)}

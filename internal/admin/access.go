@@ -39,7 +39,7 @@ func NewSocketServer(handler http.Handler) *http.Server {
 
 // authorize returns an error unless the request may change state and see the values of keys: it has come through the
 // admin socket, or shows a client certificate or the token. Where it comes from proves nothing, since a proxy on the
-// same machine sends strangers' requests from loopback: docs/adr/0042-who-may-change-state.md.
+// same machine sends strangers' requests from loopback: docs/adr/0042.
 func (h *handler) authorize(r *http.Request) error {
 	switch {
 	case r.Context().Value(onSocket{}) != nil:

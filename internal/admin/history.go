@@ -34,7 +34,7 @@ type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
 
 // History keeps how many requests each limit allowed and denied in every 30 seconds of the last hour. It reads the
 // counters that metrics keep anyway, so it costs a request nothing. Its memory is bounded by MaxSeries, whatever the
-// number of rules (ADR 0061). It is safe for concurrent use.
+// number of rules (ADR 0026). It is safe for concurrent use.
 type History struct {
 	sample Sampler
 	since  time.Time

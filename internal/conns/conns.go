@@ -1,7 +1,7 @@
 // Package conns bounds what the clients of a listener can take: connections, incomplete requests and answers, their
 // memory, and resets. It wraps the listener. For a gRPC server it also follows the HTTP/2 frames that the server reads
 // from and writes to each connection. A complete request with a complete answer costs it no memory and no timer.
-// docs/adr/0041-what-a-client-can-take.md has the reasons.
+// docs/adr/0041 has the reasons.
 //
 // A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
 // reads from the Conn, or, with HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep

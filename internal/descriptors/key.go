@@ -18,7 +18,7 @@ import (
 //
 // with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
 // states are of another form. Among several limits of one rule, the name distinguishes those that have one, and the
-// algorithm and the window the others (docs/adr/0037-unnamed-limits.md): see counter.distinguish. @window is of a limit
+// algorithm and the window the others (docs/adr/0008): see counter.distinguish. @window is of a limit
 // that a request brought along. The value is the request's, or with share_threshold the pattern, whose * is the only
 // raw * (or *# and a list, regex or file, see matcher.shared), or with hash_values # and a hash, whose # is the only
 // raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in Redis

@@ -139,7 +139,7 @@ func (s *search) look(g *group) {
 
 // MaxPatternValue is the number of bytes of a value that Weir reads to match it against regexes, and against the
 // texts that a pattern has between two *. A longer value is matched by its beginning and its end, as far as these
-// decide (docs/adr/0036-bounded-matching.md).
+// decide (docs/adr/0036).
 const MaxPatternValue = 1024
 
 // Pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,

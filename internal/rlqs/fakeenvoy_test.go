@@ -22,7 +22,7 @@ import (
 // ttl is the lifetime of assignments.
 const ttl = 15 * time.Second
 
-// fakeEnvoy does what the quota filter of Envoy 1.40 does (docs/adr/0076): all buckets are reported every five seconds,
+// fakeEnvoy does what the quota filter of Envoy 1.40 does (docs/adr/0077): all buckets are reported every five seconds,
 // a new one at once, and a token bucket refills continuously.
 type fakeEnvoy struct {
 	fleet  *fleet

@@ -1,7 +1,7 @@
 // Command release builds what a release of Weir consists of: an archive and an SBOM for each platform, an image for
 // several platforms as an OCI archive, and the checksums of all. It builds the commit, not the working directory, twice
 // and in different places, and fails unless both builds are the same, byte for byte. `make release` runs it;
-// docs/adr/0064-release.md has the reasons.
+// docs/adr/0064 has the reasons.
 //
 //	release -out bin/release -ref HEAD
 //	release -out bin/release -push ghcr.io/weir-ratelimit/weir

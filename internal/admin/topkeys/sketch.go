@@ -16,7 +16,7 @@ import "math"
 // A process has as many sketches as its rules need, far more than fit into the CPU's caches, so a hit must touch little
 // memory: for a key with a counter that is one slot, 16 bytes, of a table with linear probing. The least count is found
 // by a hand that goes round the table. Nothing in the table is a pointer, so that the garbage collector passes over it
-// (ADR 0070). A key's identity is its hash of 64 bits, with a seed of the process.
+// (ADR 0026). A key's identity is its hash of 64 bits, with a seed of the process.
 //
 // The zero value is ready to use. It is not safe for concurrent use.
 type sketch struct {

@@ -13,7 +13,7 @@ import (
 // ReadTimeout has to be as long.
 //
 // The worker that waits for such an answer is detached: it does not count as one of maxWorkers any more, so that the
-// next requests do not wait for it. docs/adr/0080 says why so.
+// next requests do not wait for it. docs/adr/0085 says why so.
 const LateAnswer = time.Second
 
 // detached returns how many workers are detached. The queue is locked.

@@ -262,7 +262,7 @@ func (q *queue) free(c *call) {
 }
 
 // expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
-// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069. It lets other
+// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0011. It lets other
 // goroutines run first: workers read what Redis has answered, and their queue is part of how late this process is.
 func (q *queue) expire() {
 	runtime.Gosched()
@@ -440,7 +440,7 @@ func (q *queue) keepWorking(b *batch) {
 }
 
 // work sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
-// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069.
+// have arrived, but not yet reached the queue, join the batch. See docs/adr/0011.
 func (q *queue) work(b *batch) {
 	for done := false; !done; {
 		runtime.Gosched()
