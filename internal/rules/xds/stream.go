@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/sleep"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -102,57 +101,27 @@ func (f *follower) stream(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // it was only read
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(f.o.Headers)))
-	defer cancel()
+	ctx = metadata.NewOutgoingContext(ctx, metadata.New(f.o.Headers))
 	if f.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
 		return err
 	}
 	f.isBack(ctx) // the stream is made on a connection that is there
-	if err := f.send("", "", nil); err != nil {
+	if err := f.reply("", "", ""); err != nil { // which asks
 		return err
 	}
-	answers, ended := f.receive(ctx)
-	defer func() {
-		cancel()
-		for range answers { // until the receiver has ended
-			continue
-		}
-	}()
-	return f.answerAll(ctx, answers, ended)
+	return f.answerAll(ctx)
 }
 
-// receive passes answers on until the stream ends or ctx is done. The error comes by ended, then answers is closed.
-func (f *follower) receive(ctx context.Context) (<-chan *received, <-chan error) {
-	answers, ended := make(chan *received), make(chan error, 1)
-	panics.Go("receiver of an xDS stream", func() {
-		err := errors.New("the receiver panicked") // unless the loop ends
-		defer func() {
-			ended <- err
-			close(answers)
-		}()
-		for {
-			answer := &received{}
-			if failed := f.ads.RecvMsg(answer); failed != nil {
-				err = failed
-				return
-			}
-			select {
-			case answers <- answer:
-			case <-ctx.Done():
-				err = ctx.Err()
-				return
-			}
-		}
-	})
-	return answers, ended
-}
-
-// answerAll takes answers, and acknowledges each or says that it is refused. A server that sends a refused version
+// answerAll acknowledges each answer of the stream, or says that it is refused. A server that sends a refused version
 // again and again gets one reply in each Options.unit.
-func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ended <-chan error) error {
+func (f *follower) answerAll(ctx context.Context) error {
 	var rested time.Time  // when an answer as large as the last expensive one may be looked at
 	expensive := int64(0) // how large that was
-	for answer := range answers {
+	for {
+		answer := &received{}
+		if err := f.ads.RecvMsg(answer); err != nil {
+			return err
+		}
 		if answer.size > expensive/smaller {
 			if err := sleep.For(ctx, time.Until(rested)); err != nil {
 				return err
@@ -173,7 +142,7 @@ func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ende
 			}
 			has = version
 		}
-		if err := f.reply(answer.DiscoveryResponse, has, why); err != nil {
+		if err := f.reply(has, answer.GetNonce(), why); err != nil {
 			return err
 		}
 		if until := time.Now().Add(workShare * time.Since(began)); until.After(rested) {
@@ -183,7 +152,6 @@ func (f *follower) answerAll(ctx context.Context, answers <-chan *received, ende
 			return err
 		}
 	}
-	return <-ended
 }
 
 // take uses an answer. It returns why the answer is refused; empty if it is not.
@@ -199,32 +167,28 @@ func (f *follower) take(ctx context.Context, answer *received) (why string) {
 			"send fewer", maxMessages)
 	}
 	if why != "" {
-		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer.DiscoveryResponse)
+		v := &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1, useless: true}
+		f.use(ctx, v, answer.GetVersionInfo())
 		return why
 	}
 	v := f.judge(f.accepted, answer.GetResources())
-	if !v.useless {
-		f.version = answer.GetVersionInfo()
-		f.accept(ctx, v, answer.DiscoveryResponse)
-		return ""
+	f.use(ctx, v, answer.GetVersionInfo())
+	if v.useless {
+		return strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
 	}
-	f.refuse(ctx, v, answer.DiscoveryResponse)
-	return strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
+	f.version = answer.GetVersionInfo()
+	return ""
 }
 
-// reply acknowledges the answer, or refuses it if why is not empty. has is the version that the server learns: the one
-// that was accepted last. But a server such as go-control-plane's sends what it has again at once, unless the client
-// has its version: when a refused version comes again, has is the version of that, so that the server sends nothing
-// before it has something else, and then at once.
-func (f *follower) reply(answer *discoveryv3.DiscoveryResponse, has, why string) error {
+// reply acknowledges the answer with the nonce, or refuses it if why is not empty. has is the version that the server
+// learns: the one that was accepted last. But a server such as go-control-plane's sends what it has again at once,
+// unless the client has its version: when a refused version comes again, has is the version of that, so that the server
+// sends nothing before it has something else, and then at once.
+func (f *follower) reply(has, nonce, why string) error {
 	var detail *statuspb.Status
 	if why != "" {
 		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: why}
 	}
-	return f.send(has, answer.GetNonce(), detail)
-}
-
-func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
 	fields := map[string]*structpb.Value{}
 	for name, value := range f.o.NodeMetadata {
 		fields[name] = structpb.NewStringValue(value)
@@ -234,7 +198,7 @@ func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
 		node.Metadata = &structpb.Struct{Fields: fields}
 	}
 	err := f.ads.Send(&discoveryv3.DiscoveryRequest{
-		Node: node, TypeUrl: typeURL, VersionInfo: version, ResponseNonce: nonce, ErrorDetail: detail,
+		Node: node, TypeUrl: typeURL, VersionInfo: has, ResponseNonce: nonce, ErrorDetail: detail,
 	})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv has the error
@@ -242,46 +206,26 @@ func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
 	return err
 }
 
-// accept puts what can be used of an answer in force.
-func (s *Source) accept(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
+// use puts in force what can be used of an answer, and notes its problems.
+func (s *Source) use(ctx context.Context, v *verdict, version string) {
 	snapshot := reload.NewSnapshot(s.files(v.next))
 	s.mu.Lock()
-	changed := snapshot.Hash != s.snapshot.Hash
-	s.accepted, s.snapshot = v.next, snapshot
-	s.status.Domains, s.status.Version = len(snapshot.Files), shorten(answer.GetVersionInfo())
-	s.note(v)
-	s.status.Accepted++
-	select {
-	case <-s.first:
-	default:
-		close(s.first)
-	}
-	s.mu.Unlock()
-	if changed {
-		reload.Hint(s.changed)
-	}
-	s.logRefused(ctx, v, answer)
-}
-
-// refuse keeps what is in force.
-func (s *Source) refuse(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
-	s.mu.Lock()
-	if v.next != nil {
-		s.accepted = v.next // the same rules, and what is wrong with newer ones
-	}
-	s.note(v)
-	s.status.Refused++
-	s.mu.Unlock()
-	s.logRefused(ctx, v, answer)
-}
-
-// note keeps the problems of the newest answer.
-func (s *Source) note(v *verdict) {
 	s.status.ReceivedAt = time.Now()
 	s.status.RefusedDomains, s.status.Findings, s.status.FindingCount = v.refused, v.findings, v.problems
-}
-
-func (s *Source) logRefused(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
+	if v.next != nil {
+		s.accepted = v.next
+	}
+	if v.useless {
+		s.status.Refused++
+	} else {
+		if snapshot.Hash != s.snapshot.Hash {
+			defer reload.Hint(s.changed)
+		}
+		s.snapshot, s.status.Domains, s.status.Version = snapshot, len(snapshot.Files), shorten(version)
+		s.status.Accepted++
+		s.hasRules.Do(func() { close(s.first) })
+	}
+	s.mu.Unlock()
 	if v.problems == 0 {
 		return
 	}
@@ -290,7 +234,7 @@ func (s *Source) logRefused(ctx context.Context, v *verdict, answer *discoveryv3
 		return
 	}
 	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
-		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(answer.GetVersionInfo())),
+		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(version)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
 		slog.Uint64("lines_skipped", skipped))

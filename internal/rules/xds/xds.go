@@ -91,9 +91,10 @@ type Source struct {
 	process descriptors.Process
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when the stream has ended for good; nil before Start
-	first   chan struct{} // closed when the first answer was accepted
+	first   chan struct{} // closed when the first answer was accepted, by hasRules
 	changed chan struct{} // hints for Watch; it has room for one
 
+	hasRules                        sync.Once
 	awayLine, backLine, refusedLine logging.Every
 
 	mu       sync.Mutex
