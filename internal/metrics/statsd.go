@@ -54,7 +54,7 @@ type Statsd struct {
 	from          prometheus.Gatherer
 	network, addr string
 	tags          string             // of the options
-	sent          map[string]float64 // the counters that the receiver has, by identity
+	sent          map[string]float64 // the counters that the receiver has, by name and tags
 	failing       bool
 }
 
@@ -152,89 +152,78 @@ func (s *Statsd) log(ctx context.Context, err error) {
 	s.failing = err != nil
 }
 
-// write sends all series in as few packets as possible. After an error it stops; the counts that it has not sent wait
-// for the next time.
-func (s *Statsd) write(to net.Conn, families []*dto.MetricFamily) error {
-	p := &packet{to: to, isStream: s.network == "tcp", before: s.sent, sent: make(map[string]float64, len(s.sent))}
+// total is a counter as statsd has it. Series whose names are the same after clean add up.
+type total struct {
+	name, tags string
+	value      float64
+}
+
+// totals returns the counters of the series, in their order, and a histogram's count and sum.
+func (s *Statsd) totals(families []*dto.MetricFamily) (all []total) {
+	at := map[string]int{} // in all, by name and tags
+	add := func(name, tags string, value float64) {
+		if i, ok := at[name+tags]; ok {
+			all[i].value += value
+			return
+		}
+		at[name+tags] = len(all)
+		all = append(all, total{name, tags, value})
+	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			name, tags := s.name(f.GetName(), m.GetLabel())
-			id := identity(f.GetName(), m.GetLabel())
 			if h := m.GetHistogram(); h != nil {
-				p.count(id+"count", name+".count", tags, float64(h.GetSampleCount()))
-				p.count(id+"sum", name+".sum", tags, h.GetSampleSum())
+				add(name+".count", tags, float64(h.GetSampleCount()))
+				add(name+".sum", tags, h.GetSampleSum())
 				continue
 			}
-			p.count(id, name, tags, m.GetCounter().GetValue())
+			add(name, tags, m.GetCounter().GetValue())
 		}
 	}
-	p.flush()
-	s.sent = p.sent
-	return p.err
+	return all
 }
 
-// packet collects lines of statsd and sends them together.
-type packet struct {
-	to net.Conn
-	// isStream says that a line ends with a line break, since packets have no ends of their own.
-	isStream bool
-	before   map[string]float64 // the counters that the receiver had before,
-	sent     map[string]float64 // and those that it has now
-	waiting  []counted          // the counters of the lines that are not sent yet
-	lines    []byte
-	err      error
-}
-
-type counted struct {
-	id    string
-	value float64
-}
-
-// count adds what the counter has grown by. A counter that is less than before started again.
-func (p *packet) count(id, name, tags string, value float64) {
-	grown := value - p.before[id]
-	if grown < 0 {
-		grown = value
-	}
-	if grown > 0 {
-		p.add(name, grown, "|c"+tags)
-	}
-	p.waiting = append(p.waiting, counted{id, value})
-}
-
-// add puts a line into the packet. If there is no room, it sends the packet first.
-func (p *packet) add(name string, value float64, end string) {
-	var few [32]byte
-	number := strconv.AppendFloat(few[:0], value, 'f', -1, 64)
-	if len(p.lines)+len(name)+len(number)+len(end)+2 > maxPacket {
-		p.flush()
-	}
-	if len(p.lines) > 0 {
-		p.lines = append(p.lines, '\n')
-	}
-	p.lines = append(p.lines, name...)
-	p.lines = append(p.lines, ':')
-	p.lines = append(p.lines, number...)
-	p.lines = append(p.lines, end...)
-}
-
-// flush sends the lines. After an error, the receiver still has the counters as they were before.
-func (p *packet) flush() {
-	if p.isStream && len(p.lines) > 0 {
-		p.lines = append(p.lines, '\n')
-	}
-	if p.err == nil && len(p.lines) > 0 {
-		_, p.err = p.to.Write(p.lines)
-	}
-	for _, c := range p.waiting {
-		if p.err == nil {
-			p.sent[c.id] = c.value
-		} else if before, ok := p.before[c.id]; ok {
-			p.sent[c.id] = before
+// write sends what the counters have grown by, in as few packets as possible. After an error it stops; the counts that
+// it has not sent wait for the next time. A counter that is less than before began again, and counts from there.
+func (s *Statsd) write(to io.Writer, families []*dto.MetricFamily) (err error) {
+	before := s.sent
+	s.sent = make(map[string]float64, len(before)) // without those that are gone
+	var packet []byte
+	var waiting []total // whose lines are in the packet
+	flush := func() {
+		if s.network == "tcp" && len(packet) > 0 { // where packets have no ends of their own
+			packet = append(packet, '\n')
 		}
+		if err == nil && len(packet) > 0 {
+			_, err = to.Write(packet)
+		}
+		for _, t := range waiting {
+			if err == nil {
+				s.sent[t.name+t.tags] = t.value
+			}
+		}
+		packet, waiting = packet[:0], waiting[:0]
 	}
-	p.lines, p.waiting = p.lines[:0], p.waiting[:0]
+	for _, t := range s.totals(families) {
+		had := min(before[t.name+t.tags], t.value)
+		s.sent[t.name+t.tags] = had
+		if t.value == had {
+			continue
+		}
+		line := t.name + ":" + formatted(t.value-had) + "|c" + t.tags
+		if len(packet)+len(line)+2 > maxPacket {
+			flush()
+		}
+		if len(packet) > 0 {
+			packet = append(packet, '\n')
+		}
+		packet, waiting = append(packet, line...), append(waiting, t)
+	}
+	flush()
+	return err
 }
+
+func formatted(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }
 
 // classicNames are those classic metrics that envoyproxy/ratelimit sends by statsd under names of another form than by
 // Prometheus. * stands for the value of the label.
@@ -242,15 +231,6 @@ var classicNames = map[string]string{
 	"total_requests":          "ratelimit_server.*.total_requests",
 	"response_time_seconds":   "ratelimit_server.*.response_time",
 	"should_rate_limit_error": "ratelimit.service.call.should_rate_limit.*",
-}
-
-// identity tells apart series whose names are the same after clean.
-func identity(name string, labels []*dto.LabelPair) string {
-	parts := []string{name}
-	for _, l := range labels {
-		parts = append(parts, l.GetValue())
-	}
-	return strings.Join(parts, "\x00") + "\x00"
 }
 
 // name returns a series' name in the format, and its tags, which end its line.
@@ -319,8 +299,8 @@ func clean(value string, isAllowed func(c rune) bool) string {
 	return value
 }
 
-// WriteText writes a line for each of the classic counters and for the count of a histogram, "name: value", by the
-// names of statsd.
+// WriteText writes a line for each of the classic counters, and for the count and the sum of a histogram, "name: value",
+// by the names of statsd.
 func (m *Metrics) WriteText(w io.Writer) error {
 	families, err := m.classic.Gather()
 	if len(families) == 0 {
@@ -328,17 +308,10 @@ func (m *Metrics) WriteText(w io.Writer) error {
 	}
 	names := Statsd{o: StatsdOptions{Format: statsdFormat}}
 	var lines []string
-	for _, f := range families {
-		for _, s := range f.GetMetric() {
-			name, _ := names.name(f.GetName(), s.GetLabel())
-			value := s.GetCounter().GetValue()
-			if h := s.GetHistogram(); h != nil {
-				value = float64(h.GetSampleCount())
-			}
-			lines = append(lines, name+": "+strconv.FormatFloat(value, 'f', -1, 64))
-		}
+	for _, t := range names.totals(families) {
+		lines = append(lines, t.name+": "+formatted(t.value)+"\n")
 	}
 	slices.Sort(lines)
-	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	_, err = io.WriteString(w, strings.Join(lines, ""))
 	return err
 }
