@@ -35,17 +35,8 @@ const (
 	retryAfter = 3   // times Timeout: how long after a reading that hangs the same is tried again
 )
 
-// HungError reports a step that takes longer than Reader.Timeout.
-type HungError struct {
-	Path  string
-	Since time.Time // when the step began
-}
-
-// Error implements error. It names the file and when the step began.
-func (e *HungError) Error() string {
-	return fmt.Sprintf("%s: reading it has not returned since %s: the file system hangs; it is read again when that "+
-		"returns, and tried again each half minute", e.Path, e.Since.UTC().Format(time.RFC3339))
-}
+// ErrHung is wrapped by the error about a step that takes longer than Reader.Timeout.
+var ErrHung = errors.New("the file system hangs")
 
 // Reader bounds how many readings hang. The zero value is ready to use. It is safe for concurrent use. Use Default,
 // unless you need another Timeout.
@@ -70,10 +61,10 @@ type reading struct {
 	since time.Time // when that began
 }
 
-func (r *Reader) timeout() time.Duration { return cmp.Or(r.Timeout, Timeout) }
-
 // left returns how long the step under way may still take.
-func (r *Reader) left(of *reading) time.Duration { return r.timeout() - time.Since(of.since) }
+func (r *Reader) left(of *reading) time.Duration {
+	return cmp.Or(r.Timeout, Timeout) - time.Since(of.since)
+}
 
 // Hung returns how many readings have a step that has taken longer than Timeout and has not returned.
 func (r *Reader) Hung() (n int) {
@@ -88,104 +79,86 @@ func (r *Reader) Hung() (n int) {
 }
 
 // Do runs f in a goroutine of its own, and returns f's results. f must call at before each step that may hang, with the
-// path that the step is about. There is one reading of a name at a time: another one waits for it. Do returns a
-// HungError if a step hangs, or at once if a reading of that name hangs already, but begins another one each half
+// path that the step is about. There is one reading of a name at a time: another one waits for it. Do returns an
+// ErrHung if a step hangs, or at once if a reading of that name hangs already, but begins another one each half
 // minute, in case another file has taken the place of the one that hangs. It returns ctx's error if ctx ends. Then f
 // goes on until its step returns, so it must not write to anything that the caller reads after an error, and should
 // look at ctx between steps. A panic in f becomes an error.
 func Do[T any](
 	ctx context.Context, r *Reader, name string, f func(at func(path string)) (T, error),
 ) (none T, err error) {
-	type result struct {
-		value T
-		err   error
-	}
 	now, err := r.begin(ctx, name)
 	if err != nil {
 		return none, err
 	}
-	done := make(chan result, 1)
+	var value T // which nobody reads before the end
+	var failed error
 	go func() {
-		var got result
 		defer func() {
 			if p := recover(); p != nil {
-				got.err = fmt.Errorf("reading panicked: %v", p)
+				failed = fmt.Errorf("reading panicked: %v", p)
 			}
 			r.end(now)
-			done <- got
 		}()
-		got.value, got.err = f(func(path string) { r.step(now, path) })
+		value, failed = f(func(path string) { r.step(now, path) })
 	}()
-	for {
-		left, hung := r.state(now)
-		if hung != nil {
-			return none, hung
-		}
-		select {
-		case got := <-done:
-			return got.value, got.err
-		case <-time.After(left):
-		case <-ctx.Done():
-			return none, ctx.Err()
-		}
+	if err := r.wait(ctx, now); err != nil {
+		return none, err
 	}
+	return value, failed
 }
 
-// begin waits for the reading of the name that is under way, and then registers another.
+// begin registers a reading of the name, once no other one of that name is under way, or a while after one that hangs.
 func (r *Reader) begin(ctx context.Context, name string) (*reading, error) {
 	for ctx.Err() == nil {
-		before, now, err := r.tryBegin(name)
-		if err != nil || now != nil {
-			return now, err
+		r.mu.Lock()
+		var before *reading // the newest one
+		for _, of := range r.readings {
+			if of.name == name {
+				before = of
+			}
 		}
-		left, _ := r.state(before)
-		select {
-		case <-before.done:
-		case <-time.After(left):
-		case <-ctx.Done():
+		if before != nil && r.left(before) <= 0 && time.Since(before.begun) >= retryAfter*cmp.Or(r.Timeout, Timeout) &&
+			len(r.readings) < maxHung {
+			before = nil
+		}
+		now := &reading{name: name, begun: time.Now(), path: name, since: time.Now(), done: make(chan struct{})}
+		if before == nil {
+			r.readings = append(r.readings, now)
+		}
+		r.mu.Unlock()
+		if before == nil {
+			return now, nil
+		}
+		if err := r.wait(ctx, before); err != nil {
+			return nil, err
 		}
 	}
 	return nil, ctx.Err()
 }
 
-// tryBegin returns the reading to wait for, or the new one.
-func (r *Reader) tryBegin(name string) (before, now *reading, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, of := range slices.Backward(r.readings) {
-		if of.name != name {
-			continue
+// wait returns when the reading has ended. It is an error if a step hangs, or if ctx ends before.
+func (r *Reader) wait(ctx context.Context, of *reading) error {
+	for {
+		r.mu.Lock()
+		left, path := r.left(of), of.path
+		r.mu.Unlock()
+		select {
+		case <-of.done:
+			return nil
+		default:
 		}
-		if r.left(of) > 0 {
-			return of, nil, nil
+		if left <= 0 {
+			return fmt.Errorf("%s: reading it has not returned for %s: %w; it is read again when that returns, and tried "+
+				"again each half minute", path, cmp.Or(r.Timeout, Timeout), ErrHung)
 		}
-		if time.Since(of.begun) < retryAfter*r.timeout() {
-			return nil, nil, r.oldest(of)
+		select {
+		case <-of.done:
+		case <-time.After(left):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		break
 	}
-	if len(r.readings) >= maxHung {
-		return nil, nil, errors.New(name + ": not read, since many other reads of files hang")
-	}
-	now = &reading{name: name, begun: time.Now(), path: name, since: time.Now(), done: make(chan struct{})}
-	r.readings = append(r.readings, now)
-	return nil, now, nil
-}
-
-// oldest is the error about the reading that has hung longest of those of the same name: so its text stays the same.
-func (r *Reader) oldest(hung *reading) error {
-	i := slices.IndexFunc(r.readings, func(of *reading) bool { return of.name == hung.name && r.left(of) <= 0 })
-	return &HungError{Path: r.readings[i].path, Since: r.readings[i].since}
-}
-
-// state returns how long the reading's step may still take, or that it hangs.
-func (r *Reader) state(of *reading) (left time.Duration, hung error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if left = r.left(of); left <= 0 && slices.Contains(r.readings, of) {
-		return 0, r.oldest(of)
-	}
-	return left, nil
 }
 
 func (r *Reader) step(now *reading, path string) {
@@ -205,7 +178,7 @@ func (r *Reader) end(now *reading) {
 const maxSmall = 16 << 20
 
 // ReadFile is os.ReadFile for a file system that may hang. The file must be a regular one of at most 16 MiB: it is for
-// certificates, keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx
+// certificates, keys and passwords. It returns an ErrHung if a step takes longer than Timeout, and ctx's error if ctx
 // ends.
 func ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return Do(ctx, Default, path, func(func(string)) ([]byte, error) {

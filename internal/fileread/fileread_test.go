@@ -26,13 +26,11 @@ func read(ctx context.Context, r *fileread.Reader, name string, f func() error) 
 	return err
 }
 
-func wantHung(t *testing.T, err error, path string) *fileread.HungError {
+func wantHung(t *testing.T, err error, path string) {
 	t.Helper()
-	var hung *fileread.HungError
-	if !errors.As(err, &hung) || hung.Path != path {
+	if !errors.Is(err, fileread.ErrHung) || !strings.HasPrefix(err.Error(), path+": reading it has not returned for 10s: ") {
 		t.Fatalf("error %v, want one that says that %s hangs", err, path)
 	}
-	return hung
 }
 
 // A step that does not return is given up, the next reading of that name is refused at once and by no goroutine of its
@@ -43,17 +41,11 @@ func TestOneStuckReading(t *testing.T) {
 		release := make(chan struct{})
 		hang := func() error { <-release; return nil }
 		begin := time.Now()
-		hung := wantHung(t, read(t.Context(), r, "/nfs/a", hang), "/nfs/a")
-		if took := time.Since(begin); took != fileread.Timeout || !hung.Since.Equal(begin) {
-			t.Errorf("given up after %s, hangs since %s later", took, hung.Since.Sub(begin))
-		}
 		for range 100 {
-			if again := wantHung(t, read(t.Context(), r, "/nfs/a", hang), "/nfs/a"); *again != *hung {
-				t.Fatalf("%+v, want the same as before: %+v", again, hung)
-			}
+			wantHung(t, read(t.Context(), r, "/nfs/a", hang), "/nfs/a")
 		}
 		if took := time.Since(begin); took != fileread.Timeout || r.Hung() != 1 {
-			t.Errorf("100 more took %s, and %d hang", took-fileread.Timeout, r.Hung())
+			t.Errorf("100 took %s, and %d hang", took, r.Hung())
 		}
 		if err := read(t.Context(), r, "/nfs/b", func() error { return nil }); err != nil {
 			t.Errorf("another file: %v", err)
@@ -67,18 +59,14 @@ func TestOneStuckReading(t *testing.T) {
 }
 
 // Another file may have taken the place of the one that hangs, so the reading is tried again each minute: by a bounded
-// number of goroutines, and with the same error.
+// number of goroutines.
 func TestTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fileread.Reader{}
 		release := make(chan struct{})
-		first := wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
 		for range 200 {
+			wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
 			time.Sleep(time.Minute)
-			err := read(t.Context(), r, "/nfs/a", func() error { <-release; return nil })
-			if r.Hung() < 100 && *wantHung(t, err, "/nfs/a") != *first {
-				t.Fatalf("%v, want the same as before: %v", err, first)
-			}
 		}
 		if n := r.Hung(); n != 100 {
 			t.Errorf("%d readings hang, want 100", n)
@@ -87,7 +75,7 @@ func TestTriedAgain(t *testing.T) {
 		synctest.Wait()
 
 		release = make(chan struct{})
-		_ = wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
+		wantHung(t, read(t.Context(), r, "/nfs/a", func() error { <-release; return nil }), "/nfs/a")
 		time.Sleep(time.Minute)
 		for range 3 {
 			if err := read(t.Context(), r, "/nfs/a", func() error { return nil }); err != nil {
@@ -139,7 +127,7 @@ func TestProgressIsNoHang(t *testing.T) {
 			<-release
 			return 0, nil
 		})
-		_ = wantHung(t, err, "stuck")
+		wantHung(t, err, "stuck")
 		close(release)
 	})
 }

@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -336,11 +337,10 @@ var watchEvery = time.Second // a variable for tests
 
 // look is what Watch sees of the files.
 type look struct {
-	files    []foundFile
-	names    []string // of the files that these include
-	included []fs.FileInfo
-	dirs     []string // where names may change
-	err      string
+	files, included []byte   // their names, sizes and times
+	names           []string // of the files that these include
+	dirs            []string // where names may change
+	err             string
 }
 
 // Watch implements Source: it looks at the names, sizes and times of the files, which is the same for every file system
@@ -365,7 +365,8 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 			return next, ctx.Err()
 		})
 		if err == nil {
-			if last == nil || !next.equal(last) {
+			if last == nil || next.err != last.err || !bytes.Equal(next.files, last.files) ||
+				!bytes.Equal(next.included, last.included) {
 				Hint(changed)
 			}
 			last = next
@@ -404,40 +405,29 @@ func follow(notify *fsnotify.Watcher, dirs []string, at func(path string)) (isNe
 // look returns what there is now. It reads the files again, for what they include, only if they have changed.
 func (p Files) look(ctx context.Context, at func(path string), last *look) *look {
 	w := p.walk(ctx, at)
-	now := &look{files: w.files, dirs: slices.Sorted(maps.Keys(w.dirs))}
+	now := &look{dirs: slices.Sorted(maps.Keys(w.dirs))}
 	if err := w.err(); err != nil {
 		now.err = err.Error()
 	}
-	if last != nil && slices.EqualFunc(now.files, last.files, foundFile.equal) {
+	for _, f := range w.files {
+		now.files = appendSeen(now.files, f.Name+" "+f.realPath, f.info)
+	}
+	if last != nil && bytes.Equal(now.files, last.files) {
 		now.names = last.names
 	} else if p.Includes != nil {
 		w.load()
 		now.names = slices.Sorted(maps.Keys(w.included()))
-		for i := range w.files {
-			w.files[i].Data = nil
-		}
 	}
 	for _, name := range now.names {
 		at(name)
-		info, _ := os.Stat(name) // nil if there is none
-		now.included = append(now.included, info)
+		if info, err := os.Stat(name); err == nil {
+			now.included = appendSeen(now.included, name, info)
+		}
 	}
 	return now
 }
 
-func (l *look) equal(other *look) bool {
-	return l.err == other.err && slices.EqualFunc(l.files, other.files, foundFile.equal) &&
-		slices.EqualFunc(l.included, other.included, sameFile)
-}
-
-func (f foundFile) equal(other foundFile) bool {
-	return f.Name == other.Name && f.realPath == other.realPath && sameFile(f.info, other.info)
-}
-
-// sameFile reports whether both are of one file that has not been written to.
-func sameFile(a, b fs.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+// appendSeen appends what is the same for two looks at a file that has not been written to.
+func appendSeen(to []byte, name string, info fs.FileInfo) []byte {
+	return fmt.Appendf(to, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 }
