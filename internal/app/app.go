@@ -53,7 +53,6 @@ type App struct {
 	top     *topkeys.Top // nil with --top-keys 0
 	rules   *rules.Rules
 	store   *store.Store
-	engine  *engineCheck
 	decider *decide.Decider
 	quotas  *rlqs.Keeper       // nil without --quota
 	grpc    *grpcserver.Server // nil inside another process
@@ -169,8 +168,6 @@ func (a *App) openRules(context.Context) (err error) {
 		return err
 	}
 	a.add("store", a.store)
-	a.engine = &engineCheck{store: a.store, rules: a.rules, log: o.Log, changed: make(chan struct{}, 1)}
-	a.add("check of redis_cell", a.engine)
 	return nil
 }
 
@@ -271,7 +268,7 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 		Config: a.o.HTTPOptions,
 		Checks: []admin.Check{
 			{Name: "rules", Err: a.rules.Ready, Note: a.rules.Note},
-			{Name: "store", Err: a.engine.ready, Remote: true},
+			{Name: "store", Err: a.storeReady, Remote: true},
 		},
 		Rules: a.rules,
 		Counters: &admin.Counters{
@@ -297,6 +294,14 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 	return o
 }
 
+// storeReady returns why the store cannot decide the rules in force.
+func (a *App) storeReady(ctx context.Context) error {
+	if err := a.store.Ping(ctx); err != nil {
+		return err
+	}
+	return a.store.PingRedisCell(ctx, a.rules.RedisCellStores())
+}
+
 // reset removes a counter, with what was charged ahead to it.
 func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 	existed, err = a.store.Reset(ctx, key)
@@ -309,7 +314,7 @@ func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 // load loads the rules for the first time. This is the list of all parts that a change of rules calls. What else
 // knows rules looks them up by pointers that a request brings along: leases, and the store's packed policies.
 func (a *App) load(ctx context.Context) error {
-	parts := []rules.Part{a.metrics, rules.After(a.store.DropDenials), rules.After(a.engine.hint)}
+	parts := []rules.Part{a.metrics, rules.After(a.store.DropDenials)}
 	if a.grpc != nil {
 		parts = append(parts, rules.After(a.grpc.Health.Serving))
 	}
