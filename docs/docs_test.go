@@ -142,16 +142,16 @@ func pages(t *testing.T) []string {
 	return found
 }
 
-// TestDecisionsAreListed checks that the index of decisions has each one, and that no two have one number. There may be
-// gaps: numbers are given out before decisions are written.
-func TestDecisionsAreListed(t *testing.T) {
+// TestDecisions checks that the list of decisions has each one, that no two have one number, and that they stay few and
+// short: at most 30 of at most 350 words. There may be gaps: a number is not used again.
+func TestDecisions(t *testing.T) {
 	index, err := os.ReadFile("adr/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	decisions, err := filepath.Glob("adr/0*.md")
-	if err != nil || len(decisions) == 0 {
-		t.Fatalf("%d decisions: %v", len(decisions), err)
+	if err != nil || len(decisions) == 0 || len(decisions) > 30 {
+		t.Fatalf("%d decisions, error %v: want 1 to 30; merge some", len(decisions), err)
 	}
 	known := map[string]string{}
 	for _, path := range decisions {
@@ -163,6 +163,9 @@ func TestDecisionsAreListed(t *testing.T) {
 		known[number] = name
 		if !strings.Contains(string(index), "("+name+")") {
 			t.Errorf("adr/README.md does not list %s", name)
+		}
+		if text, err := os.ReadFile(path); err != nil || len(strings.Fields(string(text))) > 350 {
+			t.Errorf("%s: %d words, error %v: want at most 350", path, len(strings.Fields(string(text))), err)
 		}
 	}
 }
