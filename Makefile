@@ -1,113 +1,90 @@
 # make help says what there is.
 GO ?= go
-BENCH ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
-
 # What the tests start; only make long starts containers.
 TOOLS = cc redis envoy pages chromium redis_cell prometheus twemproxy peer site
-
+LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo
 # Go reuses results of the unit tests, which run with the race detector, and of no test that starts programs: it does not
 # see what these read. GORACE: the race detector would wait a second at the end of each process.
 UNIT = GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
 STARTING = $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
+BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
 
 .DEFAULT_GOAL := help
 .PHONY: $(MAKECMDGOALS)
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 23
 
 build: ## bin/weir
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
-
-module: ## bin/libweir.so: Weir as a dynamic module of Envoy, docs/operate/envoy-module.md; needs a C compiler
+module: ## bin/libweir.so: Weir inside Envoy, docs/operate/envoy-module.md; needs a C compiler
 	@scripts/tools.sh cc
-	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo \
-	  -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
+	$(LIBRARY) -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
 	@rm -f bin/libweir.h
-
 demo: ## Weir behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
 	@echo 'demo: compiling Weir, which takes about a minute and a half at first'
 	@$(MAKE) --no-print-directory build && $(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
-test: ## every test: unit, contract, race, real Redis, real Envoy, end to end; slow ones in their short form
+test: ## every test, with real Redis and Envoy; slow ones in their short form
 	@scripts/tools.sh $(TOOLS)
 	@mkdir -p bin/test/built
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
-	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo -o bin/test/built/libweir.so ./cmd/envoymodule
+	$(LIBRARY) -o bin/test/built/libweir.so ./cmd/envoymodule
 	$(GO) vet -tags e2e ./...
 	@$(MAKE) --no-print-directory -j2 test-unit test-programs
-
 test-unit:
 	$(UNIT)
-
 test-programs:
 	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs
-	cd deploy/charttest && $(GO) vet ./... && $(STARTING) ./...
-	cd tools && $(GO) vet ./... && $(STARTING) ./...
+	for m in deploy/charttest tools; do (cd $$m && $(GO) vet ./... && $(STARTING) ./...) || exit 1; done
 
-short: ## go test -short: what needs no Envoy and no browser, in half a minute
+short: ## go test -short: what needs no other program, in half a minute
 	$(GO) test -vet=off -short ./...
-
-long: ## make test with the slow tests in their long form, the images in containers, the chart before a real API server; hours
+long: ## make test with slow tests in their long form, images in containers, the chart before a real API server; hours
 	@scripts/tools.sh containers kubernetes
 	WEIR_LONG=1 $(MAKE) --no-print-directory test
 	$(STARTING) ./examples/composetest
 
-e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
+e2e-gateway: ## Weir in a real Envoy Gateway, its pod run by podman; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer kubernetes gateway
 	WEIR_TEST_GATEWAY=1 $(STARTING) -v -run 'TestGateway$$' ./e2e/gateway
-
-e2e-istio: ## Weir in a real Istio: a real kube-apiserver, istiod, istio-agent and Envoy; builds take fifteen minutes at first
+e2e-istio: ## Weir in a real Istio; builds take fifteen minutes at first
 	@scripts/tools.sh envoy containers kubernetes istio
 	WEIR_TEST_ISTIO=1 $(STARTING) -v -run 'TestIstio$$' ./e2e/istio
-
-chaos: ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
+chaos: ## the table of docs/operate/failure.md: what every kind of failure of Redis does
 	@scripts/tools.sh $(TOOLS)
 	@$(STARTING) -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
-bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
+bench: ## Weir beside a gRPC server that does nothing: docs/performance.md; BENCH=-h
 	cd bench && $(GO) run . -out results/service.md $(BENCH)
-
-bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 5 minutes, BENCH='-rounds 3 -duration 1s'
-	@scripts/tools.sh redis envoy peer
+bench-envoy: module ## the same through a real Envoy, inside Envoy, and envoyproxy/ratelimit; 5 minutes
+	@scripts/tools.sh redis envoy
 	cd bench && $(GO) run . -envoy -out results/envoy.md -module ../bin/libweir.so -targets noop,memory,redis,peer -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
-
-bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
+bench-go: ## ns and allocations of matching, keys, steps and stores, compared with bench/results/go.txt
 	@mkdir -p bin
 	$(GO) test $(BENCH_GO) ./internal/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/rls >bin/go.txt || { cat bin/go.txt; exit 1; }
 	cd tools && $(GO) tool benchstat ../bench/results/go.txt ../bin/go.txt
 
-lint: ## golangci-lint, all modules; actionlint
+lint: ## golangci-lint, all modules; actionlint. FIX=--fix also formats
 	@mkdir -p bin && cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # its YAML is not golangci-lint's
-	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml ./...) || failed=1; done; [ -z "$$failed" ]
-
+	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]
 vuln: ## known vulnerabilities in what is called
 	@scripts/vuln.sh
 
-fmt: ## format the code as lint wants it
-	@cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@bin/golangci-lint fmt ./...
-
-docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
+docs: ## what code writes of docs/: metrics, command line, exit codes, drawings
 	$(GO) test ./internal/app -run 'TestMetricsPage$$' -update
 	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
-
 manifests: ## deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
 	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
 
-site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
+site: ## docs/ as a site in bin/site; a broken link fails. SITE=serve shows it on localhost:8000
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/venv/bin/python -m mkdocs $(or $(SITE),build)
-
-release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice and compared; RELEASE='-ref v0.1.0 -platforms linux/amd64'
+release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice; RELEASE='-ref v0.1.0'
 	@mkdir -p bin
 	cd tools && $(GO) run ./release -repo .. -out ../bin/release $(RELEASE)
-
-clean: ## remove what was built; .tools/ stays
-	rm -rf bin
