@@ -149,14 +149,14 @@ func (l *load) each(ctx context.Context, keys []int, atOnce int) *tally {
 	})
 }
 
-// closed keeps the given number of requests outstanding for a time.
+// closed keeps the given number of requests outstanding for a time, and sends as many at least.
 func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
 	end := time.Now().Add(d)
 	return inParallel(atOnce, func(i int, t *tally) {
 		conn := l.conn(i)
 		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
-		for now := time.Now(); now.Before(end) && t.errors == 0; now = time.Now() {
-			l.ask(ctx, conn, next(), now, t)
+		for more := true; more; more = t.errors == 0 && time.Now().Before(end) {
+			l.ask(ctx, conn, next(), time.Now(), t)
 		}
 	})
 }
