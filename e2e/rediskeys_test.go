@@ -423,7 +423,7 @@ func checkPublished(t *testing.T, stored redis.UniversalClient, page string) {
 			t.Errorf("%s does not list the field %q", keysPage, field)
 		}
 	}
-	if !json.Valid([]byte(fields["info:1"])) {
-		t.Errorf("info:1 is no JSON: %q", fields["info:1"])
+	if !json.Valid([]byte(fields["info"])) {
+		t.Errorf("info is no JSON: %q", fields["info"])
 	}
 }

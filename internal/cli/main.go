@@ -5,6 +5,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -260,3 +261,10 @@ type outputFlags struct {
 }
 
 func (o *outputFlags) json() bool { return o.Format == "json" }
+
+func printJSON(io streams, v any) error {
+	enc := json.NewEncoder(io.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

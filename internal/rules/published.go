@@ -2,7 +2,6 @@ package rules
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	_ "embed" // the script
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,10 +31,6 @@ const (
 	MaxPublishedStored = 1 << 20
 	// MaxPublishedFiles is the most files of a set.
 	MaxPublishedFiles = 10_000
-	// DefaultKeep is how many versions are kept, the one in force included.
-	DefaultKeep = 10
-	// MaxKeep is the most versions that may be kept.
-	MaxKeep = 100
 	// maxAuthor is the longest author, in bytes.
 	maxAuthor = 200
 )
@@ -46,8 +40,11 @@ var publishText string
 
 var publish = redis.NewScript(publishText)
 
-// ErrNothingPublished says that nothing was published yet.
-var ErrNothingPublished = errors.New("no rules are published; publish some with weir publish")
+// What may be wrong with the set in force. A new set can replace one that is damaged.
+var (
+	ErrNothingPublished = errors.New("no rules are published; publish some with weir publish")
+	ErrDamaged          = errors.New("the published rules are damaged")
+)
 
 // PublishedInfo is what is known of a set.
 type PublishedInfo struct {
@@ -57,7 +54,6 @@ type PublishedInfo struct {
 	PublishedAt time.Time `json:"published_at"` // by the publisher's clock
 	Files       int       `json:"files"`
 	Bytes       int       `json:"bytes"`
-	RollbackTo  uint64    `json:"rollback_to,omitempty"` // the version whose files were published again; 0: none
 }
 
 // PublishedSet is the files of one version. Their names are relative to the folder that was published.
@@ -106,38 +102,16 @@ func (s *PublishedSet) Named() []reload.File {
 	return named
 }
 
-// ConflictError says that another set is in force than the publisher thought.
-type ConflictError struct {
-	Saw, Now PublishedInfo // of version 0: none
-}
-
-// Error implements error.
-func (e *ConflictError) Error() string {
-	if e.Now.Version == e.Saw.Version {
-		return fmt.Sprintf("not published: version %d by %s is in force, but it has other content (hash %s) than expected "+
-			"(%s): Redis was emptied "+
-			"or restored since; look at what it changes and publish again",
-			e.Now.Version, e.Now.Author, reload.ShortHash(e.Now.Hash), reload.ShortHash(e.Saw.Hash))
-	}
-	if e.Now.Version == 0 {
-		return fmt.Sprintf("not published: nothing is published now, and not version %d as expected", e.Saw.Version)
-	}
-	return fmt.Sprintf("not published: version %d by %s is in force, and not %d as expected; look at what it changes "+
-		"and publish again",
-		e.Now.Version, e.Now.Author, e.Saw.Version)
-}
-
 // Published are the rule files that are kept in Redis, as one set with a version, so that every process of a mesh has
 // the same rules. It is safe for concurrent use. All of it is one hash, PREFIX1:rules, which lies in one slot of a
 // cluster and changes in one step:
 //
 //	current    "VERSION HASH" of the set in force
-//	last       the last version that was given
-//	info:N     what is known of version N: a PublishedInfo, in JSON
-//	files:N    its files, in JSON, compressed by gzip
+//	info       what is known of it: a PublishedInfo, in JSON
+//	files      its files, in JSON, compressed by gzip
 //
-// A version is used once. A rollback publishes the old files as a new version, so that the order of versions is the
-// order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
+// A version is one more than the version before. The hash has no time to live: it is the one key of Weir that may stay
+// for ever.
 type Published struct {
 	redis *store.Redis
 	key   string // of the hash, and the channel where its changes are published
@@ -193,115 +167,37 @@ func (s *Published) current(ctx context.Context) (string, error) {
 	return query(s, s.redis.Client.HGet(ctx, s.key, "current"))
 }
 
-// Current is the set in force. Its error wraps ErrNothingPublished if there is none.
+// Current returns the set in force. Its error wraps ErrNothingPublished if there is none, and ErrDamaged if the set
+// cannot be read. With both the result is what Publish needs to replace the set.
 func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
-	mark, err := s.current(ctx)
+	fields, err := query(s, s.redis.Client.HMGet(ctx, s.key, "current", "info", "files"))
 	if err != nil {
 		return nil, err
 	}
+	var texts [3]string // empty for a field that is not there
+	for i, f := range fields {
+		texts[i], _ = f.(string)
+	}
+	mark, info, files := texts[0], texts[1], texts[2]
 	if mark == "" {
-		return nil, fmt.Errorf("%s: %w", s, ErrNothingPublished)
-	}
-	set, err := s.get(ctx, mark)
-	if err == nil || errors.As(err, new(callError)) {
-		return set, err
-	}
-	return nil, &DamagedError{Info: infoOf(mark), err: err}
-}
-
-// DamagedError says that the set in force cannot be read. It can be replaced.
-type DamagedError struct {
-	Info PublishedInfo // version and hash only; of version 0 if `current` names none: then Hash is all that stands there
-	err  error
-}
-
-// Error implements error.
-func (e *DamagedError) Error() string { return e.err.Error() }
-
-// Unwrap is for errors.As.
-func (e *DamagedError) Unwrap() error { return e.err }
-
-// get is the set of a mark.
-func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error) {
-	n := infoOf(mark).Version
-	if n == 0 {
-		return nil, fmt.Errorf("%s: current is %.80q, which weir did not write", s, mark)
-	}
-	set, err := s.Get(ctx, n)
-	if err == nil && set.mark() != mark {
-		return nil, fmt.Errorf("%s: version %d has hash %.12s, and not that of current, %.80q", s, n, set.Hash, mark)
-	}
-	return set, err
-}
-
-// Get is the set of a version.
-func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, error) {
-	n := strconv.FormatUint(version, 10)
-	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
-	if err != nil {
-		return nil, err
-	}
-	info, ok1 := fields[0].(string)
-	files, ok2 := fields[1].(string)
-	if !ok1 || !ok2 {
-		return nil, fmt.Errorf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept",
-			s, version)
+		return &PublishedSet{}, fmt.Errorf("%s: %w", s, ErrNothingPublished)
 	}
 	set := &PublishedSet{}
 	if err = json.Unmarshal([]byte(info), &set.PublishedInfo); err == nil {
 		set.Files, err = decode(files)
 	}
-	if err == nil && reload.NewSnapshot(set.Files).Hash != set.Hash {
+	set.Version, set.Hash = infoOf(mark).Version, reload.NewSnapshot(set.Files).Hash
+	if err == nil && set.mark() != mark {
 		err = errors.New("the files are not those of the hash")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: version %d is damaged: %w", s, version, err)
+		return &PublishedSet{PublishedInfo: infoOf(mark)}, fmt.Errorf("%s: %w: current is %.80q: %w", s, ErrDamaged, mark, err)
 	}
-	set.Version = version
 	return set, nil
 }
 
-// fields returns fields of the hash, nil for each that is not there.
-func (s *Published) fields(ctx context.Context, names ...string) ([]any, error) {
-	return query(s, s.redis.Client.HMGet(ctx, s.key, names...))
-}
-
-// List is what is known of the versions that are kept, newest first.
-func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
-	keys, err := query(s, s.redis.Client.HKeys(ctx, s.key))
-	if err != nil {
-		return nil, err
-	}
-	keys = slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "info:") })
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	fields, err := s.fields(ctx, keys...)
-	if err != nil {
-		return nil, err
-	}
-	var infos []PublishedInfo
-	for i, f := range fields {
-		text, ok := f.(string)
-		if !ok {
-			continue // it went meanwhile
-		}
-		var info PublishedInfo
-		if err := json.Unmarshal([]byte(text), &info); err != nil {
-			return nil, fmt.Errorf("%s: %s is damaged: %w", s, keys[i], err)
-		}
-		if info.Version, err = strconv.ParseUint(strings.TrimPrefix(keys[i], "info:"), 10, 64); err != nil {
-			return nil, fmt.Errorf("%s: %q is no field that weir wrote", s, keys[i])
-		}
-		infos = append(infos, info)
-	}
-	slices.SortFunc(infos, func(a, b PublishedInfo) int { return cmp.Compare(b.Version, a.Version) })
-	return infos, nil
-}
-
-// Publish puts the set in force if the one that is in force still is saw (of version 0: none), gives it its version and
-// keeps so many versions. Its error is a *ConflictError if another one is in force.
-func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo, keep int) error {
+// Publish puts the set in force if the one that is in force still is saw (of version 0: none), and gives it its version.
+func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo) error {
 	info, err := json.Marshal(set.PublishedInfo)
 	if err != nil {
 		return err
@@ -310,29 +206,25 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 	if err != nil {
 		return err
 	}
-	version, err := publish.Run(ctx, s.redis.Client, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
-	if err != nil {
-		if redisstore.Answered(err) { // Redis has refused it, so it is not published
-			return s.failed("publish in", err)
-		}
-		return s.failed("it is not known whether it was published; look with weir publish --list: publish in", err)
-	}
-	if version == 0 {
+	version, err := publish.Run(ctx, s.redis.Client, []string{s.key}, saw.mark(), set.Hash, info, files).Uint64()
+	switch {
+	case err != nil && redisstore.Answered(err): // Redis has refused it, so it is not published
+		return s.failed("publish in", err)
+	case err != nil:
+		return s.failed("it is not known whether it was published; publish it again: publish in", err)
+	case version == 0:
 		now, err := s.Current(ctx)
-		if err != nil && !errors.Is(err, ErrNothingPublished) {
-			return errors.Join(&ConflictError{Saw: saw}, err)
+		if err != nil {
+			return fmt.Errorf("not published, since somebody else has changed what is in force: %w", err)
 		}
-		conflict := &ConflictError{Saw: saw}
-		if now != nil {
-			conflict.Now = now.PublishedInfo
-		}
-		return conflict
+		return fmt.Errorf("not published: version %d by %s is in force, and not %d as before; look at what it changes and "+
+			"publish again", now.Version, now.Author, saw.Version)
 	}
 	set.Version = version
 	return nil
 }
 
-// file is a file in JSON.
+// publishedFile is a file in JSON.
 type publishedFile struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -453,7 +345,7 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	f.mu.Lock()
 	changed := last != nil && (away == nil) != (f.away == nil)
 	f.away = away
-	if set != nil {
+	if err == nil {
 		f.last = set
 	}
 	f.mu.Unlock()
