@@ -2,14 +2,16 @@ package offline
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // What a Change did.
@@ -44,170 +46,111 @@ type FieldChange struct {
 // gone last. A rule is the same as before if its path is: one whose path shows another list of values is a new rule.
 // Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
 // owner) is no difference. The order of rules is one only for the patterns of one key.
-func Changes(before, after *descriptors.Set) []Change {
-	var c changes
+func Changes(before, after *descriptors.Set) (all []Change) {
 	names := map[string]bool{}
-	for _, s := range []*descriptors.Set{before, after} {
-		for _, d := range s.Domains() {
-			names[d.Name()] = true
-		}
+	for _, d := range slices.Concat(before.Domains(), after.Domains()) {
+		names[d.Name()] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		c.domain(name, before.Domain(name), after.Domain(name))
+		was, is := before.Domain(name), after.Domain(name)
+		switch {
+		case was == nil:
+			all = append(all, Change{What: Added, Domain: name})
+			was = &descriptors.Domain{}
+		case is == nil:
+			all = append(all, Change{What: Removed, Domain: name})
+			is = &descriptors.Domain{}
+		}
+		all = append(all, domainChanges(was, is)...)
 	}
-	return c.all
+	return all
 }
 
-type changes struct{ all []Change }
-
-func (c *changes) domain(name string, before, after *descriptors.Domain) {
-	switch {
-	case before == nil:
-		c.all = append(c.all, Change{What: Added, Domain: name})
-		before = &descriptors.Domain{}
-	case after == nil:
-		c.all = append(c.all, Change{What: Removed, Domain: name})
-		after = &descriptors.Domain{}
+func domainChanges(before, after *descriptors.Domain) (all []Change) {
+	was, is := treeOf(before), treeOf(after)
+	add := func(what string, r *descriptors.Rule, fields []FieldChange) {
+		all = append(all, Change{What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: fields})
 	}
-	values, nowValues := valuesOf(before), valuesOf(after)
-	old := byPath(before)
 	for _, r := range after.Rules() {
-		was, what := old[r.Path], Changed
-		delete(old, r.Path)
-		var fields []FieldChange
-		if was == nil {
-			what, was = Added, &descriptors.Rule{}
-		} else {
-			fields = differentValues(values[was], nowValues[r])
+		old := before.Rule(r.Path)
+		if old == nil {
+			add(Added, r, ruleChanges(&descriptors.Rule{}, r))
+			continue
 		}
-		if fields = append(fields, ruleChanges(was, r)...); len(fields) > 0 || what == Added {
-			c.all = append(c.all, Change{What: what, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
+		fields := append(differentItems(was.items[r.Path], is.items[r.Path]), ruleChanges(old, r)...)
+		if len(fields) > 0 {
+			add(Changed, r, fields)
 		}
 	}
 	for _, r := range before.Rules() {
-		if old[r.Path] != nil {
-			fields := ruleChanges(r, &descriptors.Rule{})
-			c.all = append(c.all, Change{What: Removed, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
+		if after.Rule(r.Path) == nil {
+			add(Removed, r, ruleChanges(r, &descriptors.Rule{}))
 		}
 	}
-	c.order(before, after)
-}
-
-// order reports, for each key, the first pattern that is matched before others than in the old order.
-func (c *changes) order(before, after *descriptors.Domain) {
-	old := maps.Collect(branches(before))
-	for at, b := range branches(after) {
-		if old[at] == nil {
-			continue
-		}
-		was, is := orderedRules(old[at]), orderedRules(b)
-		wasThere, isThere := pathsOf(was), pathsOf(is)
-		was = slices.DeleteFunc(was, func(r *descriptors.Rule) bool { return !isThere[r.Path] })
-		is = slices.DeleteFunc(is, func(r *descriptors.Rule) bool { return !wasThere[r.Path] })
-		for i, r := range is {
-			if last := was[i].Path; last != r.Path {
-				c.all = append(c.all, Change{
-					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
-					Fields: []FieldChange{{"matched", "after " + last, "before " + last}},
-				})
+	// The first pattern of a key that is matched before others than in the old order.
+	for _, at := range slices.Sorted(maps.Keys(is.order)) {
+		now := slices.DeleteFunc(is.order[at], func(path string) bool { return !slices.Contains(was.order[at], path) })
+		old := slices.DeleteFunc(was.order[at], func(path string) bool { return !slices.Contains(now, path) })
+		for i, path := range now {
+			if old[i] != path {
+				add(Reordered, after.Rule(path), []FieldChange{{"matched", "after " + old[i], "before " + old[i]}})
 				break
 			}
 		}
 	}
-}
-
-// orderedRules are the rules of a branch's patterns in their order, each once; none if all are blocks, of which the
-// longest matches first, whatever the order.
-func orderedRules(b *descriptors.Branch) (rules []*descriptors.Rule) {
-	onlyBlocks := true
-	for _, p := range b.Patterns() {
-		onlyBlocks = onlyBlocks && p.Kind() == descriptors.ByCIDR
-		rules = append(rules, p.To.Rule)
-	}
-	if onlyBlocks {
-		return nil
-	}
-	return slices.Compact(rules)
-}
-
-func pathsOf(rules []*descriptors.Rule) map[string]bool {
-	paths := map[string]bool{}
-	for _, r := range rules {
-		paths[r.Path] = true
-	}
-	return paths
-}
-
-// branchAt is where a branch is: below which rule, and by which key.
-type branchAt struct{ parent, key string }
-
-// branches are all branches of a domain.
-func branches(d *descriptors.Domain) iter.Seq2[branchAt, *descriptors.Branch] {
-	return func(yield func(branchAt, *descriptors.Branch) bool) {
-		var below func(n *descriptors.Node, path string) bool
-		below = func(n *descriptors.Node, path string) bool {
-			for _, key := range slices.Sorted(maps.Keys(n.Keys)) {
-				b := n.Keys[key]
-				if !yield(branchAt{path, key}, b) {
-					return false
-				}
-				for _, to := range b.Nodes() {
-					if !below(to, to.Rule.Path) {
-						return false
-					}
-				}
-			}
-			return true
-		}
-		below(&d.Root, "")
-	}
-}
-
-func byPath(d *descriptors.Domain) map[string]*descriptors.Rule {
-	all := make(map[string]*descriptors.Rule, len(d.Rules()))
-	for _, r := range d.Rules() {
-		all[r.Path] = r
-	}
 	return all
 }
 
-// valuesOf are the values and blocks that rules list.
-func valuesOf(d *descriptors.Domain) map[*descriptors.Rule]map[string]bool {
-	all := map[*descriptors.Rule]map[string]bool{}
-	add := func(r *descriptors.Rule, value string) {
-		if all[r] == nil {
-			all[r] = map[string]bool{}
+// tree is what the nodes of a domain say that its rules do not.
+type tree struct {
+	items map[string]map[string]bool // values, patterns and blocks of a rule, by its path
+	order map[string][]string        // paths of the rules with patterns in their order, by the path above and the key
+}
+
+func treeOf(d *descriptors.Domain) tree {
+	t := tree{map[string]map[string]bool{}, map[string][]string{}}
+	t.add(&d.Root, "")
+	return t
+}
+
+func (t tree) add(n *descriptors.Node, path string) {
+	for key, b := range n.Keys {
+		for _, to := range b.Nodes() {
+			t.items[to.Rule.Path] = map[string]bool{}
+			t.add(to, to.Rule.Path)
 		}
-		all[r][value] = true
-	}
-	for _, b := range branches(d) {
 		for value, to := range b.Values {
-			add(to.Rule, value)
+			t.items[to.Rule.Path][value] = true
 		}
 		for prefix, p := range b.Blocks() {
-			add(p.To.Rule, prefix.String())
+			t.items[p.To.Rule.Path][prefix.String()] = true
 		}
-	}
-	return all
-}
-
-// maxShownValues is how many values of a list that changed are shown.
-const maxShownValues = 5
-
-func differentValues(before, after map[string]bool) []FieldChange {
-	only := func(in, notIn map[string]bool, are string) string {
-		var all []string
-		for v := range in {
-			if !notIn[v] {
-				all = append(all, v)
+		var order []string
+		onlyBlocks := true // of which the longest matches first, whatever the order
+		for _, p := range b.Patterns() {
+			order = append(order, p.To.Rule.Path)
+			if p.Kind() != descriptors.ByCIDR {
+				onlyBlocks = false
+				t.items[p.To.Rule.Path][p.Text] = true
 			}
 		}
+		if !onlyBlocks {
+			t.order[path+"\x00"+key] = slices.Compact(order)
+		}
+	}
+}
+
+// maxShownItems is how many items of a list that changed are shown.
+const maxShownItems = 5
+
+func differentItems(before, after map[string]bool) []FieldChange {
+	only := func(in, notIn map[string]bool, are string) string {
+		all := slices.DeleteFunc(slices.Sorted(maps.Keys(in)), func(item string) bool { return notIn[item] })
 		if len(all) == 0 {
 			return ""
 		}
-		slices.Sort(all)
-		text := fmt.Sprintf("%d %s: %s", len(all), are, strings.Join(all[:min(len(all), maxShownValues)], ", "))
-		if len(all) > maxShownValues {
+		text := fmt.Sprintf("%d %s: %s", len(all), are, strings.Join(all[:min(len(all), maxShownItems)], ", "))
+		if len(all) > maxShownItems {
 			text += ", ..."
 		}
 		return text
@@ -217,6 +160,74 @@ func differentValues(before, after map[string]bool) []FieldChange {
 		return nil
 	}
 	return []FieldChange{f}
+}
+
+// ruleChanges are the fields of a rule, and then those of its limits, that are not equal. An empty rule stands for one
+// that is not there.
+func ruleChanges(before, after *descriptors.Rule) []FieldChange {
+	about := []string{"path", "source", "limits", "description", "owner"}
+	all := differ("", fieldsOf(before, about...), fieldsOf(after, about...))
+	isOnly := len(before.Limits) <= 1 && len(after.Limits) <= 1
+	old, now := byLabel(before.Limits, isOnly), byLabel(after.Limits, isOnly)
+	labels := maps.Clone(old)
+	maps.Copy(labels, now)
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		was, is := old[label], now[label]
+		fields, newFields := limitFields(was), limitFields(is)
+		isSame := was != nil && is != nil
+		if isSame && was.Params().Limit == is.Params().Limit && was.Policy.Capacity() == is.Policy.Capacity() {
+			delete(fields, "burst") // whether the default is written does not matter
+			delete(newFields, "burst")
+		}
+		changed := differ(label, fields, newFields)
+		if isSame && len(changed) == 0 && !slices.Equal(was.Policy.Core().Args(), is.Policy.Core().Args()) {
+			changed = differ(label, map[string]string{"parameters": fmt.Sprint(was.Policy.Core().Args())},
+				map[string]string{"parameters": fmt.Sprint(is.Policy.Core().Args())})
+		}
+		all = append(all, changed...)
+		if isSame && !was.SameCounters(is) {
+			all = append(all, FieldChange{label + "counter", "as it was", "another: what was used is forgotten"})
+		}
+	}
+	return all
+}
+
+// byLabel are limits by what begins the names of their fields: nothing for the only limit, else the limit's name, or
+// algorithm and window.
+func byLabel(limits []*descriptors.Limit, isOnly bool) map[string]*descriptors.Limit {
+	all := map[string]*descriptors.Limit{}
+	for _, l := range limits {
+		window := descriptors.FormatDuration(l.Policy.Window())
+		label := cmp.Or(l.Name, fmt.Sprintf("%s per %s", l.Policy.Algorithm(), window)) + ": "
+		if isOnly {
+			label = ""
+		}
+		all[label] = l
+	}
+	return all
+}
+
+// limitFields are what a limit says, by the names that rule files have for it, with defaults that depend on nothing.
+func limitFields(l *descriptors.Limit) map[string]string {
+	if l == nil {
+		return nil
+	}
+	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // of which other fields say the same
+	params := l.Params()
+	if l.Policy.Algorithm() == limiter.SlidingWindow && params.Segments == 0 {
+		fields["segments"] = "10" // as NewPolicy has it
+	}
+	if params.Burst != 0 {
+		fields["burst"] = strconv.FormatInt(params.Burst, 10)
+	}
+	if params.BurstFor != 0 {
+		fields["burst_seconds"] = strconv.FormatFloat(params.BurstFor.Seconds(), 'f', -1, 64)
+	}
+	if l.Policy.Algorithm().CountsInFlight() {
+		fields["lease"] = fields["window"]
+		delete(fields, "window")
+	}
+	return fields
 }
 
 // fieldsOf are the fields of v in JSON, texts without their quotes.
@@ -230,32 +241,24 @@ func fieldsOf(v any, omit ...string) map[string]string {
 	}
 	fields := map[string]string{}
 	for name, value := range raw {
-		if text := ""; json.Unmarshal(value, &text) == nil {
-			fields[name] = text
-		} else {
-			fields[name] = string(value)
+		text := ""
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
 		}
+		fields[name] = text
 	}
-	for _, name := range omit {
-		delete(fields, name)
-	}
+	maps.DeleteFunc(fields, func(name, _ string) bool { return slices.Contains(omit, name) })
 	return fields
 }
 
-// differ are the fields that are not equal, those that say how many first.
-func differ(before, after map[string]string) (all []FieldChange) {
-	names := map[string]bool{}
-	for _, fields := range []map[string]string{before, after} {
-		for name := range fields {
-			names[name] = true
+// differ are the fields that are not equal, under names that begin with the label, those that say how many first.
+func differ(label string, before, after map[string]string) (all []FieldChange) {
+	names := []string{"algorithm", "requests_per_unit", "window", "burst"}
+	names = slices.Concat(names, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+	for i, name := range names {
+		if before[name] != after[name] && slices.Index(names, name) == i {
+			all = append(all, FieldChange{label + name, before[name], after[name]})
 		}
-	}
-	first := []string{"algorithm", "requests_per_unit", "window", "burst"}
-	for _, name := range append(first, slices.Sorted(maps.Keys(names))...) {
-		if names[name] && before[name] != after[name] {
-			all = append(all, FieldChange{name, before[name], after[name]})
-		}
-		delete(names, name)
 	}
 	return all
 }
