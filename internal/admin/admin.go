@@ -137,7 +137,7 @@ const api = "/api/v1"
 func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, tokenLine: logging.Every{Interval: tokenLines}, wrongLine: logging.Every{Interval: time.Second},
-		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
+		reloads: newShared[error](),
 	}
 	if h.Token == nil && o.HTTPTokenFile != "" {
 		h.Token = h.token
@@ -147,16 +147,19 @@ func newHandler(o Options) *handler {
 		if !c.Remote {
 			continue
 		}
-		h.Checks[i].Err = newShared("readiness check", checkFresh, func(ctx context.Context) error {
-			asking, cancel := context.WithTimeout(ctx, readyTimeout)
-			defer cancel()
-			err := c.Err(asking)
-			if err != nil && o.Degraded != nil {
-				said := o.Degraded(ctx)
-				h.degraded.Store(&said)
-			}
-			return err
-		}).do
+		newest := newShared[error]()
+		h.Checks[i].Err = func(ctx context.Context) error {
+			return newest.get(checkFresh, func() error {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+				defer cancel()
+				err := c.Err(ctx)
+				if err != nil && o.Degraded != nil {
+					said := o.Degraded(ctx)
+					h.degraded.Store(&said)
+				}
+				return err
+			})
+		}
 	}
 	return h
 }
@@ -222,7 +225,7 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
-	reloads  *shared
+	reloads  *shared[error]
 	stopping atomic.Bool
 	degraded atomic.Pointer[string] // what Options.Degraded said when a Remote check failed last
 
@@ -262,7 +265,7 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 // reload answers 200 when the files as they are now are live, 422 when they were refused.
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	answer := adminapi.Reloaded{Result: "ok"}
-	err := h.reloads.do(r.Context())
+	err := h.reloads.get(0, func() error { return h.Rules.Reload(context.WithoutCancel(r.Context())) })
 	h.audit(r, "reload", err)
 	answer.RulesStatus = h.Rules.Status()
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"net/http/pprof" // its handlers are only there on request: see profiles
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -64,29 +62,24 @@ func (s *scrape) WriteHeader(status int) { s.status = status }
 
 // scraped makes one answer at a time, for all who wait for it, and keeps it compressed: the text may have 30 MB.
 func scraped(metrics http.Handler) http.HandlerFunc {
-	var newest atomic.Pointer[scrape]
+	newest := newShared[*scrape]()
 	asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {"gzip"}}}
-	run := newShared("scrape", 0, func(ctx context.Context) error {
-		made := &scrape{header: http.Header{}, status: http.StatusOK}
-		metrics.ServeHTTP(made, asked.WithContext(ctx))
-		newest.Store(made)
-		return nil
-	})
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := run.do(r.Context())
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		made := newest.Load()
+		made := newest.get(0, func() *scrape {
+			made := &scrape{header: http.Header{}, status: http.StatusOK}
+			metrics.ServeHTTP(made, asked)
+			return made
+		})
 		maps.Copy(w.Header(), made.header)
 		body := io.Reader(bytes.NewReader(made.Bytes()))
 		if made.header.Get("Content-Encoding") == "gzip" && !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			w.Header().Del("Content-Encoding")
-			if body, err = gzip.NewReader(body); err != nil {
+			plain, err := gzip.NewReader(body)
+			if err != nil {
 				writeError(w, err)
 				return
 			}
+			body = plain
 		}
 		// Where it fails, the server's own deadline holds.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))

@@ -2,38 +2,42 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// What panics for all who wait is an error for them, and does not stop those who come later.
-func TestGatesOutlivePanics(t *testing.T) {
-	caught := 0
-	defer panics.Handle(func(string, any, []byte) { caught++ })()
-	explodes := true
-	f := func(context.Context) error {
-		if explodes {
-			panic("boom")
-		}
-		return nil
+// A value that was begun before a call is no answer to it, unless it may be that old. A panic stops no later call.
+func TestShared(t *testing.T) {
+	s := newShared[int]()
+	made := 0
+	next := func() int {
+		made++
+		return made
 	}
-	s := newShared("admin request", 0, f)
-	if err := s.do(t.Context()); !errors.Is(err, errPanicked) {
-		t.Errorf("a reload that panics: %v", err)
+	begun, release, first, second := make(chan struct{}), make(chan struct{}), make(chan int), make(chan int)
+	go func() {
+		first <- s.get(0, func() int {
+			close(begun)
+			<-release
+			return next()
+		})
+	}()
+	<-begun
+	go func() { second <- s.get(0, next) }()
+	close(release)
+	if a, b := <-first, <-second; a != 1 || b != 2 {
+		t.Errorf("a call got value %d, and one while that was made value %d; want 1 and 2", a, b)
 	}
-	if err := newShared("readiness check", time.Second, f).do(t.Context()); !errors.Is(err, errPanicked) {
-		t.Errorf("a check that panics: %v", err)
-	}
-	explodes = false
-	if err := s.do(t.Context()); err != nil || caught != 2 {
-		t.Errorf("afterwards: %v, %d panics caught, want 2", err, caught)
+	func() {
+		defer func() { _ = recover() }()
+		s.get(0, func() int { panic("boom") })
+	}()
+	if got := s.get(time.Hour, next); got != 2 {
+		t.Errorf("a call that takes a value of the last hour got %d, want 2", got)
 	}
 }
 

@@ -93,19 +93,10 @@ func (c *Client) parse() error {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return errors.New("--server: this is no URL; write http://host:port, https://host:port, host:port or unix:PATH")
-	case u.User != nil:
-		return errors.New("--server: must have no user and no password; a token goes into a file, --token-file")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("--server: %s:// is not known; write http://host:port, https://host:port, host:port or unix:PATH",
-			u.Scheme)
-	case u.Hostname() == "":
-		return fmt.Errorf("--server: a host is missing in %q; write http://host:port, https://host:port, host:port or "+
-			"unix:PATH", c.shown)
-	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("--server: must end before ? and #, got %q", c.shown)
+	if err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.RawQuery != "" || u.Fragment != "" { // which is not quoted: it may have a password
+		return errors.New("--server: must be http://host:port, https://host:port, host:port or unix:PATH, without user and " +
+			"password (a token goes into a file, --token-file), ? and #")
 	}
 	c.base, c.shown = *u, u.String()
 	return nil
@@ -269,47 +260,30 @@ func (c *Client) unreachable(err error) error {
 		err = inner.Err // without method and URL, which the message names already
 	}
 	hint := "is Weir running there, and is this its --http-addr? See --server"
-	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
-	record, isRecord := errors.AsType[tls.RecordHeaderError](err)
 	switch {
-	case isCert:
+	case errors.As(err, new(*tls.CertificateVerificationError)):
 		hint = "give the authority of its certificate by --server-ca"
-	case isRecord && string(record.RecordHeader[:]) == "HTTP/", strings.Contains(err.Error(),
-		"server gave HTTP response to HTTPS client"):
-		hint = "it speaks no TLS: write --server http://..."
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
 		hint = "it did not answer in time; see --timeout"
 	}
 	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
 }
 
-// refused is the error of a response other than 2xx. The server sends an Error, or, before /api/v1, one line of text.
+// refused is the error of a response other than 2xx. The server sends an Error, or one line of text if it is no Weir.
 func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	var answer Error
-	msg := ""
-	if json.Unmarshal(text, &answer) == nil {
-		msg = answer.Error
-	}
-	if msg == "" {
-		msg, _, _ = strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
-	}
+	_ = json.Unmarshal(text, &answer) // else it stays empty
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
+	msg := cmp.Or(answer.Error, line, "it answers "+res.Status)
 	switch {
 	case res.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
 		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file" + c.orSocket()
 	case res.StatusCode == http.StatusUnauthorized:
 		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
-	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
-		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key" + c.orSocket()
-	case res.StatusCode == http.StatusNotFound && answer.Error == "":
-		msg = "it has no " + asked + ": is this the --http-addr of Weir, and is it as new as this command?"
-	case strings.Contains(msg, "HTTP request to an HTTPS server"):
-		msg = "it speaks TLS: write --server https://..."
-	case res.StatusCode/100 == 3:
-		msg = "it sends us elsewhere, to " + res.Header.Get("Location") + ": give that as --server"
-	case msg == "":
-		msg = "it answers " + res.Status
 	case res.StatusCode == http.StatusForbidden:
-		msg += c.orSocket()
+		msg += "; give --token-file, or --server-cert and --server-key" + c.orSocket()
+	case answer.Error == "":
+		msg += "; is this the --http-addr of Weir?"
 	}
 	return &StatusError{Status: res.StatusCode, Msg: msg, Body: text, server: c.shown}
 }
