@@ -125,9 +125,6 @@ func TestPage(t *testing.T) {
 	if b.Eval(`document.querySelectorAll("img, main script").length`) != 0.0 || b.Text("document.title") != "Weir" {
 		t.Errorf("a key has become more than text: title %q", b.Text("document.title"))
 	}
-	if b.Eval(`document.getElementById("quotas").hidden && document.getElementById("quotas-link").hidden`) != true {
-		t.Error("without --quota the page shows quotas")
-	}
 	shoot(t, b, "light", 1200, 1000, false)
 	shoot(t, b, "dark", 1200, 1000, true)
 	shoot(t, b, "narrow", 400, 900, false)

@@ -72,8 +72,8 @@ type Options struct {
 	Decisions func(*descriptors.Limit) (here, byEnvoys []uint64)
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (adminapi.TopKeys, error)
-	// Quotas answers GET /quotas. Nil: none are assigned here.
-	Quotas Quotas
+	// Quotas is what /status shows of the parts of limits that are assigned to Envoys. Nil: none are assigned here.
+	Quotas func() adminapi.QuotaStatus
 	// History answers GET /history. Nil: counts over time are not kept.
 	History *History
 	// Degraded says what limits do while only a Remote check fails. It is asked with the check.
@@ -113,7 +113,6 @@ GET  /rules    the rules a page at a time, with counts, and what is wrong with t
                ?search=, sort=denied|asked, offset=, n=, history=true; or one: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, n=100
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
@@ -185,7 +184,6 @@ func (h *handler) routes() []Route {
 		})},
 		{"GET", "/history", true, answers(h.history)},
 		{"GET", "/top", true, answers(h.top)},
-		{"GET", "/quotas", true, inTurn(answers(h.quotas))},
 		{"GET", "/explain", true, inTurn(answers(h.explain))},
 		{"POST", "/reload", true, h.reload},
 		{"GET", "/keys/get", true, answers(h.getKey)},
@@ -322,7 +320,7 @@ func (h *handler) status(ctx context.Context) adminapi.Status {
 		s.Degraded = *said
 	}
 	if h.Quotas != nil {
-		quotas := h.Quotas.Status()
+		quotas := h.Quotas()
 		s.Quotas = &quotas
 	}
 	s.Rules = h.rulesSummary()

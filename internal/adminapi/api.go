@@ -179,39 +179,6 @@ func Wait(wait time.Duration) *float64 {
 	return &s
 }
 
-// QuotaList is the answer of GET /quotas.
-type QuotaList struct {
-	QuotaStatus // but for how many buckets there are
-
-	// Found is how many buckets the query chooses. Buckets has the first of these: those first that miss most. Hashed:
-	// their values are not shown.
-	Found   int     `json:"found"`
-	Buckets []Quota `json:"buckets"`
-	Hashed  bool    `json:"values_hashed"`
-}
-
-// Quota is what all Envoys together have of one bucket.
-type Quota struct {
-	Domain string `json:"domain"`
-	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string              `json:"descriptor"`
-	Entries    []descriptors.Entry `json:"entries"`
-	Rule       string              `json:"rule,omitempty"`   // its path
-	Limits     []string            `json:"limits,omitempty"` // of the rule
-	// State is assigned; contended if an Envoy wants more than its part; waiting until something is assigned; failing
-	// while the store does not answer; shadow, unlimited or denied by the rule.
-	State  string `json:"state"`
-	Envoys int    `json:"envoys"` // streams that have the bucket
-	Broken int    `json:"broken"` // of these, those that broke
-	// Rate and Burst are assigned. Wanted is how many requests a second came, admitted or not, by the last reports, and
-	// Passed how many were admitted.
-	Rate      float64 `json:"per_second"`
-	Burst     int64   `json:"burst"`
-	Wanted    float64 `json:"wanted_per_second"`
-	Passed    float64 `json:"passed_per_second"`
-	ReportAge float64 `json:"reported_seconds_ago"` // the longest
-}
-
 // ResetRequest names the counters to reset: those of a descriptor, or one by its key. Exactly one of the two is given.
 type ResetRequest struct {
 	Domain     string `json:"domain,omitempty"`

@@ -289,7 +289,7 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 		o.Top = a.top.Keys
 	}
 	if a.quotas != nil {
-		o.Quotas = a.quotas
+		o.Quotas = a.quotas.Status
 	}
 	return o
 }

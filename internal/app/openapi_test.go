@@ -228,8 +228,6 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/explain", want: 400},
 		{method: "GET", target: "/api/v1/top?by=denied", want: 200},
 		{method: "GET", target: "/api/v1/top?by=size", want: 400},
-		{method: "GET", target: "/api/v1/quotas?n=0", want: 400},
-		{method: "GET", target: "/api/v1/quotas", want: 200},
 		{method: "GET", target: "/api/v1/history", want: 200},
 		{method: "GET", target: "/api/v1/rules?history=true", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200},
@@ -330,7 +328,6 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 		}
 	}
 	doc.call(t, secured, apiCall{method: "GET", target: "/api/v1/top", want: 404}) // --top-keys 0
-	doc.call(t, secured, apiCall{method: "GET", target: "/api/v1/quotas", want: 404})
 	if err := os.Remove(o.HTTPTokenFile); err != nil {
 		t.Fatal(err)
 	}

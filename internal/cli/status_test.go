@@ -67,28 +67,6 @@ func TestStatusOfQuotas(t *testing.T) {
 	}
 }
 
-// weir top --quotas shows what buckets want, have and let pass.
-func TestTopOfQuotas(t *testing.T) {
-	var text strings.Builder
-	printQuotas(streams{out: &text}, &adminapi.QuotaList{
-		QuotaStatus: adminapi.QuotaStatus{Streams: 1}, Found: 9, Buckets: []adminapi.Quota{
-			{
-				Domain: "shop", Descriptor: "plan=x", Rule: "plan", Envoys: 3, State: "contended",
-				Rate: 12.5, Wanted: 40, Passed: 12,
-			},
-			{Domain: "shop", Descriptor: "plan=\x1b[31m", Envoys: 1, State: "unlimited", Wanted: 1, Passed: 1},
-		},
-	})
-	const want = `WANTED  ASSIGNED  PASSED  STATE      ENVOYS  DOMAIN  RULE  BUCKET
-40/s    12.5/s    12/s    contended  3       shop    plan  plan=x
-1/s     0/s       1/s     unlimited  1       shop    -     plan=\u001b[31m
-2 of 9 buckets, 1 stream of Envoys
-`
-	if text.String() != want {
-		t.Errorf("%s\nwant\n%s", &text, want)
-	}
-}
-
 // weir top shows keys in columns, and escapes what clients have sent.
 func TestTopOfKeys(t *testing.T) {
 	var text strings.Builder

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -22,7 +21,6 @@ type topCmd struct {
 	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
 	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
 	Watch  bool   `short:"w" help:"Show them again every two seconds, until you press Ctrl-C."`
-	Quotas bool   `help:"Show the buckets of Envoys (serve --quota) in place of keys, those that miss most first."`
 
 	remoteFlags
 }
@@ -33,16 +31,12 @@ requests' costs. DENIED is the part that exceeded the limit, also in shadow and 
 of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
 of serve.
 
-With --quotas it shows what is assigned to Envoys: what each bucket of all Envoys together wanted, got and let
-pass in requests a second, by their last reports. The buckets that miss most come first.
-
 Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
 Examples:
 
     weir top
     weir top --by denied --domain shop -n 5
-    weir top --quotas
     weir top --watch --server unix:/run/weir/http.sock --rule api_key`
 }
 
@@ -72,29 +66,10 @@ func (c *topCmd) Run(ctx context.Context, io streams) error {
 const topEvery = 2 * time.Second
 
 func (c *topCmd) show(ctx context.Context, io streams) error {
-	query := url.Values{"n": {strconv.Itoa(c.N)}, "domain": {c.Domain}, "rule": {c.Rule}}
-	if c.Quotas {
-		return ask(&c.remoteFlags, io, func(to *adminapi.Client, found *adminapi.QuotaList) error {
-			return to.Get(ctx, "/quotas", query, found)
-		}, printQuotas)
-	}
-	query.Set("by", c.By)
+	query := url.Values{"n": {strconv.Itoa(c.N)}, "domain": {c.Domain}, "rule": {c.Rule}, "by": {c.By}}
 	return ask(&c.remoteFlags, io, func(to *adminapi.Client, found *adminapi.TopKeys) error {
 		return to.Get(ctx, "/top", query, found)
 	}, printTop)
-}
-
-func printQuotas(io streams, found *adminapi.QuotaList) {
-	t := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "WANTED\tASSIGNED\tPASSED\tSTATE\tENVOYS\tDOMAIN\tRULE\tBUCKET\n")
-	for i := range found.Buckets {
-		b := &found.Buckets[i]
-		fmt.Fprintf(t, "%.4g/s\t%.4g/s\t%.4g/s\t%s\t%d\t%s\t%s\t%s\n", b.Wanted, b.Rate, b.Passed, b.State,
-			b.Envoys, words.Line(b.Domain), words.Line(cmp.Or(b.Rule, "-")), words.Line(b.Descriptor))
-	}
-	_ = t.Flush() // io.out keeps its first error
-	fmt.Fprintf(io.out, "%d of %s, %s of Envoys\n", len(found.Buckets), count(found.Found, "bucket"),
-		count(found.Streams, "stream"))
 }
 
 func printTop(io streams, found *adminapi.TopKeys) {

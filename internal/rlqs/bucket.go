@@ -53,8 +53,6 @@ type Target struct {
 	Hits []limiter.Hit
 	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer.
 	Limits []*descriptors.Limit
-	// Rule is what the bucket's entries reach; nil if they reach none.
-	Rule *descriptors.Rule
 	// Refused says why the bucket gets no assignment; empty if it gets one.
 	Refused string
 }

@@ -36,7 +36,6 @@ type client struct {
 	// Its reports.
 	lastCount     float64 // requests of the last report
 	want          float64 // requests a second
-	passRate      float64 // admitted requests a second
 	reports, idle int     // idle: those without a request since the last one with some
 	reported      time.Duration
 
@@ -74,7 +73,6 @@ func (c *client) report(u *Usage, now time.Duration) {
 	if c.idle++; c.lastCount > 0 {
 		c.idle = 0
 	}
-	c.passRate = float64(u.Allowed) / seconds
 	c.reported, c.reply = now, true
 	c.note(u)
 	if c.book != nil {

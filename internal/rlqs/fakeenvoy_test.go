@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -475,8 +474,17 @@ func (f *fleet) between(from, to time.Duration) (n int64) {
 	return n
 }
 
-// listed returns the sums of all Envoys, of each bucket.
-func (f *fleet) listed() []adminapi.Quota { return f.keeper.List("", "", math.MaxInt).Buckets }
+// assigned returns the rate of a bucket, of all Envoys.
+func (f *fleet) assigned(id BucketID) (rate float64) {
+	f.keeper.mu.Lock()
+	defer f.keeper.mu.Unlock()
+	f.keeper.eachClient(func(c *client) {
+		if c.id == id {
+			rate += c.rate
+		}
+	})
+	return rate
+}
 
 // left is how many hits a counter has left.
 func (f *fleet) left(h limiter.Hit) int64 {

@@ -43,8 +43,8 @@ func Resolver(rules func() *descriptors.Set, decider *decide.Decider) func(domai
 		case set == nil:
 			err = decide.ErrNoRules
 		case err == nil && set.Domain(domain) != nil:
-			if entries, t.Rule = set.Domain(domain).MatchUnordered(entries); t.Rule != nil {
-				err = t.hit(decider, set, domain, entries)
+			if ordered, rule := set.Domain(domain).MatchUnordered(entries); rule != nil {
+				err = t.hit(decider, set, domain, ordered)
 			}
 		}
 		if err != nil {

@@ -183,7 +183,7 @@ var commands = map[string]func(p *player, args ...string){
 	"play":  (*player).playFor,
 	"total": func(p *player, args ...string) { p.compare(nil, args...) },
 	"has":   (*player).has,
-	"list":  (*player).list,
+	"rate":  func(p *player, args ...string) { p.check("rate", p.assigned(BucketID(args[0])), args[1]) },
 	"used": func(p *player, args ...string) {
 		p.check("used", float64(p.limits["k"].Policy.Limit()-p.left(p.limits["k"])), args[0])
 	},
@@ -344,20 +344,4 @@ func (p *player) has(args ...string) {
 			}
 		}
 	}
-}
-
-// list compares what the keeper lists of a bucket: BUCKET, its state or any, and rate=RANGE of all Envoys.
-func (p *player) list(args ...string) {
-	for _, b := range p.listed() {
-		if b.Descriptor == args[0] {
-			if args[1] != "any" && b.State != args[1] {
-				p.t.Errorf("%s: it is %s", p.line, b.State)
-			}
-			if len(args) > 2 {
-				p.check("rate", b.Rate, strings.TrimPrefix(args[2], "rate="))
-			}
-			return
-		}
-	}
-	p.t.Errorf("%s: no such bucket", p.line)
 }

@@ -63,13 +63,10 @@ const replace = (id, ...children) => {
   parent.replaceChildren(...children);
   if (focus) parent.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 };
-// fill replaces a table's rows. Where it is labelled, each cell has its column's name, which a narrow screen shows beside it.
+// fill replaces a table's rows.
 const fill = (id, rows, none) => {
-  const table = $(id).closest("table"), columns = [...table.tHead.rows[0].cells].map((c) => c.textContent);
-  if (table.classList.contains("labelled")) {
-    for (const row of rows) [...row.cells].forEach((c, i) => { c.dataset.label = columns[i]; });
-  }
-  replace(id, ...(rows.length ? rows : [el("tr", null, el("td", {className: "none", colSpan: columns.length}, none))]));
+  const columns = $(id).closest("table").tHead.rows[0].cells.length;
+  replace(id, ...(rows.length ? rows : [el("tr", null, el("td", {className: "none", colSpan: columns}, none))]));
 };
 
 // Counts over time: lists of points for the total, and for each limit that is shown, by its domain, rule and name.
@@ -150,7 +147,6 @@ const drawAll = () => {
 };
 
 let topKeys = false; // keys are counted
-let quotas = false;  // parts of limits are assigned to Envoys
 const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and ${number(q.broken)} broken` : ""}, ${count(q.buckets, "bucket")}` +
   (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them still are not` : "") : "");
 let started = null;
@@ -199,8 +195,6 @@ const showStatus = (s) => {
   }
   topKeys = s.top_keys;
   $("top").hidden = !topKeys;
-  quotas = !!s.quotas;
-  $("quotas").hidden = $("quotas-link").hidden = !quotas;
   return s;
 };
 
@@ -218,35 +212,6 @@ const askTop = async () => {
   )), by === "denied" ? "Nobody was denied." : "Nobody came.");
   say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range. Share is of all hits of the rule, or of its denied ones.` +
     (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
-};
-
-// Quotas: what is assigned to Envoys.
-const perSecond = (n) => number(n < 10 ? Number(n.toPrecision(2)) : Math.round(n)) + "/s";
-const stateText = (b) => ({
-  assigned: "assigned", contended: "contended: it wants more than its part of the limit", waiting: "waiting: nothing is assigned yet",
-  failing: "the store does not answer: on_store_failure decides", shadow: "shadow mode: all requests pass",
-  unlimited: "no limit", denied: "the limit is 0",
-})[b.state] ?? b.state;
-const plain = ["assigned", "shadow", "unlimited", "denied"]; // states that need nobody
-const stateCell = (b) => el("td", null, ...(plain.includes(b.state) ? [stateText(b)] : [el("span", {className: "mode"}, b.state),
-  soft(stateText(b).replace(/^\w+: /, ""))]));
-const askQuotas = async () => {
-  const shown = shownRule, query = {n: 50};
-  if (shown) Object.assign(query, {domain: shown.domain, rule: shown.path});
-  const a = await get("quotas", "quotas", query);
-  if (shown?.path !== shownRule?.path || shown?.domain !== shownRule?.domain) return;
-  say("quotas-sum", quotaText({...a, buckets: a.found}) + (shown ? ` of ${visible(shown.domain)}: ${visible(shown.path)}.` : "."));
-  fill("quotas-rows", a.buckets.map((b) => el("tr", null,
-    el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(b.descriptor)),
-      soft(`${visible(b.domain)}: `, b.rule ? ruleLink({domain: b.domain, path: b.rule}) : "no rule")),
-    cell(number(b.envoys), b.broken ? soft(`${number(b.broken)} broken`) : null),
-    el("td", null, ...(b.limits ?? []).map((l, i) => i ? el("div", null, visible(l)) : visible(l))),
-    cell(perSecond(b.wanted_per_second)),
-    cell({unlimited: "all", shadow: "all", denied: "none"}[b.state] ?? perSecond(b.per_second), b.burst ? soft(`${number(b.burst)} at once`) : null),
-    cell(perSecond(b.passed_per_second)),
-    stateCell(b))), "No Envoy has a bucket here.");
-  say("quotas-note", (a.found > a.buckets.length ? `The first ${a.buckets.length} of ${number(a.found)} buckets. ` : "") +
-    "Each row is the sum of all Envoys, those first that miss most. Wanted and passed are of their last reports, which come every 5 seconds." + (a.values_hashed ? " Values are shown as hashes." : ""));
 };
 
 let from = 0; // of the first rule that is shown
@@ -375,7 +340,7 @@ const refresh = async (...jobs) => {
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.
-const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), shownRule ? askRule : askRules);
+const tables = () => refresh(...(topKeys ? [askTop] : []), shownRule ? askRule : askRules);
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");

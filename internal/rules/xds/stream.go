@@ -105,7 +105,7 @@ func (f *follower) stream(ctx context.Context) error {
 	if f.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
 		return err
 	}
-	f.isBack(ctx) // the stream is made on a connection that is there
+	f.isBack(ctx)                               // the stream is made on a connection that is there
 	if err := f.reply("", "", ""); err != nil { // which asks
 		return err
 	}
