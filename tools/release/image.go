@@ -2,32 +2,25 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
 const (
-	imageFile = "image.tar" // weir_VERSION_image.tar
 	imageName = "ghcr.io/weir-ratelimit/weir"
 	source    = "https://github.com/weir-ratelimit/weir"
 	user      = "65534:65534" // nobody
@@ -71,7 +64,7 @@ func writeImage(builds []*build, out string) error {
 	if err != nil {
 		return err
 	}
-	to := filepath.Join(out, fmt.Sprintf("weir_%s_%s", last.fileVersion(), imageFile))
+	to := filepath.Join(out, fmt.Sprintf("weir_%s_image.tar", last.fileVersion()))
 	return os.WriteFile(to, data, 0o644) //nolint:gosec // a release is public
 }
 
@@ -181,53 +174,4 @@ func filesIn(dir string) (files []file, err error) {
 		return err
 	})
 	return files, err
-}
-
-// push sends the image that is in -out to a registry, under its version. A version without - is also the latest.
-// Credentials are those of docker login.
-func push(ctx context.Context, o *options) (err error) {
-	found, err := filepath.Glob(filepath.Join(o.out, "weir_*_"+imageFile))
-	if err != nil {
-		return err
-	}
-	if len(found) != 1 {
-		return fmt.Errorf("%s has %d images, want one: build it first", o.out, len(found))
-	}
-	dir, err := os.MkdirTemp("", "weir-image")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if _, err := output(ctx, ".", nil, "tar", "-xf", found[0], "-C", dir); err != nil {
-		return err
-	}
-	top, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return err
-	}
-	manifest, err := top.IndexManifest()
-	if err != nil {
-		return err
-	}
-	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		return err
-	}
-	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "weir_"), "_"+imageFile)
-	tags := []string{version}
-	if !strings.Contains(version, "-") {
-		tags = append(tags, strings.TrimSuffix(version, path.Ext(version)), "latest")
-	}
-	for _, tag := range tags {
-		to, err := name.NewTag(o.push + ":" + tag)
-		if err != nil {
-			return err
-		}
-		err = remote.WriteIndex(to, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(o.log, "pushed %s@%s\n", to, manifest.Manifests[0].Digest)
-	}
-	return nil
 }

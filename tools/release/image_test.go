@@ -24,7 +24,7 @@ func TestImageRuns(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	var log strings.Builder
 	err := run(t.Context(), []string{
-		"-repo", smallRepository(t), "-out", out, "-again", "no", "-platforms", "linux/amd64",
+		"-repo", smallRepository(t), "-out", out, "-quick", "-platforms", "linux/amd64",
 	}, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &log)

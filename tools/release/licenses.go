@@ -43,7 +43,6 @@ type listedPackage struct {
 	Module          *struct {
 		Path, Dir string
 		Main      bool
-		Replace   *struct{ Dir string }
 	}
 }
 

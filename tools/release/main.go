@@ -4,7 +4,6 @@
 // docs/adr/0064 has the reasons.
 //
 //	release -out bin/release -ref HEAD
-//	release -out bin/release -push ghcr.io/weir-ratelimit/weir
 package main
 
 import (
@@ -33,20 +32,11 @@ func main() {
 
 // options are the command line.
 type options struct {
-	repo, ref, out, push string
-	platforms            []platform
-	again                again
-	log                  io.Writer
+	repo, ref, out string
+	platforms      []platform
+	quick          bool
+	log            io.Writer
 }
-
-// again is how the second build is made.
-type again string
-
-const (
-	againFull  again = "full"  // everything is compiled again, with an empty cache
-	againQuick again = "quick" // what the cache has is not compiled again
-	againNot   again = "no"    // there is no second build
-)
 
 func run(ctx context.Context, args []string, log io.Writer) error {
 	o := options{log: log}
@@ -55,9 +45,8 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.StringVar(&o.repo, "repo", ".", "the git repository")
 	flags.StringVar(&o.ref, "ref", "HEAD", "the commit or tag to build")
 	flags.StringVar(&o.out, "out", "bin/release", "the directory to write to; what is in it is removed")
-	flags.StringVar(&o.push, "push", "", "push the image in -out to this repository of a registry, and build nothing")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for")
-	second := flags.String("again", string(againFull), "how the second build is made: full, quick (with the cache) or no")
+	flags.BoolVar(&o.quick, "quick", false, "the second build takes from Go's cache what the first has compiled")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,16 +57,8 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		}
 		o.platforms = append(o.platforms, platform{goos, arch})
 	}
-	switch o.again = again(*second); o.again {
-	case againFull, againQuick, againNot:
-	default:
-		return fmt.Errorf("-again: want full, quick or no, got %q", *second)
-	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if o.push != "" {
-		return push(ctx, &o)
 	}
 	return release(ctx, &o)
 }
@@ -94,21 +75,19 @@ func release(ctx context.Context, o *options) (err error) {
 	if err := buildRelease(ctx, o, filepath.Join(first, "src"), filepath.Join(first, "out"), nil); err != nil {
 		return err
 	}
-	if o.again != againNot {
-		// Another folder, another time, another time zone, and no compiled package.
-		second := filepath.Join(work, "the", "second", "build")
-		env := []string{"TZ=Asia/Kathmandu"}
-		if o.again == againFull {
-			env = append(env, "GOCACHE="+filepath.Join(work, "cache"))
-		}
-		if err := buildRelease(ctx, o, filepath.Join(second, "src"), filepath.Join(second, "out"), env); err != nil {
-			return fmt.Errorf("the second build: %w", err)
-		}
-		if err := compare(filepath.Join(first, "out"), filepath.Join(second, "out")); err != nil {
-			return err
-		}
-		fmt.Fprintln(o.log, "built twice: both are the same")
+	// Another folder, another time, another time zone, and no compiled package.
+	second := filepath.Join(work, "the", "second", "build")
+	env := []string{"TZ=Asia/Kathmandu"}
+	if !o.quick {
+		env = append(env, "GOCACHE="+filepath.Join(work, "cache"))
 	}
+	if err := buildRelease(ctx, o, filepath.Join(second, "src"), filepath.Join(second, "out"), env); err != nil {
+		return fmt.Errorf("the second build: %w", err)
+	}
+	if err := compare(filepath.Join(first, "out"), filepath.Join(second, "out")); err != nil {
+		return err
+	}
+	fmt.Fprintln(o.log, "built twice: both are the same")
 	if err := os.RemoveAll(o.out); err != nil {
 		return err
 	}
