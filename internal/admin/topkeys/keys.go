@@ -33,21 +33,15 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 		return adminapi.TopKeys{}, ErrBy
 	}
 	t.countAll()
-	t.mu.RLock()
-	since := t.since[1]
-	t.mu.RUnlock()
 	var found []row
-	for _, r := range t.all() {
-		if q.Domain != "" && r.domain != q.Domain || q.Rule != "" && r.path != q.Rule {
-			continue
-		}
+	for _, r := range rulesOf(*t.live.Load()) {
 		found = append(found, r.rows(q)...)
 		if len(found) > 4*q.N+1000 {
 			found = first(found, q.N)
 		}
 	}
 	a := adminapi.TopKeys{
-		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: q.HashValues, Missed: t.missed.Load(),
+		By: q.By, Since: t.since.Load()[1], KeptPerRule: t.o.PerRule, Hashed: q.HashValues, Missed: t.missed.Load(),
 		Keys: []adminapi.TopKey{},
 	}
 	for _, r := range first(found, q.N) {
@@ -58,8 +52,7 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 
 // row is a key as its rule's sketches have it.
 type row struct {
-	name
-
+	of           *descriptors.Rule
 	key          string
 	by           Estimate // hits or denied, as Query.By says
 	hits, denied Estimate
@@ -74,10 +67,13 @@ func first(rows []row, n int) []row {
 	return rows[:min(n, len(rows))]
 }
 
-// rows returns the first of the rule's keys.
+// rows returns the first of the rule's keys, if the query chooses the rule.
 func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if q.Domain != "" && r.of.Domain != q.Domain || q.Rule != "" && r.of.Path != q.Rule {
+		return nil
+	}
 	pick := func(h *half) *sketch {
 		if q.By == adminapi.ByDenied {
 			return &h.denied
@@ -95,7 +91,7 @@ func (r *rule) rows(q Query) []row {
 				continue
 			}
 			seen[c.hash] = true
-			a := row{name: r.name, key: string(s.key(i))}
+			a := row{of: r.of, key: string(s.key(i))}
 			for _, h := range r.halves() {
 				a.hits = a.hits.plus(h.hits.estimate(c.hash))
 				a.denied = a.denied.plus(h.denied.estimate(c.hash))
@@ -116,7 +112,7 @@ func (r *rule) rows(q Query) []row {
 
 func (r *row) show(hash bool) adminapi.TopKey {
 	k := adminapi.TopKey{
-		Domain: r.domain, Rule: r.path, Entries: []descriptors.Entry{},
+		Domain: r.of.Domain, Rule: r.of.Path, Entries: []descriptors.Entry{},
 		Hits: r.hits.Count, HitsError: r.hits.Error, Denied: r.denied.Count, DeniedError: r.denied.Error,
 		Share: min(1, float64(r.by.Count)/float64(r.total)),
 	}

@@ -179,8 +179,6 @@ func (s *sketch) total() uint64 {
 	return n
 }
 
-func (s *sketch) isEmpty() bool { return s.used == 0 && s.floor == 0 }
-
 // Estimate bounds a count: it is at least Count-Error, and at most Count.
 type Estimate struct{ Count, Error uint64 }
 

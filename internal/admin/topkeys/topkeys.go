@@ -5,10 +5,7 @@ package topkeys
 import (
 	"context"
 	"hash/maphash"
-	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,8 +27,8 @@ const (
 	// maxCounters bounds the counters of all rules together: 15 to 25 MB, 35 MB with the longest keys
 	// (TestMemoryIsBounded). A key has up to four: for hits and for denials, in this half and in the one before.
 	maxCounters = 100_000
-	// ruleCost is how many counters a rule's own memory counts as.
-	ruleCost = 2
+	// halfCost is how many counters a half's own memory counts as.
+	halfCost = 2
 	// batch is how many notes a stripe collects before it counts them.
 	batch = 64
 )
@@ -54,61 +51,48 @@ type Top struct {
 	o      Options
 	seed   maphash.Seed
 	free   atomic.Int64  // counters, of maxCounters
-	missed atomic.Uint64 // hits that no sketch counted, since the rule had no counter
+	missed atomic.Uint64 // hits that no sketch counted: there was no counter, or the rule was gone, or has no limit
 
 	stripes []stripe
 	pool    sync.Pool // of *stripe, each one of stripes: usually the one that this core used last
 	next    atomic.Uint32
 
-	live atomic.Pointer[[]liveRule] // by Limit.ID
-
-	mu    sync.RWMutex
-	rules map[name]*rule
-	since [2]time.Time // when this half and the one before began
+	keeping sync.Mutex                   // held by Keep
+	live    atomic.Pointer[[]liveRule]   // by the ID of a rule's first limit
+	since   atomic.Pointer[[2]time.Time] // when this half and the one before began
 }
 
-// liveRule has the sketches of a live limit's rule, so that a hit finds them without a search.
+// liveRule is a rule of the live set, in place of its first limit.
 type liveRule struct {
-	rule *descriptors.Rule // tells whether a limit with this ID is of the live set
-	// sketches is nil until a request asks the rule. It is refused if there was no room.
-	sketches atomic.Pointer[rule]
+	of   *descriptors.Rule
+	keys atomic.Pointer[rule] // nil until a request asks the rule
 }
 
-// refused stands for a rule without sketches.
-var refused = &rule{}
-
-// name names a rule. It outlives a reload.
-type name struct{ domain, path string }
-
-// rule is the sketches of one rule. A hit of a key that has a counter needs the first 64 bytes, and a slot.
+// rule is the sketches of one rule.
 type rule struct {
-	mu     sync.Mutex
-	gone   atomic.Bool // no longer in Top.rules
-	now    half
-	before *half // nil: no hits
-
-	name
+	mu          sync.Mutex
+	of          *descriptors.Rule // of the live set
+	now, before *half             // nil: no hits
 }
 
 // half is the keys of one half of the window.
 type half struct{ hits, denied sketch }
 
-func (h *half) counters() int { return int(h.hits.used) + int(h.denied.used) }
-
 // halves returns what the window has of the rule, which must be locked.
-func (r *rule) halves() []*half {
-	if r.before == nil {
-		return []*half{&r.now}
+func (r *rule) halves() (all []*half) {
+	for _, h := range []*half{r.now, r.before} {
+		if h != nil {
+			all = append(all, h)
+		}
 	}
-	return []*half{&r.now, r.before}
+	return all
 }
 
-// counters returns the number of the rule's counters. The rule must be locked.
-func (r *rule) counters() (n int) {
-	for _, h := range r.halves() {
-		n += h.counters()
+// release gives the counters of a half back.
+func (t *Top) release(h *half) {
+	if h != nil {
+		t.free.Add(halfCost + int64(h.hits.used) + int64(h.denied.used))
 	}
-	return n
 }
 
 // stripe collects notes. It reuses the memory of its notes and of their keys.
@@ -122,21 +106,19 @@ type stripe struct {
 
 // note is one key of a request.
 type note struct {
-	live     *liveRule // of the limit; nil if it is of no live set
 	rule     *descriptors.Rule
+	id       int // of the limit
 	from, to int // of the key, in stripe.keys
 	hits     uint64
 	denied   bool
 }
 
-// New checks the options.
+// New returns a Top without rules.
 func New(o Options) *Top {
-	t := &Top{
-		o: o, seed: maphash.MakeSeed(), stripes: make([]stripe, runtime.GOMAXPROCS(0)), rules: map[name]*rule{},
-		since: [2]time.Time{time.Now(), time.Now()},
-	}
+	t := &Top{o: o, seed: maphash.MakeSeed(), stripes: make([]stripe, runtime.GOMAXPROCS(0))}
 	t.free.Store(maxCounters)
 	t.live.Store(&[]liveRule{})
+	t.since.Store(&[2]time.Time{time.Now(), time.Now()})
 	return t
 }
 
@@ -195,13 +177,9 @@ func (t *Top) stripe() *stripe {
 
 // note adds a note to the stripe, which must be locked.
 func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, denied bool) {
-	var p *liveRule
-	if live := *t.live.Load(); l.ID >= 0 && l.ID < len(live) {
-		p = &live[l.ID]
-	}
 	from := len(s.keys)
 	s.keys = append(s.keys, key...)
-	s.notes = append(s.notes, note{p, l.Rule, from, len(s.keys), hits, denied})
+	s.notes = append(s.notes, note{l.Rule, l.ID, from, len(s.keys), hits, denied})
 	if len(s.notes) >= batch {
 		t.count(s)
 	}
@@ -213,28 +191,37 @@ func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, den
 // then loads several of them at once.
 func (t *Top) count(s *stripe) {
 	var rules [batch]*rule
+	live := *t.live.Load()
 	for i := range s.notes {
-		if n := &s.notes[i]; n.live != nil && n.live.rule == n.rule {
-			rules[i] = n.live.sketches.Load()
-		}
+		rules[i] = t.keysOf(live, &s.notes[i])
 	}
-	for i := range s.notes {
-		if rules[i] == nil || rules[i].gone.Load() {
-			rules[i] = t.find(&s.notes[i])
-		}
-	}
-	var missed uint64
 	for i := range s.notes {
 		n := &s.notes[i]
-		if !rules[i].add(t, s.keys[n.from:n.to], n.hits, n.denied) {
-			missed = sum(missed, n.hits)
+		if rules[i] == nil || !rules[i].add(t, s.keys[n.from:n.to], n.hits, n.denied) {
+			t.missed.Add(n.hits)
 		}
-	}
-	if missed > 0 {
-		t.missed.Add(missed)
 	}
 	clear(s.notes) // so that rules can be collected after a reload
 	s.notes, s.keys = s.notes[:0], s.keys[:0]
+}
+
+// keysOf returns the sketches of the note's rule, nil if it is not live or there is no room for it. The rule itself is seldom looked at.
+func (t *Top) keysOf(live []liveRule, n *note) *rule {
+	id := n.id
+	if isLive := id >= 0 && id < len(live) && live[id].of == n.rule; !isLive {
+		if len(n.rule.Limits) == 0 {
+			return nil // a request has brought its limit along
+		}
+		id = n.rule.Limits[0].ID
+	}
+	if id >= len(live) || live[id].of != n.rule {
+		return nil // a request that was matched by another set
+	}
+	keys := &live[id].keys
+	if keys.Load() == nil && t.free.Load() >= halfCost {
+		keys.CompareAndSwap(nil, &rule{of: n.rule})
+	}
+	return keys.Load()
 }
 
 // countAll moves the notes of all stripes into the sketches.
@@ -245,39 +232,6 @@ func (t *Top) countAll() {
 		t.count(s)
 		s.mu.Unlock()
 	}
-}
-
-// find returns the sketches of the note's rule by its name, and leaves them in its place.
-func (t *Top) find(n *note) *rule {
-	r := t.byName(n.rule)
-	if n.live != nil && n.live.rule == n.rule {
-		n.live.sketches.Store(r)
-	}
-	return r
-}
-
-// byName returns the rule's sketches. It makes them if there is room, else it returns refused.
-func (t *Top) byName(of *descriptors.Rule) *rule {
-	n := name{of.Domain, of.Path}
-	t.mu.RLock()
-	r := t.rules[n]
-	t.mu.RUnlock()
-	if r != nil {
-		return r
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := t.rules[n]; r != nil {
-		return r
-	}
-	if t.free.Add(-ruleCost) < 0 {
-		t.free.Add(ruleCost)
-		return refused
-	}
-	n = name{strings.Clone(n.domain), strings.Clone(n.path)} // which outlives the rules
-	r = &rule{name: n}
-	t.rules[n] = r
-	return r
 }
 
 // takeCounter takes a free counter for a sketch that has some already, and reports whether the sketch may have it.
@@ -294,17 +248,18 @@ func (t *Top) takeCounter(has int) bool {
 	return true
 }
 
-// add counts one note. It returns false if the rule is gone, or refused.
+// add counts one note. It returns false if the rule is gone, or if there is no room for it.
 func (r *rule) add(t *Top, key []byte, hits uint64, denied bool) bool {
-	if r == refused {
-		return false
-	}
-	hash := maphash.Bytes(t.seed, key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone.Load() {
-		return false
+	if r.now == nil {
+		if t.free.Add(-halfCost) < 0 {
+			t.free.Add(halfCost)
+			return false
+		}
+		r.now = &half{}
 	}
+	hash := maphash.Bytes(t.seed, key)
 	r.now.hits.add(hash, key, hits, t.takeCounter)
 	if denied {
 		r.now.denied.add(hash, key, hits, t.takeCounter)
@@ -312,86 +267,60 @@ func (r *rule) add(t *Top, key []byte, hits uint64, denied bool) bool {
 	return true
 }
 
-// rotate begins a new half. It drops the half before the last, and rules that no request has asked since.
+// rotate begins a new half, and drops the one before the last.
 func (t *Top) rotate(now time.Time) {
 	t.countAll()
-	t.mu.Lock()
-	t.since = [2]time.Time{now, t.since[0]}
-	t.mu.Unlock()
-	for _, r := range t.all() {
+	t.since.Store(&[2]time.Time{now, t.since.Load()[0]})
+	for _, r := range rulesOf(*t.live.Load()) {
 		r.mu.Lock()
-		if r.before != nil {
-			t.free.Add(int64(r.before.counters()))
-			r.before = nil
-		}
-		isIdle := r.now.hits.isEmpty()
-		if !isIdle {
-			before := r.now
-			r.now, r.before = half{}, &before
-		}
+		t.release(r.before)
+		r.now, r.before = nil, r.now
 		r.mu.Unlock()
-		if isIdle {
-			t.forget(r, func() bool { return r.now.hits.isEmpty() && r.before == nil })
-		}
-	}
-	t.retryRefused()
-}
-
-// retryRefused lets rules for which there was no room ask again.
-func (t *Top) retryRefused() {
-	live := *t.live.Load()
-	for i := range live {
-		if s := &live[i].sketches; s.Load() == refused {
-			s.Store(nil)
-		}
 	}
 }
 
-// Prepare drops, once the next rules are in force, the keys of all other rules.
-func (t *Top) Prepare(next *descriptors.Set) (commit func()) { return func() { t.Keep(next) } }
-
-// Keep is called when the set goes live. It drops the keys of rules that are not in the set. A request under way may
-// bring such a rule back; rotate drops it then.
+// Keep is called when the set goes live. It drops the keys of rules that are not in the set. Requests under way that
+// were matched by the set before are missed.
 func (t *Top) Keep(set *descriptors.Set) {
-	live := make([]liveRule, len(set.Limits()))
+	t.keeping.Lock()
+	defer t.keeping.Unlock()
+	t.countAll()
+	old, live := *t.live.Load(), make([]liveRule, len(set.Limits()))
+	before := map[[2]string]*rule{}
+	for _, r := range rulesOf(old) {
+		before[[2]string{r.of.Domain, r.of.Path}] = r
+	}
 	for i, l := range set.Limits() {
-		live[i].rule = l.Rule
+		if l.Rule.Limits[0] != l {
+			continue
+		}
+		live[i].of = l.Rule
+		if r := before[[2]string{l.Rule.Domain, l.Rule.Path}]; r != nil {
+			live[i].keys.Store(r)
+			r.mu.Lock()
+			r.of = l.Rule
+			r.mu.Unlock()
+		}
 	}
 	t.live.Store(&live)
-	t.countAll()
-	gone := map[name]*rule{}
-	for _, r := range t.all() {
-		gone[r.name] = r
-	}
-	for _, d := range set.Domains() {
-		for _, r := range d.Rules() {
-			delete(gone, name{r.Domain, r.Path})
+	t.countAll() // no count by the set before is under way after that
+	for _, r := range rulesOf(old) {
+		if id := r.of.Limits[0].ID; id >= len(live) || live[id].keys.Load() != r {
+			r.mu.Lock()
+			t.release(r.now)
+			t.release(r.before)
+			r.now, r.before = nil, nil
+			r.mu.Unlock()
 		}
 	}
-	for _, r := range gone {
-		t.forget(r, func() bool { return true })
-	}
-	t.retryRefused()
 }
 
-// all returns the rules that have sketches.
-func (t *Top) all() []*rule {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return slices.Collect(maps.Values(t.rules))
-}
-
-// forget drops a rule's sketches if isIdle still holds while they are locked.
-func (t *Top) forget(r *rule, isIdle func() bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gone.Load() || !isIdle() {
-		return
+// rulesOf returns the sketches of live rules that requests have asked.
+func rulesOf(live []liveRule) (all []*rule) {
+	for i := range live {
+		if r := live[i].keys.Load(); r != nil {
+			all = append(all, r)
+		}
 	}
-	r.gone.Store(true)
-	t.free.Add(int64(ruleCost + r.counters()))
-	r.now, r.before = half{}, nil
-	delete(t.rules, r.name)
+	return all
 }

@@ -30,27 +30,21 @@ descriptors:
 - {key: path, rate_limit: {requests_per_unit: 10, unit: minute}}
 `
 
-// rulesOf are the rules of the domain shop.
-func rulesOf(tb testing.TB, text string) []*descriptors.Rule {
+// newTop counts keys of rules of the domain shop, which it returns, too.
+func newTop(tb testing.TB, perRule int, text string) (*Top, []*descriptors.Rule) {
 	tb.Helper()
-	return casetest.Compile(tb, text).Domain("shop").Rules()
+	top, set := New(Options{PerRule: perRule}), casetest.Compile(tb, text)
+	top.Keep(set)
+	return top, set.Domain("shop").Rules()
 }
 
 // hit notes a request as Watch does.
 func hit(t *Top, r *descriptors.Rule, value string, n uint64, denied bool) {
 	s := t.stripe()
 	s.mu.Lock()
-	t.note(s, limitOf(r), fmt.Sprintf("fixed_window|shop|%s=%s", r.Path, value), n, denied)
+	t.note(s, r.Limits[0], fmt.Sprintf("fixed_window|shop|%s=%s", r.Path, value), n, denied)
 	s.mu.Unlock()
 	t.pool.Put(s)
-}
-
-// limitOf is the rule's first limit; for a rule without, one that no set has.
-func limitOf(r *descriptors.Rule) *descriptors.Limit {
-	if len(r.Limits) > 0 {
-		return r.Limits[0]
-	}
-	return &descriptors.Limit{ID: -1, Rule: r}
 }
 
 func keys(tb testing.TB, top *Top, q Query) []adminapi.TopKey {
@@ -63,7 +57,7 @@ func keys(tb testing.TB, top *Top, q Query) []adminapi.TopKey {
 }
 
 func TestKeysOfRules(t *testing.T) {
-	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
+	top, rules := newTop(t, 10, shop)
 	user, path := rules[0], rules[1]
 	hit(top, user, "ann", 5, false)
 	hit(top, user, "ann", 3, true)
@@ -109,7 +103,7 @@ func TestKeysOfRules(t *testing.T) {
 
 // Values can be hidden; what the rules hash already stays as it is, so that it is found in counters' names.
 func TestHashedValues(t *testing.T) {
-	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
+	top, rules := newTop(t, 10, shop)
 	hit(top, rules[0], "hunter2", 2, false)
 	hit(top, rules[0], "#f52fbd32b2b3b86ff88ef6c490628285", 1, false)
 	got := keys(t, top, Query{By: adminapi.ByHits, N: 10, HashValues: true})
@@ -126,7 +120,7 @@ func TestHashedValues(t *testing.T) {
 // What is shown is of this minute and the one before.
 func TestWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
+		top, rules := newTop(t, 10, shop)
 		start := time.Now()
 		go top.Run(t.Context())
 		synctest.Wait()
@@ -164,15 +158,15 @@ func TestWindow(t *testing.T) {
 			synctest.Wait()
 		}
 		synctest.Wait()
-		if len(top.rules) != 0 || top.free.Load() != maxCounters {
-			t.Errorf("%d rules and %d free counters of %d after an idle time", len(top.rules), top.free.Load(), maxCounters)
+		if top.free.Load() != maxCounters {
+			t.Errorf("%d free counters of %d after an idle time", top.free.Load(), maxCounters)
 		}
 	})
 }
 
 // Keys stay over a reload, as long as their rule is there.
 func TestKeep(t *testing.T) {
-	top, rules := New(Options{PerRule: 10}), rulesOf(t, shop)
+	top, rules := newTop(t, 10, shop)
 	hit(top, rules[0], "ann", 1, false)
 	hit(top, rules[1], "/", 1, true)
 	top.rotate(time.Now())
@@ -182,68 +176,31 @@ func TestKeep(t *testing.T) {
 	if len(got) != 1 || got[0].Descriptor != "user=ann" {
 		t.Errorf("left: %+v", got)
 	}
-	if free := top.free.Load(); free != maxCounters-ruleCost-1 {
-		t.Errorf("%d counters are free, want all but %d", free, ruleCost+1)
+	if free := top.free.Load(); free != maxCounters-halfCost-1 {
+		t.Errorf("%d counters are free, want all but %d", free, halfCost+1)
 	}
-	late := top.byName(rules[1])
-	top.Keep(casetest.Compile(t, edited))
-	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.free.Load() != maxCounters-ruleCost-1 {
+	hit(top, rules[1], "/", 1, false) // by the set before
+	top.countAll()
+	if top.missed.Load() != 1 || top.free.Load() != maxCounters-halfCost-1 {
 		t.Error("a rule that is gone takes a counter, which nobody gives back")
 	}
-	hit(top, rulesOf(t, edited)[0], "ann", 2, false) // by the new set
+	again := casetest.Compile(t, edited)
+	top.Keep(again)
+	hit(top, again.Domain("shop").Rules()[0], "ann", 2, false)
 	if got := keys(t, top, Query{By: adminapi.ByHits, N: 10}); len(got) != 1 || got[0].Hits != 3 {
 		t.Errorf("after the reload: %+v", got)
-	}
-}
-
-// A request that began before a reload counts for its own rule, not for the one that has its limit's ID now.
-func TestLimitOfAnotherSet(t *testing.T) {
-	top, before := New(Options{PerRule: 10}), casetest.Compile(t, shop)
-	top.Keep(before)
-	after := casetest.Compile(t, `
-domain: shop
-descriptors:
-- {key: path, rate_limit: {requests_per_unit: 10, unit: minute}}
-- {key: user, rate_limit: {requests_per_unit: 10, unit: minute}}
-`)
-	top.Keep(after)
-	for _, r := range after.Domain("shop").Rules() {
-		hit(top, r, "new", 1, false)
-	}
-	top.countAll()
-	hit(top, before.Limits()[0].Rule, "ann", 2, false)
-	got := keys(t, top, Query{By: adminapi.ByHits, N: 1})
-	if len(got) != 1 || got[0].Rule != "user" || got[0].Descriptor != "user=ann" {
-		t.Errorf("%+v; want user=ann of the rule user", got)
-	}
-}
-
-// A rule that was idle for so long that it was dropped is counted again.
-func TestIdleRuleIsCountedAgain(t *testing.T) {
-	top, set := New(Options{PerRule: 10}), casetest.Compile(t, shop)
-	top.Keep(set)
-	user := set.Domain("shop").Rules()[0]
-	hit(top, user, "ann", 1, false)
-	for range 3 {
-		top.rotate(time.Now())
-	}
-	if len(top.rules) != 0 {
-		t.Fatalf("%d rules are left", len(top.rules))
-	}
-	hit(top, user, "ann", 2, false)
-	got := keys(t, top, Query{By: adminapi.ByHits, N: 1})
-	if len(got) != 1 || got[0].Hits != 2 || top.missed.Load() != 0 {
-		t.Errorf("%+v, %d hits missed; want 2 hits", got, top.missed.Load())
 	}
 }
 
 // Whatever comes in two halves: no count is too small, none too large by more than its error, in hits and in denials,
 // and who has more than one k-th is shown.
 func TestKeysBoundEveryCount(t *testing.T) {
-	rules := rulesOf(t, shop)
+	set := casetest.Compile(t, shop)
+	rules := set.Domain("shop").Rules()
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 8).Draw(t, "k")
 		top := New(Options{PerRule: k})
+		top.Keep(set)
 		truth := map[adminapi.TopBy]map[string]uint64{adminapi.ByHits: {}, adminapi.ByDenied: {}}
 		total := map[adminapi.TopBy]uint64{}
 		value := rapid.StringMatching("[a-z]")
@@ -290,8 +247,8 @@ func TestKeysBoundEveryCount(t *testing.T) {
 
 // Rules that have not been asked cost nothing; when counters run short, rules that come late still get some.
 func TestLateRulesGetCounters(t *testing.T) {
-	top, rules := New(Options{PerRule: 1000}), ruleNames(150)
-	if len(top.rules) != 0 || top.free.Load() != maxCounters {
+	top, rules := newTop(t, 1000, rulesFile(150))
+	if top.free.Load() != maxCounters {
 		t.Fatal("something is taken from the beginning")
 	}
 	for _, r := range rules[:149] {
@@ -311,39 +268,19 @@ func TestLateRulesGetCounters(t *testing.T) {
 	}
 }
 
-// A rule for which there was no room is counted when there is some again, after a turn or a reload.
-func TestRefusedRulesAreCountedLater(t *testing.T) {
-	for name, makeRoom := range map[string]func(*Top, *descriptors.Set){
-		"turn":   func(top *Top, _ *descriptors.Set) { top.rotate(time.Now()) },
-		"reload": (*Top).Keep,
-	} {
-		t.Run(name, func(t *testing.T) {
-			set := casetest.Compile(t, shop)
-			top, user := New(Options{PerRule: 10}), set.Domain("shop").Rules()[0]
-			top.Keep(set)
-			ask := func() {
-				for range 3 {
-					hit(top, user, "ann", 2, false)
-				}
-				top.countAll()
-			}
-			top.free.Store(0)
-			ask()
-			if got, missed := keys(t, top, Query{By: adminapi.ByHits, N: 10}), top.missed.Load(); len(got) != 0 || missed != 6 {
-				t.Errorf("without room: %d keys, %d hits missed, want 0 and 6", len(got), missed)
-			}
-			top.free.Store(maxCounters)
-			ask()
-			if missed := top.missed.Load(); missed != 12 {
-				t.Errorf("%d hits missed; want 12, since the rule does not ask again by itself", missed)
-			}
-			makeRoom(top, set)
-			ask()
-			got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
-			if missed := top.missed.Load(); len(got) != 1 || got[0].Hits != 6 || missed != 12 {
-				t.Errorf("with room: %+v, %d hits missed; want 6 hits counted and 12 missed", got, missed)
-			}
-		})
+// A rule for which there was no room is counted when there is some again.
+func TestRulesWithoutRoomAreCountedLater(t *testing.T) {
+	top, rules := newTop(t, 10, shop)
+	top.free.Store(0)
+	hit(top, rules[0], "ann", 6, false)
+	if got, missed := keys(t, top, Query{By: adminapi.ByHits, N: 10}), top.missed.Load(); len(got) != 0 || missed != 6 {
+		t.Errorf("without room: %d keys, %d hits missed, want 0 and 6", len(got), missed)
+	}
+	top.free.Store(maxCounters)
+	hit(top, rules[0], "ann", 2, false)
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
+	if missed := top.missed.Load(); len(got) != 1 || got[0].Hits != 2 || missed != 6 {
+		t.Errorf("with room: %+v, %d hits missed; want 2 hits counted and 6 missed", got, missed)
 	}
 }
 
@@ -401,8 +338,8 @@ func rulesFile(n int) string {
 
 // Keys that Envoys decided by quotas count as those of requests.
 func TestAdd(t *testing.T) {
-	top := New(Options{PerRule: 10})
-	r := rulesOf(t, shop)[0]
+	top, rules := newTop(t, 10, shop)
+	r := rules[0]
 	hit(top, r, "ann", 2, false)
 	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 40, false)
 	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 7, true)

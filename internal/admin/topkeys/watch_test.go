@@ -27,6 +27,7 @@ descriptors:
   - {key: path, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: hour}}
   - {key: plain}
 `)
+	top.Keep(set)
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
