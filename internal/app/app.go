@@ -314,17 +314,17 @@ func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 // load loads the rules for the first time. This is the list of all parts that a change of rules calls. What else
 // knows rules looks them up by pointers that a request brings along: leases, and the store's packed policies.
 func (a *App) load(ctx context.Context) error {
-	parts := []rules.Part{a.metrics, rules.After(a.store.DropDenials)}
+	after := []func(){a.store.DropDenials}
 	if a.grpc != nil {
-		parts = append(parts, rules.After(a.grpc.Health.Serving))
+		after = append(after, a.grpc.Health.Serving)
 	}
 	if a.quotas != nil {
-		parts = append(parts, rules.After(a.quotas.Changed))
+		after = append(after, a.quotas.Changed)
 	}
 	if a.top != nil {
-		parts = append(parts, a.top)
+		after = append(after, func() { a.top.Keep(a.rules.Set()) })
 	}
-	return a.rules.Load(ctx, parts...)
+	return a.rules.Load(ctx, a.metrics.Prepare, after...)
 }
 
 // listen opens the addresses.

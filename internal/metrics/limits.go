@@ -75,7 +75,7 @@ func newCounts(maxRules int, ratio float64) *ruleCounts {
 
 // Prepare makes the counters of the next rules, just before these go live. A limit or a domain that both sets have
 // keeps its counts; one that is gone loses its series. The first MaxRules rules and domains have counters of their own.
-func (m *Metrics) Prepare(set *descriptors.Set) (commit func()) {
+func (m *Metrics) Prepare(set *descriptors.Set) {
 	cs, before := m.counts, m.counts.live.Load()
 	t := &setCounters{
 		limits:   make([]slot[*descriptors.Rule, limitCounters], len(set.Limits())),
@@ -114,7 +114,6 @@ func (m *Metrics) Prepare(set *descriptors.Set) (commit func()) {
 		t.domains[i].of, t.domains[i].counters, t.byName[c.domain] = d, c, c
 	}
 	cs.live.Store(t)
-	return func() {}
 }
 
 // Decided implements decide.Observer.

@@ -164,54 +164,31 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// severalStores labels a request that asks several stores; no named store has parentheses in its name.
-const severalStores = "(several)"
-
-// Timed measures the calls to stores of these names; "" is the first. It needs at least one name. It is for stores
-// behind a network: memory decides in less time than it takes to read the clock.
+// Timed measures the calls to stores of these names; "" is the first. It is for stores behind a network: memory decides
+// in less time than it takes to read the clock.
 func (m *Metrics) Timed(names ...string) take.Stage {
-	t := &timed{named: map[string]prometheus.Observer{}}
+	t := timed{}
 	for _, name := range names {
-		t.several = m.takeSeconds.WithLabelValues(metric.Store(name))
-		t.named[name] = t.several
-	}
-	if len(names) > 1 {
-		t.several = m.takeSeconds.WithLabelValues(severalStores)
+		t[name] = m.takeSeconds.WithLabelValues(metric.Store(name))
 	}
 	return t
 }
 
-type timed struct {
-	named   map[string]prometheus.Observer
-	several prometheus.Observer // with one store: its own
-}
+// timed has the histograms by the names of stores.
+type timed map[string]prometheus.Observer
 
 // Before implements take.Stage.
-func (t *timed) Before(c *take.Call) (answered bool) {
+func (timed) Before(c *take.Call) (answered bool) {
 	c.Began = time.Now()
 	return false
 }
 
 // After implements take.Stage. Calls for which no request waits are not measured.
-func (t *timed) After(c *take.Call) {
-	if !guard.IsBackground(c.Ctx) {
-		t.histogramOf(c.Hits).Observe(time.Since(c.Began).Seconds())
+func (t timed) After(c *take.Call) {
+	if len(c.Hits) == 0 || guard.IsBackground(c.Ctx) {
+		return
 	}
-}
-
-// histogramOf returns the histogram of the store that has the hits.
-func (t *timed) histogramOf(hits []limiter.Hit) prometheus.Observer {
-	if len(hits) == 0 {
-		return t.several
+	if histogram := t[limit.StoreName(&c.Hits[0])]; histogram != nil { // else no store has the name: the call failed
+		histogram.Observe(time.Since(c.Began).Seconds())
 	}
-	name := limit.StoreName(&hits[0])
-	for i := range hits {
-		if limit.StoreName(&hits[i]) != name {
-			return t.several
-		}
-	}
-	if histogram := t.named[name]; histogram != nil {
-		return histogram
-	}
-	return t.several // no store has the name: the call failed
 }

@@ -21,7 +21,7 @@ var requestSecondsRow = metric.Description{
 var takeSecondsRow = metric.Description{
 	Name: "weir_store_take_seconds", Type: "histogram", Labels: []string{"store"},
 	Help: "Time that a request waited for Redis, errors included. No request waits for the renewal of a lease, so " +
-		"renewals do not count. A request that asks several stores counts under the store (several). Redis only.",
+		"renewals do not count. A request that asks several stores counts under that of its first limit. Redis only.",
 }
 
 // self is the source of metrics that m counts.

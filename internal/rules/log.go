@@ -45,8 +45,6 @@ func (r *Rules) logLoad(e reload.Event) {
 				slog.Any("warnings", errorLines(warnings).first()))
 		}
 		r.logLowered(set)
-	case reload.Restored:
-		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
 	case reload.Refused:
 		if e.Reason == reload.ReasonStart && !r.o.AllowEmptyRules {
 			return // the process ends with this error

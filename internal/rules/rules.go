@@ -23,19 +23,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Part is a part of the process that follows a change of rules, in two phases.
-type Part interface {
-	// Prepare is called before the next rules are in force, and must not fail or wait. commit, if not nil, is called once
-	// they are, and must not wait either: a reload waits for it.
-	Prepare(next *descriptors.Set) (commit func())
-}
-
-// After is a Part that has nothing to prepare.
-type After func()
-
-// Prepare implements Part.
-func (f After) Prepare(*descriptors.Set) (commit func()) { return f }
-
 // Options are the parts of Rules, and what no flag changes.
 type Options struct {
 	Config
@@ -60,8 +47,8 @@ type Rules struct {
 	xds       *xds.Source // nil without rules of a control plane
 	pacer     pacer
 	releaseGC func()                          // ends the hold of the load in progress
-	parts     []Part                          // that follow changes
-	commits   []func()                        // of the parts, for the load in progress
+	prepare   func(next *descriptors.Set)     // called before a set is in force
+	after     []func()                        // called once it is
 	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it
 	logged    *descriptors.Set                // of the last line about a load; only logLowered uses it
 }
@@ -103,10 +90,11 @@ func New(o Options) (*Rules, error) {
 	return r, err
 }
 
-// Load loads the rules for the first time, which must succeed unless they may be empty. It tells the parts, in this
-// order, of these rules and of all that come later. Call it once, before Run.
-func (r *Rules) Load(ctx context.Context, parts ...Part) error {
-	r.parts = parts
+// Load loads the rules for the first time, which must succeed unless they may be empty. It calls prepare before these
+// rules, and all that come later, are in force, and after, in this order, once they are. None may fail or wait: a reload
+// waits for them. Call it once, before Run.
+func (r *Rules) Load(ctx context.Context, prepare func(next *descriptors.Set), after ...func()) error {
+	r.prepare, r.after = prepare, after
 	r.life.Store(&ctx)
 	if r.xds != nil {
 		r.xds.Start(ctx, r.o.Process, r.o.AllowEmptyRules)
@@ -176,10 +164,7 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	for i, f := range files {
 		names[i] = f.Name
 	}
-	r.commits = nil
-	for _, p := range r.parts { // the swap follows at once, and cannot fail
-		r.commits = append(r.commits, p.Prepare(set))
-	}
+	r.prepare(set) // the swap follows at once, and cannot fail
 	live := compiled{set: set, files: names}
 	if r.published != nil {
 		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
@@ -209,10 +194,8 @@ func (r *Rules) loaded(e reload.Event) {
 	}
 	defer func() { r.releaseGC() }()
 	if e.Outcome == reload.Loaded {
-		for _, commit := range r.commits {
-			if commit != nil {
-				commit()
-			}
+		for _, f := range r.after {
+			f()
 		}
 	}
 	r.logLoad(e)

@@ -26,14 +26,14 @@ import (
 )
 
 // load loads rules for the first time.
-func load(t *testing.T, o rules.Options, parts ...rules.Part) *rules.Rules {
+func load(t *testing.T, o rules.Options) *rules.Rules {
 	t.Helper()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r, err := rules.New(o)
 	if err == nil {
-		err = r.Load(t.Context(), parts...)
+		err = r.Load(t.Context(), func(*descriptors.Set) {})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -137,25 +137,8 @@ func TestLowerLimitsAreLogged(t *testing.T) {
 }
 
 // phases notes the rules that a part gets, before and after they are in force.
-type phases struct {
-	of   *rules.Rules
-	seen []string
-}
-
-func (p *phases) Prepare(next *descriptors.Set) (commit func()) {
-	note := func(phase string) {
-		inForce := 0
-		if p.of != nil && p.of.Set() != nil {
-			inForce = len(p.of.Set().Limits())
-		}
-		p.seen = append(p.seen, fmt.Sprintf("%s %d, in force %d", phase, len(next.Limits()), inForce))
-	}
-	note("prepare")
-	return func() { note("commit") }
-}
-
-// A part prepares before the next rules are in force, and commits after; of refused rules it hears nothing.
-func TestPartsChangeInTwoPhases(t *testing.T) {
+// Rules are prepared before they are in force, and told of after; of refused rules nobody hears.
+func TestRulesChangeInTwoPhases(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -165,17 +148,34 @@ func TestPartsChangeInTwoPhases(t *testing.T) {
 	}
 	const one = "- {key: a, rate_limit: {requests_per_unit: 5, unit: hour}}\n"
 	write(one)
-	p, after := &phases{}, 0
-	p.of = load(t, rules.Options{Config: rules.Config{Rules: []string{file}}}, p, rules.After(func() { after++ }))
-	write("- {kay: a}\n")
-	_ = p.of.Reload(t.Context()) // refused
-	write(one + strings.ReplaceAll(one, "key: a", "key: b"))
-	if err := p.of.Reload(t.Context()); err != nil {
+	r, err := rules.New(rules.Options{Config: rules.Config{Rules: []string{file}}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"prepare 1, in force 0", "commit 1, in force 0", "prepare 2, in force 1", "commit 2, in force 2"}
-	if diff := cmp.Diff(want, p.seen); diff != "" || after != 2 {
-		t.Errorf("%d calls of After; -want +got:\n%s", after, diff)
+	var seen []string
+	note := func(phase string) {
+		inForce := 0
+		if set := r.Set(); set != nil {
+			inForce = len(set.Limits())
+		}
+		seen = append(seen, fmt.Sprintf("%s: %d in force", phase, inForce))
+	}
+	prepare := func(next *descriptors.Set) { note(fmt.Sprint("before ", len(next.Limits()))) }
+	if err := r.Load(t.Context(), prepare, func() { note("after") }, func() { note("and after") }); err != nil {
+		t.Fatal(err)
+	}
+	write("- {kay: a}\n")
+	_ = r.Reload(t.Context()) // refused
+	write(one + strings.ReplaceAll(one, "key: a", "key: b"))
+	if err := r.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"before 1: 0 in force", "after: 1 in force", "and after: 1 in force",
+		"before 2: 1 in force", "after: 2 in force", "and after: 2 in force",
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
@@ -187,9 +187,9 @@ func TestMetrics(t *testing.T) {
 	for i, step := range []struct{ limit, loads string }{
 		{"1", "ok 1, refused 0, now 0"},
 		{"no", "ok 1, refused 1, now 1"},
-		{"1", "ok 1, refused 1, now 0"},
-		{"no", "ok 1, refused 2, now 1"},
-		{"2", "ok 2, refused 2, now 0"},
+		{"1", "ok 2, refused 1, now 0"},
+		{"no", "ok 2, refused 2, now 1"},
+		{"2", "ok 3, refused 2, now 0"},
 	} {
 		text := "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: " + step.limit + "}}]\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

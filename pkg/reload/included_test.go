@@ -47,9 +47,7 @@ func TestIncludedFiles(t *testing.T) {
 			write(t, list, "bad")
 			l.awaitError(t, list+`: "bad" is bad`)
 			write(t, list, "l2")
-			if e := l.next(t); e.Outcome != reload.Restored {
-				t.Fatalf("%+v, want Restored", e)
-			}
+			l.await(t, "values_file: list.txt+l2")
 			must(t, os.Remove(list))
 			l.await(t, "values_file: list.txt") // for Compile to say
 			replace(t, list, "l3")

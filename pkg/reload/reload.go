@@ -76,8 +76,6 @@ const (
 	// Refused: the source could not be read, or its content not compiled. Event.Err says why. The live value stays. The
 	// Reloader does not compile the same content again.
 	Refused Outcome = "refused"
-	// Restored: after a refusal, the content is that of the live value again. The live value stays.
-	Restored Outcome = "restored"
 	// Slow: the load goes on, and has taken longer than 5 s. It is reported once.
 	Slow Outcome = "slow"
 )
@@ -267,10 +265,6 @@ func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Eve
 	if e.Err != nil {
 		return e
 	}
-	if got.Hash == r.Status().Hash {
-		e.Outcome = Restored
-		return e
-	}
 	r.setLoading(time.Now())
 	defer r.setLoading(time.Time{})
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -345,14 +339,12 @@ func (r *Reloader[T]) record(e Event) {
 	r.mu.Lock()
 	s := &r.status
 	s.Err, s.ErrAt = nil, time.Time{}
-	switch e.Outcome {
-	case Loaded:
+	if e.Outcome == Loaded {
 		s.Hash, s.Files, s.LoadedAt = e.Hash, e.Files, now
 		s.Loads++
-	case Refused:
+	} else {
 		s.Err, s.ErrAt = e.Err, now
 		s.Refused++
-	default: // Restored: only the error goes
 	}
 	r.mu.Unlock()
 	r.o.OnLoad(e)

@@ -217,7 +217,7 @@ func TestLoadJudgesContentOnce(t *testing.T) {
 		src.set("a", nil)
 		load("")
 		load("")
-		events.want(t, "request restored")
+		events.want(t, "request loaded")
 
 		src.set("", errors.New("open f: gone"))
 		load("open f: gone")
@@ -229,7 +229,7 @@ func TestLoadJudgesContentOnce(t *testing.T) {
 		events.want(t, "request refused: open f: gone", "request refused: compiling panicked: panic", "request loaded")
 
 		s := r.Status()
-		if s.Loads != 2 || s.Refused != 3 || s.Err != nil || s.Files != 1 || len(s.Hash) != 64 ||
+		if s.Loads != 3 || s.Refused != 3 || s.Err != nil || s.Files != 1 || len(s.Hash) != 64 ||
 			!s.LoadedAt.Equal(time.Now()) || !s.ErrAt.IsZero() {
 			t.Fatalf("%+v", s)
 		}
