@@ -68,8 +68,9 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 	$(GO) test $(BENCH_GO) ./internal/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/rls >bin/go.txt || { cat bin/go.txt; exit 1; }
 	cd tools && $(GO) tool benchstat ../bench/results/go.txt ../bin/go.txt
 
-lint: ## golangci-lint, all modules; actionlint. FIX=--fix also formats
+lint: ## vale for prose; golangci-lint, all modules; actionlint. FIX=--fix also formats
 	@mkdir -p bin && cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@scripts/tools.sh cc vale && .tools/bin/vale --output=line README.md CONTRIBUTING.md CHANGELOG.md docs deploy/helm/weir/README.md
 	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # its YAML is not golangci-lint's
 	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]
 vuln: ## known vulnerabilities in what is called

@@ -39,7 +39,7 @@ for tool in "$@"; do
       pypi podman-compose
       ;;
     redis_cell) if has cargo; then build+=(redis_cell); else echo "tools: no cargo here (https://rustup.rs): the tests of engine: redis_cell will not run"; fi ;;
-    peer | kubernetes | gateway | istio) build+=("$tool") ;;
+    peer | vale | kubernetes | gateway | istio) build+=("$tool") ;;
     *) echo "tools: $tool is no tool of scripts/tools.sh" >&2 && exit 1 ;;
   esac
 done
@@ -52,6 +52,7 @@ go_program() {
 
 statsd_exporter() { (cd tools && go build -o "$bin/statsd_exporter" github.com/prometheus/statsd_exporter); }
 redis_cell() { scripts/redis-cell.sh >/dev/null; }
+vale() { go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
 peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version"; }
 
 # The programs of a cluster without nodes, five minutes at first.
