@@ -11,12 +11,12 @@ import (
 
 // Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
 func (l *Leases) Permits(key string) (permits int64, leased bool) {
-	sh, e := l.lock(key)
-	defer sh.mu.Unlock()
-	if e == nil {
-		return 0, false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.leases[key]; e != nil {
+		return e.permits, true
 	}
-	return e.permits, true
+	return 0, false
 }
 
 // Cached is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.

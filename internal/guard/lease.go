@@ -14,17 +14,15 @@ import (
 // were on lease when that window began, so that Leases' bound holds all the same.
 const windowMargin = 20 * time.Millisecond
 
-// lease is a hot key and its permits. The shard's lock guards it.
+// lease is a hot key and its permits. Leases.mu guards it.
 type lease struct {
-	hit   limiter.Hit // key, policy and route that the permits were acquired under
-	span  time.Duration
-	shard *leaseShard
-	rate  rate
+	hit  limiter.Hit // key, policy and route that the permits were acquired under
+	span time.Duration
+	rate rate
 
 	permits int64         // charged, and not yet spent
 	expires time.Duration // until when they may be
 	ends    time.Duration // the earliest end of the fixed window that they were charged in
-	grant   uint64        // changes with the permits
 	surplus int64         // no longer spent, and not yet released
 
 	last       limiter.Decision // the store's last answer
@@ -50,6 +48,7 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 		return false
 	}
 	e.permits -= h.N
+	e.rate.add(now, e.span, 1, h.N)
 	*d = limiter.Decision{
 		Allowed: true, Remaining: e.last.Remaining + e.permits, ResetAfter: max(0, e.last.ResetAfter-(now-e.lastAt)),
 	}
@@ -129,42 +128,4 @@ func (r *rate) per(now, span time.Duration) (requests, hits int64) {
 	before := 1 - float64(now%span)/float64(span)
 	of := func(n [2]int64) int64 { return n[0] + int64(float64(n[1])*before) }
 	return max(1, of(r.requests)), of(r.hits)
-}
-
-// spent is a hit that permits of a lease paid for.
-type spent struct {
-	lease *lease
-	grant uint64 // that they were of
-	n     int64
-}
-
-// undo returns the permits of a request that the store decides after all. The lease may have been renewed meanwhile:
-// then they are lost.
-func (s *spent) undo() {
-	sh := s.lease.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	s.lease.rate.requests[0]--
-	s.lease.rate.hits[0] -= s.n
-	if s.lease.grant == s.grant {
-		s.lease.permits += s.n
-		sh.stats.Permits += s.n
-		return
-	}
-	sh.stats.Lost += uint64(s.n) //nolint:gosec // above 0
-}
-
-// Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
-// counter that is no more, so they are neither spent nor released to the new one. Those of a call or of a request that
-// is under way meanwhile may be; with them no more passes than Leases' bound says of any span of time.
-func (l *Leases) Reset(key string) {
-	sh, e := l.lock(key)
-	defer sh.mu.Unlock()
-	if e == nil || e.permits == 0 {
-		return
-	}
-	sh.stats.Permits -= e.permits
-	sh.stats.Lost += uint64(e.permits) //nolint:gosec // above 0
-	e.permits = 0
-	e.grant++
 }

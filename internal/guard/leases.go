@@ -24,8 +24,10 @@ const (
 	// A process has at most one part of this many of what was left when it took permits.
 	leavePart = 4
 
-	leaseShards = 64
-	leasesShard = MaxLeases / leaseShards
+	// maxHeat is the most keys whose requests are counted while they are not hot.
+	maxHeat = 1 << 14
+	// maxRenewals is the most renewals of a batch: more calls at once would be shed.
+	maxRenewals = 1024
 	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.
 	hot, warm = 4, 2
 	// releaseTimeout bounds Close.
@@ -45,13 +47,16 @@ const (
 // others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer,
 // not those of now.
 type Leases struct {
-	store  *take.Chain
-	start  time.Time
-	seed   maphash.Seed
-	shards [leaseShards]leaseShard
+	store *take.Chain
+	start time.Time
+	seed  maphash.Seed
 
-	mu  sync.Mutex
-	due map[time.Duration][]*lease // when to look at which lease again; each is in it once
+	mu     sync.Mutex
+	leases map[string]*lease
+	heat   map[uint64]heat            // by hashes of keys that are not hot
+	due    map[time.Duration][]*lease // when to look at which lease again; each is in it once
+	closed bool
+	stats  LeaseStats
 
 	ctx    context.Context    // of renewals
 	cancel context.CancelFunc // ends them
@@ -61,15 +66,10 @@ type Leases struct {
 
 var _ take.Stage = (*Leases)(nil)
 
-// leaseShard holds the leases of keys whose hashes end alike.
-type leaseShard struct {
-	mu     sync.Mutex
-	leases map[string]*lease
-	heat   []heat
-	closed bool
-	stats  LeaseStats
-
-	_ [64]byte // keeps the next shard's lock off this one's cache line
+// heat counts the requests of a key in a period.
+type heat struct {
+	period time.Duration // number of the current one
+	count  int64
 }
 
 // LeaseStats says what Leases do.
@@ -85,32 +85,24 @@ type LeaseStats struct {
 
 // NewLeases makes leases of permits of a store, in front of which the stage stands; Close ends them.
 func NewLeases(store *take.Chain) *Leases {
-	l := &Leases{store: store, start: time.Now(), seed: maphash.MakeSeed(), due: make(map[time.Duration][]*lease)}
+	l := &Leases{
+		store: store, start: time.Now(), seed: maphash.MakeSeed(),
+		leases: make(map[string]*lease), heat: make(map[uint64]heat), due: make(map[time.Duration][]*lease),
+	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
-	for i := range l.shards {
-		l.shards[i].leases = make(map[string]*lease)
-		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
-	}
 	return l
 }
 
 // now is the time since the start.
 func (l *Leases) now() time.Duration { return time.Since(l.start) }
 
-// Stats are summed over all keys.
-func (l *Leases) Stats() (sum LeaseStats) {
-	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		sum.Keys += len(sh.leases)
-		sum.Permits += sh.stats.Permits
-		sum.Answers += sh.stats.Answers
-		sum.Acquired += sh.stats.Acquired
-		sum.Released += sh.stats.Released
-		sum.Lost += sh.stats.Lost
-		sh.mu.Unlock()
-	}
+// Stats returns the sums of all keys.
+func (l *Leases) Stats() LeaseStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := l.stats
+	sum.Keys = len(l.leases)
 	return sum
 }
 
@@ -152,52 +144,39 @@ func (l *Leases) After(c *take.Call) {
 	}
 }
 
-// inline is how many hits need no memory of their own to be spent.
-const inline = 8
-
 // spend decides a request by permits, if they cover all its hits. Otherwise it changes nothing.
 func (l *Leases) spend(hits []limiter.Hit, out []limiter.Decision) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := l.now()
-	if len(hits) == 1 {
-		_, ok := l.spendHit(&hits[0], now, &out[0], true)
-		return ok
-	}
-	var room [inline]spent
-	done := room[:0]
 	for i := range hits {
-		s, ok := l.spendHit(&hits[i], now, &out[i], i == len(hits)-1)
-		if !ok {
-			for j := range done {
-				done[j].undo()
-			}
+		e := l.leases[hits[i].Key]
+		if e == nil || l.closed || !e.spend(&hits[i], now, &out[i]) {
+			l.undo(hits[:i])
 			return false
 		}
-		done = append(done, s)
+		l.stats.Permits -= hits[i].N
 	}
+	l.stats.Answers++
 	return true
 }
 
-// spendHit decides a hit by permits, if there are enough. The last hit of a request counts as the request's answer.
-func (l *Leases) spendHit(h *limiter.Hit, now time.Duration, out *limiter.Decision, isLast bool) (spent, bool) {
-	sh, e := l.lock(h.Key)
-	defer sh.mu.Unlock()
-	if e == nil || sh.closed || !e.spend(h, now, out) {
-		return spent{}, false
+// undo takes back what spend has just done. The caller holds l.mu.
+func (l *Leases) undo(hits []limiter.Hit) {
+	for i := range hits {
+		e := l.leases[hits[i].Key]
+		e.permits += hits[i].N
+		e.rate.requests[0]--
+		e.rate.hits[0] -= hits[i].N
+		l.stats.Permits += hits[i].N
 	}
-	sh.stats.Permits -= h.N
-	e.rate.add(now, e.span, 1, h.N)
-	if isLast {
-		sh.stats.Answers++
-	}
-	return spent{e, e.grant, h.N}, true
 }
 
 // acquire counts a hit that the store decides, and begins to acquire permits if its key is hot and has too few.
 func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
-	sh, sum := l.shard(h.Key)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if e := l.find(sh, sum, h, now); e != nil && !e.isRenewing && !e.covers(h, now) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(h, now); e != nil && !e.isRenewing && !e.covers(h, now) {
 		e.follow(h)
 		if r := l.begin(e, now); r != nil {
 			panics.Go("call of leases", func() { _ = l.run(l.ctx, r) })
@@ -207,73 +186,61 @@ func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
 
 // learn keeps what the store said of hot keys.
 func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i := range hits {
-		sh, e := l.lock(hits[i].Key)
-		if e != nil && e.lastAt < sent {
+		if e := l.leases[hits[i].Key]; e != nil && e.lastAt < sent {
 			e.learn(&out[i], sent)
 		}
-		sh.mu.Unlock()
 	}
 }
 
-func (l *Leases) shard(key string) (sh *leaseShard, sum uint64) {
-	sum = maphash.String(l.seed, key)
-	return &l.shards[sum%leaseShards], sum
-}
-
-// lock locks the shard of a key, and returns the key's lease, nil if it is not hot.
-func (l *Leases) lock(key string) (*leaseShard, *lease) {
-	sh, _ := l.shard(key)
-	sh.mu.Lock()
-	return sh, sh.leases[key]
-}
-
-// find is the key's lease, nil if it is not hot. The hit is counted. The shard is locked.
-func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Duration) *lease {
-	if sh.closed {
+// find returns the key's lease, nil if it is not hot. It counts the hit. The caller holds l.mu.
+func (l *Leases) find(h *limiter.Hit, now time.Duration) *lease {
+	if l.closed {
 		return nil
 	}
-	e, span := sh.leases[h.Key], leaseTime(h)
+	e, span := l.leases[h.Key], leaseTime(h)
 	if e == nil {
-		count := sh.heat[sum/leaseShards%uint64(len(sh.heat))].add(sum, now/span)
-		if count < hot || len(sh.leases) >= leasesShard {
+		count := l.warm(h.Key, now/span)
+		if count < hot || len(l.leases) >= MaxLeases {
 			return nil
 		}
-		e = &lease{hit: limiter.Hit{Key: h.Key}, shard: sh, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
+		e = &lease{hit: limiter.Hit{Key: h.Key}, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
 		e.follow(h)
-		e.rate.add(now, span, int64(count-1), h.N*int64(count-1))
-		sh.leases[h.Key] = e
+		e.rate.add(now, span, count-1, h.N*(count-1))
+		l.leases[h.Key] = e
 		l.lookAgain(e, (now + span).Truncate(time.Millisecond))
 	}
 	e.rate.add(now, span, 1, h.N)
 	return e
 }
 
-// heat counts the requests of a few keys that are not hot, those whose hashes lead here.
-type heat [4]struct{ tag, period, count uint32 }
+// warm counts a request of a key that is not hot, and returns how many there were in the period. Where many keys come,
+// it forgets all of them now and then. The caller holds l.mu.
+func (l *Leases) warm(key string, period time.Duration) int64 {
+	sum := maphash.String(l.seed, key)
+	at := l.heat[sum]
+	if at.period != period {
+		at = heat{period: period}
+	}
+	at.count++
+	if len(l.heat) >= maxHeat {
+		clear(l.heat)
+	}
+	l.heat[sum] = at
+	return at.count
+}
 
-// add counts a request in a period, and returns how many of its key there were. A key that is new takes the place of
-// the one that had the fewest requests.
-func (s *heat) add(sum uint64, period time.Duration) uint32 {
-	tag, now := uint32(sum>>32), uint32(period) //nolint:gosec // both may wrap
-	victim, fewest := &s[0], uint32(math.MaxUint32)
-	for i := range s {
-		slot := &s[i]
-		if slot.period != now {
-			slot.count = 0
-		}
-		if slot.tag == tag {
-			victim = slot
-			break
-		}
-		if slot.count < fewest {
-			victim, fewest = slot, slot.count
-		}
+// Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
+// counter that is no more, so they are neither spent nor released to the new one. Those of a call that is under way
+// meanwhile may be; with them no more passes than Leases' bound says of any span of time.
+func (l *Leases) Reset(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.leases[key]; e != nil {
+		l.stats.Permits -= e.permits
+		l.stats.Lost += uint64(e.permits) //nolint:gosec // not below 0
+		e.permits = 0
 	}
-	if victim.tag != tag {
-		victim.tag, victim.count = tag, 0
-	}
-	victim.period = now
-	victim.count++
-	return victim.count
 }

@@ -27,10 +27,9 @@ type renewal struct {
 	surplus          int64 // of release: what counts as lease.surplus until it is released
 }
 
-// lookAgain has a lease renewed at a time. The leases of one moment share a timer, and a batch of calls.
+// lookAgain has a lease renewed at a time. The leases of one moment share a timer, and a batch of calls. The caller
+// holds l.mu.
 func (l *Leases) lookAgain(e *lease, at time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.due[at] == nil {
 		time.AfterFunc(at-l.now(), func() { panics.Catch("renewal of leases", func() { l.renew(at) }) })
 	}
@@ -50,19 +49,19 @@ func (l *Leases) renew(at time.Duration) {
 			rs = append(rs, r)
 		}
 	}
-	for together := range slices.Chunk(rs, leasesShard) {
+	for together := range slices.Chunk(rs, maxRenewals) {
 		_ = l.run(l.ctx, together...)
 	}
 }
 
 // renewal begins the lease's renewal if it is time to, and sets when to look again.
 func (l *Leases) renewal(e *lease) (r *renewal) {
-	sh, now := e.shard, l.now()
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.closed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return nil
 	}
+	now := l.now()
 	next := e.due()
 	switch {
 	case e.isRenewing:
@@ -72,8 +71,7 @@ func (l *Leases) renewal(e *lease) (r *renewal) {
 		r = l.begin(e, now)
 		requests, _ := e.rate.per(now, e.span)
 		if r == nil && e.surplus == 0 && requests < warm {
-			delete(sh.leases, e.hit.Key)
-			e.grant++
+			delete(l.leases, e.hit.Key)
 			return nil
 		}
 		next = moment(now+e.span, e.span)
@@ -83,24 +81,23 @@ func (l *Leases) renewal(e *lease) (r *renewal) {
 }
 
 // begin begins a renewal, which the caller passes to run: the lease's permits are no longer spent. It returns nil if
-// there is nothing to release or to acquire. The caller holds the shard's lock, and no call is under way.
+// there is nothing to release or to acquire. The caller holds l.mu, and no call is under way.
 func (l *Leases) begin(e *lease, now time.Duration) *renewal {
 	back := e.permits
 	e.permits = 0
 	if back > 0 && !returnable(e.ends, now) {
-		e.shard.stats.Permits -= back
-		e.shard.stats.Lost += uint64(back)
+		l.stats.Permits -= back
+		l.stats.Lost += uint64(back)
 		back = 0
 	}
 	extra := int64(0)
-	if !e.shard.closed {
+	if !l.closed {
 		extra = e.want(now)
 	}
 	if back == 0 && extra == 0 {
 		return nil
 	}
 	l.calls.Add(1)
-	e.grant++
 	e.isRenewing = true
 	return &renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra}
 }
@@ -147,23 +144,23 @@ func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 // is not known: its permits count as lost, and are not released a second time. A call that was not sent changed
 // nothing.
 func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration, err error) (next *renewal) {
-	e, sh := r.lease, r.lease.shard
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := r.lease
 	if r.surplus == 0 {
 		e.isRenewing = false
 	}
 	e.surplus -= r.surplus
-	if errors.Is(err, ErrNotAsked) && r.surplus == 0 && !sh.closed && l.now() < e.expires {
+	if errors.Is(err, ErrNotAsked) && r.surplus == 0 && !l.closed && l.now() < e.expires {
 		e.permits += r.release // nothing was sent: they are on lease as before
 		return nil
 	}
-	sh.stats.Permits -= r.release
+	l.stats.Permits -= r.release
 	if err != nil {
-		sh.stats.Lost += uint64(r.release) //nolint:gosec // not below 0
+		l.stats.Lost += uint64(r.release) //nolint:gosec // not below 0
 		return nil
 	}
-	sh.stats.Released += uint64(r.release) //nolint:gosec // not below 0
+	l.stats.Released += uint64(r.release) //nolint:gosec // not below 0
 	if r.acquire == 0 {
 		return nil
 	}
@@ -179,12 +176,12 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 		e.ends = sent + taken.ResetAfter
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}
-	sh.stats.Permits += r.acquire
-	sh.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
+	l.stats.Permits += r.acquire
+	l.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
 	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
 	// would be denied for what lies here, and again after the next renewal: so that is released at once.
 	surplus := r.acquire - (taken.Remaining+r.acquire)/leavePart
-	if surplus <= 0 || sh.closed || !returnable(e.ends, l.now()) {
+	if surplus <= 0 || l.closed || !returnable(e.ends, l.now()) {
 		return nil
 	}
 	e.permits -= surplus
@@ -200,29 +197,26 @@ func (l *Leases) close() error {
 	ctx, cancel := context.WithTimeout(l.ctx, releaseTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, l.cancel)()
-	for i := range l.shards {
-		l.shards[i].mu.Lock()
-		l.shards[i].closed = true
-		l.shards[i].mu.Unlock()
-	}
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	l.calls.Wait()
 	var errs []error
-	for i := range l.shards { // one after the other: more calls at once would be shed
-		errs = append(errs, l.release(ctx, &l.shards[i]))
+	for rs := range slices.Chunk(l.rest(), maxRenewals) { // one after the other
+		errs = append(errs, l.run(ctx, rs...))
 	}
 	l.cancel()
 	return errors.Join(errs...)
 }
 
-// release releases the permits of a closed shard.
-func (l *Leases) release(ctx context.Context, sh *leaseShard) error {
-	var rs []*renewal
-	sh.mu.Lock()
-	for _, e := range sh.leases {
+// rest begins to release all permits that are on lease.
+func (l *Leases) rest() (rs []*renewal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.leases {
 		if r := l.begin(e, l.now()); r != nil {
 			rs = append(rs, r)
 		}
 	}
-	sh.mu.Unlock()
-	return l.run(ctx, rs...)
+	return rs
 }
