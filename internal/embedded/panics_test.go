@@ -193,11 +193,12 @@ func inBackground(t *testing.T, f func(ctx context.Context)) {
 
 func sweptCounters(t *testing.T, b *bomb) {
 	t.Helper()
-	var wall atomic.Int64
 	s, err := memstore.New(memstore.Options{
-		SweepEvery:   10 * time.Millisecond,
-		Wall:         func() int64 { return wall.Add(time.Hour.Microseconds()) }, // set forward again and again
-		ClockStepped: func(time.Duration) { b.touch() },
+		SweepEvery: 10 * time.Millisecond,
+		Now: func() int64 {
+			b.touch()
+			return 0
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

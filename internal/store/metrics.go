@@ -61,10 +61,6 @@ func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
 			"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or "+
 				"the clock was set back.",
 			func(m memoryStats) uint64 { return m.Cut }),
-		metric.Counter("weir_memory_clock_steps_total",
-			"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
-				"resumes.",
-			func(m memoryStats) uint64 { return m.ClockSteps }),
 	)
 }
 
@@ -100,22 +96,22 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Cut, metric.Store(r.name)) }),
 		metric.Gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
 			func(r redisStats, w metric.Writer) {
-				metric.Put(w, r.Idle, metric.Store(r.name), "idle")
-				metric.Put(w, r.Connections-r.Idle, metric.Store(r.name), "used")
+				metric.Put(w, r.Pool.IdleConns, metric.Store(r.name), "idle")
+				metric.Put(w, r.Pool.TotalConns-r.Pool.IdleConns, metric.Store(r.name), "used")
 			}),
 		metric.Counters("weir_store_pool_gets_total", "store result",
 			"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
 			func(r redisStats, w metric.Writer) {
-				metric.Put(w, r.Found, metric.Store(r.name), "found")
-				metric.Put(w, r.Made, metric.Store(r.name), "made")
-				metric.Put(w, r.Timeouts, metric.Store(r.name), "timeout")
+				metric.Put(w, r.Pool.Hits, metric.Store(r.name), "found")
+				metric.Put(w, r.Pool.Misses, metric.Store(r.name), "made")
+				metric.Put(w, r.Pool.Timeouts, metric.Store(r.name), "timeout")
 			}),
 		metric.Counters("weir_store_pool_waits_total", "store",
 			"Script calls that waited for a connection, since all were in use. Redis only.",
-			func(r redisStats, w metric.Writer) { metric.Put(w, r.Waits, metric.Store(r.name)) }),
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.WaitCount, metric.Store(r.name)) }),
 		metric.Counters("weir_store_pool_stale_total", "store",
 			"Connections closed, since they were idle, old or broken. Redis only.",
-			func(r redisStats, w metric.Writer) { metric.Put(w, r.Stale, metric.Store(r.name)) }),
+			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.StaleConns, metric.Store(r.name)) }),
 	)
 }
 

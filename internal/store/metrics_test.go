@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
@@ -18,16 +19,17 @@ func one[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) } 
 
 // Each number of the stores is under its name.
 func TestMetrics(t *testing.T) {
-	redis := redisstore.Stats{
-		Requests: 26, Texts: 27, Restarted: 28, Cut: 281, Connections: 40, Idle: 30,
-		Found: 31, Made: 32, Waits: 33, Timeouts: 34, Stale: 35,
+	stats := redisstore.Stats{
+		Requests: 26, Texts: 27, Restarted: 28, Cut: 281, Pool: redis.PoolStats{
+			TotalConns: 40, IdleConns: 30, Hits: 31, Misses: 32, WaitCount: 33, Timeouts: 34, StaleConns: 35,
+		},
 	}
-	redis.Batches[0], redis.Batches[1], redis.Batches[len(redis.Batches)-1] = 1, 2, 4
+	stats.Batches[0], stats.Batches[1], stats.Batches[len(stats.Batches)-1] = 1, 2, 4
 	got := partnertest.Series(t,
 		memoryMetrics(one(memoryStats{
-			memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22, Cut: 221, LimitingEvicted: 211}, 23,
+			memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, Cut: 221, LimitingEvicted: 211}, 23,
 		})),
-		redisMetrics(one(redisStats{"b", redis})),
+		redisMetrics(one(redisStats{"b", stats})),
 		leaseMetrics(one(guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Acquired: 4, Released: 5, Lost: 6})),
 	)
 	maps.DeleteFunc(got, func(name, _ string) bool {
@@ -37,7 +39,7 @@ func TestMetrics(t *testing.T) {
 		"weir_lease_keys": "1", "weir_lease_permits": "2", "weir_lease_answers_total": "3",
 		"weir_lease_permits_acquired_total": "4", "weir_lease_permits_released_total": "5", "weir_lease_permits_lost_total": "6",
 		"weir_memory_keys": "18", "weir_memory_bytes": "19", "weir_memory_keys_expired_total": "20",
-		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23",
+		"weir_memory_keys_evicted_total": "21", "weir_memory_max_keys": "23",
 		"weir_memory_cut_counters_total": "221", "weir_memory_limiting_evicted_total": "211",
 		`weir_store_batch_requests_bucket{store="b",le="2"}`:     "3",
 		`weir_store_batch_requests_count{store="b"}`:             "7",

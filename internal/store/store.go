@@ -150,11 +150,7 @@ func (o *Options) behindStages(k *take.Chain, names []string) *take.Chain {
 }
 
 func openMemory(o *Options) (*Store, error) {
-	m, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys, ClockStepped: func(by time.Duration) {
-		o.Log.LogAttrs(context.Background(), slog.LevelWarn,
-			"the wall clock was set: fixed windows with align: epoch or calendar follow it, other limits do not notice",
-			slog.String("by", by.String()))
-	}})
+	m, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
 	if err != nil {
 		return nil, err
 	}

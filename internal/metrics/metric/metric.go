@@ -35,7 +35,7 @@ type Group interface {
 
 // Number is what a series may be.
 type Number interface {
-	~int | ~int64 | ~uint64 | ~float64
+	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
 // Counter returns a row with one series, which only grows.

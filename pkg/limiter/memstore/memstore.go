@@ -31,6 +31,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/panics"
@@ -67,20 +68,21 @@ type Options struct {
 	// counter that expired and was swept before it did starts again from nothing. Nil is the wall clock at New plus
 	// the time elapsed since, which never does.
 	Now func() int64
-	// Wall is the wall clock, in microseconds since the Unix epoch, which may step. Policies that are OnWallClock follow
-	// it when it differs from Now by more than a second more than before; no other policy notices. It is called with locks
-	// held. Nil is the system's, or none where Now is set.
+	// Wall is the wall clock, in microseconds since the Unix epoch, which may step: a process starts before the first
+	// answer of a time server, and a machine that was suspended finds itself hours later. Windows that begin where the
+	// wall clock says so follow it within 10 ms; no other limit notices. It is called with locks held. Nil is the
+	// system's, or none where Now is set.
 	Wall func() int64
-	// ClockStepped is called by the sweeper, at most once each SweepEvery, after the wall clock was followed: by is by how
-	// much it was set forward, negative if it was set back. Nil is nobody.
-	ClockStepped func(by time.Duration)
 	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
 	SweepEvery time.Duration
 }
 
 // Store is a limiter.Store in memory. Its answers are never errors.
 type Store struct {
-	clock  clock
+	steady func() int64 // Options.Now
+	wall   func() int64 // Options.Wall; nil: only steady
+	due    atomic.Int64 // when the clocks are compared next, by the steady one
+	ahead  atomic.Int64 // how far the wall clock is ahead of the steady one, in microseconds
 	seeds  [2]maphash.Seed
 	shards []shard
 	budget int // of a shard's table, in bytes
@@ -115,9 +117,11 @@ func New(o Options) (*Store, error) {
 	}
 	o.MaxKeys, o.SweepEvery = cmp.Or(o.MaxKeys, DefaultMaxKeys), cmp.Or(o.SweepEvery, DefaultSweepEvery)
 	if o.Now == nil {
-		o.Now = monotonic()
+		start := time.Now()
+		epoch := start.UnixMicro()
+		o.Now = func() int64 { return epoch + time.Since(start).Microseconds() }
 		if o.Wall == nil {
-			o.Wall = wallClock
+			o.Wall = func() int64 { return time.Now().UnixMicro() }
 		}
 	}
 	shards := maxShards
@@ -126,7 +130,8 @@ func New(o Options) (*Store, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
-		clock:   clock{steady: o.Now, wall: o.Wall},
+		steady:  o.Now,
+		wall:    o.Wall,
 		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		shards:  make([]shard, shards),
 		budget:  (o.MaxKeys + shards - 1) / shards * keyBytes,
@@ -135,7 +140,7 @@ func New(o Options) (*Store, error) {
 	}
 	go func() {
 		defer close(s.stopped)
-		panics.Restart(ctx.Done(), "sweep of expired counters", func() { s.sweepUntil(ctx, &o) })
+		panics.Restart(ctx.Done(), "sweep of expired counters", func() { s.sweepUntil(ctx, o.SweepEvery) })
 	}()
 	return s, nil
 }
@@ -167,7 +172,7 @@ func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) error {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.clock.clocks(p.Core().OnWall)
+	now := s.clocks(p.Core().OnWall)
 	sh.load(id, p, &counters[0])
 	storekit.Decide(now, hits, counters[:], out)
 	s.save(sh, id, &hits[0], now.Steady, &counters[0], &out[0])
@@ -189,7 +194,7 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 	}
 	locks.each(func(i int) { s.shards[i].mu.Lock() })
 	defer locks.each(func(i int) { s.shards[i].mu.Unlock() })
-	now := s.clock.clocks(follow)
+	now := s.clocks(follow)
 	for i := range hits {
 		if counters[i].First() == i {
 			s.shard(ids[i]).load(ids[i], hits[i].Policy, &counters[i])
@@ -200,6 +205,22 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &counters[counters[i].First()], &out[i])
 	}
 	return nil
+}
+
+// compareEvery is how often the clocks are compared, in microseconds.
+const compareEvery = 10_000
+
+// clocks reads the clocks; the wall clock, if follow.
+func (s *Store) clocks(follow bool) storekit.Clocks {
+	now := s.steady()
+	if !follow || s.wall == nil {
+		return storekit.Clocks{Steady: now, Wall: now}
+	}
+	if now >= s.due.Load() {
+		s.due.Store(now + compareEvery)
+		s.ahead.Store(s.wall() - now)
+	}
+	return storekit.Clocks{Steady: now, Wall: now + s.ahead.Load()}
 }
 
 func (s *Store) fingerprint(key string) fingerprint {

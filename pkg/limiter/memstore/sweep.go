@@ -9,19 +9,15 @@ import (
 // chunk is how many slots are swept under one lock: a few microseconds' work.
 const chunk = 1024
 
-// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set.
-func (s *Store) sweepUntil(ctx context.Context, o *Options) {
-	tick := time.NewTicker(o.SweepEvery)
+// sweepUntil frees expired state until ctx is done.
+func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.clock.clocks(true)
-			if by := s.clock.stepped.Swap(0); by != 0 && o.ClockStepped != nil {
-				o.ClockStepped(time.Duration(by) * time.Microsecond)
-			}
 			for i := range s.shards {
 				sh := &s.shards[i]
 				sweep(ctx, s, sh, &sh.pairs)
@@ -45,7 +41,7 @@ func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 func sweepChunk[S state](s *Store, sh *shard, t *table[S], from int) (next int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock() // also if it panics
-	next, expired := t.sweep(s.clock.steady(), from, chunk)
+	next, expired := t.sweep(s.steady(), from, chunk)
 	sh.expired += uint64(expired) //nolint:gosec // a count
 	if next == 0 {
 		t.shrink()
@@ -69,13 +65,10 @@ type Stats struct {
 	// LimitingEvicted are those of Evicted that limited somebody, since seven eighths of the others do as well.
 	LimitingEvicted uint64
 	Cut             uint64 // counters whose state was further ahead than their policy can put it; see storekit.Counter
-
-	ClockSteps uint64 // how often windows on the wall clock followed it, since it was set
 }
 
 // Stats adds up the shards, one after the other.
-func (s *Store) Stats() Stats {
-	sum := Stats{ClockSteps: s.clock.steps.Load()}
+func (s *Store) Stats() (sum Stats) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()

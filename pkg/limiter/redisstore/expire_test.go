@@ -116,11 +116,11 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 		q := silentStore(t, time.Second, false).queue
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		c, _ := q.newCall(ctx, time.Now(), nil)
+		c := q.newCall(ctx, time.Now(), time.Now().Add(q.timeout))
 		q.add(c)
 		q.expire()
 		q.finish(c) // before the request has run
-		if next, _ := q.newCall(t.Context(), time.Now(), nil); next == c {
+		if next := q.newCall(t.Context(), time.Now(), time.Now()); next == c {
 			t.Error("the call is another request's before its own has left it")
 		}
 		if err := c.wait(); !errors.Is(err, context.Canceled) {
@@ -167,7 +167,7 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 		start := time.Now()
 		var all sync.WaitGroup
 		since := &storekit.Call{Ctx: t.Context(), Since: start.Add(-time.Second / 2)}
-		if c, _ := s.queue.callOf(since); c.deadline != since.Since.Add(time.Second) {
+		if c := s.queue.callOf(since, began(since)); c.deadline != since.Since.Add(time.Second) {
 			t.Errorf("the timeout of a call does not run from when its request began to wait, but until %s", c.deadline)
 		}
 		for i := range 3 * maxWorkers { // the first ones fly, the others wait

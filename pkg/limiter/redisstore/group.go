@@ -50,14 +50,19 @@ func (g *Group) take(c *storekit.Call) error {
 	if err := g.check(c.Hits, c.Out); err != nil {
 		return err
 	}
+	since := began(c)
 	at, isOne := g.scope(c.Hits)
 	if !isOne {
-		return unavailable(g.takeSplit(c.Ctx, g.first.within(c.Ctx, began(c)), c.Hits, c.Out, false))
+		return unavailable(g.takeSplit(c, since, false))
 	}
-	if at.store.cluster == nil {
-		return at.store.unavailable(at.store.queue.take(c, at))
+	queue, err := at.store.lane(c.Ctx, c.Hits[0].Key)
+	if err != nil {
+		return at.store.unavailable(err)
 	}
-	return unavailable(g.takeInCluster(c, at))
+	if err = queue.take(c, since, at); err != nil && isMoving(err) && len(c.Hits) > 1 {
+		return unavailable(g.takeSplit(c, since, true))
+	}
+	return unavailable(queue.named(err))
 }
 
 // TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It
@@ -68,34 +73,29 @@ func (g *Group) TakeAll(calls []*storekit.Call) {
 		return
 	}
 	var wait sync.WaitGroup
-	together := make(map[*Store][]*storekit.Call, 1)
-	for _, c := range calls {
-		if s := g.alone(c); s != nil {
-			together[s] = append(together[s], c)
-			continue
+	defer wait.Wait()
+	beside := func(calls []*storekit.Call, take func()) {
+		for _, c := range calls {
+			c.Err = unavailable(errPanic) // unless take returns
 		}
 		wait.Add(1)
-		panics.Go("request to several servers", func() {
-			defer wait.Done()
-			c.Err = unavailable(errPanic) // unless take returns
-			c.Err = g.take(c)
-		})
+		panics.Go("requests to several servers", func() { defer wait.Done(); take() })
+	}
+	together := make(map[*Store][]*storekit.Call, 1)
+	for i, c := range calls {
+		if s := g.alone(c); s != nil {
+			together[s] = append(together[s], c)
+		} else {
+			beside(calls[i:i+1], func() { c.Err = g.take(c) })
+		}
 	}
 	for s, calls := range together {
 		if len(together) == 1 {
 			s.takeAll(calls)
-			continue
+		} else {
+			beside(calls, func() { s.takeAll(calls) })
 		}
-		wait.Add(1)
-		panics.Go("requests to one of several servers", func() {
-			defer wait.Done()
-			for _, c := range calls {
-				c.Err = unavailable(errPanic) // unless takeAll returns
-			}
-			s.takeAll(calls)
-		})
 	}
-	wait.Wait()
 }
 
 // takeAll decides calls together.
@@ -126,19 +126,15 @@ func (g *Group) alone(c *storekit.Call) *Store {
 	return nil
 }
 
-// check finds hits that cannot be decided: see check, no store of the name, and keys that a store cannot have.
+// check finds hits that cannot be decided: see check, and no store of the name.
 func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := check(hits, out); err != nil {
 		return err
 	}
 	for i := range hits {
-		s := g.of(&hits[i])
-		if s == nil {
+		if g.of(&hits[i]) == nil {
 			name := limit.StoreName(&hits[i])
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
-		}
-		if err := s.fit(&hits[i]); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -162,23 +158,4 @@ func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
 		}
 	}
 	return at, true
-}
-
-// takeInCluster decides a request whose keys all have one slot. While that is being moved no call may have several of
-// its keys: then it decides each key by itself.
-func (g *Group) takeInCluster(c *storekit.Call, at scope) error {
-	s, start := at.store, began(c)
-	queue, err := s.lane(c.Ctx, c.Hits[0].Key)
-	if err != nil {
-		return s.named("", err)
-	}
-	own := *c                                              // and until when
-	if asked := time.Since(start); asked > s.o.Timeout/8 { // the map of slots had to be read first
-		own.Ctx = &timed{c.Ctx, start.Add(s.o.Timeout)}
-	}
-	err = queue.take(&own, at)
-	if isMoving(err) && len(c.Hits) > 1 {
-		return g.takeSplit(c.Ctx, s.within(c.Ctx, start), c.Hits, c.Out, true)
-	}
-	return queue.named(err)
 }

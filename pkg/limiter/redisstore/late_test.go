@@ -30,7 +30,7 @@ func TestLateIsNotFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := silentStore(t, timeout, false).queue
-				c, _ := q.newCall(t.Context(), time.Now(), nil)
+				c := q.newCall(t.Context(), time.Now(), time.Now().Add(q.timeout))
 				q.waiting = append(q.waiting, c) // no alarm is set
 				time.Sleep(tt.waited)
 				q.alarmAt = time.Now().Add(-tt.alarm)
@@ -59,7 +59,7 @@ func TestLateBeforeTheCallersDeadline(t *testing.T) {
 			time.Second:           30 * time.Millisecond,
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
-			c, _ := q.newCall(ctx, time.Now(), nil)
+			c := q.newCall(ctx, time.Now(), time.Now().Add(q.timeout))
 			if got := time.Until(c.late); got != want {
 				t.Errorf("with a deadline in %s a request waits %s at most, want %s", deadline, got, want)
 			}
@@ -74,7 +74,7 @@ func TestOldestIsShed(t *testing.T) {
 		q := silentStore(t, time.Second, false).queue
 		all := make([]*call, maxWaiting+2)
 		for i := range all {
-			all[i], _ = q.newCall(t.Context(), time.Now(), nil)
+			all[i] = q.newCall(t.Context(), time.Now(), time.Now().Add(q.timeout))
 		}
 		q.add(all...) // and nobody sends them
 		time.Sleep(2 * noticeCancel)

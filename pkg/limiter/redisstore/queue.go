@@ -146,23 +146,24 @@ func newQueue(s *Store, shard string) *queue {
 }
 
 // take decides a request. It returns early with an error when its context is done or the timeout is over.
-func (q *queue) take(of *storekit.Call, at scope) error {
+func (q *queue) take(of *storekit.Call, since time.Time, at scope) error {
 	if err := of.Ctx.Err(); err != nil {
 		return err
 	}
-	c, within := q.callOf(of)
+	c := q.callOf(of, since)
 	c.scope = at
 	if q.add(c) {
-		q.begin(within == q.timeout && q.quick.Load())
+		q.begin(c.within == q.timeout && q.quick.Load())
 	}
 	return q.await(c, of.Out)
 }
 
-// callOf returns the call of a request.
-func (q *queue) callOf(of *storekit.Call) (c *call, within time.Duration) {
-	c, within = q.newCall(of.Ctx, began(of), of.Hits)
+// callOf returns the call of a request that waits since a time.
+func (q *queue) callOf(of *storekit.Call, since time.Time) *call {
+	c := q.newCall(of.Ctx, since, since.Add(q.timeout))
+	c.hits = append(c.hits, of.Hits...)
 	c.byItself = sendsByItself(of.Hits)
-	return c, within
+	return c
 }
 
 // await waits for a call, copies its decisions, and frees it.
@@ -188,7 +189,7 @@ func (q *queue) takeAll(calls []*storekit.Call) {
 	own, some := make([]*call, len(calls)), make([]*call, 0, len(calls))
 	for i, c := range calls {
 		if c.Err = c.Ctx.Err(); c.Err == nil {
-			own[i], _ = q.callOf(c)
+			own[i] = q.callOf(c, began(c))
 			some = append(some, own[i])
 		}
 	}
@@ -214,28 +215,17 @@ func (q *queue) start(c *call) *call {
 // more.
 func (c *call) wait() error { return <-c.done }
 
-// newCall returns a call of a request that waits since a time, and within which time from then it must be answered.
-func (q *queue) newCall(ctx context.Context, since time.Time, hits []limiter.Hit) (c *call, within time.Duration) {
-	c, _ = q.calls.Get().(*call) // New makes nothing else
-	c.hits = append(c.hits, hits...)
-	within = q.timeout
-	late := mostLate * within
-	if own, ok := ctx.(*timed); ok {
-		within = min(within, own.until.Sub(since))
-	}
+// newCall returns a call, without hits, of a request that waits since a time, and until another one at the longest.
+func (q *queue) newCall(ctx context.Context, since, until time.Time) *call {
+	c, _ := q.calls.Get().(*call) // New makes nothing else
+	within, late := min(q.timeout, until.Sub(since)), mostLate*q.timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(since)
 		within = min(within, q.store.share(left))
 		late = max(within, min(late, left*9/10))
 	}
 	c.ctx, c.within, c.deadline, c.late = ctx, within, since.Add(within), since.Add(late)
-	return c, within
-}
-
-// timed is the context of a request of several calls, which has until then for all of them.
-type timed struct {
-	context.Context //nolint:containedctx // of its request
-	until           time.Time
+	return c
 }
 
 // finish wakes the request that waits for the call.
@@ -244,12 +234,8 @@ func (q *queue) finish(c *call) {
 		c.done <- nil
 		return
 	}
-	switch { // its request does not know that it was charged
-	case c.mustSend, c.err != nil:
-	case c.modes != nil:
-		q.takeBack(c)
-	default:
-		q.endInFlight(c)
+	if !c.mustSend && c.err == nil { // its request does not know that it was charged
+		q.refund(c)
 	}
 }
 

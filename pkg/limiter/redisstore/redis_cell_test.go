@@ -261,17 +261,6 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
-// TestRedisCellNeedsUTF8: the module would take the whole server down over another key.
-func TestRedisCellNeedsUTF8(t *testing.T) {
-	server := redistest.StartRedisCell(t)
-	s := open(t, server.URL(), redisstore.Options{})
-	failing(t, s, `the key "weir:1:\xff" is not UTF-8, which ends a Redis with the redis-cell module`,
-		limiter.Hit{Key: "\xff", Policy: cell(t, 5, time.Hour, 5), Route: byModule, N: 1})
-	if err := s.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // commandStats is what INFO commandstats has of a command.
 type commandStats struct {
 	calls int
@@ -406,7 +395,6 @@ func TestRoutesAreChecked(t *testing.T) {
 		return []limiter.Hit{{Key: "k", Policy: policy(t, in), N: 1, Route: byModule}}
 	}
 	const decides = "hits[0]: the redis-cell module decides funnels and token buckets of whole seconds, at most a hit a microsecond"
-	const alike = `hits[0] and hits[1] have the same key, "k", and different routes`
 	for name, c := range map[string]struct {
 		want string
 		hits []limiter.Hit
@@ -422,14 +410,7 @@ func TestRoutesAreChecked(t *testing.T) {
 				Window: time.Second,
 			}),
 		}}},
-		"two engines": {alike, []limiter.Hit{
-			{Key: "k", Policy: fits, N: 1, Route: byModule},
-			{Key: "k", Policy: fits, N: 1},
-		}},
-		"two stores": {alike, []limiter.Hit{
-			{Key: "k", Policy: fits, N: 1, Route: in("second")},
-			{Key: "k", Policy: fits, N: 1},
-		}},
+		"a key that ends the server": {decides, []limiter.Hit{{Key: "\xff", Policy: fits, N: 1, Route: byModule}}},
 	} {
 		for _, store := range []limiter.Store{s, g} {
 			err := store.Take(t.Context(), c.hits, make([]limiter.Decision, len(c.hits)))

@@ -3,22 +3,19 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
 // Times of the connection that hears of refunds.
 const (
-	// maxSilence is how long it may be silent, though it is pinged, before it counts as lost. The client's own bounds may
-	// be longer: those are for answers of a server that is far away.
-	maxSilence = 2 * time.Second
+	// pingAfter is how long it may be silent before it is pinged, and how long the answer may take before it counts as
+	// lost.
+	pingAfter = time.Second
 	// reconnectPause is the pause before another connection is tried.
 	reconnectPause = 500 * time.Millisecond
 )
@@ -33,8 +30,8 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 // of it was reset. It runs until ctx is done.
 //
 // It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the
-// connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
-// any more. Behind a proxy it hears nothing.
+// connection is lost, or the user may not subscribe. It notices within two seconds, or two timeouts of the client if
+// these are longer, that a connection carries nothing any more. Behind a proxy it hears nothing.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	if s.o.Proxy {
 		hears(false, nil)
@@ -59,12 +56,8 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	context.AfterFunc(ctx, func() { _ = survive(sub.Close) }) // a receive does not end with ctx
-	silence := time.AfterFunc(maxSilence, func() { panics.Catch("silence of Redis", func() { end(errSilent) }) })
-	defer silence.Stop()
-	if _, err := sub.Receive(ctx); err != nil {
+	defer context.AfterFunc(ctx, func() { _ = survive(sub.Close) })() // a receive does not end with ctx
+	if _, err := sub.ReceiveTimeout(ctx, pingAfter); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}
 	self := " " + rand.Text() // no key begins with a space: the prefix is before it
@@ -72,16 +65,18 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
 	}
-	panics.Go("pings of who hears of refunds", func() { keepTalking(ctx, sub) })
-	for {
-		message, err := sub.Receive(ctx)
-		if errors.Is(context.Cause(ctx), errSilent) {
-			return errSilent
+	for isPinged := false; ; {
+		message, err := sub.ReceiveTimeout(ctx, pingAfter)
+		if TimedOut(err) && !isPinged {
+			isPinged = true
+			if err = sub.Ping(ctx); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("hear of refunds: %w", err)
 		}
-		silence.Reset(maxSilence)
+		isPinged = false
 		if m, ok := message.(*redis.Message); !ok {
 			continue // a pong
 		} else if m.Payload == self {
@@ -93,22 +88,6 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 			if key, ok := s.KeyOf(name); ok {
 				forget(key, reset)
 			}
-		}
-	}
-}
-
-var errSilent = errors.New("nothing is heard of refunds any more")
-
-// keepTalking pings the server, so that the connection is never silent, until ctx is done. hearRefunds sees what fails.
-func keepTalking(ctx context.Context, sub *redis.PubSub) {
-	pause := time.NewTicker(maxSilence / 4)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-pause.C:
-			_ = sub.Ping(ctx)
 		}
 	}
 }

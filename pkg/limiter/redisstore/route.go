@@ -26,40 +26,20 @@ func (r Route) StoreName() string { return r.Store }
 // UsesRedisCell returns RedisCell.
 func (r Route) UsesRedisCell() bool { return r.RedisCell }
 
-// check is storekit.Check, and that hits of one key have one route, and that the redis-cell module can decide its hits.
+// check is storekit.Check, and that the redis-cell module can decide its hits. A key that is not UTF-8 makes the module
+// (0.2.2) end the whole server.
 func check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := storekit.Check(hits, out); err != nil {
 		return err
 	}
-	alike := true
 	for i := range hits {
-		h := &hits[i]
-		if limit.UsesRedisCell(h) && !redisCellDecides(h.Policy) {
+		if h := &hits[i]; limit.UsesRedisCell(h) && !(redisCellDecides(h.Policy) && utf8.ValidString(h.Key)) {
 			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, "+
-				"at most a hit a microsecond, that charge a denied request nothing; use another policy, or another route",
-				limiter.ErrInvalid, i)
-		}
-		alike = alike && sameRoute(h, &hits[0])
-	}
-	if alike {
-		return nil
-	}
-	firsts := make(map[string]int, len(hits))
-	for i := range hits {
-		first, isKnown := firsts[hits[i].Key]
-		if !isKnown {
-			firsts[hits[i].Key] = i
-		} else if !sameRoute(&hits[first], &hits[i]) {
-			return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and different routes: "+
-				"one store must count it, by one engine", limiter.ErrInvalid, first, i, hits[i].Key)
+				"at most a hit a microsecond, that charge a denied request nothing, under keys of UTF-8; use another policy "+
+				"or key, or another route", limiter.ErrInvalid, i)
 		}
 	}
 	return nil
-}
-
-func sameRoute(a, b *limiter.Hit) bool {
-	return a.Route == nil && b.Route == nil ||
-		limit.StoreName(a) == limit.StoreName(b) && limit.UsesRedisCell(a) == limit.UsesRedisCell(b)
 }
 
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
@@ -77,17 +57,4 @@ func argsOf(h *limiter.Hit) []int64 {
 		return []int64{in.Limit, int64(in.Window / time.Second), in.Burst}
 	}
 	return h.Policy.Core().Args()
-}
-
-// fit returns an error for a key that makes the redis-cell module (0.2.2) end the whole server. Keys of rules are
-// UTF-8; a key prefix may be anything.
-func (s *Store) fit(h *limiter.Hit) error {
-	if !limit.UsesRedisCell(h) {
-		return nil
-	}
-	if key := s.prefix + h.Key; !utf8.ValidString(key) {
-		return s.unavailable(requestError(fmt.Sprintf(
-			"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)))
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 // A request whose hits lie in several scopes is decided in two steps.
@@ -61,9 +62,17 @@ type participant struct {
 	settle *call // step 2, nil where there is nothing to do
 }
 
-// split returns the participants of a request, in the order of their first hits. With byKey each key is a participant
-// of its own.
-func (g *Group) split(hits []limiter.Hit, byKey bool) []participant {
+// split is a request of several participants.
+type split struct {
+	*storekit.Call
+
+	until time.Time // for all of its calls
+	all   []participant
+}
+
+// participants are those of a request, in the order of their first hits. With byKey each key is a participant of its
+// own.
+func (g *Group) participants(hits []limiter.Hit, byKey bool) []participant {
 	all := make([]participant, 0, len(hits))
 	var scopes index[scope]
 	for i := range hits {
@@ -80,68 +89,66 @@ func (g *Group) split(hits []limiter.Hit, byKey bool) []participant {
 	return all
 }
 
-// takeSplit decides a request of several participants within a time. While a slot is being moved no call may have
-// several of its keys: then it tries once more, each key by itself.
-func (g *Group) takeSplit(
-	ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision, byKey bool,
-) error {
-	own := &timed{ctx, time.Now().Add(within)}
-	err := takeSeveral(own, hits, out, g.split(hits, byKey)) //nolint:contextcheck // own is ctx, and until when
-	if isMoving(err) && !byKey && time.Now().Before(own.until) {
-		err = takeSeveral(own, hits, out, g.split(hits, true)) //nolint:contextcheck // as above
+// takeSplit decides a request of several participants that waits since a time. While a slot is being moved no call may
+// have several of its keys: then it tries once more, each key by itself.
+func (g *Group) takeSplit(c *storekit.Call, since time.Time, byKey bool) error {
+	r := &split{Call: c, until: since.Add(g.first.o.Timeout), all: g.participants(c.Hits, byKey)}
+	err := r.take()
+	if isMoving(err) && !byKey && time.Now().Before(r.until) {
+		r.all = g.participants(c.Hits, true)
+		err = r.take()
 	}
 	return err
 }
 
-// takeSeveral decides a request with several participants. ctx has the request's deadline.
-func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) error {
-	for i := range all {
-		p := &all[i]
+func (r *split) take() error {
+	for i := range r.all {
+		p := &r.all[i]
 		var err error
-		if p.queue, err = p.store.lane(ctx, hits[p.hits[0]].Key); err != nil {
+		if p.queue, err = p.store.lane(r.Ctx, r.Hits[p.hits[0]].Key); err != nil {
 			return p.store.named("", err)
 		}
 	}
-	if err := charge(ctx, hits, out, all); err != nil {
+	if err := r.charge(); err != nil {
 		return err
 	}
 	switch {
-	case limit.ByItself(hits): // all is charged that ever will be
-	case limiter.Admitted(hits, out):
-		spend(ctx, hits, out, all)
+	case limit.ByItself(r.Hits): // all is charged that ever will be
+	case limiter.Admitted(r.Hits, r.Out):
+		r.spend()
 	default:
-		deny(ctx, hits, out, all)
+		r.deny()
 	}
-	for i := range all {
-		all[i].queue.free(all[i].charge)
+	for i := range r.all {
+		r.all[i].queue.free(r.all[i].charge)
 	}
 	return nil
 }
 
-// charge is step 1. If a participant fails, the others take back.
-func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) (failed error) {
-	byItself := limit.ByItself(hits)
-	for i := range all {
-		p := &all[i]
-		p.charge, _ = p.queue.newCall(ctx, time.Now(), nil)
+// charge is step 1. If a participant fails, the others refund.
+func (r *split) charge() (failed error) {
+	byItself := limit.ByItself(r.Hits)
+	for i := range r.all {
+		p := &r.all[i]
+		p.charge = p.queue.newCall(r.Ctx, time.Now(), r.until)
 		p.charge.scope, p.charge.byItself = p.scope, byItself
 		for _, j := range p.hits {
-			due := limit.TryCharge(&hits[j])
-			if byItself || hits[j].TakenAt != 0 {
-				due = chargeByItself(&hits[j])
+			due := limit.TryCharge(&r.Hits[j])
+			if byItself || r.Hits[j].TakenAt != 0 {
+				due = chargeByItself(&r.Hits[j])
 			}
-			p.charge.add(hits[j], due, j)
+			p.charge.add(r.Hits[j], due, j)
 		}
 		p.queue.start(p.charge)
 	}
-	for i := range all {
-		p := &all[i]
+	for i := range r.all {
+		p := &r.all[i]
 		err := p.charge.wait()
 		if err != nil {
-			p.charge = nil // given up: if it was charged, its queue takes back
+			p.charge = nil // given up: if it was charged, its queue refunds it
 		} else if err = p.charge.err; err == nil {
 			for k, j := range p.hits {
-				out[j] = p.charge.out[k]
+				r.Out[j] = p.charge.out[k]
 			}
 		}
 		failed = both(failed, p.queue.named(err))
@@ -149,10 +156,10 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	if failed == nil {
 		return nil
 	}
-	for i := range all {
-		if p := &all[i]; p.charge != nil {
+	for i := range r.all {
+		if p := &r.all[i]; p.charge != nil {
 			if p.charge.err == nil {
-				p.queue.takeBack(p.charge) //nolint:contextcheck // nobody waits for it
+				p.queue.refund(p.charge)
 			}
 			p.queue.free(p.charge)
 		}
@@ -172,47 +179,40 @@ func both(a, b error) error {
 }
 
 // deny is step 2 of a denied request.
-func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
-	quotaDenies := limiter.QuotaDenies(hits, out)
-	for i := range all {
-		p := &all[i]
-		p.settle = p.queue.settle(ctx, p.charge, quotaDenies)
+func (r *split) deny() {
+	quotaDenies := limiter.QuotaDenies(r.Hits, r.Out)
+	for i := range r.all {
+		p := &r.all[i]
+		p.settle = p.queue.settle(p.queue.newCall(r.Ctx, time.Now(), r.until), p.charge, quotaDenies)
 	}
-	costs := together(hits)
+	costs := together(r.Hits)
 	complete := func(j int, d *limiter.Decision) {
-		if d.TakenAt = 0; hits[j].Mode == limiter.Shadow { // charged by step 1
-			d.TakenAt = out[j].TakenAt
+		if d.TakenAt = 0; r.Hits[j].Mode == limiter.Shadow { // charged by step 1
+			d.TakenAt = r.Out[j].TakenAt
 		}
-		limit.CompleteDenied(&hits[j], costs[j], &out[j], d)
+		limit.CompleteDenied(&r.Hits[j], costs[j], &r.Out[j], d)
 	}
-	for i := range all {
-		for k, j := range all[i].hits {
-			complete(j, &all[i].charge.out[k])
+	for i := range r.all {
+		for k, j := range r.all[i].hits {
+			complete(j, &r.all[i].charge.out[k])
 		}
 	}
-	awaitSettled(all, complete)
+	awaitSettled(r.all, complete)
 }
 
 // spend is step 2 of an admitted request, if it exceeds quotas.
-func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
-	exceeds := false
-	for j := range hits {
-		exceeds = exceeds || limit.Spends(&hits[j], out[j].Allowed)
-	}
-	if !exceeds {
-		return
-	}
-	for i := range all {
-		p := &all[i]
-		c := p.queue.second(ctx, p.charge)
+func (r *split) spend() {
+	for i := range r.all {
+		p := &r.all[i]
+		c := p.queue.newCall(r.Ctx, time.Now(), r.until)
 		for _, j := range p.hits {
-			if limit.Spends(&hits[j], out[j].Allowed) {
-				c.add(hits[j], step.Spend, j)
+			if limit.Spends(&r.Hits[j], r.Out[j].Allowed) {
+				c.add(r.Hits[j], step.Spend, j)
 			}
 		}
-		p.settle = p.queue.startAny(c)
+		p.settle = p.queue.startSecond(c, p.charge)
 	}
-	awaitSettled(all, func(j int, d *limiter.Decision) { limit.CompleteSpent(&out[j], d) })
+	awaitSettled(r.all, func(j int, d *limiter.Decision) { limit.CompleteSpent(&r.Out[j], d) })
 }
 
 // awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay
@@ -244,10 +244,9 @@ func together(hits []limiter.Hit) []int64 {
 	return costs
 }
 
-// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns
+// settle sends c, which takes back what step 1 charged, and then charges what a denied request pays. It returns
 // nil if there is nothing to do. It reads what remains afterwards for hits that share a changed key.
-func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call {
-	c := q.second(ctx, first)
+func (q *queue) settle(c, first *call, quotaDenies bool) *call {
 	changed, shared := make([]bool, len(first.hits)), make([]bool, len(first.hits)) // by the number of a key
 	due := make([]step.Charge, len(first.hits))
 	var keys index[string]
@@ -267,33 +266,39 @@ func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call
 			c.add(first.hits[i], due[i], first.of[i])
 		}
 	}
-	return q.startAny(c)
+	return q.startSecond(c, first)
 }
 
-// takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
-func (q *queue) takeBack(first *call) {
-	q.endInFlight(first) // of hits that are charged whatever becomes of the request
-	c := q.second(context.Background(), first)
+// refund refunds what a call charged for a request that came to nothing, or did not wait for the answer, and so will
+// never report the end of what counts as in flight. It does not wait for the store.
+func (q *queue) refund(first *call) {
+	now := time.Now()
+	c := q.newCall(context.Background(), now, now.Add(q.timeout))
 	c.ended.Store(true)
-	for i := range first.hits {
-		c.takeBack(first, i)
+	isPart := first.modes != nil && !first.byItself // of a request that is charged as a whole
+	var owed []limiter.Hit
+	if !isPart {
+		owed = limit.Owes(nil, first.hits, first.out)
 	}
-	q.startAny(c)
+	for i := range first.hits {
+		if isPart && !c.takeBack(first, i) && first.hits[i].Mode == limiter.Shadow {
+			owed = limit.Owes(owed, first.hits[i:i+1], first.out[i:i+1])
+		}
+	}
+	for i := range owed {
+		c.add(owed[i], chargeByItself(&owed[i]), 0)
+	}
+	q.startSecond(c, first)
 }
 
-// second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
-func (q *queue) second(ctx context.Context, first *call) *call {
-	c, _ := q.newCall(ctx, time.Now(), nil)
-	c.scope, c.mustSend = first.scope, true
-	return c
-}
-
-// startAny starts a call of step 2. It returns nil if the call has no hits.
-func (q *queue) startAny(c *call) *call {
+// startSecond starts a call of step 2 where first was charged. It is sent even if nobody waits for it. It returns nil
+// if the call has no hits.
+func (q *queue) startSecond(c, first *call) *call {
 	if len(c.hits) == 0 {
 		q.free(c)
 		return nil
 	}
+	c.scope, c.mustSend = first.scope, true
 	return q.start(c)
 }
 
@@ -323,7 +328,7 @@ func (c *call) add(h limiter.Hit, charge step.Charge, of int) {
 // takeBack adds what takes back the charge of hit i of step 1, and reports whether there is such a charge.
 func (c *call) takeBack(first *call, i int) bool {
 	h, d := first.hits[i], &first.out[i]
-	if first.byItself || inAnyCase(&h) || !d.Allowed || h.N == 0 {
+	if inAnyCase(&h) || !d.Allowed || h.N == 0 {
 		return false
 	}
 	h.N = -h.N

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"sort"
 	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // BatchSizes are the upper bounds of Stats.Batches.
@@ -22,13 +24,8 @@ type Stats struct {
 	// Cut are the counters whose state was further ahead than their policy can put it, since a rule was edited or Redis's
 	// clock was set back: see storekit.Counter.Cut.
 	Cut uint64
-	// Connections are the open ones to all nodes of a cluster, Idle those of them that nobody uses.
-	Connections, Idle int
-	// Found and Made are the calls that found an idle connection, and that found none; Waits those that waited for a
-	// connection of the pool, and Timeouts those that waited in vain.
-	Found, Made, Waits, Timeouts uint64
-	// Stale are the connections that were closed because they were idle, old or broken.
-	Stale uint64
+	// Pool are the connections of the client, to all nodes of a cluster.
+	Pool redis.PoolStats
 }
 
 // sent counts script calls. It is safe for concurrent use.
@@ -47,15 +44,9 @@ func (s *sent) batch(requests int) {
 
 // Stats returns the counts up to now.
 func (s *Store) Stats() Stats {
-	pool := s.client.PoolStats()
 	all := Stats{
-		Requests:    s.sent.requests.Load(),
-		Texts:       s.sent.texts.Load(),
-		Restarted:   s.sent.restarts.Load(),
-		Cut:         s.sent.cuts.Load(),
-		Connections: int(pool.TotalConns), Idle: int(pool.IdleConns),
-		Found: uint64(pool.Hits), Made: uint64(pool.Misses), Waits: uint64(pool.WaitCount), Timeouts: uint64(pool.Timeouts),
-		Stale: uint64(pool.StaleConns),
+		Requests: s.sent.requests.Load(), Texts: s.sent.texts.Load(), Restarted: s.sent.restarts.Load(),
+		Cut: s.sent.cuts.Load(), Pool: *s.client.PoolStats(),
 	}
 	for i := range s.sent.batches {
 		all.Batches[i] = s.sent.batches[i].Load()

@@ -31,12 +31,12 @@ func TestStats(t *testing.T) {
 	one(t, s, p, "c")
 
 	got := s.Stats()
-	if got.Connections < 1 || got.Idle != got.Connections || got.Made < 1 || got.Found < 1 {
+	if p := got.Pool; p.TotalConns < 1 || p.IdleConns != p.TotalConns || p.Misses < 1 || p.Hits < 1 {
 		t.Errorf("connections: %+v, want idle ones that were made once and found again", got)
 	}
 	want := redisstore.Stats{Requests: 3, Texts: 2}
 	want.Batches[0] = 3
-	got.Connections, got.Idle, got.Found, got.Made, got.Waits, got.Timeouts, got.Stale = 0, 0, 0, 0, 0, 0, 0
+	got.Pool = want.Pool
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
@@ -80,7 +80,7 @@ func clusterStats(t *testing.T, c *redistest.Cluster) {
 	if got.Batches[0] != 20 || got.Requests != 20 {
 		t.Errorf("calls: %+v, want 20 of one request", got)
 	}
-	if got.Connections < 3 {
-		t.Errorf("%d connections, want one to each of three masters", got.Connections)
+	if got.Pool.TotalConns < 3 {
+		t.Errorf("%d connections, want one to each of three masters", got.Pool.TotalConns)
 	}
 }

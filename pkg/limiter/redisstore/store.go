@@ -48,6 +48,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -118,6 +119,9 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("redis store: the timeout must not be negative, got %s", o.Timeout)
 	}
+	if !utf8.ValidString(o.KeyPrefix) { // see check
+		return nil, fmt.Errorf("redis store: the key prefix must be UTF-8, got %q", o.KeyPrefix)
+	}
 	o.Timeout, o.KeyPrefix = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.KeyPrefix, DefaultKeyPrefix)
 	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o, wall: wall}
 	s.alone.first = s
@@ -160,15 +164,6 @@ func (s *Store) batcher() *batcher {
 
 // Timeout is the longest that a Take waits for Redis.
 func (s *Store) Timeout() time.Duration { return s.o.Timeout }
-
-// within is how long a Take may still wait whose context is ctx, and whose request began to wait at a time.
-func (s *Store) within(ctx context.Context, since time.Time) time.Duration {
-	within := s.o.Timeout - time.Since(since)
-	if deadline, ok := ctx.Deadline(); ok && s.o.UntilDeadline {
-		return min(within, s.share(time.Until(deadline)))
-	}
-	return within
-}
 
 // share is how much of the time until a request's deadline may be spent on waiting for Redis: see
 // Options.UntilDeadline.
