@@ -42,7 +42,7 @@ func eachAlgorithm(rate string, params ...string) string {
 			limit, _, _ = strings.Cut(limit, ", window")
 		}
 		for _, param := range params {
-			if name, _, _ := strings.Cut(param, ":"); slices.Contains(a.Parameters(), name) && !strings.Contains(limit, name+":") {
+			if name, _, _ := strings.Cut(param, ":"); a.Takes(name) && !strings.Contains(limit, name+":") {
 				limit += ", " + param
 			}
 		}

@@ -67,10 +67,7 @@ func TestSettings(t *testing.T) {
 		}
 		want := map[string]bool{}
 		for _, p := range a.Parameters() {
-			if p == "burst_for" {
-				p = "burst_seconds"
-			}
-			want[p] = true
+			want[p.Name] = true
 		}
 		if a == limiter.Funnel || a == limiter.TokenBucket {
 			want["engine"] = true
@@ -111,13 +108,13 @@ func TestBounds(t *testing.T) {
 				Algorithm: a, Limit: rapid.Int64Range(1, 100).Draw(t, "limit"),
 				Window: time.Second * time.Duration(rapid.IntRange(1, 100).Draw(t, "window")),
 			}
-			if slices.Contains(a.Parameters(), "burst") {
+			if a.Takes("burst") {
 				in.Burst = rapid.Int64Range(1, 100).Draw(t, "burst")
 			}
-			if slices.Contains(a.Parameters(), "segment_cap") {
+			if a.Takes("segment_cap") {
 				in.SegmentCap = rapid.Int64Range(1, in.Limit).Draw(t, "cap")
 			}
-			if slices.Contains(a.Parameters(), "burst_for") {
+			if a.Takes("burst_seconds") {
 				in.BurstFor = time.Second * time.Duration(rapid.IntRange(1, 100).Draw(t, "saved"))
 			}
 			p, err := limiter.NewPolicy(in)

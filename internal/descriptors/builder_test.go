@@ -69,7 +69,7 @@ func built() *descriptors.Builder {
 				},
 				{
 					Key: "path", Match: descriptors.MatchingRegex("/item/[0-9]+"),
-					RateLimit: &limit{Params: limiter.Params{Algorithm: limiter.Concurrency, Limit: 3}, Lease: 30 * time.Second},
+					RateLimit: &limit{Params: limiter.NewConcurrency(3, 30*time.Second)},
 				},
 				{Key: "path", RateLimit: &limit{Unlimited: true}},
 			},

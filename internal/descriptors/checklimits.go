@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/calendar"
 	"github.com/weir-ratelimit/weir/internal/limit"
 	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -83,7 +82,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 		l.params.Algorithm = limiter.FixedWindow
 	}
 	l.params.LookAtLimit, l.params.DenyAll = c.process.LookAtLimit, l.params.Limit == 0
-	hasRate := c.checkRate(&l) && c.checkCalendar(&l)
+	hasRate := c.checkRate(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
 	}
@@ -173,59 +172,30 @@ func (c *Builder) checkLease(l *checked) {
 					"a request that is never given back counts", name)
 		}
 	}
-	l.params.Window = DefaultLease
-	if l.has("lease") {
-		l.params.Window = l.Lease
+	if !l.has("lease") {
+		l.params.Window = DefaultLease
 	}
 }
 
-// checkCalendar checks that the calendar has windows as long as the limit's.
-func (c *Builder) checkCalendar(l *checked) bool {
-	if l.params.Algorithm != limiter.FixedWindow || l.params.Align != limiter.AlignCalendar {
-		return true
-	}
-	switch {
-	case l.has("window"):
-		c.Errorf(l.fieldAt("window"), "align: calendar goes with unit, not with window; write unit: hour, day, "+
-			"week, month or year")
-	case l.unit == UnitUnknown: // and that is reported
-		return true
-	case l.unit < Hour:
-		c.Errorf(l.fieldAt("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
-			"which is the same for a %s", l.unit)
-	case l.multiplier > 1 && (l.unit != Month || !calendar.Has(l.params.Window)):
-		c.Errorf(l.fieldAt("unit_multiplier"),
-			"align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
-				"write one of those, or align: epoch")
-	default:
-		return true
-	}
-	return false
-}
-
-// parameters are the fields that only some algorithms take.
-var parameters = func() map[string]bool {
-	all := map[string]bool{}
-	for _, a := range limiter.Algorithms() {
-		for _, name := range parametersOf(a) {
-			all[name] = true
+// parameters are the fields that each algorithm takes besides its rate; for no algorithm, all that one of them takes.
+var parameters = func() map[limiter.Algorithm][]string {
+	all := map[limiter.Algorithm][]string{}
+	for _, a := range append(limiter.Algorithms(), 0) {
+		names := bounds.ParameterNames(a.Parameters())
+		if a == 0 || hasRedisCell(a) {
+			names = slices.Insert(names, len(names)-1, "engine")
 		}
+		all[a] = names
 	}
 	return all
 }()
 
 // checkParameters finds parameters that the algorithm does not have, at whatever value.
 func (c *Builder) checkParameters(l *checked) (foreign bool) {
-	if l.params.Algorithm == 0 {
-		return false // it is not known, and that is reported
-	}
+	takes := parameters[l.params.Algorithm]
 	for _, f := range l.fields {
-		if !parameters[f.Name] {
-			continue
-		}
-		if takes := parametersOf(l.params.Algorithm); !slices.Contains(takes, f.Name) {
-			c.Errorf(f.At, "%s is not a parameter of %s, which takes %s",
-				f.Name, l.params.Algorithm, strings.Join(takes, ", "))
+		if slices.Contains(parameters[0], f.Name) && !slices.Contains(takes, f.Name) {
+			c.Errorf(f.At, "%s is not a parameter of %s, which takes %s", f.Name, l.params.Algorithm, strings.Join(takes, ", "))
 			foreign = true
 		}
 	}
@@ -248,14 +218,10 @@ func (c *Builder) makePolicy(l *checked) error {
 
 // fieldOf is the field that says a parameter of limiter.Params.
 func fieldOf(param string) string {
-	switch param {
-	case "limit":
+	if param == "limit" {
 		return "requests_per_unit"
-	case "burst_for":
-		return "burst_seconds"
-	default:
-		return param
 	}
+	return param
 }
 
 // PolicyError returns an error of limiter.NewPolicy with the names that rule files have for the parameters.

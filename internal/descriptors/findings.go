@@ -23,7 +23,6 @@ type Error struct {
 const (
 	WarnMaxWait     = "max_wait"       // answers come after Envoy's timeout
 	WarnUnreachable = "unreachable"    // no request can reach a rule
-	WarnOctal       = "octal_number"   // 010 is read as 8
 	WarnLiteral     = "literal_value"  // a regex that is matched as text
 	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which nothing applies
 	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules

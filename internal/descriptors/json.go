@@ -4,51 +4,37 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-// limitJSON shows numbers as they are in effect, and other parameters where they are not the default.
-type limitJSON struct {
-	ID              int      `json:"id"`
-	Name            string   `json:"name,omitempty"`
-	Algorithm       string   `json:"algorithm"`
-	RequestsPerUnit int64    `json:"requests_per_unit"`
-	Window          string   `json:"window"`
-	Unit            string   `json:"unit,omitempty"`
-	UnitMultiplier  uint32   `json:"unit_multiplier,omitempty"` // where it is not 1
-	Capacity        int64    `json:"capacity"`                  // most at once
-	Segments        int64    `json:"segments,omitempty"`
-	SegmentCap      int64    `json:"segment_cap,omitempty"`
-	Oldest          string   `json:"oldest,omitempty"`
-	Align           string   `json:"align,omitempty"`
-	TimeZone        string   `json:"time_zone,omitempty"`
-	Initial         string   `json:"initial,omitempty"`
-	Refill          string   `json:"refill,omitempty"`
-	Engine          string   `json:"engine,omitempty"`
-	Store           string   `json:"store,omitempty"`
-	MaxWait         string   `json:"max_wait,omitempty"`
-	WarmUp          string   `json:"warm_up,omitempty"`
-	ColdFactor      float64  `json:"cold_factor,omitempty"`
-	ChargeDenied    string   `json:"charge_denied"`
-	Consistency     string   `json:"consistency,omitempty"` // leased
-	LeaseFor        string   `json:"lease_for,omitempty"`
-	OnStoreFailure  string   `json:"on_store_failure"`
-	Replaces        []string `json:"replaces,omitempty"`
-}
 
 // MarshalJSON shows the compiled rule for people.
 func (r *Rule) MarshalJSON() ([]byte, error) {
 	type fields Rule
 	return marshal(struct {
 		*fields
-		Mode string `json:"mode,omitempty"` // shadow or quota
+		Mode any `json:"mode,omitempty"` // shadow or quota
 	}{(*fields)(r), unless(r.Mode, limiter.Enforce)})
 }
 
-// MarshalJSON shows the limit as it is in effect.
-func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l)) }
+// MarshalJSON shows the limit as it is in effect, with the parameters that it has by its rule.
+func (l *Limit) MarshalJSON() ([]byte, error) {
+	text := []byte{'{'}
+	for _, m := range l.shown() {
+		if m.value == nil {
+			continue
+		}
+		value, err := marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		text = fmt.Appendf(text, "%q:%s,", m.name, value)
+	}
+	text[len(text)-1] = '}' // for the last comma
+	return text, nil
+}
 
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -58,50 +44,60 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unless is the value's name, empty for the usual value.
-func unless[T interface {
-	comparable
-	fmt.Stringer
-}](value, usual T) string {
-	if value == usual {
-		return ""
-	}
-	return value.String()
+// member is a field of a limit in JSON, which leaves out one without a value.
+type member struct {
+	name  string
+	value any
 }
 
-func showLimit(l *Limit) limitJSON {
+// unless is the value, or its name, but nil for the usual value.
+func unless[T comparable](value, usual T) any {
+	if value == usual {
+		return nil
+	}
+	switch v := any(value).(type) {
+	case time.Duration:
+		return FormatDuration(v)
+	case fmt.Stringer:
+		return v.String()
+	}
+	return value
+}
+
+func (l *Limit) shown() []member {
 	p, placement := l.Policy, l.Placement()
-	shown := limitJSON{
-		ID: l.ID, Name: l.Name, Algorithm: p.Algorithm().String(),
-		RequestsPerUnit: p.Limit(), Window: FormatDuration(p.Window()), Capacity: p.Capacity(),
-		Unit: unless(l.Unit, UnitUnknown), Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
-		Oldest: unless(l.params.Oldest, limiter.OldestProportional), Align: unless(l.params.Align, limiter.AlignEpoch),
-		Store:        placement.Store,
-		ChargeDenied: p.Params().ChargeDenied.String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
+	all := []member{
+		{"id", l.ID},
+		{"name", unless(l.Name, "")},
+		{"algorithm", p.Algorithm().String()},
+		{"requests_per_unit", p.Limit()},
+		{"window", FormatDuration(p.Window())},
+		{"unit", unless(l.Unit, UnitUnknown)},
+		{"unit_multiplier", unless(max(l.UnitMultiplier, 1), 1)},
+		{"capacity", p.Capacity()}, // most at once
 	}
-	if l.UnitMultiplier != 1 {
-		shown.UnitMultiplier = l.UnitMultiplier
+	for _, param := range p.Algorithm().Parameters() {
+		switch v := param.Get(l.params); {
+		case v == 0 || param.Name == "charge_denied":
+		case param.IsZone():
+			all = append(all, member{param.Name, l.params.TimeZone.String()})
+		default:
+			all = append(all, member{param.Name, unless(param.Shown(v), nil)})
+		}
 	}
-	if l.params.Align == limiter.AlignCalendar {
-		shown.TimeZone = l.params.TimeZone.String() // of nil, too, which is UTC
-	}
-	if l.params.StartsEmpty {
-		shown.Initial = "empty"
-	}
-	if l.params.RefillsAtOnce {
-		shown.Refill = "interval"
-	}
+	all = append(all,
+		member{"store", unless(placement.Store, "")},
+		member{"charge_denied", p.Params().ChargeDenied.String()},
+		member{"lease_for", unless(placement.LeaseFor, 0)},
+		member{"on_store_failure", l.OnStoreFailure.String()})
 	if placement.RedisCell {
-		shown.Engine = "redis_cell"
-	}
-	if p.MaxWait() > 0 {
-		shown.MaxWait = FormatDuration(p.MaxWait())
+		all = append(all, member{"engine", "redis_cell"})
 	}
 	if placement.LeaseFor > 0 {
-		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(placement.LeaseFor)
+		all = append(all, member{"consistency", "leased"})
 	}
-	if p.Params().WarmUp > 0 {
-		shown.WarmUp, shown.ColdFactor = FormatDuration(p.Params().WarmUp), float64(p.Params().ColdFactor)/100
+	if len(l.Replaces) > 0 {
+		all = append(all, member{"replaces", l.Replaces})
 	}
-	return shown
+	return all
 }

@@ -3,7 +3,6 @@ package descriptors
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
@@ -133,18 +132,6 @@ func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format strin
 
 func chargesNothing(in *limiter.Params) bool {
 	return in.ChargeDenied == limiter.ChargeDefault || in.ChargeDenied == limiter.ChargeNone
-}
-
-// parametersOf returns the fields that the algorithm takes besides its rate.
-func parametersOf(a limiter.Algorithm) []string {
-	names := a.Parameters()
-	for i, name := range names {
-		names[i] = fieldOf(name)
-	}
-	if hasRedisCell(a) {
-		names = slices.Insert(names, len(names)-1, "engine")
-	}
-	return names
 }
 
 // Placement returns where the limit is counted.

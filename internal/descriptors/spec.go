@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -76,14 +75,13 @@ func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items
 // RateLimit says what a limit is: it is `rate_limit` of a rule file, or one item of its `rate_limits`.
 type RateLimit struct {
 	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Without a
-	// Limit, DenyAll must be set. Window is either given there, or by Unit and UnitMultiplier, of which 0 is 1.
-	// Concurrency has Lease instead.
+	// Limit, DenyAll must be set. Window is either given there, or by Unit and UnitMultiplier, of which 0 is 1. Without
+	// both, that of Concurrency is DefaultLease.
 	Params limiter.Params
 	// Placement says where it is counted.
 	Placement      Placement
 	Unit           Unit
 	UnitMultiplier int64
-	Lease          time.Duration
 	// Unlimited is instead of all of these.
 	Unlimited bool
 
@@ -146,28 +144,23 @@ func (p Position) line() string {
 
 // given are the fields of a limit that a Go program made at that place: those that are not zero.
 func (l *RateLimit) given(at Position) (all []Field) {
-	p := &l.Params
-	for _, f := range []struct {
-		name    string
-		isGiven bool
-	}{
-		{"requests_per_unit", p.Limit != 0 || p.DenyAll},
-		{"algorithm", p.Algorithm != 0},
-		{"unit", l.Unit != UnitUnknown},
-		{"unit_multiplier", l.UnitMultiplier != 0},
-		{"window", p.Window != 0},
-		{"lease", l.Lease != 0},
-		{"lease_for", l.Placement.LeaseFor != 0},
-		{"consistency", l.Placement.LeaseFor != 0},
-		{"burst", p.Burst != 0},
-		{"burst_seconds", p.BurstFor != 0},
-		{"max_wait", p.MaxWait != 0},
-		{"store", l.Placement.Store != ""},
-		{"on_store_failure", l.OnStoreFailure != nil},
-	} {
-		if f.isGiven {
-			all = append(all, Field{f.name, at})
+	add := func(name string, isGiven bool) {
+		if isGiven {
+			all = append(all, Field{name, at})
 		}
 	}
+	p := &l.Params
+	add("requests_per_unit", p.Limit != 0 || p.DenyAll)
+	add("algorithm", p.Algorithm != 0)
+	add("unit", l.Unit != UnitUnknown)
+	add("unit_multiplier", l.UnitMultiplier != 0)
+	add("window", p.Window != 0 && !p.Algorithm.CountsInFlight()) // whose window is the lease
+	for _, param := range p.Algorithm.Parameters() {
+		add(param.Name, param.Get(p) != 0)
+	}
+	add("lease_for", l.Placement.LeaseFor != 0)
+	add("consistency", l.Placement.LeaseFor != 0)
+	add("store", l.Placement.Store != "")
+	add("on_store_failure", l.OnStoreFailure != nil)
 	return all
 }

@@ -3,7 +3,6 @@ package descriptors
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +96,7 @@ func FormatRate(p *limiter.Policy) string {
 	switch {
 	case p.Params().TimeZone != nil:
 		text += ", calendar of " + p.Params().TimeZone.String()
-	case slices.Contains(p.Algorithm().Parameters(), "burst"):
+	case p.Params().Burst > 0:
 		text += fmt.Sprintf(", burst %d", p.Capacity())
 	case p.Params().WarmUp > 0:
 		text += ", warms up in " + FormatDuration(p.Params().WarmUp)

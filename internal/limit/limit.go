@@ -2,8 +2,6 @@
 package limit
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/step"
@@ -42,21 +40,12 @@ func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	return dst
 }
 
-// DefaultChargeDenied returns what limiter.ChargeDefault stands for.
-func DefaultChargeDenied(a limiter.Algorithm) limiter.ChargeDenied {
-	if a.Kind().Is(step.InWindows) {
-		return limiter.ChargeFull
-	}
-	return limiter.ChargeNone
-}
-
 // AlgorithmNames returns the names of all algorithms in the order of their numbers.
-func AlgorithmNames() []string {
-	var all []string
+func AlgorithmNames() (names []string) {
 	for _, a := range limiter.Algorithms() {
-		all = append(all, a.String())
+		names = append(names, a.String())
 	}
-	return all
+	return names
 }
 
 // CanPrepay reports whether hits can be charged before their requests come, and refunded without a trace where none
@@ -96,31 +85,14 @@ func Edges(p *limiter.Policy, now int64) []int64 {
 }
 
 // Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded separately.
+// Time zones are told apart by their names.
 func Identity(p *limiter.Policy) any {
-	numbers := p.Params()
-	zone := identityOf(numbers.TimeZone)
+	numbers, zone := p.Params(), p.Params().TimeZone.String() // of nil, too, which is UTC
 	numbers.TimeZone, numbers.MaxLogEntries = nil, 0
 	return struct {
 		numbers limiter.Params
-		zone    zoneIdentity
+		zone    string
 	}{numbers, zone}
-}
-
-// zoneIdentity tells time zones apart by their name, and, as anybody can make one of any name, by two offsets from UTC.
-type zoneIdentity struct {
-	name           string
-	winter, summer int // seconds
-}
-
-func identityOf(zone *time.Location) zoneIdentity {
-	if zone == nil {
-		return zoneIdentity{}
-	}
-	const january, july = 1_767_225_600, 1_782_864_000 // 2026
-	id := zoneIdentity{name: zone.String()}
-	_, id.winter = time.Unix(january, 0).In(zone).Zone()
-	_, id.summer = time.Unix(july, 0).In(zone).Zone()
-	return id
 }
 
 // Share returns the policy of one of n parts of the limit, each with a counter of its own. All n together let pass what
@@ -135,12 +107,11 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	if err != nil || n <= 1 {
 		return whole, err
 	}
-	fixed := limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: part(in.Limit, n), DenyAll: in.DenyAll, Window: in.Window,
-		ChargeDenied: in.ChargeDenied,
-	}
-	if in.Algorithm.Kind().Is(step.IsRate) && in.Limit > 0 && !in.RefillsAtOnce {
-		if p, err := limiter.NewPolicy(slower(in, n)); err == nil {
+	if whole.Core().Is(step.IsRate) && in.Limit > 0 && !in.RefillsAtOnce {
+		slower := in
+		slower.Window *= time.Duration(min(n, 1+int64(step.MaxWindow/in.Window))) // may be longer than a policy's can be
+		slower.Burst = part(whole.Params().Burst, n)
+		if p, err := limiter.NewPolicy(slower); err == nil {
 			return p, nil
 		}
 	}
@@ -148,16 +119,10 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	if p, err := limiter.NewPolicy(in); err == nil {
 		return p, nil
 	}
-	return limiter.NewPolicy(fixed)
-}
-
-// slower is the limit at the n-th part of its rate. Its window may be longer than a policy's can be.
-func slower(in limiter.Params, n int64) limiter.Params {
-	in.Window *= time.Duration(min(n, 1+int64(step.MaxWindow/in.Window)))
-	if slices.Contains(in.Algorithm.Parameters(), "burst") {
-		in.Burst = part(cmp.Or(in.Burst, in.Limit), n)
-	}
-	return in
+	return limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: in.Limit, DenyAll: in.DenyAll, Window: in.Window,
+		ChargeDenied: in.ChargeDenied,
+	})
 }
 
 // part is the n-th part of v, at least 1, or 0 of 0.

@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -118,7 +117,7 @@ func TestSharesAddUp(t *testing.T) {
 		}
 		in.DenyAll = in.Limit == 0
 		n := rapid.Int64Range(1, 100_000).Draw(t, "replicas")
-		if slices.Contains(in.Algorithm.Parameters(), "burst") {
+		if in.Algorithm.Takes("burst") {
 			in.Burst = rapid.Int64Range(0, 20_000).Draw(t, "burst")
 		}
 		whole, err := limiter.NewPolicy(in)

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // What a Change did.
@@ -174,18 +172,19 @@ func ruleChanges(before, after *descriptors.Rule) []FieldChange {
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		was, is := old[label], now[label]
 		fields, newFields := limitFields(was), limitFields(is)
-		isSame := was != nil && is != nil
-		if isSame && was.Params().Limit == is.Params().Limit && was.Policy.Capacity() == is.Policy.Capacity() {
-			delete(fields, "burst") // whether the default is written does not matter
-			delete(newFields, "burst")
+		if was == nil || is == nil {
+			all = append(all, differ(label, fields, newFields)...)
+			continue
 		}
-		changed := differ(label, fields, newFields)
-		if isSame && len(changed) == 0 && !slices.Equal(was.Policy.Core().Args(), is.Policy.Core().Args()) {
-			changed = differ(label, map[string]string{"parameters": fmt.Sprint(was.Policy.Core().Args())},
-				map[string]string{"parameters": fmt.Sprint(is.Policy.Core().Args())})
+		params, newParams := was.Policy.Params(), is.Policy.Params()
+		for _, p := range was.Policy.Algorithm().Parameters() {
+			if !p.IsZone() && p.Get(&params) == p.Get(&newParams) { // whether the default is written does not matter
+				delete(fields, p.Name)
+				delete(newFields, p.Name)
+			}
 		}
-		all = append(all, changed...)
-		if isSame && !was.SameCounters(is) {
+		all = append(all, differ(label, fields, newFields)...)
+		if !was.SameCounters(is) {
 			all = append(all, FieldChange{label + "counter", "as it was", "another: what was used is forgotten"})
 		}
 	}
@@ -213,19 +212,8 @@ func limitFields(l *descriptors.Limit) map[string]string {
 		return nil
 	}
 	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // of which other fields say the same
-	params := l.Params()
-	if l.Policy.Algorithm() == limiter.SlidingWindow && params.Segments == 0 {
-		fields["segments"] = "10" // as NewPolicy has it
-	}
-	if params.Burst != 0 {
-		fields["burst"] = strconv.FormatInt(params.Burst, 10)
-	}
-	if params.BurstFor != 0 {
-		fields["burst_seconds"] = strconv.FormatFloat(params.BurstFor.Seconds(), 'f', -1, 64)
-	}
 	if l.Policy.Algorithm().CountsInFlight() {
-		fields["lease"] = fields["window"]
-		delete(fields, "window")
+		delete(fields, "window") // the lease
 	}
 	return fields
 }

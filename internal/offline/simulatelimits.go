@@ -2,11 +2,9 @@ package offline
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -37,7 +35,7 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 			continue
 		}
 		for _, a := range algorithms {
-			p, note := under(l.Policy, a)
+			p, note := under(l, a)
 			if p != nil {
 				add(p)
 			}
@@ -50,29 +48,21 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 }
 
 // under is the limit under another algorithm, nil if that does not go, and what to know of it.
-func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note string) {
-	was, params := from.Algorithm(), from.Params()
+func under(from *descriptors.Limit, a limiter.Algorithm) (p *limiter.Policy, note string) {
+	was, params := from.Policy.Algorithm(), from.Params()
 	if a == was {
-		return from, ""
+		return from.Policy, ""
 	}
-	in := limiter.Params{Algorithm: a, Limit: from.Limit(), DenyAll: params.DenyAll, Window: from.Window()}
+	in := limiter.Params{Algorithm: a, Limit: params.Limit, DenyAll: params.DenyAll, Window: params.Window}
 	var lost []string
-	keeps := func(name string, isSet bool) bool {
-		isTaken := slices.Contains(a.Parameters(), name)
-		if isSet && !isTaken {
-			lost = append(lost, name)
+	for _, p := range was.Parameters() {
+		switch v := p.Get(&params); {
+		case v == 0 || p.Name == "lease":
+		case a.Takes(p.Name):
+			p.Set(&in, v)
+		default:
+			lost = append(lost, p.Name)
 		}
-		return isSet && isTaken
-	}
-	if keeps("burst", slices.Contains(was.Parameters(), "burst") && from.Capacity() != from.Limit()) {
-		in.Burst = from.Capacity()
-	}
-	if keeps("max_wait", params.MaxWait > 0) {
-		in.MaxWait = params.MaxWait
-	}
-	keeps("align", params.TimeZone != nil)
-	if charge := from.Params().ChargeDenied; charge != limit.DefaultChargeDenied(was) {
-		in.ChargeDenied = charge
 	}
 	switch {
 	case a.CountsInFlight():
@@ -94,13 +84,6 @@ func under(from *limiter.Policy, a limiter.Algorithm) (p *limiter.Policy, note s
 // alone returns rules that have this limit only, for requests of onlyDomain with onlyKey and any value.
 func alone(p *limiter.Policy) (*descriptors.Set, error) {
 	limit := &descriptors.RateLimit{Params: p.Params()}
-	switch { // a rule file, too, has no window there
-	case p.Algorithm().CountsInFlight():
-		limit.Lease, limit.Params.Window = p.Window(), 0
-	case p.Params().TimeZone != nil:
-		unit, multiplier := descriptors.UnitOf(p.Window())
-		limit.Unit, limit.UnitMultiplier, limit.Params.Window = unit, int64(multiplier), 0
-	}
 	b := descriptors.NewBuilder(descriptors.Process{})
 	b.Add(onlyDomain, &descriptors.Descriptor{Key: onlyKey, RateLimit: limit})
 	return b.Build()

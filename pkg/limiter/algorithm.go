@@ -34,7 +34,7 @@ var algorithms = [...]struct {
 	},
 	SlidingLog: {"sliding_log", newSlidingLog, "max_log_entries", "count", step.KeepsList | step.Prepayable},
 	SmoothBursty: {
-		"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", "stored", step.ShowsLeft | step.IsRate,
+		"smooth_bursty", newSmoothBursty, "burst_seconds initial max_wait max_cost", "stored", step.ShowsLeft | step.IsRate,
 	},
 	LeakyQueue:  {"leaky_queue", newLeakyQueue, "burst max_wait", "queued", step.IsRate},
 	Concurrency: {"concurrency", newConcurrency, "lease max_log_entries", "in_use", step.KeepsList | step.InFlight},
@@ -96,14 +96,6 @@ func algorithmNames() string {
 		all = append(all, a.String())
 	}
 	return strings.Join(all, ", ")
-}
-
-// Parameters returns the names of the parameters that the algorithm takes besides its rate.
-func (a Algorithm) Parameters() []string {
-	if !a.known() {
-		return []string{"charge_denied"}
-	}
-	return append(strings.Fields(algorithms[a].params), "charge_denied")
 }
 
 // CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request

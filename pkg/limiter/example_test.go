@@ -238,6 +238,6 @@ func ExampleStore() {
 
 func ExampleParseAlgorithm() {
 	algorithm, err := limiter.ParseAlgorithm("token_bucket")
-	fmt.Println(algorithm, algorithm.Parameters(), err)
-	// Output: token_bucket [burst initial refill charge_denied] <nil>
+	fmt.Println(algorithm, algorithm.Takes("burst"), err)
+	// Output: token_bucket true <nil>
 }

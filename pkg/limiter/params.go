@@ -68,8 +68,7 @@ type Params struct {
 
 // ParamError says which parameter of a policy is wrong, why, and what to write instead.
 type ParamError struct {
-	// Param is the field of Params in snake case: "burst_for" of BurstFor. "initial" is StartsEmpty, and "refill" is
-	// RefillsAtOnce.
+	// Param is the parameter's name in rule files, such as "burst", or "limit" of Limit.
 	Param string
 	Msg   string
 }
@@ -86,38 +85,58 @@ func (in *Params) terms() terms {
 	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
 }
 
+// parameters is the table of what limits have besides Limit, DenyAll and Window. A further one is a field of Params and
+// a row here; the algorithms that take it name it in their lines of the other table.
+var parameters = []step.Parameter[Params]{
+	{Name: "burst", Most: step.MaxLimit, At: func(p *Params) any { return &p.Burst }},
+	{Name: "initial", Names: []string{"full", "empty"}, At: func(p *Params) any { return &p.StartsEmpty }},
+	{Name: "refill", Names: []string{"greedy", "interval"}, At: func(p *Params) any { return &p.RefillsAtOnce }},
+	{Name: "max_wait", Most: maxWait, Step: ms, At: func(p *Params) any { return &p.MaxWait }},
+	{Name: "max_cost", Most: step.MaxCost, At: func(p *Params) any { return &p.MaxCost }},
+	{Name: "burst_seconds", Most: maxWait, Step: ms, Scale: 1000 * ms, At: func(p *Params) any { return &p.BurstFor }},
+	{Name: "warm_up", Most: maxWait, Step: ms, At: func(p *Params) any { return &p.WarmUp }},
+	{
+		Name: "cold_factor", Least: 101, Most: step.MaxColdFactor, Scale: 100,
+		At: func(p *Params) any { return &p.ColdFactor },
+	},
+	{Name: "segments", Most: step.MaxSegments, At: func(p *Params) any { return &p.Segments }},
+	{Name: "segment_cap", Most: step.MaxLimit, At: func(p *Params) any { return &p.SegmentCap }},
+	{Name: "oldest", Names: oldestNames, At: func(p *Params) any { return &p.Oldest }},
+	{Name: "align", Names: alignNames, At: func(p *Params) any { return &p.Align }},
+	{Name: "time_zone", At: func(p *Params) any { return &p.TimeZone }},
+	{Name: "lease", At: func(p *Params) any { return &p.Window }},
+	{Name: "max_log_entries", Most: 1_000_000, At: func(p *Params) any { return &p.MaxLogEntries }},
+	{Name: "charge_denied", Names: chargeDeniedNames, At: func(p *Params) any { return &p.ChargeDenied }},
+}
+
+const (
+	ms      = int64(time.Millisecond)
+	maxWait = int64(step.MaxWait)
+)
+
+// Parameters returns the parameters that the algorithm takes besides its rate; all that there are for no algorithm. It
+// is for the packages of this module.
+func (a Algorithm) Parameters() (all []step.Parameter[Params]) {
+	for _, p := range parameters {
+		if a == 0 || a.Takes(p.Name) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Takes reports whether the algorithm has the parameter of that name in rule files.
+func (a Algorithm) Takes(parameter string) bool {
+	return parameter == "charge_denied" || a.known() && slices.Contains(strings.Fields(algorithms[a].params), parameter)
+}
+
 // validate checks each parameter by itself, and that the algorithm takes those that are given.
 func (in *Params) validate() error {
 	var errs, foreign []error
 	bad := func(param, format string, args ...any) { errs = append(errs, paramError(param, format, args...)) }
-	given := func(param string, isGiven bool) {
-		if isGiven && !slices.Contains(in.Algorithm.Parameters(), param) {
-			foreign = append(foreign, paramError(param, "is not a parameter of %s, which takes %s",
-				in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", ")))
-		}
-	}
-	upTo := func(param string, v, most int64) {
-		if v < 0 || v > most {
-			bad(param, "must be between 0 and %d, got %d", most, v)
-		}
-	}
-	number := func(param string, v, most int64) {
-		given(param, v != 0)
-		upTo(param, v, most)
-	}
-	wait := func(param string, v time.Duration) {
-		given(param, v != 0)
-		if v < 0 || v > step.MaxWait || v%time.Millisecond != 0 {
-			bad(param, "must be whole milliseconds up to %s, got %s", step.MaxWait, v)
-		}
-	}
-	name := func(param string, v uint8, names []string) {
-		given(param, v != 0)
-		if int(v) >= len(names) {
-			bad(param, "%d is not known: use one of %s", v, strings.TrimPrefix(strings.Join(names, ", "), ", "))
-		}
-	}
-	switch upTo("limit", in.Limit, step.MaxLimit); {
+	switch {
+	case in.Limit < 0 || in.Limit > step.MaxLimit:
+		bad("limit", "must be between 0 and %d, got %d", int64(step.MaxLimit), in.Limit)
 	case in.Limit == 0 && !in.DenyAll:
 		bad("limit", "there is none: say how many hits may pass per window, from 1 on, or set DenyAll to deny all")
 	case in.Limit != 0 && in.DenyAll:
@@ -128,24 +147,24 @@ func (in *Params) validate() error {
 	} else if in.Window%time.Microsecond != 0 {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
-	number("burst", in.Burst, step.MaxLimit)
-	given("initial", in.StartsEmpty)
-	given("refill", in.RefillsAtOnce)
-	wait("max_wait", in.MaxWait)
-	number("max_cost", in.MaxCost, step.MaxCost)
-	wait("burst_for", in.BurstFor)
-	wait("warm_up", in.WarmUp)
-	given("cold_factor", in.ColdFactor != 0)
-	if f := in.ColdFactor; f != 0 && (f < 101 || f > step.MaxColdFactor) {
-		bad("cold_factor", "must be between 1.01 and %d, got %g", step.MaxColdFactor/100, float64(f)/100)
+	for i := range parameters {
+		p := &parameters[i]
+		v := p.Get(in)
+		switch {
+		case v == 0 || p.Name == "lease": // the window
+			continue
+		case p.Names != nil && v >= int64(len(p.Names)):
+			bad(p.Name, "%d is not known: use one of %s", v, strings.TrimPrefix(strings.Join(p.Names, ", "), ", "))
+		case p.Most != 0 && (v < p.Least || v > p.Most):
+			bad(p.Name, "must be between %v and %v, got %v", p.Shown(p.Least), p.Shown(p.Most), p.Shown(v))
+		case p.Step != 0 && v%p.Step != 0:
+			bad(p.Name, "must be a multiple of %v, got %v", p.Shown(p.Step), p.Shown(v))
+		}
+		if !in.Algorithm.Takes(p.Name) {
+			foreign = append(foreign, paramError(p.Name, "is not a parameter of %s, which takes %s",
+				in.Algorithm, strings.Join(step.ParameterNames(in.Algorithm.Parameters()), ", ")))
+		}
 	}
-	number("segments", in.Segments, step.MaxSegments)
-	number("segment_cap", in.SegmentCap, step.MaxLimit)
-	name("oldest", uint8(in.Oldest), oldestNames)
-	name("align", uint8(in.Align), alignNames)
-	given("time_zone", in.TimeZone != nil)
-	number("max_log_entries", in.MaxLogEntries, 1_000_000)
-	name("charge_denied", uint8(in.ChargeDenied), chargeDeniedNames)
 	return errors.Join(append(errs, foreign...)...)
 }
 

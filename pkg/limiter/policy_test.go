@@ -65,8 +65,8 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				BurstFor: 1500 * time.Microsecond,
 			},
 			[]string{
-				"max_wait: must be whole milliseconds up to 1h0m0s, got -1ms",
-				"burst_for: must be whole milliseconds up to 1h0m0s, got 1.5ms",
+				"max_wait: must be between 0s and 1h0m0s, got -1ms",
+				"burst_seconds: must be a multiple of 0.001, got 0.0015",
 			},
 		},
 		"more in flight than the given max_log_entries": {
@@ -82,17 +82,17 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"smooth_warming_up's parameters of smooth_bursty, out of bounds": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, WarmUp: 90 * time.Minute, ColdFactor: 100},
 			[]string{
-				"warm_up: must be whole milliseconds up to 1h0m0s, got 1h30m0s",
+				"warm_up: must be between 0s and 1h0m0s, got 1h30m0s",
 				"cold_factor: must be between 1.01 and 100, got 1",
-				"warm_up: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied",
-				"cold_factor: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied",
+				"warm_up: is not a parameter of smooth_bursty, which takes initial, max_wait, max_cost, burst_seconds, charge_denied",
+				"cold_factor: is not a parameter of smooth_bursty, which takes initial, max_wait, max_cost, burst_seconds, charge_denied",
 			},
 		},
 		"smooth_warming_up with a burst and a cold_factor above the highest": {
 			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: hour, Burst: 3, ColdFactor: 10_050},
 			[]string{
 				"cold_factor: must be between 1.01 and 100, got 100.5",
-				"burst: is not a parameter of smooth_warming_up, which takes warm_up, cold_factor, max_wait, max_cost, charge_denied",
+				"burst: is not a parameter of smooth_warming_up, which takes max_wait, max_cost, warm_up, cold_factor, charge_denied",
 			},
 		},
 		"smooth_warming_up beyond 53 bits": {

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, atOnce := range []bool{false, true} {
 				in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, RefillsAtOnce: atOnce}
-				if atOnce && !slices.Contains(a.Parameters(), "refill") {
+				if atOnce && !a.Takes("refill") {
 					continue
 				}
 				p := mustPolicy(t, in)
@@ -73,7 +72,7 @@ func TestBound(t *testing.T) {
 	}
 	for _, a := range limiter.Algorithms() {
 		in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second}
-		if slices.Contains(a.Parameters(), "burst") {
+		if a.Takes("burst") {
 			in.Burst = 4
 		}
 		if got := limit.Bound(mustPolicy(t, in), 3); got != want[a] {

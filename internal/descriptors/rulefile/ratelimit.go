@@ -42,65 +42,59 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 			l.Invalid = l.Invalid || r.Problems() > before
 		})
 	}
-	number := func(name string, lo, hi int64, of func(l *rateLimit) *int64) {
-		field(name, func(n *yaml.Node, l *rateLimit) {
-			if v, ok := r.integer(n, lo, hi); ok {
-				*of(l) = v
-			}
-		})
-	}
-	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
-		field(name, func(n *yaml.Node, l *rateLimit) {
-			before := r.Problems()
-			if *of(l) = readName(r, n, parse); *of(l) == 0 && r.Problems() == before {
-				r.Errorf(r.at(n), "%s must be more than 0; leave it out for its default", name)
-			}
-		})
-	}
 	field("name", func(n *yaml.Node, l *rateLimit) { l.Name = r.text(n) })
 	field("replaces", func(n *yaml.Node, l *rateLimit) { l.Replaces = r.readReplaces(n) })
 	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
 	field("algorithm", func(n *yaml.Node, l *rateLimit) { l.Params.Algorithm = readName(r, n, parseAlgorithm) })
-	number("requests_per_unit", 0, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Limit })
+	field("requests_per_unit", func(n *yaml.Node, l *rateLimit) { l.Params.Limit = r.integer(n, 0, maxNumber) })
 	field("unit", func(n *yaml.Node, l *rateLimit) {
 		r.scalar(n, "a text", func(n *yaml.Node) { l.Unit, l.badUnit = parseUnit(n.Value) })
 	})
-	number("unit_multiplier", 1, maxNumber, func(l *rateLimit) *int64 { return &l.UnitMultiplier })
+	field("unit_multiplier", func(n *yaml.Node, l *rateLimit) { l.UnitMultiplier = r.integer(n, 1, maxNumber) })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
-	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Burst })
-	number("max_cost", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.MaxCost })
-	number("segments", 1, step.MaxSegments, func(l *rateLimit) *int64 { return &l.Params.Segments })
-	number("segment_cap", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.SegmentCap })
-	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.Params.MaxLogEntries })
-	field("oldest", func(n *yaml.Node, l *rateLimit) { l.Params.Oldest = readName(r, n, named[limiter.Oldest]) })
-	field("align", func(n *yaml.Node, l *rateLimit) { l.Params.Align = readName(r, n, named[limiter.Align]) })
-	field("time_zone", func(n *yaml.Node, l *rateLimit) { l.Params.TimeZone = readName(r, n, r.timeZone) })
-	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
-		l.Params.ChargeDenied = readName(r, n, named[limiter.ChargeDenied])
-	})
+	for _, p := range limiter.Algorithm(0).Parameters() {
+		field(p.Name, func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
+	}
 	field("on_store_failure", func(n *yaml.Node, l *rateLimit) {
 		onFailure := readName(r, n, descriptors.ParseOnStoreFailure)
 		l.OnStoreFailure = &onFailure
 	})
-	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, either("strict", "leased")) })
-	field("initial", func(n *yaml.Node, l *rateLimit) { l.Params.StartsEmpty = readName(r, n, either("full", "empty")) })
-	field("refill", func(n *yaml.Node, l *rateLimit) {
-		l.Params.RefillsAtOnce = readName(r, n, either("greedy", "interval"))
-	})
+	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, oneOf("strict", "leased")) == 1 })
+	field("lease_for", func(n *yaml.Node, l *rateLimit) { l.Placement.LeaseFor = r.duration(n) })
 	field("engine", func(n *yaml.Node, l *rateLimit) {
-		l.Placement.RedisCell = readName(r, n, either("weir", "redis_cell"))
+		l.Placement.RedisCell = readName(r, n, oneOf("weir", "redis_cell")) == 1
 	})
 	field("store", func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
-	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.MaxWait })
-	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.Params.BurstFor })
-	span("warm_up", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.WarmUp })
-	field("cold_factor", func(n *yaml.Node, l *rateLimit) { l.Params.ColdFactor = readName(r, n, parseFactor) })
-	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.Placement.LeaseFor })
-	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.Lease })
 	forPeople(r, s)
 	s.synonyms = rateLimitSynonyms
 	s.meant = func(name string, l *rateLimit) { l.Misspelled = append(l.Misspelled, name) }
 	return s
+}
+
+// parameter reads a parameter of an algorithm, whichever kind it is of.
+func (r *reader) parameter(n *yaml.Node, p *step.Parameter[limiter.Params], in *limiter.Params) {
+	switch {
+	case p.IsZone():
+		in.TimeZone = readName(r, n, r.timeZone)
+	case p.Names != nil:
+		p.Set(in, readName(r, n, oneOf(p.Names...)))
+	case p.Scale != 0:
+		p.Set(in, readName(r, n, func(text string) (int64, error) { return parseDecimal(p, text) }))
+	case p.IsTime():
+		p.Set(in, int64(r.duration(n)))
+	default:
+		p.Set(in, r.integer(n, 1, min(p.Most, maxNumber)))
+	}
+}
+
+// duration reads a duration that is not 0.
+func (r *reader) duration(n *yaml.Node) time.Duration {
+	before := r.Problems()
+	d := readName(r, n, parseDuration)
+	if d == 0 && r.Problems() == before {
+		r.Errorf(r.at(n), "%s must be more than 0; leave it out for its default", r.field)
+	}
+	return d
 }
 
 // readRateLimits reads a list of limits: never nil.
@@ -216,32 +210,14 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 	return a, fmt.Errorf("%w%s", err, didYouMean(name, limit.AlgorithmNames()))
 }
 
-// either reads one of two names, and reports whether it is the second one.
-func either(usual, other string) func(name string) (bool, error) {
-	return func(name string) (isOther bool, err error) {
-		if name != usual && name != other {
-			return false, fmt.Errorf("%q is not known: use one of %s, %s", name, usual, other)
+// oneOf reads the name of a value, and returns its number. A value with an empty name is a default, which has none.
+func oneOf(names ...string) func(name string) (int64, error) {
+	return func(name string) (int64, error) {
+		if i := slices.Index(names, name); i >= 0 && name != "" {
+			return int64(i), nil
 		}
-		return name == other, nil
+		return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.TrimPrefix(strings.Join(names, ", "), ", "))
 	}
-}
-
-// named reads the name of a value, of which a type has those from 0 on.
-func named[T interface {
-	~uint8
-	fmt.Stringer
-}](name string) (v T, err error) {
-	var names []string
-	for v := T(0); v == 0 || v.String() != ""; v++ {
-		if v.String() == "" { // a default that has no name
-			continue
-		}
-		if v.String() == name {
-			return v, nil
-		}
-		names = append(names, v.String())
-	}
-	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(names, ", "))
 }
 
 // timeZone finds a time zone by its name. It remembers those of a file, which many rules may name.

@@ -80,12 +80,10 @@ func TestReferenceSaysWhoTakesAField(t *testing.T) {
 			got[m[1]] = true
 		}
 		for _, a := range limiter.Algorithms() {
-			takes := slices.Contains(a.Parameters(), field)
+			takes := a.Takes(field)
 			switch field {
 			case "engine":
 				takes = a == limiter.Funnel || a == limiter.TokenBucket
-			case "burst_seconds":
-				takes = slices.Contains(a.Parameters(), "burst_for")
 			case "consistency":
 				takes = a.Kind().Is(step.Prepayable)
 			case "lease_for":

@@ -1,7 +1,6 @@
 package rulefile
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/words"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // parseUnit returns the unit of that name, in any case.
@@ -52,29 +52,21 @@ func durationOf(text string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// parseSeconds reads a number of seconds, such as 2 or 0.5.
-func parseSeconds(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text + "s")
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a number of seconds: write it like 2 or 0.5", text)
-	}
-	return d, nil
-}
-
-// parseFactor reads a number from 1.01 to 100, such as 3 or 2.5, in hundredths.
-func parseFactor(text string) (int64, error) {
-	const most = step.MaxColdFactor
+// parseDecimal reads a number with decimals, such as 3 or 2.5, in the parameter's own unit.
+func parseDecimal(p *step.Parameter[limiter.Params], text string) (int64, error) {
+	unit := max(p.Step, 1)
+	least, most, decimals := max(p.Least, unit), p.Most, math.Log10(float64(p.Scale/unit))
 	v, err := strconv.ParseFloat(text, 64)
-	hundredths := math.Round(v * 100)
-	if err != nil || !(hundredths > 100 && hundredths <= most) || math.Abs(v*100-hundredths) > 1e-6 {
-		return 0, fmt.Errorf("%q is not a number from 1.01 to %d with at most two decimals: write it like 3 or 2.5",
-			text, most/100)
+	v *= float64(p.Scale / unit)
+	if in := int64(math.Round(v)) * unit; err == nil && in >= least && in <= most && math.Abs(v-math.Round(v)) < 1e-6 {
+		return in, nil
 	}
-	return int64(hundredths), nil
+	return 0, fmt.Errorf("%q is not a number from %v to %v with at most %v decimals: write it like 3 or 2.5",
+		text, p.Shown(least), p.Shown(most), decimals)
 }
 
-// integer reads a whole number between lo and hi; ok is false, and the reason reported, if it is none.
-func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
+// integer reads a whole number between lo and hi. It is 0, and the reason reported, if it is none.
+func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64) {
 	r.scalar(n, "a whole number", func(n *yaml.Node) {
 		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.
 		parsed, err := strconv.ParseInt(n.Value, 0, 64)
@@ -83,18 +75,10 @@ func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
 				"%s must be a whole number between %d and %d, got %s%s", r.field, lo, hi, kind(n), numberHint(n, r.field, lo, hi))
 			return
 		}
-		v, ok = parsed, true
-		if n.Value[0] == '0' && isSmallNumber(n.Value) && decimal(n.Value) != strconv.FormatInt(parsed, 10) {
-			r.Warnf(descriptors.WarnOctal, r.at(n),
-				"%s: %s is %d, as YAML takes a number that begins with 0 for an octal one; write %s or %d",
-				r.field, n.Value, parsed, decimal(n.Value), parsed)
-		}
+		v = parsed
 	})
-	return v, ok
+	return v
 }
-
-// decimal is a number without the zeros that it begins with.
-func decimal(text string) string { return cmp.Or(strings.TrimLeft(text, "0"), "0") }
 
 // numberHint says what was probably meant instead of a whole number within the bounds, empty if that is not known.
 func numberHint(n *yaml.Node, field string, lo, hi int64) string {
@@ -109,13 +93,4 @@ func numberHint(n *yaml.Node, field string, lo, hi int64) string {
 	default: // 089
 		return fmt.Sprintf("; write %d", v)
 	}
-}
-
-func isSmallNumber(text string) bool {
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return false
-		}
-	}
-	return len(text) <= 18
 }
