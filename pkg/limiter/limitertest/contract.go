@@ -22,37 +22,19 @@ func Run(t *testing.T, fresh Fresh) {
 	}{
 		{"no hits", noHits},
 		{"hits that nobody can decide", invalidHits},
-		{"looks at the limit", looksAtLimit},
-		{"all or none", allOrNone},
-		{"only the hit that denied is charged", onlyTheDenier},
-		{"the same key beyond its capacity", sameKeyBeyondCapacity},
-		{"refund beside a denial", refundBesideDenial},
-		{"shadow", shadow},
-		{"quota", quota},
-		{"quota of several limits", quotaOfSeveralLimits},
-		{"quota beside enforce", quotaBesideEnforce},
-		{"quota groups that do not stand side by side", quotaScattered},
-		{"a quota group that is never over", quotaWithRoom},
-		{"each hit by itself", eachByItself},
-		{"each quota by itself", eachQuotaByItself},
-		{"ends of requests in flight", endsInFlight},
-		{"ends that have lost their places", endsOrOldest},
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
-		{"clock steps back while requests wait", clockStepsBackWhileWaiting},
 		{"clock is set right", clockSetRight},
 		{"keys", keys},
 		{"many hits", manyHits},
-		{"changed align", changedAlign},
-		{"waits of a denied request", noWaitWhenDenied},
-		{"bucket that starts empty beside a denial", emptyBesideDenial},
 		{"done context", doneContext},
 		{"concurrent requests of several keys", concurrentSeveral},
 	}
 	for _, p := range parts {
 		t.Run(p.name, func(t *testing.T) { p.check(newFixture(t, fresh)) })
 	}
+	runScenarios(t, fresh)
 	t.Run("changed rule", func(t *testing.T) { runChanges(t, fresh) })
 }
 

@@ -32,27 +32,3 @@ func windowEnds(f *fixture) {
 		}
 	}
 }
-
-// changedAlign goes on with a count under another align: it is kept if its window started within the current one.
-func changedAlign(f *fixture) {
-	daily := func(align limiter.Align, loc *time.Location) limiter.Hit {
-		return limiter.Hit{N: 1, Policy: policy(f, limiter.Params{
-			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc,
-			ChargeDenied: limiter.ChargeNone,
-		})}
-	}
-	utc, berlin := daily(limiter.AlignEpoch, nil), daily(limiter.AlignCalendar, zone("Europe/Berlin"))
-	first := daily(limiter.AlignFirstHit, nil)
-	f.clock.Advance(10 * hour) // 11:00 in Berlin
-	f.want("+", utc)
-	f.want("-", berlin)
-	f.clock.Advance(13 * hour) // midnight
-	f.want("-", utc)
-	f.want("+", berlin)
-	f.want("-", utc)
-	f.want("-", first)
-	f.clock.Advance(hour) // midnight of UTC: a window that started before it no longer counts
-	f.want("-", berlin)
-	f.want("-", first)
-	f.want("+", utc)
-}

@@ -86,25 +86,3 @@ func clockSetRight(f *fixture) {
 		f.want("+", hit)
 	}
 }
-
-// clockStepsBackWhileWaiting: a delayed request is delayed for as long as it would have been without the step.
-func clockStepsBackWhileWaiting(f *fixture) {
-	for _, in := range []limiter.Params{
-		{Algorithm: limiter.LeakyQueue, Limit: 1, Window: sec, Burst: 5},
-		{Algorithm: limiter.SmoothBursty, Limit: 1, Window: sec, BurstFor: sec, MaxWait: 5 * sec},
-		{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: sec, MaxWait: 5 * sec},
-	} {
-		still := limiter.Hit{Key: in.Algorithm.String() + " stands still", Policy: policy(f, in), N: 1}
-		back := still
-		back.Key = in.Algorithm.String() + " steps back"
-		f.clock.Set(start + 400*24*hour.Microseconds())
-		for _, hit := range []limiter.Hit{still, back} {
-			f.want("++", hit, hit)
-		}
-		want := f.take(still)[0]
-		f.clock.Advance(-3 * hour)
-		if got := f.take(back)[0]; !want.Allowed || !got.Allowed || got.Wait != want.Wait {
-			f.Errorf("%s, clock back by 3h0m0s: %+v, without the step %+v", in.Algorithm, got, want)
-		}
-	}
-}
