@@ -169,7 +169,7 @@ func (s *starter) serve(ctx context.Context, t *target, store, rules string, mor
 		return err
 	}
 	t.pid, t.admin = p.PID(), admin
-	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Get(ctx, "http://"+admin+"/readyz") })
+	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Ready(ctx, "http://"+admin+"/readyz") })
 }
 
 // startRedis starts a redis-server that keeps nothing on disk and returns its URL.

@@ -67,9 +67,6 @@ func TestSite(t *testing.T) {
 	if !strings.Contains(first, "/glossary.html") {
 		t.Errorf("search for glossary finds %s first", first)
 	}
-	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
-		browser.Screenshot(filepath.Join(dir, "search.png"))
-	}
 
 	for _, page := range []string{"index", "comparison", "reference/rules"} {
 		for _, look := range []struct {
@@ -86,9 +83,6 @@ func TestSite(t *testing.T) {
 			want := map[bool]string{false: "default", true: "slate"}[look.dark]
 			if scheme := browser.Text(`document.body.getAttribute("data-md-color-scheme")`); scheme != want {
 				t.Errorf("%s, %s: color scheme %s, want %s", page, look.name, scheme, want)
-			}
-			if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
-				browser.Screenshot(filepath.Join(dir, strings.ReplaceAll(page, "/", "-")+"-"+look.name+".png"))
 			}
 		}
 	}

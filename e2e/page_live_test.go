@@ -79,9 +79,6 @@ func TestPageOfARule(t *testing.T) {
 		t.Errorf("the compiled rule is shown as %s", json)
 	}
 	checkAccessible(t, b)
-	shoot(t, b, "rule", 1200, 1500, false)
-	shoot(t, b, "rule-dark", 1200, 1500, true)
-	shoot(t, b, "rule-narrow", 400, 1600, false)
 	b.Look(1200, 1000, false)
 
 	b.Eval(`document.querySelector("#top-rows button").click()`)
@@ -135,9 +132,6 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	if roles["table"] < 2 || roles["rowheader"] < 4 || roles["cell"] < 10 {
 		t.Errorf("assistive software does not see tables on a narrow screen: %v", roles)
 	}
-	shoot(t, b, "narrow-refused", 360, 740, false)
-	shoot(t, b, "narrow-refused-dark", 360, 740, true)
-	shoot(t, b, "narrow-long", 360, 2400, false)
 }
 
 // The page shows which published version this replica has, and hears of another one.
@@ -163,5 +157,4 @@ func TestPageOfPublishedRules(t *testing.T) {
 	if note := b.Text(`document.getElementById("mesh").innerText`); !strings.Contains(note, "weir_rules_published_version") {
 		t.Errorf("of other replicas the page says %q", note)
 	}
-	shoot(t, b, "published", 1200, 1600, true)
 }

@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
-
-// screenshots is the folder for pictures of the page.
-var screenshots = flag.String("screenshots", "", "directory for pictures of the page")
 
 const pageRules = `
 domain: shop
@@ -57,17 +52,6 @@ func askOf(t *testing.T, client pb.RateLimitServiceClient, n int, keyValues ...s
 			t.Fatal(err)
 		}
 	}
-}
-
-// shoot makes a picture if pictures are asked for.
-func shoot(t *testing.T, b *partnertest.Browser, name string, width, height int, dark bool) {
-	t.Helper()
-	if *screenshots == "" {
-		return
-	}
-	b.Look(width, height, dark)
-	b.Eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
-	b.Screenshot(filepath.Join(*screenshots, name+".png"))
 }
 
 // rowsOf are the texts of a table's rows, white space as one blank.
@@ -125,9 +109,6 @@ func TestPage(t *testing.T) {
 	if b.Eval(`document.querySelectorAll("img, main script").length`) != 0.0 || b.Text("document.title") != "Weir" {
 		t.Errorf("a key has become more than text: title %q", b.Text("document.title"))
 	}
-	shoot(t, b, "light", 1200, 1000, false)
-	shoot(t, b, "dark", 1200, 1000, true)
-	shoot(t, b, "narrow", 400, 900, false)
 
 	for _, url := range b.URLs() {
 		if !strings.HasPrefix(url, "http://"+s.Local()+"/") && url != "data:," {
@@ -160,7 +141,6 @@ func checkExplain(t *testing.T, b *partnertest.Browser) {
 			t.Errorf("the explanation does not say %q:\n%s", want, answer)
 		}
 	}
-	shoot(t, b, "explain", 1200, 1300, false)
 	b.Eval(`document.getElementById("explain-descriptor").value = "<img src=x>"`)
 	b.Press("Enter")
 	b.Await(`document.getElementById("explain-answer").innerText.includes("<img src=x>")`)
@@ -312,7 +292,6 @@ func TestPageOfManyRules(t *testing.T) {
 		`document.getElementById("rules-range").innerText.startsWith("1 to") &&
 			document.querySelector("#rules-rows .path").innerText === "api_key=customer-4"`,
 	)
-	shoot(t, b, "many", 1200, 1000, false)
 	b.Eval(`document.getElementById("rules-search").focus()`)
 	for key := range strings.SplitSeq("customer-777 TEAM-0", "") {
 		b.Press(key)
@@ -340,11 +319,8 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 			t.Errorf("the page does not say %q:\n%s", want, refused)
 		}
 	}
-	shoot(t, b, "refused", 1200, 1000, false)
-	shoot(t, b, "refused-dark", 1200, 1000, true)
 	s.Kill()
 	refreshNow(b)
 	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at") &&
 		document.getElementById("state").innerText === "No answer"`)
-	shoot(t, b, "lost", 400, 900, true)
 }

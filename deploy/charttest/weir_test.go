@@ -125,7 +125,7 @@ descriptors:
 	w := proctest.NewWeir(t, args...)
 	w.Start()
 	flood(t, w.GRPC, most*11/10)
-	if err := launch.Get(t.Context(), "http://"+w.HTTP+"/readyz"); err != nil {
+	if err := launch.Ready(t.Context(), "http://"+w.HTTP+"/readyz"); err != nil {
 		t.Error(err)
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.PID()))

@@ -103,7 +103,7 @@ func start(ctx context.Context, name, url, binary string, args ...string) (*laun
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Await(ctx, toStart, func(ctx context.Context) error { return launch.Get(ctx, url) }); err != nil {
+	if err := p.Await(ctx, toStart, func(ctx context.Context) error { return launch.Ready(ctx, url) }); err != nil {
 		p.Stop(toStop)
 		return nil, err
 	}

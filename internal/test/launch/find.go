@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -80,21 +81,28 @@ func FreeAddr(ctx context.Context) (addr string, err error) {
 	return "", fmt.Errorf("no free TCP port found: %w", err)
 }
 
-// Get returns nil if the URL answers with status 200.
-func Get(ctx context.Context, url string) error {
+// Get returns what the URL answers; any status but 200 is an error.
+func Get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing is read
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", url, resp.Status)
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answered %s: %s", url, resp.Status, body)
 	}
-	return nil
+	return body, err
+}
+
+// Ready is nil if the URL answers with status 200.
+func Ready(ctx context.Context, url string) error {
+	_, err := Get(ctx, url)
+	return err
 }
 
 // Dial returns nil if something listens on the address.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -240,14 +239,6 @@ func (b *Browser) Accessibility() (nodes []AccessibleNode) {
 		}
 	}
 	return nodes
-}
-
-// Screenshot writes a picture of the page as PNG.
-func (b *Browser) Screenshot(path string) {
-	b.tb.Helper()
-	if err := os.WriteFile(path, do(b, "screenshot", chromedp.CaptureScreenshot()), 0o600); err != nil {
-		b.tb.Fatal(err)
-	}
 }
 
 // Console returns what pages wrote to the console, with exceptions and violations of a Content-Security-Policy.

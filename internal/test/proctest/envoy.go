@@ -1,11 +1,9 @@
 package proctest
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,15 +155,7 @@ func (e *Envoy) Stat(name string) uint64 {
 
 // get reads a page of the admin interface; any status but 200 is an error.
 func (e *Envoy) get(path string) ([]byte, error) {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + e.Admin + path)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
-	}
-	return body, err
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return launch.Get(ctx, "http://"+e.Admin+path)
 }

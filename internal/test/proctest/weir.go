@@ -2,7 +2,7 @@ package proctest
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -87,22 +87,14 @@ func (p *Weir) AwaitReady() {
 func (p *Weir) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return launch.Get(ctx, "http://"+p.HTTP+"/readyz")
+	return launch.Ready(ctx, "http://"+p.HTTP+"/readyz")
 }
 
 // Page returns the answer to GET: the status, such as "200 OK", and the body.
 func (p *Weir) Page(path string) (status, text string) {
 	p.tb.Helper()
-	resp, err := http.Get("http://" + p.HTTP + path)
-	if err != nil {
-		p.tb.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.tb.Fatal(err)
-	}
-	return resp.Status, string(body)
+	r := (&Client{http.DefaultClient, "http://" + p.HTTP}).Get(p.tb, path)
+	return fmt.Sprint(r.Status, " ", http.StatusText(r.Status)), r.Body
 }
 
 // Socket returns the admin socket, as --server takes it. It is the default one: this package imports nothing of Weir.

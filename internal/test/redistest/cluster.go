@@ -122,9 +122,8 @@ func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 // Fail kills the i-th master and returns when its replica has taken over.
 func (c *Cluster) Fail(i int) {
 	c.tb.Helper()
-	c.failSoon()
 	c.Masters[i].Kill()
-	AwaitMaster(c.tb, c.Replicas[i])
+	c.Promote(i)
 }
 
 // Promote returns when the replica of the i-th master, which the test has killed, has taken over.
