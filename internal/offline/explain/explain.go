@@ -77,12 +77,11 @@ type Level struct {
 
 // Rule is a rule, for people.
 type Rule struct {
-	Path        string         `json:"path"`
-	Source      string         `json:"source"`
-	Mode        string         `json:"mode,omitempty"` // shadow or quota
-	Description string         `json:"description,omitempty"`
-	Owner       string         `json:"owner,omitempty"`
-	Extra       map[string]any `json:"extra,omitempty"`
+	Path        string `json:"path"`
+	Source      string `json:"source"`
+	Mode        string `json:"mode,omitempty"` // shadow or quota
+	Description string `json:"description,omitempty"`
+	Owner       string `json:"owner,omitempty"`
 }
 
 // Limit is a limit of the rule, and what it says.
@@ -317,12 +316,6 @@ func Query(q Question) url.Values {
 func ParseQuery(v url.Values) (Question, error) {
 	q := Question{Domain: v.Get("domain"), Hits: 1}
 	var errs []error
-	for name := range v {
-		if name != "domain" && name != "descriptor" && name != "hits" {
-			errs = append(errs,
-				fmt.Errorf("%s is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1", strconv.Quote(name)))
-		}
-	}
 	if text := v.Get("hits"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || n == 0 {

@@ -21,7 +21,6 @@ descriptors:
   - key: remote_address
     description: each client on its own
     owner: edge team
-    x-runbook: {url: https://runbooks/clients}
     rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 10, unit: second, burst: 3}
     response: {headers: {x-why: too many}, body: wait}
   - key: plan
@@ -152,10 +151,10 @@ func TestMissing(t *testing.T) {
 		{1, "remote_address=a", "none", "expected no limit, found the rule remote_address (rules.yaml:3)"},
 		{1, "remote_address=a plan=gold", "gold", ""},
 		{1, "remote_address=a plan=gold", "per-client", "expected the rule per-client, found remote_address " +
-			"(rules.yaml:3) and plan=gold (rules.yaml:9)"},
+			"(rules.yaml:3) and plan=gold (rules.yaml:8)"},
 		{1, "plan=silver", "none", ""},
 		{1, "plan=gold,x=y", "gold", "expected the rule gold, found none: the descriptor goes on with x=y, but plan=gold " +
-			"(rules.yaml:9) has no levels " +
+			"(rules.yaml:8) has no levels " +
 			"below it; a limit applies only where the last entry ends"},
 	} {
 		r, err := explain.Offline(t.Context(), compile(t), question(t, c.hits, strings.Fields(c.ds)...))
@@ -175,9 +174,8 @@ func TestQuery(t *testing.T) {
 	if err != nil || cmp.Diff(q, got) != "" {
 		t.Errorf("error %v, -want +got\n%s", err, cmp.Diff(q, got))
 	}
-	_, err = explain.ParseQuery(map[string][]string{"descriptors": {"a=b"}, "hits": {"0"}, "descriptor": {"="}})
+	_, err = explain.ParseQuery(map[string][]string{"hits": {"0"}, "descriptor": {"="}})
 	for _, want := range []string{
-		`"descriptors" is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1`,
 		`hits: must be a whole number from 1 to 4294967295, got "0"`,
 		"descriptor 1: entry 1 has no key; write key=value,key=value",
 	} {

@@ -43,7 +43,7 @@ func MatchDescriptor(
 	}
 	if r := e.rule; r != nil {
 		e.Rule = &Rule{
-			Path: r.Path, Source: r.Source, Mode: mode(r.Mode), Description: r.Description, Owner: r.Owner, Extra: r.Extra,
+			Path: r.Path, Source: r.Source, Mode: mode(r.Mode), Description: r.Description, Owner: r.Owner,
 		}
 	}
 	return e.Descriptor, e.rule

@@ -13,7 +13,7 @@ import (
 // Bounds of nearest.
 const (
 	maxNearest  = 3  // names
-	maxCompared = 32 // bytes of a name, behind what it has in common with the text that was asked for
+	maxCompared = 32 // bytes of a name
 )
 
 // named is a name and the position of its rule, which may be empty.
@@ -24,9 +24,8 @@ type named struct{ name, source string }
 // matter.
 func nearest(asked string, names []named) string {
 	distances := make(map[named]int, len(names))
-	asked = strings.ToLower(asked)
 	for _, n := range names {
-		distances[n] = distance(asked, strings.ToLower(n.name))
+		distances[n] = words.Distance(compared(asked), compared(n.name))
 	}
 	slices.SortFunc(names, func(a, b named) int {
 		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a.name, b.name))
@@ -42,18 +41,8 @@ func nearest(asked string, names []named) string {
 	return text
 }
 
-// distance is the edit distance of two names, bounded for long ones. All names are equally near to an empty one.
-func distance(asked, name string) int {
-	if asked == "" {
-		return 0
-	}
-	n := 0
-	for n < min(len(asked), len(name)) && asked[n] == name[n] {
-		n++
-	}
-	asked, name = asked[n:], name[n:]
-	return words.Distance(asked[:min(len(asked), maxCompared)], name[:min(len(name), maxCompared)])
-}
+// compared is what of a name is compared: long ones would take long.
+func compared(name string) string { return strings.ToLower(name[:min(len(name), maxCompared)]) }
 
 // domainNames returns the names of the domains.
 func domainNames(s *descriptors.Set) (names []named) {

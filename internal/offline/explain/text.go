@@ -2,11 +2,8 @@ package explain
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,13 +88,6 @@ func (t *page) rule(r *Rule) {
 		if about.value != "" {
 			t.line("           %s: %s", about.name, about.value)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
-		value, err := json.Marshal(r.Extra[name])
-		if err != nil {
-			value = []byte("?")
-		}
-		t.line("           %s: %s", name, value)
 	}
 }
 
