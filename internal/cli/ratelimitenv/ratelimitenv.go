@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -144,22 +143,10 @@ func (r *reader) number(name string) int64 {
 	})
 }
 
-// port is the value of a port. Kubernetes sets STATSD_PORT=tcp://10.0.0.7:8125 in every container beside a Service that
-// is called statsd, grpc or debug. That is where statsd is; but it is not where this process should listen.
+// port is the value of a port.
 func (r *reader) port(name string) string {
-	service, isService := strings.CutPrefix(r.env[name], "tcp://")
-	_, servicePort, err := net.SplitHostPort(service)
-	switch {
-	case !isService || err != nil:
-	case name == "STATSD_PORT":
-		return servicePort
-	default:
-		r.remark(name, "%s is what Kubernetes sets for a Service named %s, so the default %s counts; set the variable, "+
-			"or enableServiceLinks: false in the pod", r.env[name], strings.ToLower(strings.TrimSuffix(name, "_PORT")),
-			defaults[name])
-		delete(r.env, name)
-	}
-	n := read(r, name, "a port, from 1 to 65535", func(text string) (uint64, error) {
+	n := read(r, name, "a port, from 1 to 65535 (Kubernetes sets tcp://... for a Service of that "+
+		"name, unless the pod has enableServiceLinks: false)", func(text string) (uint64, error) {
 		n, err := strconv.ParseUint(text, 0, 16) // it may be hexadecimal
 		if n == 0 {
 			err = strconv.ErrRange

@@ -186,19 +186,3 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("error %v, want one without the secret", err)
 	}
 }
-
-// Kubernetes sets GRPC_PORT and DEBUG_PORT beside Services that are called so: nobody meant to listen there.
-func TestServiceLinks(t *testing.T) {
-	s, err := Read([]string{"GRPC_PORT=tcp://10.0.0.7:9000", "DEBUG_PORT=tcp://10.0.0.8:80"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := texts(s); !slices.Contains(got, "grpc-addr=0.0.0.0:8081") ||
-		!slices.Contains(got, "debug-addr=0.0.0.0:6070") {
-		t.Errorf("%q, want the default ports", got)
-	}
-	if all := strings.Join(s.Remarks, "\n"); !strings.Contains(all, "a Service named grpc") ||
-		!strings.Contains(all, "a Service named debug") {
-		t.Errorf("remarks %q", all)
-	}
-}
