@@ -116,7 +116,7 @@ GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, r
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
-POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"} or {"key": KEY}
+POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"}
 GET  /metrics  for Prometheus
 GET  /healthcheck  200 once the store has answered, until the process stops: as envoyproxy/ratelimit
      /json     with --http-json: decide a RateLimitRequest, as JSON

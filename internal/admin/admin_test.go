@@ -226,8 +226,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d %s, want 170 or what is missing", f[0], f[1], status, body)
 		}
 	}
-	if named != 14 {
-		t.Errorf("the index names %d endpoints, want 14:\n%s", named, index)
+	if named != 13 {
+		t.Errorf("the index names %d endpoints, want 13:\n%s", named, index)
 	}
 }
 

@@ -26,8 +26,6 @@ type Counters struct {
 	Store limiter.Store
 	// Forget resets a counter in the store and in all processes.
 	Forget func(ctx context.Context, key string) (existed bool, err error)
-	// KeyOf returns the counter's key for a key in Redis.
-	KeyOf func(name string) (key string, ok bool)
 }
 
 // Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
@@ -74,12 +72,18 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 // Reset forgets counters, in the store and in all processes. Errors are as in Get. With an error the result, if
 // not nil, has the counters that are reset; the one after them may be.
 func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error) {
-	f, keys, err := c.target(t)
+	rule, entries, err := matchRule(c.Rules(), t.Domain, t.Descriptor)
 	if err != nil {
 		return nil, err
 	}
-	f.Tried = keys
-	for _, key := range keys {
+	if len(rule.Limits) == 0 {
+		return nil, invalid("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)
+	}
+	f := &adminapi.ResetResult{Domain: t.Domain, Rule: rule.Path, Counters: []adminapi.ResetCounter{}}
+	for _, l := range rule.Limits {
+		f.Tried = append(f.Tried, string(l.AppendKey(nil, entries)))
+	}
+	for _, key := range f.Tried {
 		existed, err := c.Forget(ctx, key)
 		if err != nil {
 			return f, err
@@ -87,42 +91,6 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 		f.Counters = append(f.Counters, adminapi.ResetCounter{Key: key, Existed: existed})
 	}
 	return f, nil
-}
-
-// target has the keys of the counters.
-func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []string, error) {
-	switch {
-	case (t.Key == "") == (t.Descriptor == ""):
-		return nil, nil, invalid("key, descriptor: give one of the two")
-	case t.Key != "" && t.Domain != "":
-		return nil, nil, invalid("key: goes without domain, which is in the key")
-	case t.Key != "":
-		key := t.Key
-		if c.KeyOf != nil {
-			if of, ok := c.KeyOf(key); ok {
-				key = of
-			}
-		}
-		terms, ok := descriptors.ParseKey(key)
-		name, _, _ := strings.Cut(terms.Algorithm, ".")
-		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get " +
-				"shows them")
-		}
-		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
-	}
-	rule, entries, err := matchRule(c.Rules(), t.Domain, t.Descriptor)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(rule.Limits) == 0 {
-		return nil, nil, invalid("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)
-	}
-	keys := make([]string, len(rule.Limits))
-	for i, l := range rule.Limits {
-		keys[i] = string(l.AppendKey(nil, entries))
-	}
-	return &adminapi.ResetResult{Domain: t.Domain, Rule: rule.Path, Counters: []adminapi.ResetCounter{}}, keys, nil
 }
 
 // getKey shows the key of a counter to everybody: it has no value that was not asked for.

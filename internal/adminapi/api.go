@@ -179,17 +179,16 @@ func Wait(wait time.Duration) *float64 {
 	return &s
 }
 
-// ResetRequest names the counters to reset: those of a descriptor, or one by its key. Exactly one of the two is given.
+// ResetRequest names the descriptor whose counters are to be reset.
 type ResetRequest struct {
-	Domain     string `json:"domain,omitempty"`
-	Descriptor string `json:"descriptor,omitempty"`
-	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as it is in Redis
+	Domain     string `json:"domain"`
+	Descriptor string `json:"descriptor"`
 }
 
 // ResetResult is the answer of POST /keys/reset.
 type ResetResult struct {
 	Domain   string         `json:"domain"`
-	Rule     string         `json:"rule,omitempty"` // empty for a counter by its key
+	Rule     string         `json:"rule"` // its path
 	Counters []ResetCounter `json:"counters"`
 	// Tried are the keys of all counters that were to be reset.
 	Tried []string `json:"-"`

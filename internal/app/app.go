@@ -272,7 +272,7 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 		},
 		Rules: a.rules,
 		Counters: &admin.Counters{
-			Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset, KeyOf: a.store.KeyOf,
+			Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset,
 		},
 		Metrics: a.metrics.Handler(), ClassicText: a.metrics.WriteText, Decisions: a.metrics.Decisions,
 		History: admin.NewHistory(a.metrics.Sample),

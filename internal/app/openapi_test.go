@@ -237,7 +237,6 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/rules?domain=shop&rule=client", want: 200},
 		{method: "GET", target: "/api/v1/rules?domain=shop&rule=none", want: 404},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "shop", "descriptor": "client=ann"}`, want: 200},
-		{method: "POST", target: "/api/v1/keys/reset", body: `{"key": "funnel:burst|shop|client=ann"}`, want: 200},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{}`, want: 400},
 		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "none", "descriptor": "a=b"}`, want: 404},
 		{method: "POST", target: "/api/v1/reload", want: 200},

@@ -109,10 +109,9 @@ func readRules(ctx context.Context, from streams, paths ...string) ([]reload.Fil
 	return files, nil
 }
 
-// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil
-// is any.
-func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := compileQuietly(io, files, stores, verdict)
+// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name any store.
+func compile(io streams, files []reload.File, verdict string) (*descriptors.Set, error) {
+	set, err := compileQuietly(io, files, verdict)
 	if err != nil {
 		return nil, err
 	}
@@ -123,22 +122,13 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 }
 
 // compileQuietly is compile without the warnings.
-func compileQuietly(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := rules.Compile(descriptors.Process{Stores: stores}, files)
+func compileQuietly(io streams, files []reload.File, verdict string) (*descriptors.Set, error) {
+	set, err := rules.Compile(descriptors.Process{}, files)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
 		return nil, errReported
 	}
 	return set, err
-}
-
-// compileRules reads and compiles the files of --rules.
-func compileRules(ctx context.Context, io streams, paths, stores []string) (*descriptors.Set, error) {
-	files, err := readRules(ctx, io, paths...)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--rules: %w", err))
-	}
-	return compile(io, files, stores, "")
 }
 
 // count is "1 file", "2 files".

@@ -24,8 +24,6 @@ type diffCmd struct {
 	Old string `arg:"" name:"old" help:"The rules before: a rule file or a directory; - for stdin."`
 	New string `arg:"" name:"new" help:"The rules after, in the same form."`
 
-	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
-
 	Traffic string   `placeholder:"FILE" help:"Access log of Envoy, as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
 	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
 	Domain  string   `placeholder:"DOMAIN" help:"The domain of Envoy's filter, for --map."`
@@ -117,7 +115,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	if err != nil {
 		return nil, err
 	}
-	set, err := compileQuietly(io, files, c.Stores, "; weir check says more")
+	set, err := compileQuietly(io, files, "; weir check says more")
 	if errors.Is(err, errReported) {
 		err = errNoAnswer
 	}

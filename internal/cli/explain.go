@@ -14,7 +14,6 @@ type explainCmd struct {
 	Descriptors []string         `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
 	Domain      string           `placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends. May be left out if the rules have only one."`
 	Rules       []string         `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
-	Stores      []string         `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
 	Server      adminapi.Options `embed:"" group:"server"`
 
 	Hits   uint32   `default:"1" help:"Cost of each descriptor (hits_addend)."`
@@ -86,7 +85,6 @@ func (c *explainCmd) question() (explain.Question, error) {
 		q.Descriptors = append(q.Descriptors, entries)
 	}
 	p.check(c.Hits > 0, "--hits: must be at least 1")
-	p.check(len(c.Stores) == 0 || len(c.Rules) > 0, "--stores: is for rule files; it goes with --rules PATH")
 	return q, errors.Join(p...)
 }
 
@@ -100,7 +98,11 @@ func noAnswer(io streams, err error) error {
 }
 
 func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question) (*explain.Report, error) {
-	set, err := compileRules(ctx, io, c.Rules, c.Stores)
+	files, err := readRules(ctx, io, c.Rules...)
+	if err != nil {
+		return nil, err
+	}
+	set, err := compile(io, files, "")
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	)
 }
 
-// commonFlags are the flags of serve that most people set. weir help TOPIC shows the others.
+// commonFlags are the 15 flags of serve that most people set. weir help TOPIC shows the others.
 var commonFlags = []string{
 	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
@@ -144,7 +144,7 @@ var commonFlags = []string{
 // printHelp prints what --help shows.
 func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" {
-		for _, f := range serve.Flags {
+		for _, f := range slices.Concat(serve.Flags, ctx.Model.Flags) { // the latter are --help and --version
 			f.Hidden = !slices.Contains(commonFlags, f.Name)
 			if c.topic != "" {
 				f.Hidden = f.Group == nil || f.Group.Key != c.topic

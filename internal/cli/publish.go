@@ -21,11 +21,10 @@ const publishTimeout = 30 * time.Second
 type publishCmd struct {
 	Path string `arg:"" help:"Directory of rule files, or one rule file."`
 
-	Store          string   `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password by the variable: everybody on the machine can see a command line."`
-	StoreKeyPrefix string   `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
-	DryRun         bool     `help:"Check and show what would change, but publish nothing."`
-	Stores         []string `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed, and a process without that store refuses the set."`
-	Author         string   `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password by the variable: everybody on the machine can see a command line."`
+	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
+	DryRun         bool   `help:"Check and show what would change, but publish nothing."`
+	Author         string `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
 
 	Output outputFlags `embed:""`
 }
@@ -71,7 +70,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSe
 	if err != nil {
 		return nil, usage(err)
 	}
-	if _, err := compile(io, snapshot.Files, c.Stores, "; not published"); err != nil {
+	if _, err := compile(io, snapshot.Files, "; not published"); err != nil {
 		return nil, err
 	}
 	var files []reload.File
@@ -88,7 +87,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSe
 		return nil, err
 	}
 	// As a process will: under the names that the files have in Redis, with nothing beside them.
-	_, err = compileQuietly(io, set.Named(), c.Stores, "; not published")
+	_, err = compileQuietly(io, set.Named(), "; not published")
 	return set, err
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -10,9 +9,8 @@ import (
 )
 
 type resetCmd struct {
-	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
-	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
-	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get shows it or as Redis has it, instead of a descriptor."`
+	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
+	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 
 	remoteFlags
 }
@@ -27,15 +25,14 @@ Exit codes: 0 deleted (even if there was nothing), 1 not deleted, 2 the command 
 Examples:
 
     weir reset --domain shop client=ann
-    weir reset --domain shop client=ann --token-file token
-    weir reset --key 'fixed_window|shop|client=ann'`
+    weir reset --domain shop client=ann --token-file token`
 }
 
 func (c *resetCmd) Run(ctx context.Context, io streams) error {
-	if err := c.validate(); err != nil {
+	if _, err := descriptors.ParseEntries(c.Descriptor); err != nil {
 		return usage(err)
 	}
-	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
+	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor}
 	return ask(&c.remoteFlags, io, func(to *adminapi.Client, done *adminapi.ResetResult) error {
 		return to.Post(ctx, "/keys/reset", target, done)
 	}, func(io streams, done *adminapi.ResetResult) {
@@ -47,19 +44,4 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 			fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
 		}
 	})
-}
-
-func (c *resetCmd) validate() error {
-	switch {
-	case (c.Descriptor == "") == (c.Key == ""):
-		return errors.New("give one of a descriptor, key=value,key=value, and --key KEY")
-	case c.Key != "" && c.Domain != "":
-		return errors.New("--domain: goes with a descriptor; the key has the domain in it")
-	case c.Key != "":
-		return nil
-	case c.Domain == "":
-		return errors.New("--domain: is missing")
-	}
-	_, err := descriptors.ParseEntries(c.Descriptor)
-	return err
 }

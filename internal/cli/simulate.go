@@ -19,11 +19,10 @@ import (
 type simulateCmd struct {
 	Rules     []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
 	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
-	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, or step:10/s,100/s@10s."`
 	For       time.Duration `default:"30s" help:"How long the traffic lasts."`
 	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
-	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
+	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits: at most until its lease ends."`
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
 
 	Output outputFlags `embed:""`
@@ -65,8 +64,8 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	limits, notes := offline.Limits(set, algorithms)
-	if err := c.checkLimits(limits); err != nil {
-		return err
+	if len(limits) == 0 {
+		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
 	}
 	arrivals, err := traffic.Arrivals(c.For, c.Seed)
 	if err != nil {
@@ -114,7 +113,7 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 		if err != nil {
 			return nil, err
 		}
-		return compileQuietly(io, files, c.Stores, "")
+		return compileQuietly(io, files, "")
 	}
 	set, err := compileInline(c.Limit)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
@@ -139,20 +138,6 @@ func compileInline(limit string) (*descriptors.Set, error) {
 		}
 	}
 	return set, err
-}
-
-// checkLimits refuses what the simulation has no answer for.
-func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
-	if len(limits) == 0 {
-		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
-	}
-	for _, l := range limits {
-		if lease := l.Policy.Window(); l.Policy.Algorithm().CountsInFlight() && c.Duration > lease {
-			return usage(fmt.Errorf("--duration: %s is longer than the lease of %s, %s; write a shorter one, or a longer lease",
-				c.Duration, l.Name, lease))
-		}
-	}
-	return nil
 }
 
 // write prints the report.

@@ -19,21 +19,16 @@ const variablePrefix = "WEIR_"
 // maxTypo is in how many characters a variable may differ from a known one to be taken for that one, misspelled.
 const maxTypo = 2
 
-// What Kubernetes sets in every container of a namespace in which there is a Service named weir, or weir-and-more:
-// WEIR_SERVICE_HOST, WEIR_SERVICE_PORT, WEIR_SERVICE_PORT_GRPC, WEIR_PORT=tcp://..., WEIR_PORT_8081_TCP_ADDR and the
-// like. Docker's links set some of them, too.
-var (
-	ofService = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
-	ofPort    = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://`)
-)
+// ofService finds what Kubernetes sets in every container of a namespace in which there is a Service named weir, or
+// weir-and-more: WEIR_SERVICE_HOST, WEIR_SERVICE_PORT_GRPC, WEIR_PORT, WEIR_PORT_8081_TCP_ADDR and the like.
+var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT(_|$)`)
 
 // misspelledVariables returns what is wrong with variables that are not empty and very like a known one, sorted.
 func misspelledVariables(environ []string, known map[string]bool) (wrong []string) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if value == "" || !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) ||
-			ofPort.MatchString(variable) {
+		if value == "" || !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) {
 			continue
 		}
 		if near := words.Nearest(name, names); near != "" && words.Distance(name, near) <= maxTypo {

@@ -14,7 +14,7 @@ func TestMisspelledVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownVariables(parser.Model.Node)
-	if !known["WEIR_STORE"] || !known["WEIR_SERVER"] || !known["WEIR_PUBLISH_STORES"] || !known["WEIR_PUBLISH_AUTHOR"] {
+	if !known["WEIR_STORE"] || !known["WEIR_SERVER"] || !known["WEIR_PUBLISH_AUTHOR"] {
 		t.Fatalf("known are %v", known)
 	}
 	for _, tt := range []struct {

@@ -285,14 +285,6 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	return existed, err
 }
 
-// KeyOf returns the counter's key of a key in Redis. ok is false if that is not below the prefix, and for memory.
-func (s *Store) KeyOf(name string) (key string, ok bool) {
-	if s.redis == nil {
-		return "", false
-	}
-	return s.remotes[0].store.KeyOf(name)
-}
-
 // Run follows the servers until ctx is done: it logs outages, probes servers that the breaker does not ask, and hears
 // what other processes refund and reset.
 func (s *Store) Run(ctx context.Context) {
