@@ -59,7 +59,7 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
 		return p.maskedRemoteAddress(a.MaskedRemoteAddress), nil
 	case *routev3.RateLimit_Action_RemoteAddressMatch_:
-		return p.remoteAddressMatch(at+".remote_address_match", a.RemoteAddressMatch)
+		return action{}, refuse(at, "remote_address_match", "write remote_address, and the networks as cidr in the rules")
 	case *routev3.RateLimit_Action_HeaderValueMatch_:
 		return p.headerValueMatch(at+".header_value_match", a.HeaderValueMatch)
 	case *routev3.RateLimit_Action_QueryParameters_:

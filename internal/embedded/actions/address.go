@@ -1,11 +1,8 @@
 package actions
 
 import (
-	"cmp"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -47,52 +44,6 @@ func (m maskedRemoteAddress) value(req *Request) (string, found) {
 	var b [48]byte
 	text := append(appendAddr(b[:0], prefix.Addr()), '/')
 	return string(strconv.AppendInt(text, int64(bits), 10)), yes
-}
-
-// remoteAddressMatch is a text that a request has whose client is in one of these networks, or in none of them.
-type remoteAddressMatch struct {
-	networks []netip.Prefix
-	invert   bool
-	then     format
-	orElse   string // if the format makes no text
-}
-
-func (p *Phase) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
-	p.RemoteAddress = true
-	match := &remoteAddressMatch{invert: m.GetAddressMatcher().GetInvertMatch(), orElse: m.GetDefaultValue()}
-	for i, r := range m.GetAddressMatcher().GetRanges() {
-		at := fmt.Sprintf("%s.address_matcher.ranges[%d]", at, i)
-		addr, err := netip.ParseAddr(r.GetAddressPrefix())
-		if err != nil || addr.Zone() != "" {
-			return action{}, fmt.Errorf("%s.address_prefix: %q is not an IP address", at, r.GetAddressPrefix())
-		}
-		bits := min(int(r.GetPrefixLen().GetValue()), addr.BitLen())
-		match.networks = append(match.networks, netip.PrefixFrom(addr, bits).Masked())
-	}
-	at += ".descriptor_value"
-	var err error
-	if match.then, err = p.compileFormat(at, m.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	if !match.then.isText() {
-		return action{}, refuse(at, "DYNAMIC_METADATA or RESP", "only hits_addend may have them; use REQ")
-	}
-	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match.value}, nil
-}
-
-func (m *remoteAddressMatch) value(req *Request) (string, found) {
-	addr := req.remote.WithZone("")
-	if !addr.IsValid() || m.contains(addr) == m.invert {
-		return "", no
-	}
-	if value := cmp.Or(m.then.text(req), m.orElse); value != "" {
-		return value, yes
-	}
-	return "", no
-}
-
-func (m *remoteAddressMatch) contains(addr netip.Addr) bool {
-	return slices.ContainsFunc(m.networks, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
 // appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the

@@ -11,6 +11,6 @@
 // Envoy reads it byte by byte: a letter beyond ASCII is several characters. Bytes of a value that are not UTF-8 become
 // a question mark, as with Envoy's requests by gRPC.
 //
-// Formats know text, %% and the command REQ (or REQUEST_HEADER). The format of hits_addend also knows RESP
-// (RESPONSE_HEADER), of which there is nothing before the response, and DYNAMIC_METADATA. All may have a :LENGTH.
+// The format of hits_addend is one of the commands REQ (or REQUEST_HEADER), RESP (RESPONSE_HEADER), of which there is
+// nothing before the response, and DYNAMIC_METADATA. Each may have a :LENGTH.
 package actions

@@ -80,7 +80,7 @@ func drawLimit(t *rapid.T, ofRoute bool) object {
 
 func drawAction(t *rapid.T) object {
 	a := object{}
-	switch rapid.IntRange(1, 11).Draw(t, "action") {
+	switch rapid.IntRange(1, 10).Draw(t, "action") {
 	case 1:
 		a["descriptor_value"] = oneOf(t, "v", "w w", "100%", "a%%b", "é")
 		maybe(t, a, "descriptor_key", oneOf(t, "k", ""))
@@ -117,20 +117,6 @@ func drawAction(t *rapid.T) object {
 		maybe(t, a, "expect_match", rapid.Bool().Draw(t, "expect_match"))
 		a["query_parameters"] = rapid.SliceOfN(rapid.Custom(drawQueryMatcher), 1, 2).Draw(t, "query_parameters")
 		return object{"query_parameter_value_match": a}
-	case 10:
-		a["descriptor_value"] = oneOf(t, "near", "%REQ(x-a)%", "%REQ(x-a?x-b):1%", "a-%REQ(x-miss)%", "100%%",
-			"%REQ(:method)%%REQ(host)%")
-		maybe(t, a, "descriptor_key", "ak")
-		maybe(t, a, "default_value", "else")
-		ranges := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) object {
-			r := object{"address_prefix": oneOf(t, "10.1.2.3", "127.0.0.1", "0.0.0.0", "2001:db8::1", "::", "::ffff:10.1.2.3")}
-			maybe(t, r, "prefix_len", oneOf(t, 0, 8, 16, 32, 64, 120, 128))
-			return r
-		}), 0, 2)
-		matcher := object{"ranges": ranges.Draw(t, "ranges")}
-		maybe(t, matcher, "invert_match", true)
-		a["address_matcher"] = matcher
-		return object{"remote_address_match": a}
 	default:
 		a["descriptor_key"] = "md"
 		ns := oneOf(t, "set", "route", "hdr")

@@ -23,15 +23,12 @@ func TestRefused(t *testing.T) {
 		action("query_parameter_value_match: {descriptor_value: a, query_parameters: [{name: x, string_match: {safe_regex: {regex: '*'}}}]}"): "query_parameters[0].string_match.safe_regex.regex: error parsing regexp",
 
 		// What Weir does not follow.
-		action("generic_key: {descriptor_value: 'a%REQ(x-user)%'}"):                                                                        "actions[1].generic_key.descriptor_value: a substitution format is not supported: Envoy follows one only if its runtime says so",
-		action("header_value_match: {descriptor_value: '%PROTOCOL%', headers: [{name: x}]}"):                                               "actions[1].header_value_match.descriptor_value: a substitution format is not supported",
-		action("dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}"):                                          "rate_limits[0].actions[1]: dynamic_metadata is not supported: Envoy no longer accepts it either; write metadata instead",
-		action("metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}, {index: 0}]}}"):                                      "actions[1].metadata.metadata_key.path[1].index: an element of a list is not supported: Weir reads values by their keys alone",
-		action("remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: ten}]}}"):                          `actions[1].remote_address_match.address_matcher.ranges[0].address_prefix: "ten" is not an IP address`,
-		action("remote_address_match: {descriptor_value: '%START_TIME%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):            "actions[1].remote_address_match.descriptor_value: %START_TIME%: is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA",
-		action("remote_address_match: {descriptor_value: '50%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):                     `descriptor_value: "%" is not a command of Envoy's substitution format; write %% for a percent sign`,
-		action("remote_address_match: {descriptor_value: '5% %REQ(a)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):             `descriptor_value: "% %REQ(a)%" is not a command of Envoy's substitution format; write %% for a percent sign`,
-		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA or RESP is not supported: only hits_addend may have them; use REQ",
+		action("generic_key: {descriptor_value: 'a%REQ(x-user)%'}"):                                   "actions[1].generic_key.descriptor_value: a substitution format is not supported: Envoy follows one only if its runtime says so",
+		action("header_value_match: {descriptor_value: '%PROTOCOL%', headers: [{name: x}]}"):          "actions[1].header_value_match.descriptor_value: a substitution format is not supported",
+		action("dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}"):     "rate_limits[0].actions[1]: dynamic_metadata is not supported: Envoy no longer accepts it either; write metadata instead",
+		action("metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}, {index: 0}]}}"): "actions[1].metadata.metadata_key.path[1].index: an element of a list is not supported: Weir reads values by their keys alone",
+
+		action("remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: '::'}]}}"): "rate_limits[0].actions[1]: remote_address_match is not supported: write remote_address, and the networks as cidr in the rules",
 
 		limit("stage: 1"):        "rate_limits[0].stage: stage 1 is not supported: every entry applies at once; leave stage out",
 		limit("disable_key: a"):  "rate_limits[0].disable_key: a runtime key is not supported: Weir does not read Envoy's runtime; leave disable_key out",

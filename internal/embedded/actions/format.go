@@ -4,18 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// A format is Envoy's substitution format, as in access logs: text with commands such as %REQ(x-user)%.
-type format []formatPart
-
-// formatPart is literal text if name is "", else a command.
-type formatPart struct {
-	literal string
-	name    string // REQ, RESP or DYNAMIC_METADATA
+// command is a command of Envoy's substitution format, as in access logs, such as %REQ(x-user)%.
+type command struct {
+	name string // REQ, RESP or DYNAMIC_METADATA
 
 	header, other string       // of REQ and RESP: the second one, "" if none, replaces an absent first one
 	metadata      *MetadataKey // of DYNAMIC_METADATA
@@ -25,44 +20,20 @@ type formatPart struct {
 // formatCommand is %COMMAND(ARGUMENT):LENGTH%.
 var formatCommand = regexp.MustCompile(`%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%`)
 
-func (p *Phase) compileFormat(at, text string) (format, error) {
-	var f format
-	literal := func(s string) {
-		if n := len(f); n > 0 && f[n-1].name == "" {
-			f[n-1].literal += s
-		} else {
-			f = append(f, formatPart{literal: s})
-		}
+// compileFormat compiles a format that is one command.
+func (p *Phase) compileFormat(at, text string) (*command, error) {
+	m := formatCommand.FindStringSubmatch(text)
+	if m == nil || m[0] != text {
+		return nil, fmt.Errorf("%s: must be a single command, such as %%REQ(x-cost)%%", at)
 	}
-	for text != "" {
-		before, rest, found := strings.Cut(text, "%")
-		if before != "" {
-			literal(before)
-		}
-		if !found {
-			break
-		}
-		if strings.HasPrefix(rest, "%") {
-			literal("%")
-			text = rest[1:]
-			continue
-		}
-		m := formatCommand.FindStringSubmatch("%" + rest)
-		if m == nil || !strings.HasPrefix("%"+rest, m[0]) {
-			return nil, fmt.Errorf("%s: %q is not a command of Envoy's substitution format; write %%%% for a percent sign",
-				at, "%"+rest)
-		}
-		part, err := p.compileCommand(m[1], m[2], m[3])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %%%s%%: %w", at, m[1], err)
-		}
-		f = append(f, part)
-		text = rest[len(m[0])-1:]
+	c, err := p.compileCommand(m[1], m[2], m[3])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %%%s%%: %w", at, m[1], err)
 	}
-	return f, nil
+	return &c, nil
 }
 
-func (p *Phase) compileCommand(name, argument, length string) (part formatPart, err error) {
+func (p *Phase) compileCommand(name, argument, length string) (part command, err error) {
 	part.name, part.most = name, -1
 	if length != "" {
 		if part.most, err = strconv.Atoi(length); err != nil {
@@ -98,7 +69,7 @@ func (p *Phase) compileCommand(name, argument, length string) (part formatPart, 
 }
 
 // headerValue is the value of REQ or RESP, and false without one.
-func (f *formatPart) headerValue(req *Request) ([]byte, bool) {
+func (f *command) headerValue(req *Request) ([]byte, bool) {
 	headers := req.headers
 	if f.name == "RESP" {
 		headers = req.response
@@ -110,33 +81,9 @@ func (f *formatPart) headerValue(req *Request) ([]byte, bool) {
 	return f.cut(value), ok
 }
 
-func (f *formatPart) cut(value []byte) []byte {
+func (f *command) cut(value []byte) []byte {
 	if f.most >= 0 && len(value) > f.most {
 		return value[:f.most]
 	}
 	return value
-}
-
-// isText reports whether each command makes text of the request. One for metadata may make a number, which Envoy writes
-// in a way of its own: 0.0001 as 1e-04. One for the response has nothing to read when the request arrives.
-func (f format) isText() bool {
-	return !slices.ContainsFunc(f, func(part formatPart) bool { return part.metadata != nil || part.name == "RESP" })
-}
-
-// text is the whole text; a header that the request does not have is left out.
-func (f format) text(req *Request) string {
-	if len(f) == 1 && f[0].name == "" {
-		return f[0].literal
-	}
-	var b []byte
-	for i := range f {
-		switch part := &f[i]; part.name {
-		case "REQ":
-			value, _ := part.headerValue(req)
-			b = append(b, value...)
-		default:
-			b = append(b, part.literal...)
-		}
-	}
-	return text(b)
 }

@@ -15,7 +15,7 @@ const maxHits = 1_000_000_000
 // hitsAddend is the hits_addend of one entry of rate_limits.
 type hitsAddend struct {
 	number     int64
-	format     *formatPart // nil if the number counts
+	format     *command // nil if the number counts
 	isNegative bool
 }
 
@@ -30,15 +30,9 @@ func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAd
 	case h.GetNumber() != nil:
 		return hits, nil
 	}
-	f, err := p.compileFormat(at+".format", h.GetFormat())
-	if err != nil {
-		return nil, err
-	}
-	if len(f) != 1 || f[0].name == "" {
-		return nil, fmt.Errorf("%s.format: must be a single command, such as %%REQ(x-cost)%%", at)
-	}
-	hits.format = &f[0]
-	return hits, nil
+	var err error
+	hits.format, err = p.compileFormat(at+".format", h.GetFormat())
+	return hits, err
 }
 
 // fill sets the descriptor's cost. It reports false if the request has none that is a number from 0 to maxHits, and so
@@ -58,7 +52,7 @@ func (h *hitsAddend) fill(req *Request, d *Descriptor) bool {
 	return true
 }
 
-func (f *formatPart) hits(req *Request) (int64, bool) {
+func (f *command) hits(req *Request) (int64, bool) {
 	var value []byte
 	if f.metadata == nil {
 		var ok bool
