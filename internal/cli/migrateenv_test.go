@@ -32,9 +32,7 @@ func refusedEnvironments(t *testing.T) (all [][]string, says []string) {
 		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=localhost"},
 		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=grpc-x:1"},
 		{"USE_DOG_STATSD=true", "EXTRA_TAGS=a b:c"},
-		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"},
 		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=sometimes"},
-		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=10%"},
 		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
 	}
 	says = make([]string, len(all))

@@ -115,20 +115,6 @@ func (m *Module) share(o *app.Options) *instance {
 	return nil
 }
 
-// warnOfSharedAddress logs that an instance has the HTTP address of another one: during an update of a listener that is
-// meant, for two filters beside each other it is not.
-func (m *Module) warnOfSharedAddress(log *logging.Process, o *app.Options) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, in := range m.instances {
-		if o.HTTPAddr != "" && in.options.HTTPAddr == o.HTTPAddr {
-			log.LogAttrs(context.Background(), slog.LevelWarn, "a filter with other flags has the same --http-addr: both "+
-				"answer there until one ends", slog.String("http", o.HTTPAddr))
-			return
-		}
-	}
-}
-
 // start makes an instance for one filter, and runs it.
 func (m *Module) start(o *app.Options) (in *instance, err error) {
 	defer func() {
@@ -150,7 +136,6 @@ func (m *Module) start(o *app.Options) (in *instance, err error) {
 	}
 	options := *o
 	options.Log, options.HoldGC, options.LogQueue = log.Logger, m.pace.Hold, log.Queue
-	m.warnOfSharedAddress(log, o)
 	a, err := app.New(context.Background(), options)
 	if err != nil {
 		log.Close()

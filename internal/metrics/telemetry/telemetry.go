@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -145,43 +144,17 @@ func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 		return nil
 	}
 	var errs []error
-	value := func(name string) string { return strings.TrimSpace(getenv(name)) }
-	wanted, port := "grpc", "gRPC port, usually 4317"
-	if o.Protocol == "http" {
-		wanted, port = "http/protobuf", "HTTP port, usually 4318"
+	if s := strings.ToLower(strings.TrimSpace(getenv(samplerVariable))); s != "" && !slices.Contains(samplers, s) {
+		errs = append(errs, fmt.Errorf("%s: must be one of %s, got %q", samplerVariable, strings.Join(samplers, ", "), s))
 	}
-	for _, signal := range []string{"", "TRACES_"} {
-		protocol := "OTEL_EXPORTER_OTLP_" + signal + "PROTOCOL"
-		if p := value(protocol); p != "" && p != wanted {
-			errs = append(errs, fmt.Errorf(
-				"%s: must be %s, as --otel-protocol says, got %q; send to the collector's %s", protocol, wanted, p, port))
-		}
-		endpoint := "OTEL_EXPORTER_OTLP_" + signal + "ENDPOINT"
-		u, err := url.Parse(value(endpoint))
-		if value(endpoint) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			// The value may hold a secret.
-			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", endpoint))
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		endpoint := strings.TrimSpace(getenv(name))
+		u, err := url.Parse(endpoint)
+		if endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", name)) // it may hold a secret
 		}
 	}
-	return errors.Join(append(errs, checkSampler(value))...)
-}
-
-func checkSampler(value func(name string) string) error {
-	sampler := strings.ToLower(value(samplerVariable))
-	if sampler == "" {
-		return nil
-	}
-	if !slices.Contains(samplers, sampler) {
-		return fmt.Errorf("%s: must be one of %s, got %q", samplerVariable, strings.Join(samplers, ", "), sampler)
-	}
-	const argument = samplerVariable + "_ARG"
-	if !strings.HasSuffix(sampler, "traceidratio") || value(argument) == "" {
-		return nil
-	}
-	if share, err := strconv.ParseFloat(value(argument), 64); err != nil || !(share >= 0 && share <= 1) {
-		return fmt.Errorf("%s: must be between 0 and 1, the share of requests to trace, got %q", argument, value(argument))
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names, or the b3
