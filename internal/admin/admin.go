@@ -67,9 +67,9 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version.
 	Build adminapi.Build
-	// Decisions is how often a limit had each outcome, by decide.Outcome, here and in requests that Envoys decided by
-	// quotas; nil if that is not counted for it alone.
-	Decisions func(*descriptors.Limit) (here, byEnvoys []uint64)
+	// Decisions is how often a limit had each outcome, by decide.Outcome, also in requests that Envoys decided by quotas;
+	// nil if that is not counted for it alone.
+	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (adminapi.TopKeys, error)
 	// Quotas is what /status shows of the parts of limits that are assigned to Envoys. Nil: none are assigned here.

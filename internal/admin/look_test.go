@@ -52,13 +52,10 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		o.Rules = &fakeRules{}
 	}
 	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
-	o.Decisions = func(l *descriptors.Limit) (here, byEnvoys []uint64) {
-		here, byEnvoys = make([]uint64, len(decide.Outcomes())), make([]uint64, len(decide.Outcomes()))
-		here[decide.Allowed], here[decide.Denied] = 1, uint64(l.ID)
-		if l.Name == "by-envoys" {
-			byEnvoys[decide.Allowed], byEnvoys[decide.Denied] = 100, 200
-		}
-		return here, byEnvoys
+	o.Decisions = func(l *descriptors.Limit) []uint64 {
+		counts := make([]uint64, len(decide.Outcomes()))
+		counts[decide.Allowed], counts[decide.Denied] = 1, uint64(l.ID)
+		return counts
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
 	return onSocket(admin.NewServer(o))
@@ -129,21 +126,6 @@ func TestConfigIsPlain(t *testing.T) {
 	admin.NewDebugServer(func() *descriptors.Set { return set }, nil).Handler.ServeHTTP(w, request(t, "GET", "/rlconfig"))
 	if diff := cmp.Diff(want.String(), w.Body.String()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// What Envoys decided by quotas is shown beside what was decided here, and counts where rules are sorted.
-func TestListOfRulesWithQuotas(t *testing.T) {
-	h := looked(t, shop+"  - {key: z, rate_limit: {name: by-envoys, requests_per_unit: 5, unit: second}}\n", admin.Options{})
-	for _, by := range []string{"denied", "asked"} {
-		_, body := ask(t, h, "GET", "/rules?n=1&sort="+by)
-		body = strings.Join(strings.Fields(body), "")
-		const want = `"path":"z","source":"shop.yaml:11","mode":"enforce","limits":[{"name":"by-envoys",` +
-			`"text":"fixed_window:5per1s","decisions":{"allowed":1,"denied":3},` +
-			`"decisions_by_envoys":{"allowed":100,"denied":200}}],"rule":{"path":"z",`
-		if !strings.Contains(body, want) {
-			t.Errorf("sorted by %s the first is %s, want %s", by, body, want)
-		}
 	}
 }
 

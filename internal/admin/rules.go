@@ -44,10 +44,9 @@ type rulesPage struct {
 type listedLimit struct {
 	Name string `json:"name,omitempty"`
 	Text string `json:"text"`
-	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
+	// Decisions are by outcome, those that have happened, also by quotas of Envoys; nil where they are not counted for
+	// this limit alone.
 	Decisions map[string]uint64 `json:"decisions"`
-	// ByEnvoys are those of requests that Envoys decided by quotas. Decisions does not have them.
-	ByEnvoys map[string]uint64 `json:"decisions_by_envoys,omitempty"`
 	// LastHour is the limit's counts over time, if the query asks for them and there are any.
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
@@ -127,12 +126,9 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	for _, r := range rules {
 		for _, l := range r.Limits {
 			var n uint64
-			here, byEnvoys := h.Decisions(l)
-			for _, counted := range [][]uint64{here, byEnvoys} {
-				for o, count := range counted {
-					if !denied || decide.Outcome(o).Unfit() {
-						n += count
-					}
+			for o, count := range h.Decisions(l) {
+				if !denied || decide.Outcome(o).Unfit() {
+					n += count
 				}
 			}
 			counts[r] = max(counts[r], n)
@@ -149,8 +145,8 @@ func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 	}
 	for _, l := range r.Limits {
 		limit := listedLimit{Name: l.Name, Text: l.String()}
-		if here, byEnvoys := h.Decisions(l); here != nil {
-			limit.Decisions, limit.ByEnvoys = byName(here), byName(byEnvoys)
+		if counts := h.Decisions(l); counts != nil {
+			limit.Decisions = byName(counts)
 		}
 		if withHistory && h.History != nil {
 			limit.LastHour = h.History.Of(adminapi.NameOf(l))

@@ -224,20 +224,16 @@ func (counts *outcomeCounts) any() bool {
 	return false
 }
 
-// Decisions returns how often a limit had each outcome, by decide.Outcome, and how often in requests that Envoys
-// decided by quotas. They are nil for a limit without counters of its own.
-func (m *Metrics) Decisions(l *descriptors.Limit) (here, byEnvoys []uint64) {
+// Decisions returns how often a limit had each outcome, by decide.Outcome, also in requests that Envoys decided by
+// quotas. It is nil for a limit without counters of its own.
+func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
 	c := m.counts.limit(l)
 	if c == nil || c.LimitName != adminapi.NameOf(l) {
-		return nil, nil
+		return nil
 	}
-	return c.decisions.load(), c.byEnvoys.load()
-}
-
-func (counts *outcomeCounts) load() []uint64 {
-	all := make([]uint64, len(counts))
+	all := make([]uint64, outcomeCount)
 	for o := range all {
-		all[o] = counts[o].Load()
+		all[o] = c.decisions[o].Load() + c.byEnvoys[o].Load()
 	}
 	return all
 }

@@ -216,21 +216,16 @@ const askTop = async () => {
 
 let from = 0; // of the first rule that is shown
 const sum = (d, names) => names.reduce((n, name) => n + (d[name] ?? 0), 0);
-// total is the sum of some outcomes, also of requests that Envoys decided by quotas.
-const total = (l, names) => sum(l.decisions, names) + sum(l.decisions_by_envoys ?? {}, names);
-const byEnvoysText = ({decisions_by_envoys: e}) => e ? `; of these Envoys decided ${number(sum(e, allowed))} and ${number(sum(e, denied))}` : "";
 const allowed = ["allowed", "allowed_on_failure", "allowed_locally"];
 const denied = ["denied", "shadow_denied", "quota_over", "denied_on_failure", "denied_locally"];
 // in words: what is no plain outcome of the column that it stands in.
 const outcomes = {uncharged: "allowed here, denied by another limit:"};
 // counts is the sum of some outcomes, and below it those that need a word: all but the first, and others that are not in the sum.
 const counts = (l, names, ...beside) => {
-  const d = l.decisions, e = l.decisions_by_envoys ?? {}, byEnvoys = sum(e, names);
+  const d = l.decisions;
   if (!d) return [el("span", {title: "not counted for this rule alone"}, "–")];
   const others = [...names.slice(1), ...beside].filter((name) => d[name]);
-  return [number(sum(d, names) + byEnvoys),
-    byEnvoys ? soft(`by Envoys ${number(byEnvoys)}`) : null,
-    ...names.slice(1).filter((name) => e[name]).map((name) => soft(`${name.replaceAll("_", " ")}, by Envoys ${number(e[name])}`)),
+  return [number(sum(d, names)),
     ...others.map((name) => soft(`${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
 const limitText = (l) => [visible(l.text), soft(visible(l.name ?? ""))];
@@ -300,7 +295,7 @@ const drawRule = () => {
     const details = el("details", {open: open.has(name), "data-limit": name}, el("summary", {"data-focus": name}, "As a table"),
       el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
     return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
-      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(total(l, allowed))} allowed, ${number(total(l, denied))} denied${byEnvoysText(l)}.`] : []))),
+      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(sum(l.decisions, allowed))} allowed, ${number(sum(l.decisions, denied))} denied.`] : []))),
       chart(c, `${r.path} ${name}`, true), axis(c), details);
   }));
 };
