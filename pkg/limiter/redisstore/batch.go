@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,26 +73,20 @@ func (b *batch) add(c *call) {
 type batcher struct {
 	client redis.UniversalClient
 	keyspace
-	channel string       // of refunds
-	now     func() int64 // nil: the server's clock
-	scripts scripts
-	packed  packedPolicies
-	sent    *sent
+	channel string // of refunds
+	// now is Options.Now, which decides if sendsNow, or else this process's clock, around which the windows of a calendar
+	// are sent: see step.Dated. Redis's own decides in which of them a request is.
+	now      func() int64
+	sendsNow bool
+	scripts  scripts
+	packed   packedPolicies
+	sent     *sent
 	// isSpread reports whether the keys are on several servers: a script call has those of one scope.
 	isSpread bool
-	wall     func() int64 // this process's clock, in microseconds since the Unix epoch
-	ahead    atomic.Int64 // how far the server's clock is ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
 func (r *batcher) send(ctx context.Context, b *batch) {
-	r.decide(ctx, b)
-	if refused := r.takeRefused(b); refused != nil {
-		r.decide(ctx, refused)
-	}
-}
-
-func (r *batcher) decide(ctx context.Context, b *batch) {
 	if r.isSpread {
 		r.decideScopes(ctx, b)
 	} else {
@@ -168,7 +161,7 @@ func (noRetry) NoRetry() bool { return true }
 
 // write writes the script's arguments, which lua/call.lua describes.
 func (r *batcher) write(b *batch) {
-	now := r.redisNow()
+	now := r.now()
 	channel := ""
 	for _, c := range b.calls {
 		b.plan = b.plan[:0]
@@ -249,7 +242,7 @@ func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
 
 // clock returns the time to decide at, or "" for the server's own.
 func (r *batcher) clock(now int64) any {
-	if r.now == nil {
+	if !r.sendsNow {
 		return ""
 	}
 	return strconv.FormatInt(now, 10)

@@ -26,7 +26,7 @@ func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &batcher{client: client, keyspace: keyspace{prefix: "weir:1:"}, wall: wall, sent: new(sent)}, client, p
+	return &batcher{client: client, keyspace: keyspace{prefix: "weir:1:"}, now: func() int64 { return 0 }, sent: new(sent)}, client, p
 }
 
 // BenchmarkCall tells what Redis spends on a hit, by the algorithms of a request's hits and the requests of a call:

@@ -41,7 +41,6 @@ func TestCluster(t *testing.T) {
 		{"limits of a descriptor share a slot", clusterTags},
 		{"calls are counted", clusterStats},
 		{"a denial is undone later", clusterUndoLater},
-		{"clocks apart", clusterApart},
 		{"what one place charged is refunded when another fails", clusterRefund},
 		{"refunds are heard", clusterRefunds},
 		{"a user with few rights", clusterUser},

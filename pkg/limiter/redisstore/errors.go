@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -63,13 +62,13 @@ type serverError struct {
 	err   error
 }
 
-// Error implements error. All errors of requests and pings pass here, so a long text of the server is cut here.
+// Error implements error.
 func (e *serverError) Error() string {
 	text := e.store.Label() + ": "
 	if e.shard != "" {
 		text += e.shard + ": "
 	}
-	return text + cut(e.err.Error())
+	return text + e.err.Error()
 }
 
 // Unwrap returns the reason.
@@ -105,17 +104,6 @@ func unavailable(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
-}
-
-// maxText is how many bytes of a text from Redis an error or a log line holds: a server may send more.
-const maxText = 300
-
-// cut returns the text, without its end if it is long.
-func cut(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 // errPanic is wrapped by an error that stands for a panic.

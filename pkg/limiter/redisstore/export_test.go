@@ -31,12 +31,7 @@ func (s *Store) ReadLateFor(d time.Duration) { s.queue.late = d }
 func (s *Store) CanLend() bool { return s.queue.lends() && s.queue.quick.Load() }
 
 // SetWall puts another clock in the place of this process's, before the store is used.
-func (s *Store) SetWall(now func() int64) {
-	s.wall = now
-	if s.queue != nil {
-		s.queue.batcher.wall = now
-	}
-}
+func (s *Store) SetWall(now func() int64) { s.queue.batcher.now = now }
 
 // StatsOfBatch are those of a store that has sent one batch.
 func StatsOfBatch(requests int) (all Stats) {

@@ -98,7 +98,7 @@ func TestKeysOfABatch(t *testing.T) {
 		counters = append(counters, strings.Repeat("x", i), fmt.Sprintf("f|a=%d", i), fmt.Sprintf("f|a={%d}", i))
 	}
 	for _, slotted := range []bool{false, true} {
-		r := &batcher{keyspace: keyspace{prefix: "weir:1:", slotted: slotted}, wall: wall}
+		r := &batcher{keyspace: keyspace{prefix: "weir:1:", slotted: slotted}, now: func() int64 { return 0 }}
 		var b batch
 		for _, n := range []int{1, len(counters), few, few + 1} {
 			b.reset()

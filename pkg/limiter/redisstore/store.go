@@ -95,9 +95,8 @@ type Store struct {
 	cluster *redis.ClusterClient // client, if that is of a cluster
 	keyspace
 	o       Options // with the defaults
-	wall    func() int64
-	canLend bool   // the client ends a call at its deadline: see queue.canLend
-	queue   *queue // nil with a cluster
+	canLend bool    // the client ends a call at its deadline: see queue.canLend
+	queue   *queue  // nil with a cluster
 	sent    sent
 	alone   Group // of this store
 
@@ -123,7 +122,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis store: the key prefix must be UTF-8, got %q", o.KeyPrefix)
 	}
 	o.Timeout, o.KeyPrefix = cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.KeyPrefix, DefaultKeyPrefix)
-	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o, wall: wall}
+	s := &Store{client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, o: o}
 	s.alone.first = s
 	address := ""
 	switch c := client.(type) {
@@ -154,7 +153,10 @@ func (s *Store) isSpread() bool { return s.cluster != nil || s.o.Proxy }
 // batcher decides the batches of one queue.
 func (s *Store) batcher() *batcher {
 	r := &batcher{
-		client: s.client, keyspace: s.keyspace, now: s.o.Now, wall: s.wall, sent: &s.sent, isSpread: s.isSpread(),
+		client: s.client, keyspace: s.keyspace, now: s.o.Now, sendsNow: s.o.Now != nil, sent: &s.sent, isSpread: s.isSpread(),
+	}
+	if r.now == nil {
+		r.now = func() int64 { return time.Now().UnixMicro() }
 	}
 	if !s.o.Proxy {
 		r.channel = s.channel()
@@ -186,8 +188,7 @@ func (s *Store) Label() string {
 }
 
 // Take implements limiter.Store. It decides the request in the next script call, together with the requests that came
-// while the last call was under way. A request is sent once, except where Redis has not run the script: it does not
-// know the text, or its clock is in another window of a calendar than this process's. When Take gives up, because ctx
+// while the last call was under way. A request is sent once, except where Redis does not know the script. When Take gives up, because ctx
 // is done or the timeout is over, the request may still be charged if its call was under way. If that
 // counts it as in flight, Take gives it back as soon as the answer comes. The Route of a hit names no store here.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {

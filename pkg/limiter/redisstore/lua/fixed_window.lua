@@ -5,7 +5,18 @@
 --        since the epoch
 -- state  start, count, end: when the window starts and ends, in microseconds since the epoch, and the hits counted in it.
 --        The end only says when the key expires.
+
+local WEEK = 604800000000 -- microseconds; months differ in length
+
+-- calendar_window returns where the window of a moment begins and ends, and where the next one ends. If that is in none
+-- of the windows of args, the clocks of Redis and of the process are apart: a window as long as others is taken.
 local function calendar_window(a, at)
+  if at < a[4] or at >= a[7] then
+    local window = a[2]
+    if window > WEEK then give_up("Redis's clock and this process's are more than a window of the limit apart") end
+    local start = a[5] + floor((at - a[5]) / window) * window
+    return start, start + window, start + 2 * window
+  end
   for i = 4, 6 do
     if at >= a[i] and at < a[i + 1] then return a[i], a[i + 1], a[i + 2] end
   end
@@ -21,7 +32,6 @@ local function fixed_window(a, state, now, n, charge, denied)
   local ends, later = start + window, start + 2 * window
   if align == 2 then
     start, ends, later = calendar_window(a, now)
-    if not start then wrong_windows(now) end
   end
   local s = state and numbers(state, 3, 3)
   if s and s[2] > 0 then

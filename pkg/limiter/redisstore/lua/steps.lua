@@ -112,12 +112,6 @@ local function level_of(ahead, part, leak, full)
   return min(ahead * leak + part, full)
 end
 
--- wrong_windows gives up because the calendar windows of ARGV are not those around now. The process learns the time
--- from the answer and repeats the request with the right ones.
-local function wrong_windows(now)
-  give_up('APART ' .. int(now) .. " us since 1970 by Redis's clock, more than a window away from the asker's")
-end
-
 -- whole says whether x is a whole number from 0 on that is exact.
 local function whole(x) return x ~= nil and x >= 0 and x <= EXACT and floor(x) == x end
 
