@@ -34,7 +34,7 @@ func open(t *testing.T, server *redistest.Server) *rules.Published {
 // openURL opens the sets on a client with the timeout of requests, as that of a process that serves.
 func openURL(t *testing.T, url string) *rules.Published {
 	t.Helper()
-	r, err := store.Connect(store.RedisOptions{URL: url})
+	r, err := store.Connect(url, redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,10 +39,7 @@ type remote struct {
 	name    string // as limits call it; empty for --store
 	label   string // for logs: without a password
 	timeout time.Duration
-	effects func(name string) string
-	// requests is Options.Requests.
-	requests func() uint64
-	log      *slog.Logger
+	o       *Options // Effects, Requests and Log
 	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
 	ping, pingInTime func(ctx context.Context) error
 
@@ -80,7 +77,7 @@ const (
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 	return &remote{
-		store: s, name: name, label: s.Label(), effects: o.Effects, requests: o.Requests, timeout: s.Timeout(), log: o.Log,
+		store: s, name: name, label: s.Label(), timeout: s.Timeout(), o: o,
 		pingInTime: s.PingInTime, ping: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, pingWait)
 			defer cancel()
@@ -108,7 +105,7 @@ func (r *remote) begin(ctx context.Context, err error, failures uint64) {
 
 func (r *remote) say(ctx context.Context, o *outage) {
 	//nolint:sloglint // the sentence is one, also for operators who look for it
-	r.log.LogAttrs(ctx, slog.LevelError, r.sentence(), slog.String("error", o.why.Error()),
+	r.o.Log.LogAttrs(ctx, slog.LevelError, r.sentence(), slog.String("error", o.why.Error()),
 		slog.String("check", r.whatToCheck(o.why)))
 }
 
@@ -130,7 +127,7 @@ func (r *remote) sentence() string {
 	if o == nil {
 		return ""
 	}
-	return o.what + r.label + " since " + o.since.UTC().Format(time.RFC3339) + ": " + r.effects(r.name)
+	return o.what + r.label + " since " + o.since.UTC().Format(time.RFC3339) + ": " + r.o.Effects(r.name)
 }
 
 // Outage returns the sentence about each store that does not decide now; it is empty if all do.
@@ -167,7 +164,7 @@ func (r *remote) check(ctx context.Context) {
 	}
 	r.why = ping(context.WithoutCancel(ctx)) // the caller's time may be over
 	now := time.Now()
-	failures, requests := r.failures.Load(), r.requests()
+	failures, requests := r.failures.Load(), r.o.Requests()
 	fails, asks := failures-r.seen, requests-r.all
 	r.asked, r.seen, r.all = now, failures, requests
 	if r.why == nil {
@@ -182,7 +179,7 @@ func (r *remote) check(ctx context.Context) {
 	case o == nil:
 	case now.Sub(r.failed) >= quiet || r.failed.Before(now) && o.what == unreachable:
 		r.outage.Store(nil)
-		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis decides again at "+r.label, //nolint:sloglint // as the sentence
+		r.o.Log.LogAttrs(ctx, slog.LevelInfo, "Redis decides again at "+r.label, //nolint:sloglint // as the sentence
 			slog.Uint64("failed_requests", failures-o.failures))
 	default:
 		r.goesOn(ctx, *o, r.why == nil && fails*mostlyDecides < asks)

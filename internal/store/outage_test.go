@@ -88,11 +88,9 @@ func watchedStore(log *proctest.Buffer, ping func() error) *Store {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	answer := func(context.Context) error { return ping() }
 	r := &remote{
-		label: "redis://there", timeout: 15 * time.Millisecond, log: logger,
-		effects: func(string) string { return "as written" },
-		ping:    answer, pingInTime: answer,
+		label: "redis://there", timeout: 15 * time.Millisecond, ping: answer, pingInTime: answer,
 	}
-	r.requests = r.failures.Load
+	r.o = &Options{Log: logger, Effects: func(string) string { return "as written" }, Requests: r.failures.Load}
 	return &Store{log: logger, remotes: []*remote{r}, local: &local{maxKeys: 100}}
 }
 
@@ -168,7 +166,7 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		})
 		var others atomic.Uint64
 		r := s.remotes[0]
-		r.requests = func() uint64 { return r.failures.Load() + others.Load() }
+		r.o.Requests = func() uint64 { return r.failures.Load() + others.Load() }
 		go s.watch(ctx)
 		loudLines := func() (lines []string) { // those that are not about the beginning
 			synctest.Wait()

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -26,14 +25,11 @@ func TestProxies(t *testing.T) {
 			fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 				t.Helper()
 				stores++
-				r := connect(t, store.RedisOptions{
-					URL: "redis://" + addr + "/0?proxy=true", KeyPrefix: fmt.Sprintf("t%d:", stores), Timeout: patient,
-				})
-				o := redisstore.Options{}
+				o := redisstore.Options{KeyPrefix: fmt.Sprintf("t%d:", stores), Timeout: patient}
 				if clock != nil {
 					o.Now = clock.Now
 				}
-				s, err := r.Counters(o)
+				s, err := connect(t, "redis://"+addr+"/0?proxy=true", o).Counters("")
 				if err != nil {
 					t.Fatal(err)
 				}

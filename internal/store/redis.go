@@ -30,53 +30,38 @@ const (
 type Redis struct {
 	Client redis.UniversalClient
 
-	o       RedisOptions // with what the URL says
-	proxied bool
+	url string
+	o   redisstore.Options // with what the URL says
 }
 
-// RedisOptions say which Redis. What the URL says of prefix, timeout and pool overrides the other fields.
-type RedisOptions struct {
-	// URL has one of Forms.
-	URL string
-	// KeyPrefix starts each key. Empty is redisstore.DefaultKeyPrefix.
-	KeyPrefix string
-	// Timeout bounds each round trip. 0 is redisstore.DefaultTimeout.
-	Timeout time.Duration
-	// UntilDeadline is redisstore.Options.UntilDeadline.
-	UntilDeadline bool
-	// MinTimeout is the least that Timeout is, whatever the URL says: for a client that decides no requests.
-	MinTimeout time.Duration
-	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
-	PoolSize int
-}
-
-// Connect makes the client of a URL. It does not connect yet: an error is about the URL, or a file that it names. It
+// Connect makes the client of a URL, which has one of Forms, for a store with these options. What the URL says of
+// prefix and timeout overrides them. It does not connect yet: an error is about the URL, or a file that it names. It
 // turns off the log of go-redis for the whole process: what it would write comes back as an error of a call.
-func Connect(o RedisOptions) (*Redis, error) {
-	a, err := parseURL(o.URL)
-	if err != nil {
-		return nil, err
-	}
-	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
-	o.Timeout = cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout)
-	o.PoolSize = cmp.Or(a.client.PoolSize, o.PoolSize)
-	if o.Timeout < 0 || o.PoolSize < 0 {
-		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
-			o.Timeout, o.PoolSize)
-	}
-	o.Timeout = max(o.Timeout, o.MinTimeout)
-	silence()
-	client, err := a.newClient(&o)
-	return &Redis{Client: client, o: o, proxied: a.proxy}, err
-}
+func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0) }
 
 // ConnectForCommand is Connect for commands that no request waits for: few connections, on which a call may take long.
 func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
-	return Connect(RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: commandTimeout, PoolSize: 2})
+	return connect(url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2)
+}
+
+// connect is Connect with the least timeout, and the most connections unless the URL says so. 0 connections are 10 per
+// CPU; in a cluster, 5 per CPU to each node.
+func connect(url string, o redisstore.Options, least time.Duration, connections int) (*Redis, error) {
+	a, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	a.client.PoolSize = cmp.Or(a.client.PoolSize, connections)
+	o.Server, o.Proxy = Redact(url), a.proxy
+	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
+	o.Timeout = max(cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout), least)
+	silence()
+	client, err := a.newClient(&o)
+	return &Redis{client, url, o}, err
 }
 
 // ForCommands is ConnectForCommand to the same Redis. The caller closes it.
-func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.o.URL, r.o.KeyPrefix) }
+func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.url, r.o.KeyPrefix) }
 
 // silence turns the log of go-redis off, which writes to standard error.
 var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
@@ -89,23 +74,23 @@ func (discard) Printf(context.Context, string, ...any) {}
 func (r *Redis) Close() error { return r.Client.Close() }
 
 // String names the server, without user and password.
-func (r *Redis) String() string { return Redact(r.o.URL) }
+func (r *Redis) String() string { return r.o.Server }
 
 // Proxied reports whether a proxy is in front of the servers. It passes on no subscription.
-func (r *Redis) Proxied() bool { return r.proxied }
+func (r *Redis) Proxied() bool { return r.o.Proxy }
 
 // Prefix starts the keys of this release: "weir:1:".
 func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 
-// Counters returns the store of counters on these connections. Name and Now of the options are used.
-func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
-	o.Server, o.KeyPrefix, o.Timeout = r.String(), r.o.KeyPrefix, r.o.Timeout
-	o.UntilDeadline, o.Proxy = r.o.UntilDeadline, r.proxied
+// Counters returns the store of counters on these connections. Limits name it so.
+func (r *Redis) Counters(name string) (*redisstore.Store, error) {
+	o := r.o
+	o.Name = name
 	return redisstore.New(r.Client, o)
 }
 
 // newClient makes the client. It does not connect.
-func (a *address) newClient(o *RedisOptions) (redis.UniversalClient, error) {
+func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error) {
 	u, err := a.options(o)
 	if err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
@@ -128,7 +113,7 @@ func (a *address) newClient(o *RedisOptions) (redis.UniversalClient, error) {
 }
 
 // options are those of the client. It reads the files that the URL names once, to find errors.
-func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
+func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error) {
 	u := &a.client
 	u.MaxRetries = -1      // a call that was sent may have been counted: a second one would count twice
 	u.MinRetryBackoff = -1 // a redirected call goes to the other server at once
@@ -138,7 +123,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = max(o.Timeout, redisstore.LateAnswer), o.Timeout, o.Timeout
 	// Connecting goes on behind a request that gave up, and serves the next one.
 	u.DialTimeout = cmp.Or(u.DialTimeout, max(time.Second, o.Timeout))
-	u.PoolSize, u.PipelinePoolSize = o.PoolSize, -1
+	u.PipelinePoolSize = -1
 	u.Protocol, u.DisableIdentity = 2, true
 	u.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if a.deployment == sentinel || a.deployment == cluster {

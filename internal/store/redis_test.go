@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -31,8 +30,7 @@ const patient = 5 * time.Second
 // open makes the counters of a Redis, which is closed when the test ends.
 func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
 	t.Helper()
-	r := connect(t, store.RedisOptions{URL: url, Timeout: timeout})
-	s, err := r.Counters(redisstore.Options{})
+	s, err := connect(t, url, redisstore.Options{Timeout: timeout}).Counters("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,8 @@ func (o *Options) MaxWait() time.Duration { return cmp.Or(o.StoreTimeout, MaxTim
 
 // Connect is the function Connect with these options.
 func (o *Options) Connect(url string) (*Redis, error) {
-	return Connect(RedisOptions{
-		URL: url, KeyPrefix: o.StoreKeyPrefix, Timeout: o.MaxWait(), UntilDeadline: o.StoreTimeout == 0,
+	return Connect(url, redisstore.Options{
+		KeyPrefix: o.StoreKeyPrefix, Timeout: o.MaxWait(), UntilDeadline: o.StoreTimeout == 0,
 	})
 }
 
@@ -162,10 +162,7 @@ func openMemory(o *Options) (*Store, error) {
 // openRedis makes the stores of counters, and connects to the named servers: s.named are their connections, also after
 // an error.
 func (s *Store) openRedis(o *Options) error {
-	counters := func(name string, r *Redis) (*redisstore.Store, error) {
-		return r.Counters(redisstore.Options{Name: name})
-	}
-	first, err := counters("", o.Redis)
+	first, err := o.Redis.Counters("")
 	if err != nil {
 		return err
 	}
@@ -185,7 +182,7 @@ func (s *Store) openRedis(o *Options) error {
 			return err
 		}
 		s.named = append(s.named, r)
-		if named[name], err = counters(name, r); err != nil {
+		if named[name], err = r.Counters(name); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
@@ -26,7 +27,7 @@ func (onLease) LeaseTime() time.Duration { return time.Hour }
 func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
 	s, err := store.Open(&store.Options{
-		Redis:         connect(t, store.RedisOptions{URL: url, Timeout: patient}),
+		Redis:         connect(t, url, redisstore.Options{Timeout: patient}),
 		CachedDenials: true, MemoryMaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
 	})
 	if err != nil {
@@ -129,9 +130,9 @@ func TestDeafProcessCachesNothing(t *testing.T) {
 }
 
 // connect returns the connections of a Redis, which are closed when the test ends.
-func connect(tb testing.TB, o store.RedisOptions) *store.Redis {
+func connect(tb testing.TB, url string, o redisstore.Options) *store.Redis {
 	tb.Helper()
-	r, err := store.Connect(o)
+	r, err := store.Connect(url, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

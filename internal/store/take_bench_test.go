@@ -15,12 +15,12 @@ import (
 
 // BenchmarkTake is redisstore's with the client of a process that serves.
 func BenchmarkTake(b *testing.B) {
-	r, err := store.Connect(store.RedisOptions{URL: redistest.Start(b).SocketURL(), Timeout: patient})
+	r, err := store.Connect(redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer r.Close() //nolint:errcheck // the server ends with the benchmark
-	s, err := r.Counters(redisstore.Options{})
+	s, err := r.Counters("")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func BenchmarkTake(b *testing.B) {
 func BenchmarkTakeBusy(b *testing.B) {
 	for _, hits := range []int{1, 4} {
 		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {
-			r, err := store.Connect(store.RedisOptions{URL: redistest.Start(b).SocketURL(), Timeout: patient})
+			r, err := store.Connect(redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
 			if err != nil {
 				b.Fatal(err)
 			}

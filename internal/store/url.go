@@ -275,28 +275,17 @@ func (a *address) checkOptions(values url.Values) error {
 	return nil
 }
 
-// Redact returns a store's URL without user, password and options, for logs.
+// Redact returns a store's URL without user, password and options, for logs. Of one that cannot be read any part may be
+// a password.
 func Redact(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
 		return "(not a URL)"
 	}
-	authority, tail := splitAuthority(rest)
-	hosts := authority[strings.LastIndexByte(authority, '@')+1:]
-	// Else a password has unescaped special characters, and part of it may look like a host.
-	if strings.ContainsAny(tail, "@#") || slices.ContainsFunc(strings.Split(hosts, ","), isOddHost) {
+	if _, err := readURL(raw); err != nil {
 		return scheme + "://..."
 	}
+	authority, tail := splitAuthority(rest)
 	where, _, _ := strings.Cut(tail, "?")
-	return scheme + "://" + hosts + where
-}
-
-// isOddHost reports whether a text may be something else than a host with its port.
-func isOddHost(text string) bool {
-	host, port, ok := strings.Cut(text, ":")
-	if strings.HasPrefix(text, "[") {
-		host, port, ok = text, "", false
-	}
-	_, err := strconv.ParseUint(port, 10, 16)
-	return (ok && (err != nil || host == "")) || strings.ContainsAny(text, " %")
+	return scheme + "://" + authority[strings.LastIndexByte(authority, '@')+1:] + where
 }
