@@ -5,25 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 type simulateCmd struct {
-	Rules     []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
-	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
-	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, or step:10/s,100/s@10s."`
-	For       time.Duration `default:"30s" help:"How long the traffic lasts."`
-	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
-	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits: at most until its lease ends."`
-	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
+	Rules    []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
+	Limit    string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
+	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, or step:10/s,100/s@10s."`
+	For      time.Duration `default:"30s" help:"How long the traffic lasts."`
+	Duration time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits: at most until its lease ends."`
+	Seed     uint64        `default:"1" help:"Equal seeds make equal traffic."`
 
 	Output outputFlags `embed:""`
 }
@@ -50,12 +46,12 @@ Examples:
 
     weir simulate --rules rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
-      --traffic burst:50x10s --algorithm all
+      --traffic burst:50x10s
     weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
 }
 
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
-	traffic, algorithms, err := c.parse()
+	traffic, err := c.parse()
 	if err != nil {
 		return usage(err)
 	}
@@ -63,7 +59,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	limits, notes := offline.Limits(set, algorithms)
+	limits := offline.Limits(set)
 	if len(limits) == 0 {
 		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
 	}
@@ -77,11 +73,11 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	}
 	report.Rule = cmp.Or(c.Limit, strings.Join(c.Rules, ", "))
 	report.Traffic, report.Seed = c.Traffic, c.Seed
-	return c.write(io, report, notes)
+	return c.write(io, report)
 }
 
 // parse reads what the flags say.
-func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
+func (c *simulateCmd) parse() (*offline.Traffic, error) {
 	var p problems
 	traffic, err := offline.ParseTraffic(c.Traffic)
 	p.check(err == nil, "--traffic: %w", err)
@@ -89,17 +85,7 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 		"--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For)
 	p.check(c.Duration >= time.Microsecond && c.Duration <= offline.MaxLength,
 		"--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration)
-	names := c.Algorithm
-	if slices.Contains(names, "all") {
-		names = limit.AlgorithmNames()
-	}
-	var algorithms []limiter.Algorithm
-	for _, name := range names {
-		a, err := limiter.ParseAlgorithm(name)
-		p.check(err == nil, "--algorithm: %w, or all", err)
-		algorithms = append(algorithms, a)
-	}
-	return traffic, algorithms, errors.Join(p...)
+	return traffic, errors.Join(p...)
 }
 
 // rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
@@ -141,10 +127,7 @@ func compileInline(limit string) (*descriptors.Set, error) {
 }
 
 // write prints the report.
-func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []string) error {
-	for _, note := range notes {
-		fmt.Fprintf(io.err, "note: %s\n", note)
-	}
+func (c *simulateCmd) write(io streams, report *offline.Simulation) error {
 	if c.Output.json() {
 		return printJSON(io, report)
 	}

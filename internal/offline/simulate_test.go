@@ -17,36 +17,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
-	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// limitsOf are the limits of one rate_limit, under all algorithms if asked for.
-func limitsOf(t *testing.T, rateLimit string, algorithms ...limiter.Algorithm) ([]Limit, []string) {
+// limitsOf are the limits of rate_limits.
+func limitsOf(t *testing.T, rateLimits ...string) (limits []Limit) {
 	t.Helper()
-	file := "{domain: d, descriptors: [{key: k, rate_limit: {" + rateLimit + "}}]}"
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rule", Data: []byte(file)}})
-	if err != nil {
-		t.Fatal(err)
+	for _, rateLimit := range rateLimits {
+		limits = append(limits, Limits(compile(t, "- {key: k, rate_limit: {"+rateLimit+"}}\n"))...)
 	}
-	return Limits(set, algorithms)
-}
-
-func all(t *testing.T) []limiter.Algorithm {
-	t.Helper()
-	var known []limiter.Algorithm
-	for _, name := range limit.AlgorithmNames() {
-		a, err := limiter.ParseAlgorithm(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		known = append(known, a)
-	}
-	return known
+	return limits
 }
 
 // arrivalsOf is the traffic of a specification.
@@ -75,7 +56,8 @@ func simulated(t *testing.T, limits []Limit, arrivals []int64, o SimulationOptio
 func newReport(t *testing.T) *Simulation {
 	t.Helper()
 	const rule, traffic = "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20", "poisson:20/s"
-	limits, _ := limitsOf(t, rule, all(t)...)
+	limits := limitsOf(t, rule, "algorithm: leaky_queue, requests_per_unit: 10, unit: second",
+		"algorithm: concurrency, requests_per_unit: 10")
 	o := SimulationOptions{Length: 10 * time.Second, Duration: 600 * time.Millisecond}
 	r := simulated(t, limits, arrivalsOf(t, traffic, o.Length, 7), o)
 	r.Rule, r.Traffic, r.Seed = rule+" & <more>", traffic, 7
@@ -130,7 +112,7 @@ func TestChartsFit(t *testing.T) {
 		10 * time.Millisecond, 7 * time.Second, 61 * time.Second, 4000 * time.Hour,
 		MaxLength,
 	} {
-		limits, _ := limitsOf(t, "requests_per_unit: 10, unit: minute")
+		limits := limitsOf(t, "requests_per_unit: 10, unit: minute")
 		o := SimulationOptions{Length: length, Duration: time.Second}
 		r := simulated(t, limits, []int64{0, length.Microseconds() - 1}, o)
 		var b bytes.Buffer
@@ -210,7 +192,7 @@ func TestRun(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			limits, _ := limitsOf(t, c.rule)
+			limits := limitsOf(t, c.rule)
 			o := SimulationOptions{Length: 2 * time.Second, Duration: c.duration}
 			got := *simulated(t, limits, arrivalsOf(t, c.traffic, o.Length, 1), o).Runs[0].Result
 			got.Buckets = nil
@@ -223,7 +205,7 @@ func TestRun(t *testing.T) {
 
 // A calendar's windows begin with the traffic, and three of them can meet in a day if one has 23 hours.
 func TestCalendar(t *testing.T) {
-	limits, _ := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar, time_zone: Europe/Berlin")
+	limits := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar, time_zone: Europe/Berlin")
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		name string
@@ -261,69 +243,16 @@ func TestCalendar(t *testing.T) {
 	if got, want := limits[0].String(), "fixed_window: 2 per 1d, calendar of Europe/Berlin"; got != want {
 		t.Errorf("it is called %s, want %s", got, want)
 	}
-	_, notes := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar", limiter.FixedWindow, limiter.Funnel)
-	if diff := cmp.Diff([]string{"funnel has no align"}, notes); diff != "" {
-		t.Errorf("notes (-want +got)\n%s", diff)
-	}
 }
 
 // A simulation ends when nobody waits for it.
 func TestSimulateIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
+	limits := limitsOf(t, "requests_per_unit: 1, unit: second")
 	o := SimulationOptions{Length: time.Second}
 	if _, err := Simulate(ctx, limits, []int64{0}, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
-	}
-}
-
-// Under other algorithms a limit keeps rate, window and burst, and what it cannot keep is told.
-func TestComparison(t *testing.T) {
-	for _, c := range []struct {
-		rule      string
-		algorithm limiter.Algorithm
-		limit     string
-		notes     []string
-	}{
-		{
-			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.TokenBucket,
-			"token_bucket: 5 per 1m, burst 9", nil,
-		},
-		{
-			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.SlidingLog, "sliding_log: 5 per 1m",
-			[]string{"sliding_log has no burst"},
-		},
-		{
-			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothBursty,
-			"smooth_bursty: 3 per 1s, waits up to 500ms", nil,
-		},
-		{
-			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothWarmingUp,
-			"smooth_warming_up: 3 per 1s, warms up in 10s, waits up to 500ms", nil,
-		},
-		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
-		{
-			"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h",
-			[]string{"fixed_window counts per lease, since concurrency has no other window"},
-		},
-		{
-			"requests_per_unit: 3, unit: day", limiter.Concurrency, "concurrency: 3 at once",
-			[]string{"concurrency: 3 in flight at once, whatever the time"},
-		},
-		{"requests_per_unit: 20000, unit: day", limiter.SlidingLog, "", []string{"sliding_log is left out: " +
-			"requests_per_unit: " +
-			"a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, got 20000; " +
-			"use sliding_window, or raise max_log_entries"}},
-	} {
-		limits, notes := limitsOf(t, c.rule, c.algorithm)
-		got := ""
-		if len(limits) > 0 {
-			got = limits[0].String()
-		}
-		if diff := cmp.Diff(append(c.notes, c.limit), append(notes, got)); diff != "" {
-			t.Errorf("%s under %s:\n%s", c.rule, c.algorithm, diff)
-		}
 	}
 }
 
