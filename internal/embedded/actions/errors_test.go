@@ -23,6 +23,7 @@ func TestRefused(t *testing.T) {
 		action("query_parameter_value_match: {descriptor_value: a, query_parameters: [{name: x, string_match: {safe_regex: {regex: '*'}}}]}"): "query_parameters[0].string_match.safe_regex.regex: error parsing regexp",
 
 		// What Weir does not follow.
+		action("header_value_match: {descriptor_value: a, headers: [{name: x, exact_match: a}]}"):     "rate_limits[0].actions[1].header_value_match.headers[0]: exact_match is not supported: write string_match",
 		action("generic_key: {descriptor_value: 'a%REQ(x-user)%'}"):                                   "actions[1].generic_key.descriptor_value: a substitution format is not supported: Envoy follows one only if its runtime says so",
 		action("header_value_match: {descriptor_value: '%PROTOCOL%', headers: [{name: x}]}"):          "actions[1].header_value_match.descriptor_value: a substitution format is not supported",
 		action("dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}"):     "rate_limits[0].actions[1]: dynamic_metadata is not supported: Envoy no longer accepts it either; write metadata instead",

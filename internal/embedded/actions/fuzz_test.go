@@ -9,7 +9,7 @@ func FuzzPlan(f *testing.F) {
 		`[{"actions": [{"request_headers": {"header_name": "X", "descriptor_key": "k"}}], "hits_addend": {"format": "%REQ(x):2%"}}]`,
 		`[{actions: [{query_parameter_value_match: {descriptor_value: a, query_parameters: [{name: q, string_match: {contains: A, ignore_case: true}}]}}]}]`,
 		`[{actions: [{query_parameters: {query_parameter_name: q, descriptor_key: k}}], limit: {rate_limit: {requests_per_unit: 1, unit: DAY}}}]`,
-		`[{actions: [{header_value_match: {descriptor_value: a, headers: [{name: x, range_match: {start: 1, end: 5}}, {name: x, safe_regex_match: {regex: "[^é]*"}}]}}]}]`,
+		`[{actions: [{header_value_match: {descriptor_value: a, headers: [{name: x, range_match: {start: 1, end: 5}}, {name: x, string_match: {safe_regex: {regex: "[^é]*"}}}]}}]}]`,
 		`[{actions: [{metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}, default_value: d}}], apply_on_stream_done: true}]`,
 		`[{actions: [{masked_remote_address: {v4_prefix_mask_len: 8}}], limit: {dynamic_metadata: {metadata_key: {key: a, path: [{key: b}]}}}}]`,
 	} {

@@ -82,21 +82,8 @@ func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatch
 			n, err := strconv.ParseInt(strings.Trim(string(value), asciiSpace), 10, 64)
 			return err == nil && start <= n && n < end
 		}
-	case *routev3.HeaderMatcher_ExactMatch:
-		m.test = textTest(isEqual, s.ExactMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
-		if s.ExactMatch == "" {                         //nolint:staticcheck // as above
-			m.test = textTest(hasPrefix, "", false) // it matches every value
-		}
-	case *routev3.HeaderMatcher_SafeRegexMatch:
-		m.test, err = regexTest(at+".safe_regex_match", s.SafeRegexMatch) //nolint:staticcheck // deprecated: Envoy reads it
-	case *routev3.HeaderMatcher_PrefixMatch:
-		m.test = textTest(hasPrefix, s.PrefixMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
-	case *routev3.HeaderMatcher_SuffixMatch:
-		m.test = textTest(hasSuffix, s.SuffixMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
-	case *routev3.HeaderMatcher_ContainsMatch:
-		m.test = textTest(contains, s.ContainsMatch, false) //nolint:staticcheck // deprecated: Envoy reads it
 	default:
-		err = refuse(at, fieldOf(s), "Weir does not know this match; use string_match")
+		err = refuse(at, fieldOf(s), "write string_match")
 	}
 	return m, err
 }

@@ -30,7 +30,6 @@ var matches = []struct {
 	{headerMatch(`range_match: {start: -5, end: 7}`), "", [][2]string{{"x-a", "+6"}}, true},
 	{headerMatch(`range_match: {start: -5, end: 7}`), "", [][2]string{{"x-a", "0x1"}}, false},
 	{headerMatch(`range_match: {start: -5, end: 7}`), "", [][2]string{{"x-a", "1_0"}}, false},
-	{headerMatch(`exact_match: ""`), "", [][2]string{{"x-a", "any"}}, true},
 	{headerMatch(`string_match: {safe_regex: {regex: a}}`), "", [][2]string{{"x-a", "ab"}}, false},
 	{headerMatch(`string_match: {safe_regex: {regex: "a|ab"}}`), "", [][2]string{{"x-a", "ab"}}, true},
 	{headerMatch(`string_match: {safe_regex: {regex: "."}}`), "", [][2]string{{"x-a", "é"}}, false},
