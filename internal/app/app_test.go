@@ -310,31 +310,6 @@ func TestRedisUnreachable(t *testing.T) {
 const cellRules = "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, " +
 	"engine: redis_cell, on_store_failure: deny}}]\n"
 
-// A Redis without the module is noticed when rules want it, and not before.
-func TestRedisCellMissing(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	o := options(t, rulesOf("1"))
-	o.Store = redis.URL()
-	p := start(t, o)
-	want(t, "readiness without the engine", "200", p.ready)
-	if n := p.logged("redis_cell"); n != 0 {
-		t.Errorf("%d lines about an engine that no rule has:\n%s", n, p.log)
-	}
-	writeFile(t, o.Rules[0], cellRules)
-	if err := p.app.Reload(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want(t, "readiness without the module", "503", p.ready)  // it asks Redis once a second
-	want(t, "the reason on /readyz", "true", func() string { // a busy machine may be too slow for one answer
-		status, body := p.http("GET", "/readyz")
-		return strconv.FormatBool(status == 503 && strings.Contains(body, "this Redis has no redis-cell module: load it"))
-	})
-	if got := p.ask("me"); got != "OVER_LIMIT" {
-		t.Errorf("a request is answered %s, want what on_store_failure says", got)
-	}
-}
-
 // The module is looked for where rules want it, and not in other stores.
 func TestRedisCellInNamedStore(t *testing.T) {
 	first, second, cell := redistest.Start(t), redistest.Start(t), redistest.StartRedisCell(t)

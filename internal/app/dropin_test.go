@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -67,22 +65,6 @@ func TestHealthcheck(t *testing.T) {
 	want(t, "/healthcheck of a process that stops", "Internal Server Error", p.healthcheck)
 	if status, _ := p.http("GET", "/healthz"); status != http.StatusOK {
 		t.Errorf("/healthz of a process that stops answers %d, want 200", status)
-	}
-}
-
-// --healthcheck-needs-rules waits for rules.
-func TestHealthcheckNeedsRules(t *testing.T) {
-	o := options(t, "")
-	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.Top.PerRule, o.Poll = true, true, 10, 100*time.Millisecond
-	p := start(t, o)
-	if got := p.healthcheck(); got != "Internal Server Error" {
-		t.Errorf("without rules it is %q", got)
-	}
-	writeFile(t, o.Rules[0], rulesOf("1"))
-	want(t, "/healthcheck with rules", "OK OK", p.healthcheck)
-	res, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("gRPC health of ratelimit is %v, %v", res, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -31,9 +29,9 @@ func (p *process) dial() *grpc.ClientConn {
 	return conn
 }
 
-func TestHealthHasBothNames(t *testing.T) {
+func TestHealthHasAllNames(t *testing.T) {
 	p := start(t, options(t, rulesOf("1")))
-	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
+	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"} {
 		res, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 		if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%q: %v, %v", service, res, err)
@@ -42,33 +40,6 @@ func TestHealthHasBothNames(t *testing.T) {
 	_, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "another"})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("health of another service: %v, want NotFound", err)
-	}
-}
-
-func TestReflectionNamesTheService(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	stream, err := reflectionpb.NewServerReflectionClient(p.dial()).ServerReflectionInfo(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = stream.Send(&reflectionpb.ServerReflectionRequest{
-		MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, s := range res.GetListServicesResponse().GetService() {
-		names = append(names, s.GetName())
-	}
-	if !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") {
-		t.Errorf("reflection lists %v", names)
 	}
 }
 

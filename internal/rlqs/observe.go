@@ -11,8 +11,8 @@ type Decided struct {
 	Limit *descriptors.Limit
 	Key   string // of the limit's counter
 	// Outcome is Allowed; Denied, by the limit that gives the Envoy least; Uncharged, of the other limits of a request
-	// that was denied. AllowedOnFailure and the like say that the store did not answer, so that nothing was charged. A
-	// limit in shadow mode has Allowed and ShadowDenied: by the counter, after the report.
+	// that was denied. A limit in shadow mode has Allowed and ShadowDenied: by the counter, after the report, if the store
+	// answers.
 	Outcome  decide.Outcome
 	Requests uint64
 	// IsFirst says that the limit is the bucket's first: by these, each request counts once.
@@ -33,12 +33,6 @@ func (c *client) note(u *Usage) {
 			continue
 		}
 		outcomes := [2]decide.Outcome{decide.Allowed, decide.Denied}
-		if c.book != nil && c.book.isFailing {
-			outcomes = [2]decide.Outcome{decide.AllowedOnFailure, decide.DeniedOnFailure}
-			if of.Limit.IsLocal() {
-				outcomes = [2]decide.Outcome{decide.AllowedLocally, decide.DeniedLocally}
-			}
-		}
 		if h.Policy.Limit() > 0 && (c.book == nil || c.limitedBy.key != h.Key) {
 			outcomes[1] = decide.Uncharged
 		}
@@ -48,14 +42,10 @@ func (c *client) note(u *Usage) {
 
 // noteShadow counts a report that was charged to a limit in shadow mode, if the ask is of one.
 func (k *Keeper) noteShadow(a *ask) {
-	if a.shadow == nil {
-		return
+	if a.shadow != nil && a.failure == nil {
+		outcomes := [2]decide.Outcome{decide.Allowed, decide.ShadowDenied}
+		k.decide(*a.shadow, outcomes, uint64(a.got), uint64(a.n-a.got)) //nolint:gosec // not below 0
 	}
-	outcomes := [2]decide.Outcome{decide.Allowed, decide.ShadowDenied}
-	if a.failure != nil {
-		outcomes[1] = decide.AllowedOnFailure
-	}
-	k.decide(*a.shadow, outcomes, uint64(a.got), uint64(a.n-a.got)) //nolint:gosec // not below 0
 }
 
 // decide hands two outcomes on, with how many requests had them.
