@@ -149,7 +149,8 @@ func (o *options) envoyTables(rows []envoyRow) string {
 		if row.atOnce != none.atOnce {
 			none = row
 			fmt.Fprintf(&w, "\n%d outstanding:\n\n| | req/s | p50 us | p99 us | added p50 us | CPU us: Envoy + service + "+
-				"Redis | of it Envoy, for asking | RSS of Envoy, MB | others' CPU |\n|---|---|---|---|---|---|---|---|---|\n", row.atOnce)
+				"Redis | of it Envoy, for asking | RSS of Envoy, MB | others' CPU |\n|---|---|---|---|---|---|---|---|---|\n",
+				row.atOnce)
 		}
 		s := medians(row.rounds)
 		fmt.Fprintf(&w, "| %s | %.0f | %.0f | %.0f | %s | %.1f + %.1f + %.1f | %s | %.0f | %.0f %% |\n", row.front.name,

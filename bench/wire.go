@@ -7,7 +7,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // rawCodec sends a []byte as it is and reads of a response only its overall code, into a *code: the load generator
@@ -37,33 +36,10 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("decode into a %T: only *code", v)
 	}
-	if len(data) == 1 { // as good as always
-		return overallCode(data[0].ReadOnlyData(), to)
-	}
-	return overallCode(data.Materialize(), to)
-}
-
-// overallCode reads field 1 of a RateLimitResponse.
-func overallCode(b []byte, to *code) error {
-	*to = pb.RateLimitResponse_UNKNOWN
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if number == 1 && kind == protowire.VarintType {
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 {
-				return protowire.ParseError(n)
-			}
-			*to = code(v) //nolint:gosec // an enum
-			return nil
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
+	// Protocol Buffers write fields in order: the overall code is field 1, a varint of one byte.
+	if b := data.Materialize(); len(b) >= 2 && b[0] == 1<<3 {
+		*to = code(b[1])
+		return nil
 	}
 	return errors.New("a response without an overall code")
 }

@@ -56,7 +56,9 @@ vale() { go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
 peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version"; }
 
 # The programs of a cluster without nodes, five minutes at first.
-kubernetes() { (cd deploy/charttest && nice go build -o "$bin/" ./cluster/...); }
+kubernetes() {
+  (cd deploy/charttest && nice go build -o "$bin/" k8s.io/kubernetes/cmd/{kube-apiserver,kubectl} && nice go build -o "$bin/etcd" go.etcd.io/etcd/server/v3)
+}
 
 gateway() { go_program envoy-gateway github.com/envoyproxy/gateway/cmd/envoy-gateway "$envoy_gateway_version"; }
 

@@ -69,7 +69,7 @@ func release(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, removeAll(work)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
 	first := filepath.Join(work, "first")
 	if err := buildRelease(ctx, o, filepath.Join(first, "src"), filepath.Join(first, "out"), nil); err != nil {
@@ -105,15 +105,4 @@ func list(o *options) error {
 	}
 	_, err = fmt.Fprintf(o.log, "%s:\n%s", o.out, sums)
 	return err
-}
-
-// removeAll removes a directory with those that Go has made read-only.
-func removeAll(dir string) error {
-	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			return os.Chmod(path, 0o700) //nolint:gosec // it is removed
-		}
-		return err
-	})
-	return errors.Join(err, os.RemoveAll(dir))
 }

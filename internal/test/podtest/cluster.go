@@ -2,11 +2,7 @@ package podtest
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -55,10 +51,10 @@ func StartClusterAt(tb testing.TB, host string) *Cluster {
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Program:    kubectl,
 	}
-	accounts, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
+	accounts, signing := proctest.NewAuthority(tb).Issue("accounts") // signs tokens of service accounts
+	tokens := filepath.Join(dir, "tokens.csv")
 	write(tb, c.Kubeconfig, strings.ReplaceAll(kubeconfig, "URL", c.URL))
 	write(tb, tokens, "secret,admin,1,system:masters\n")
-	write(tb, accounts, privateKey(tb))
 
 	clients, peers := "http://"+proctest.FreeAddr(tb), "http://"+proctest.FreeAddr(tb)
 	proctest.Start(tb, "etcd", exec.Command(etcd, "--data-dir", filepath.Join(dir, "etcd"), "--unsafe-no-fsync",
@@ -72,7 +68,7 @@ func StartClusterAt(tb testing.TB, host string) *Cluster {
 		"--etcd-servers="+clients, "--bind-address="+bind, "--secure-port="+port, "--cert-dir="+filepath.Join(dir, "certs"),
 		"--advertise-address="+advertised(host), "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16", "--service-account-key-file="+accounts,
-		"--service-account-signing-key-file="+accounts, "--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file="+signing, "--service-account-issuer=https://kubernetes.default.svc",
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"))
 	server.Await(clusterPatience, func() error {
 		_, err := c.Try("", "get", "--raw", "/readyz")
@@ -112,16 +108,6 @@ func program(tb testing.TB, name string) string {
 		tb.Skipf("not run: %s is not in .tools/bin; scripts/tools.sh kubernetes builds it in about five minutes", name)
 	}
 	return path
-}
-
-func privateKey(tb testing.TB) string {
-	tb.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	block := pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
-	return string(pem.EncodeToMemory(&block))
 }
 
 func write(tb testing.TB, path, text string) {

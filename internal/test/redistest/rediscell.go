@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"os/exec"
 	"strings"
 	"sync"
@@ -33,8 +32,5 @@ var buildRedisCell = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	out, err := exec.Command(script).Output()
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = errors.New(string(failed.Stderr))
-	}
 	return strings.TrimSpace(string(out)), err
 })

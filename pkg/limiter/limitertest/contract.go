@@ -25,7 +25,6 @@ func Run(t *testing.T, fresh Fresh) {
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
-		{"clock is set right", clockSetRight},
 		{"keys", keys},
 		{"many hits", manyHits},
 		{"done context", doneContext},

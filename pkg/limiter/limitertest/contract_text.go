@@ -25,7 +25,7 @@ func runScenarios(t *testing.T, fresh Fresh) {
 		name, words, _ := strings.Cut(title, ": EACH is ")
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, fresh)
-			for _, word := range strings.Split(words, " ") {
+			for word := range strings.SplitSeq(words, " ") {
 				s := &scenario{fixture: f, each: word, limits: map[string]*limiter.Policy{}, taken: map[string]int64{}}
 				for line := range strings.Lines(strings.ReplaceAll(text, "EACH", word)) {
 					s.play(line)
@@ -84,6 +84,12 @@ func (s *scenario) limit(text string) *limiter.Policy {
 			in.Align = map[string]limiter.Align{
 				"epoch": limiter.AlignEpoch, "first_hit": limiter.AlignFirstHit, "calendar": limiter.AlignCalendar,
 			}[value]
+		case "segments":
+			in.Segments = s.number(value)
+		case "segment_cap":
+			in.SegmentCap = s.number(value)
+		case "oldest":
+			in.Oldest = map[string]limiter.Oldest{"full": limiter.OldestFull, "none": limiter.OldestNone}[value]
 		case "zone":
 			in.TimeZone = zone(value)
 		case "wait":

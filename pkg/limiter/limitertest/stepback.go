@@ -1,7 +1,6 @@
 package limitertest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -49,40 +48,5 @@ func clockStepsBackWithRoom(f *fixture) {
 				f.want("+", hit)
 			}
 		}
-	}
-}
-
-// clockSetRight: a clock was a year ahead and is set right. What was used up then is available again as soon as if the
-// clock had always been right.
-func clockSetRight(f *fixture) {
-	for _, in := range []limiter.Params{
-		{Algorithm: limiter.FixedWindow},
-		{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit},
-		{Algorithm: limiter.Funnel},
-		{Algorithm: limiter.TokenBucket},
-		{Algorithm: limiter.TokenBucket, RefillsAtOnce: true},
-		{Algorithm: limiter.SlidingWindow},
-		{Algorithm: limiter.SlidingLog},
-		{Algorithm: limiter.SmoothBursty},
-		{Algorithm: limiter.SmoothBursty, ChargeDenied: limiter.ChargeFull},
-		{Algorithm: limiter.SmoothWarmingUp},
-		{Algorithm: limiter.LeakyQueue},
-		{Algorithm: limiter.Concurrency},
-	} {
-		in.Limit, in.Window = 5, sec
-		hit := limiter.Hit{Key: fmt.Sprint(in), Policy: policy(f, in), N: 1}
-		f.clock.Set(start + 2*year.Microseconds())
-		for left := int64(1); left > 0; {
-			left = f.take(hit)[0].Remaining
-		}
-		f.clock.Advance(-year)
-		look := hit
-		look.N, look.Look = 0, true
-		d := f.take(look)[0]
-		if d.Allowed || d.RetryAfter > sec+100*ms {
-			f.Errorf("%s, the clock set back by a year: %+v", in.Algorithm, d)
-		}
-		f.clock.Advance(d.RetryAfter)
-		f.want("+", hit)
 	}
 }
