@@ -94,7 +94,7 @@ func (p *GCPace) Stop() {
 
 // Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds
 // are released. A collection in the middle would mark what is still growing, and have everybody who allocates help to
-// get done in time: requests would wait for it (docs/performance.md).
+// get done in time: requests would wait for it.
 func (p *GCPace) Hold() (release func()) {
 	p.hold(1)
 	return sync.OnceFunc(func() {

@@ -32,7 +32,7 @@ const (
 	// maxAgeGrace is how long the requests of a connection that has reached its age have to end.
 	maxAgeGrace = 30 * time.Second
 	// workersPerCPU are goroutines that are kept for requests. A new one for each request has to grow its stack
-	// first, which costs 3 of 19 us (docs/performance.md). Requests beyond them get a goroutine of their own.
+	// first, which costs 3 of 19 us. Requests beyond them get a goroutine of their own.
 	workersPerCPU = 64
 	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to
 	// the client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
