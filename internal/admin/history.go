@@ -21,7 +21,7 @@ const (
 	Step   = 30 * time.Second
 	Points = 120
 	// MaxSeries is the maximum number of limits with a series of their own. A series has 12 bytes for each point, so all
-	// of them together take at most 2 MB (TestMemoryOfHistory).
+	// of them together take at most 2 MB.
 	MaxSeries = 1000
 	// denyingPoints is over how many points the limits that denied the most are found: 5 minutes.
 	denyingPoints = 10

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -222,35 +221,4 @@ func TestRun(t *testing.T) {
 		cancel()
 		<-done
 	})
-}
-
-// All series together take what MaxSeries says, however many limits there are.
-func TestMemoryOfHistory(t *testing.T) {
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	counts := make([]adminapi.LimitCounts, 100_000)
-	for i := range counts {
-		counts[i] = countsOf("shop", fmt.Sprint("rule-", i), 1)
-	}
-	before := heap()
-	h := admin.NewHistory(func(yield func(adminapi.LimitCounts)) adminapi.Counts {
-		for _, c := range counts {
-			yield(c)
-		}
-		return adminapi.Counts{}
-	})
-	for i := range 3 {
-		h.Add(time.Now().Add(time.Duration(i) * admin.SampleEvery))
-	}
-	taken := int64(heap()) - int64(before)
-	t.Logf("%d bytes", taken)
-	if taken < 1_400_000 || taken > 2_000_000 { // 1,001 series of 1,448 bytes, and their names
-		t.Errorf("the history of 100,000 limits takes %d bytes", taken)
-	}
-	runtime.KeepAlive(h)
-	runtime.KeepAlive(counts)
 }

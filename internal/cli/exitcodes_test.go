@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	redis := " --store " + redistest.Start(t).URL()
 	check(exitOK, "publish", rules+redis)
-	check(exitFailed, "publish", other+" --expect 7"+redis)
+	check(exitFailed, "publish", wrong+redis)
 	check(exitUsage, "publish", missing+redis)
 
 	for _, command := range leaves(parsedModel(t)) {

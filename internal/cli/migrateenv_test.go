@@ -81,25 +81,3 @@ func TestMigrateEnvRefusesWhatTheStartRefuses(t *testing.T) {
 		})
 	}
 }
-
-// No part of REDIS_AUTH is written: what stands before a colon may be a password's.
-func TestMigrateEnvWritesNoUser(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "env")
-	text := "REDIS_SOCKET_TYPE=tcp\nREDIS_TYPE=SENTINEL\nREDIS_URL=m,redis:1\nREDIS_AUTH=first:second\nREDIS_SENTINEL_AUTH=third:fourth\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("WEIR_STORE_TIMEOUT", "nonsense, but of this process")
-	var out, errs strings.Builder
-	if code := run(t.Context(), []string{"migrate-env", file}, &out, &errs); code != exitOK {
-		t.Fatalf("exit code %d:\n%s", code, &errs)
-	}
-	for _, part := range []string{"first", "second", "third", "fourth"} {
-		if strings.Contains(out.String(), part) {
-			t.Errorf("it writes %s:\n%s", part, &out)
-		}
-	}
-	if !strings.Contains(out.String(), "redis+sentinel://USER@redis:1") {
-		t.Errorf("it does not say where the user belongs:\n%s", &out)
-	}
-}

@@ -215,6 +215,7 @@ func TestMigrateEnv(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("WEIR_STORE_TIMEOUT", "nonsense, but of this process")
 	var out, errs strings.Builder
 	if code := run(t.Context(), []string{"migrate-env", file}, &out, &errs); code != exitOK {
 		t.Fatalf("exit code %d:\n%s", code, &errs)

@@ -36,7 +36,8 @@ func startServe(t *testing.T, rules, socket string) {
 	})
 }
 
-// health, status and reload of a process that runs, is fine, and has newer rules that are wrong.
+// health, status, explain and reload of a process that runs, is fine, and has newer rules that are wrong. explain
+// charges nothing.
 func TestRunningProcess(t *testing.T) {
 	dir := t.TempDir()
 	rules, socket := filepath.Join(dir, "rules.yaml"), "unix:"+filepath.Join(dir, "http.sock")
@@ -64,6 +65,10 @@ func TestRunningProcess(t *testing.T) {
 	say("status", exitOK,
 		`^state +ready\nversion +.*\nstarted +.* ago\nquotas +off\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
 	say("status --format json", exitOK, `"ready": true`, `^$`)
+	say("explain --domain shop client=eve --expect ok --expect one", exitOK,
+		`(?s)fits \(allowed\), 1 remaining\n.*\nanswer +OK, on the counters as they are now\n$`, `^$`)
+	say("explain --domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits",
+		`^weir: --expect: expected OK, found OVER_LIMIT\n$`)
 	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")
 	say("reload", exitFailed, `^$`,

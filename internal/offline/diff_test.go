@@ -94,15 +94,6 @@ func TestChanges(t *testing.T) {
 				"fixed_window per 1s: counter: as it was -> another: what was used is forgotten\n",
 		},
 		{
-			"without the limit with the longest window",
-			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
-			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
-			"changed shop user; fixed_window per 1d: algorithm: fixed_window -> ; " +
-				"fixed_window per 1d: requests_per_unit: 1000 -> ; fixed_window per 1d: window: 1d -> ; " +
-				"fixed_window per 1d: charge_denied: full -> ; fixed_window per 1d: on_store_failure: local -> ; " +
-				"fixed_window per 1s: counter: as it was -> another: what was used is forgotten\n",
-		},
-		{
 			"key of the counters",
 			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
 			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",

@@ -428,32 +428,3 @@ func TestCluster(t *testing.T) {
 	cancel()
 	<-ended
 }
-
-// Behind Sentinel a publication reaches the followers, and the next one the new master.
-func TestSentinel(t *testing.T) {
-	sentinel := redistest.StartSentinel(t)
-	sets := openURL(t, sentinel.URL())
-	f := sets.Follow(func(error) {}) // of a failover it may hear or not
-	follows := func(text string) {
-		t.Helper()
-		redistest.Await(t, func() error {
-			got, err := f.Read(t.Context())
-			if err == nil && string(got.Files[0].Data) != text {
-				err = fmt.Errorf("the follower has %s, want %s", got.Files[0].Data, text)
-			}
-			return err
-		})
-	}
-	publish(t, sets, "a")
-	follows("a")
-	sentinel.Failover(t)
-	redistest.AwaitMaster(t, sentinel.Replica)
-	redistest.Await(t, func() error {
-		saw, err := sets.Current(t.Context())
-		if err != nil {
-			return err
-		}
-		return sets.Publish(t.Context(), set(t, "b"), saw.PublishedInfo)
-	})
-	follows("b")
-}

@@ -160,11 +160,12 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
-// No secret is shown, also not by an error, and the user is told where it belongs.
+// No secret is shown, also not by an error, and the user is told where it belongs. What stands before the colon of
+// REDIS_AUTH may be a part of a password.
 func TestSecrets(t *testing.T) {
 	s, err := Read([]string{
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SENTINEL", "REDIS_URL=m,a:1", "REDIS_AUTH=u:hunter2",
-		"REDIS_SENTINEL_AUTH=hunter2",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SENTINEL", "REDIS_URL=m,a:1", "REDIS_AUTH=hunter2:hunter2",
+		"REDIS_SENTINEL_AUTH=hunter2:hunter2",
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:hunter2",
 		"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=redis://:hunter2@b:1",
 	})
