@@ -15,21 +15,21 @@ import (
 
 // Config are the flags of the HTTP addresses.
 type Config struct {
-	HTTPAddr    string `group:"listen" name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
-	Pprof       bool   `group:"listen" env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
-	AdminSocket string `group:"listen" env:"WEIR_ADMIN_SOCKET" default:"auto" placeholder:"PATH|@NAME" help:"Unix socket for commands of weir on this machine, whose requests may change state without a token, from the same user and root: a file, or an abstract socket of Linux. auto is @weir-PORT for the port of --http-addr (elsewhere than on Linux weir-PORT.sock in the folder for temporary files), and PATH.admin beside unix:PATH. Empty for none."`
-	DebugAddr   string `group:"listen" env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats."`
+	HTTPAddr    string `group:"listen" name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH. Empty: none."`
+	Pprof       bool   `group:"listen" env:"WEIR_PPROF" help:"Serve profiles for go tool pprof at /debug/pprof/ of the HTTP address."`
+	AdminSocket string `group:"listen" env:"WEIR_ADMIN_SOCKET" default:"auto" placeholder:"PATH|@NAME" help:"Unix socket through which weir commands of the same user, or root, change state without a token: a file, or @NAME for an abstract socket of Linux. auto is @weir-PORT with the port of --http-addr (outside Linux weir-PORT.sock in the temporary folder), or PATH.admin for unix:PATH. Empty: none."`
+	DebugAddr   string `group:"listen" env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats."`
 
-	HealthcheckNeedsRules bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 while there are no rules."`
-	HealthcheckNeedsLoad  bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck answers 500 until rules have been loaded for the first time, even if there are none."`
-	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Each client of the address may send them. If the gRPC address requires client certificates, sending them requires the right to change state."`
+	HealthcheckNeedsRules bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck returns 500 while there are no rules."`
+	HealthcheckNeedsLoad  bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck returns 500 until the first load of rules, even if there are none."`
+	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide JSON requests at /json of the HTTP address, as envoyproxy/ratelimit does. Everyone who can reach the address may send them; if the gRPC address requires client certificates, only clients that may change state."`
 
-	HTTPTLSCert     string `group:"tls" name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; switches TLS on."`
+	HTTPTLSCert     string `group:"tls" name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; enables TLS."`
 	HTTPTLSKey      string `group:"tls" name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`
-	HTTPTLSClientCA string `group:"tls" name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, the token or the admin socket."`
-	HTTPTokenFile   string `group:"tls" name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., a certificate or the admin socket."`
+	HTTPTLSClientCA string `group:"tls" name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM. Changing state, profiles and values of keys require a certificate of one of them, the token or the admin socket."`
+	HTTPTokenFile   string `group:"tls" name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token. Changing state, profiles and values of keys require it as Authorization: Bearer TOKEN, a certificate or the admin socket."`
 
-	MetricsAddr string `group:"metrics" env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Also serve the metrics, and nothing else, at this address: host:port, :port or unix:PATH."`
+	MetricsAddr string `group:"metrics" env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Serve only the metrics at this address, too: host:port, :port or unix:PATH."`
 	MetricsPath string `group:"metrics" env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
 }
 

@@ -121,7 +121,7 @@ func (s *Server) Addr() string {
 func (s *Server) Metrics() []metric.Group {
 	return []metric.Group{metric.Of(s.h.wrongTokens.Load,
 		metric.Counter("weir_http_wrong_tokens_total",
-			"HTTP requests with another token than that of --http-token-file. The log names clients, a line a second.",
+			"HTTP requests with a wrong token. The log names clients, one line per second.",
 			metric.Itself[uint64]),
 	)}
 }

@@ -36,14 +36,14 @@ const maxAnswer = 64 << 20
 // Options name the process to connect to, and the credentials, as flags of commands. Zero values are the defaults.
 type Options struct {
 	// Server may have a path, which is put before every endpoint's own.
-	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket if this is the same machine and user, or root, by the value of WEIR_HTTP_ADDR, as for serve; else http://127.0.0.1:8080."`
+	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket on the same machine for the same user or root (found by WEIR_HTTP_ADDR), else http://127.0.0.1:8080."`
 	// TokenFile is read for each request.
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
-	CA        string `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
+	CA        string `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Certificate authorities for the server, in PEM; default: the system's."`
 	Cert      string `name:"server-cert" env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
 	Key       string `name:"server-key" env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Private key of --server-cert, in PEM."`
 	// Timeout bounds a request with its response.
-	Timeout time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
+	Timeout time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for a response."`
 }
 
 // Client sends requests to one process. It is safe for concurrent use.

@@ -75,15 +75,15 @@ type Build = adminapi.Build
 
 // RuleModes change what rules mean, to what envoyproxy/ratelimit does with them.
 type RuleModes struct {
-	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 while no more than the limit is used. Without it, one more hit must fit."`
-	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, and deny nothing."`
-	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: a request is denied when all of its descriptors are over."`
+	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without it, one more hit must fit."`
+	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, but never deny."`
+	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors are over."`
 }
 
 // StopOptions are the times of a stop.
 type StopOptions struct {
-	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks fail, so that clients go elsewhere."`
-	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
+	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to serve after SIGTERM, with failing /readyz and health checks, so that clients move away."`
+	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take after that."`
 }
 
 // process is what rule files leave to the process.

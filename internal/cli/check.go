@@ -14,23 +14,22 @@ import (
 
 type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
+	Stores []string `placeholder:"NAME" help:"Names from serve's --named-store; other names are errors. Default: any name."`
 	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
-	Strict bool     `help:"Fail on warnings, too."`
+	Strict bool     `help:"Treat warnings as errors."`
 
-	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule, for serve --quota."`
-	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
+	Quota        bool `help:"Check that Envoy's filter rate_limit_quota can use every rule, too (serve --quota)."`
+	LenientRules bool `help:"Report as warnings what serve --lenient-rules accepts."`
 }
 
 func (*checkCmd) Help() string {
-	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
-reach a rule; max_wait is above Envoy's timeout; a value that looks like a regular expression; a
-number that begins with 0; a rate beside unlimited: true. Each
-has file:line:column, the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings.
+	return `Lists every error and warning as file:line:column, with the line and what to write instead: up to 1,000 of
+each. Warnings are for example a rule that no request can reach, a max_wait above Envoy's timeout, a value that looks
+like a regular expression, or a number that begins with 0.
 
 With --quota, a limit that cannot be divided among Envoys is an error, and one that divides badly a warning.
 
-Text goes to stderr, or one line to stdout if there is nothing to report; the other formats go to stdout.
+Text goes to stderr, or to stdout if there is nothing to report; other formats go to stdout.
 
 Exit codes: 0 no error, 1 an error (with --strict, also a warning), 2 a path cannot be read.
 

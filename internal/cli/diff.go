@@ -21,27 +21,26 @@ import (
 var errNoAnswer = errors.New("reported: no answer")
 
 type diffCmd struct {
-	Old string `arg:"" name:"old" help:"The rules before: a rule file or a directory; - for stdin."`
-	New string `arg:"" name:"new" help:"The rules after, in the same form."`
+	Old string `arg:"" name:"old" help:"Old rules: a file or a directory; - for stdin."`
+	New string `arg:"" name:"new" help:"New rules, in the same form."`
 
-	Traffic string   `placeholder:"FILE" help:"Access log of Envoy, as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
-	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
-	Domain  string   `placeholder:"DOMAIN" help:"The domain of Envoy's filter, for --map."`
+	Traffic string   `placeholder:"FILE" help:"Envoy's access log as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
+	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor of a request: for each entry KEY=FIELD, with the log field that has the value, or KEY=\"text\". Repeatable."`
+	Domain  string   `placeholder:"DOMAIN" help:"Domain of Envoy's filter, for --map."`
 
-	TimeField string `default:"start_time" help:"Field of the access log with the time: RFC 3339, or a number since 1970."`
-	Top       int    `default:"5" help:"How many keys to show for each rule."`
+	TimeField string `default:"start_time" help:"Log field with the time: RFC 3339, or a number since 1970."`
+	Top       int    `default:"5" help:"Number of keys to show per rule."`
 
 	Output outputFlags `embed:""`
 }
 
 func (*diffCmd) Help() string {
-	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed,
-with the values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
+	return `Compares the meaning of two rule sets: rules and limits that were added, removed or changed, with old and
+new values. Moving a rule to another file, comments, or 60s instead of a minute are no differences.
 
-With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
-empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
-up to 10,000 lines out of order; diff leaves out and counts lines beyond that, and lines that it cannot read. Diff
-removes the port from remote_address, as access logs have one.
+With --traffic, both sets decide the requests of a log in virtual time, from empty counters. Diff then shows, per rule
+and key, which requests would be newly denied and newly allowed. A line may be up to 10,000 lines out of order; diff
+skips and counts later lines, and lines that it cannot read. It removes the port from remote_address.
 
 Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
 

@@ -12,25 +12,23 @@ import (
 
 type explainCmd struct {
 	Descriptors []string         `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
-	Domain      string           `placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends. May be left out if the rules have only one."`
-	Rules       []string         `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
+	Domain      string           `placeholder:"NAME" help:"Domain of Envoy's rate limit filter; optional if the rules have only one."`
+	Rules       []string         `placeholder:"PATH" help:"Use these rule files or directories (- for stdin) with empty counters, instead of a running process."`
 	Server      adminapi.Options `embed:"" group:"server"`
 
 	Hits   uint32   `default:"1" help:"Cost of each descriptor (hits_addend)."`
-	Expect []string `placeholder:"ok|over|none|RULE" help:"Fail unless the answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
+	Expect []string `placeholder:"ok|over|none|RULE" help:"Fail unless this holds: ok or over (the response), none (no limit applies), or a rule that a descriptor reaches (its path, its file:line, or a limit's name). Repeatable."`
 
 	Output outputFlags `embed:""`
 }
 
 func (*explainCmd) Help() string {
-	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows where the
-walk stops, with up to three keys or values of that level, the likest first. Then it shows the limits, the keys of
-their counters, and the answer that Envoy would get.
+	return `Shows, for each entry of a descriptor, which rule it matches and why. If no limit applies, it shows where
+matching stops, with up to three keys or values of that level. Then it shows the limits, their counters and the
+response.
 
-With --rules no process has to run, and counters are fresh. Without --rules, explain asks a running process
-(--server) for its rules and counters. It charges nothing. For several requests, see weir simulate.
-
-In CI, --expect makes it a test of the rules: the exit code is 1 if and only if an expectation failed.
+With --rules it uses these files and empty counters; otherwise the rules and counters of a running process. It charges
+nothing. With --expect it tests rules, for example in CI. For several requests, see weir simulate.
 
 Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no answer: a rule file is wrong or
 cannot be read, the process does not answer, or the command line is wrong.

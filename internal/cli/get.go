@@ -20,9 +20,8 @@ type getCmd struct {
 }
 
 func (*getCmd) Help() string {
-	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
-own terms. It charges nothing. It shows the state in the store; a process may deny by a cached denial, or admit by
-leased permits, without asking the store.
+	return `Shows which rule a descriptor matches, and its counters in the store. It charges nothing. A process may
+also deny from cached denials and admit from leases.
 
 Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
 

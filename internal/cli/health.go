@@ -10,13 +10,12 @@ import (
 type healthCmd struct {
 	remoteFlags
 
-	Live bool `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
+	Live bool `help:"Check only that the process is alive."`
 }
 
 func (*healthCmd) Help() string {
-	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not
-stopping. In the container of serve it needs no flag: it finds the admin socket. In Kubernetes,
-use httpGet.
+	return `Ready means that rules are loaded, the store is reachable, and the process is not stopping. In serve's
+container it needs no flag. In Kubernetes, use httpGet.
 
 Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.
 

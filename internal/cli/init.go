@@ -16,23 +16,23 @@ import (
 
 type initCmd struct {
 	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or envoy-module, Weir inside Envoy; or where: kubernetes, istio."`
+	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to write; see above."`
 	Force bool   `help:"Overwrite existing files."`
 }
 
 func (*initCmd) Help() string {
-	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
-Envoy listens on port 10000 and calls serve at its default address. Then move them to where you keep your configuration.
+	return `Writes rules/ and envoy.yaml, which work together unchanged, and prints the commands to try them. Envoy
+listens on port 10000 and calls serve at its default address.
 
-    per-client   60 requests a minute of each address, 20 at once; a block of addresses without limit
-    per-api-key  60 a minute and 10,000 a day of each key; one that may do more; by address without a key
-    per-path     5 a minute of each address on /login, 600 a minute of all on /search
+    per-client   60 requests a minute per address, 20 at once; an address block without limit
+    per-api-key  60 a minute and 10,000 a day per key; one key with more; per address without a key
+    per-path     5 a minute per address on /login, 600 a minute in all on /search
     global       600 a minute of all clients together
-    quota        20 a second on /search, 1,000 a second of the rest, of all Envoys together: Weir assigns parts of these
-                 limits to each Envoy, which decides by itself (RLQS, serve --quota; experimental)
-    envoy-module per-client, with Weir inside Envoy 1.40: no service, no call to one (experimental)
-    kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
-    istio        manifests: Weir in the mesh, and the EnvoyFilters that make gateway and sidecars ask it
+    quota        20 a second on /search, 1,000 a second elsewhere, over all Envoys: Weir assigns parts of these limits
+                 to each Envoy, which decides without calls to Weir (RLQS, serve --quota; experimental)
+    envoy-module per-client, with Weir inside Envoy 1.40, without a service (experimental)
+    kubernetes   manifests: Weir as a Service, with memory or Redis, and an Envoy
+    istio        manifests: Weir in the mesh, and EnvoyFilters for gateway and sidecars
 
 Exit codes: 0 the files were written, 1 they were not (without --force nothing is overwritten), 2 the command line is
 wrong.

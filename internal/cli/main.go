@@ -31,20 +31,20 @@ const (
 
 // cli is the command line.
 type cli struct {
-	Serve      serveCmd      `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Serve      serveCmd      `cmd:"" help:"Serve Envoy's rate limit requests."`
 	Init       initCmd       `cmd:"" help:"Write rules and an Envoy configuration to start from."`
 	Check      checkCmd      `cmd:"" help:"Validate rule files, offline."`
-	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why others do not."`
+	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why."`
 	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
 	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
-	Publish    publishCmd    `cmd:"" help:"Store a folder of rules in Redis, for all replicas at once."`
+	Publish    publishCmd    `cmd:"" help:"Store rules in Redis, for all replicas at once."`
 	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
 	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`
 	Reset      resetCmd      `cmd:"" help:"Delete counters through a running process."`
-	Status     statusCmd     `cmd:"" help:"Show the state of a running process: ready or not, and its rules."`
-	Health     healthCmd     `cmd:"" help:"Exit with 0 if a running process is ready, for health checks of containers."`
-	Reload     reloadCmd     `cmd:"" help:"Make a running process read its rule files now."`
-	MigrateEnv migrateEnvCmd `cmd:"" help:"Print the flags that an environment of envoyproxy/ratelimit means."`
+	Status     statusCmd     `cmd:"" help:"Show the state of a running process and its rules."`
+	Health     healthCmd     `cmd:"" help:"Check whether a running process is ready, for health checks of containers."`
+	Reload     reloadCmd     `cmd:"" help:"Reload the rule files of a running process now."`
+	MigrateEnv migrateEnvCmd `cmd:"" help:"Convert an environment of envoyproxy/ratelimit to flags."`
 	Version    versionCmd    `cmd:"" help:"Show version and build."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`

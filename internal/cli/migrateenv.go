@@ -13,13 +13,12 @@ import (
 )
 
 type migrateEnvCmd struct {
-	File string `arg:"" optional:"" help:"File with a variable a line, NAME=VALUE; - for standard input. Left out: the environment of this command."`
+	File string `arg:"" optional:"" help:"File with one NAME=VALUE per line; - for stdin. Default: the environment of this command."`
 }
 
 func (*migrateEnvCmd) Help() string {
-	return `It reads the variables of envoyproxy/ratelimit and writes the command line of weir serve that does the same.
-Secrets are not written: remarks, in lines that begin with #, say where they belong. A process that is called
-ratelimit does the same by itself, without any flag.
+	return `Prints the command line of weir serve for the variables of envoyproxy/ratelimit, without secrets: lines
+that begin with # say where they belong. Under the name ratelimit, the program reads these variables itself.
 
 Exit codes: 0 printed, 2 a variable is one that Weir cannot follow, or the file cannot be read.
 

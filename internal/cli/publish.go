@@ -21,23 +21,23 @@ const publishTimeout = 30 * time.Second
 type publishCmd struct {
 	Path string `arg:"" help:"Directory of rule files, or one rule file."`
 
-	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password by the variable: everybody on the machine can see a command line."`
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password in the variable: every user of the machine can see a command line."`
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 	DryRun         bool   `help:"Check and show what would change, but publish nothing."`
-	Author         string `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
+	Author         string `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; default: $USER@host."`
 
 	Output outputFlags `embed:""`
 }
 
 func (*publishCmd) Help() string {
-	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules
-store loads it within a second, as a whole or not at all.
+	return `Checks rules and stores them in Redis as one set with a version. Every process with serve --rules store
+loads the set within a second, as a whole or not at all.
 
-The set consists of the *.yaml and *.yml files that serve would read from that path, at most 8 MiB together. It
-replaces the set before. Other files are not published, so a rule must not name one (values_file).
+The set consists of all *.yaml and *.yml files of the path, at most 8 MiB together, and replaces the previous set.
+Rules with values_file cannot be published.
 
-Redis has the set in force, and no others: to go back, publish the files of before. Publish refuses if somebody else
-has published in the meantime. Files equal to those in force make no new version.
+Redis keeps only the set in force: to go back, publish the old files. Publish refuses if someone else has published
+meanwhile. Unchanged files make no new version.
 
 Exit codes: 0 published, or in force already; 1 refused (wrong rules, another set in the meantime, Redis does not
 answer); 2 the command line is wrong, or the path cannot be read.

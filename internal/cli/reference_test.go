@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alecthomas/kong"
 	gocmp "github.com/google/go-cmp/cmp"
@@ -117,18 +115,18 @@ func commandLinePage(app *kong.Node) string {
 	var server *kong.Node
 	for _, command := range leaves(app) {
 		fmt.Fprintf(&b, "\n## `%s`\n\n```sh\n%s\n```\n\n%s\n", command.FullPath(), "weir "+command.Summary(), command.Help)
-		b.WriteString(markdown(command.Detail))
+		b.WriteString(markdown(codesParagraph.ReplaceAllString(command.Detail, ""))) // exit-codes.md has them
 		writeArguments(&b, command)
 		for _, group := range groupsOf(command) {
 			if group == "server" {
 				server = command
-				b.WriteString("\nIt also has the [flags of commands that ask a running process](#flags-for-a-running-process).\n")
+				b.WriteString("\nPlus the [flags for a running process](#flags-for-a-running-process).\n")
 				continue
 			}
 			writeFlags(&b, command, group)
 		}
 	}
-	b.WriteString("\n## Flags for a running process\n\nCommands that ask a running process have these flags.\n")
+	b.WriteString("\n## Flags for a running process\n")
 	writeFlags(&b, server, "server")
 	return b.String()
 }
@@ -173,7 +171,14 @@ func writeFlags(b *strings.Builder, command *kong.Node, group string) {
 			fmt.Fprintf(b, "\n### %s\n", strings.TrimSuffix(g.Title, ":"))
 		}
 	}
-	b.WriteString("\n| flag | variable | type | default | meaning |\n|---|---|---|---|---|\n")
+	hasVariable := slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool {
+		return isShown(f) && groupOf(f) == group && len(f.Envs) > 0
+	})
+	if hasVariable {
+		b.WriteString("\n| flag | variable | default | meaning |\n|---|---|---|---|\n")
+	} else {
+		b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
+	}
 	for _, f := range command.Flags {
 		if !isShown(f) || groupOf(f) != group {
 			continue
@@ -185,39 +190,15 @@ func writeFlags(b *strings.Builder, command *kong.Node, group string) {
 		if f.Short != 0 {
 			name = "-" + string(f.Short) + ", " + name
 		}
-		variable := ""
-		if len(f.Envs) > 0 {
-			variable = "`" + f.Envs[0] + "`"
+		fmt.Fprintf(b, "| `%s` |", name)
+		if hasVariable && len(f.Envs) > 0 {
+			fmt.Fprintf(b, " `%s`", f.Envs[0])
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", name, variable, typeOf(f), defaultOf(f), escapedCell(f.Help))
-	}
-}
-
-// typeOf is what a flag takes, for people.
-func typeOf(f *kong.Flag) string {
-	t := f.Target.Type()
-	switch {
-	case f.Enum != "":
-		return "one of `" + strings.Join(f.EnumSlice(), "`, `") + "`"
-	case f.IsBool():
-		return "boolean"
-	case t == reflect.TypeFor[time.Duration]():
-		return "duration"
-	case t.Kind() == reflect.Slice:
-		return "list"
-	case t.Kind() == reflect.Map:
-		return "list of NAME=VALUE"
-	case t.Kind() == reflect.Float64:
-		return "number"
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
-		if strings.Contains(f.Help, "in bytes") {
-			return "bytes"
+		if hasVariable {
+			b.WriteString(" |")
 		}
-		return "integer"
-	case f.PlaceHolder == "FILE":
-		return "file"
+		fmt.Fprintf(b, " %s | %s |\n", defaultOf(f), escapedCell(f.Help))
 	}
-	return "text"
 }
 
 func defaultOf(f *kong.Flag) string {
@@ -226,8 +207,6 @@ func defaultOf(f *kong.Flag) string {
 		return "required"
 	case f.HasDefault && f.Default != "":
 		return "`" + f.Default + "`"
-	case f.IsBool():
-		return "`false`"
 	}
 	return ""
 }

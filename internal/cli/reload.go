@@ -19,12 +19,11 @@ type reloadCmd struct {
 }
 
 func (*reloadCmd) Help() string {
-	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within
-seconds; use this if you do not want to wait, or want to see the result. Without --server, on its machine, it
-needs no token; see --token-file for elsewhere.
+	return `Reloads rule files at once, as SIGHUP does, and shows the result. Without it, Weir notices changes within
+seconds. On the machine of the process, it needs no token.
 
-Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the
-command line is wrong.
+Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the command
+line is wrong.
 
 Examples:
 

@@ -16,9 +16,9 @@ type resetCmd struct {
 }
 
 func (*resetCmd) Help() string {
-	return `Deletes the counters of a descriptor: those limits are fully available again. With Redis this holds for every
-replica, within a second also where a denial is cached or permits are leased. It cannot be undone, and the process
-logs it. Without --server, on its machine, it needs no token; see --token-file for elsewhere.
+	return `Deletes the counters of a descriptor, so that its limits are fully available again in every replica. With
+cached denials or leases, that takes up to a second. The process logs it. On the machine of the process, it needs no
+token.
 
 Exit codes: 0 deleted (even if there was nothing), 1 not deleted, 2 the command line is wrong.
 

@@ -45,8 +45,7 @@ func (*serveCmd) Help() string {
 	return `weir help TOPIC shows all flags of a topic: rules, xds, store, listen, tls, grpc, quota, headers, decide,
 metrics, otel, stop, log.
 
-SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
-in flight; a second one stops at once.
+SIGHUP reloads the rule files. SIGTERM and SIGINT stop after the requests in flight; a second one stops at once.
 
 Exit codes: 0 stopped by a signal; 1 the start failed (wrong rules, an address in use), or the process did; 2 the
 command line, a variable or the path of the rules is wrong.

@@ -16,29 +16,25 @@ import (
 type simulateCmd struct {
 	Rules    []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
 	Limit    string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
-	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, or step:10/s,100/s@10s."`
+	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s or step:10/s,100/s@10s."`
 	For      time.Duration `default:"30s" help:"How long the traffic lasts."`
-	Duration time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits: at most until its lease ends."`
-	Seed     uint64        `default:"1" help:"Equal seeds make equal traffic."`
+	Duration time.Duration `default:"100ms" help:"Duration of a request, for concurrency limits, at most their lease."`
+	Seed     uint64        `default:"1" help:"Seed of random traffic."`
 
 	Output outputFlags `embed:""`
 }
 
 func (*simulateCmd) Help() string {
-	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
-limit is asked by itself, by every request of generated traffic: keys of descriptors, shadow_mode and
-replaces play no role. Windows begin with the traffic; those of align: calendar are the first that begin
-in 2026, UTC.
+	return `Runs generated traffic through limits in virtual time. Every request goes to each limit separately; keys
+of descriptors, shadow_mode and replaces are ignored. Windows begin with the traffic; calendar windows are the first
+that begin in 2026, UTC. For recorded traffic, see weir diff --traffic.
 
-For recorded traffic, see weir diff --traffic.
+Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, every EVERY. A rate of step
+holds from its @TIME on.
 
-Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
-EVERY. A rate of step holds from its @TIME on.
-
-The column passed is the share of requests that were admitted, and rate the limit's requests per window.
-Most/window is the most that was admitted in any window as long as the limit's; bound is what that can
-come to with any traffic. Lockout is the longest time in which requests came and all were denied. Requests
-that wait count as admitted when they go on.
+Columns: passed is the share of admitted requests; rate the requests per window; most/window the most requests
+admitted in any window; bound the maximum of that with any traffic; lockout the longest time in which all requests
+were denied. Delayed requests count when they pass.
 
 Exit codes: 0 simulated, 1 a rule is wrong, 2 the command line is wrong or a file cannot be read.
 

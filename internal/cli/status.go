@@ -14,8 +14,8 @@ type statusCmd struct {
 }
 
 func (*statusCmd) Help() string {
-	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live,
-the quotas that are assigned to Envoys, and the errors of newer rules that it refused.
+	return `Shows whether the process is ready, its version, its store, its rules, the quotas assigned to Envoys, and
+errors of newer rules.
 
 Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
 wrong.

@@ -17,19 +17,18 @@ import (
 
 type topCmd struct {
 	Domain string `placeholder:"NAME" help:"Only keys of this domain."`
-	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
+	Rule   string `placeholder:"PATH" help:"Only keys of the rule with this path, such as api_key > path=/checkout*."`
 	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
-	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
-	Watch  bool   `short:"w" help:"Show them again every two seconds, until you press Ctrl-C."`
+	N      int    `name:"number" short:"n" default:"20" help:"Number of keys, at most 1000."`
+	Watch  bool   `short:"w" help:"Refresh every two seconds."`
 
 	remoteFlags
 }
 
 func (*topCmd) Help() string {
-	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the
-requests' costs. DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share
-of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
-of serve.
+	return `Shows the busiest keys of the last one to two minutes. HITS is the sum of the requests' costs. DENIED is
+the part above the limit, also in shadow and quota mode. SHARE is the key's share of its rule's hits, or of its denied
+hits with --by denied. An inexact count is a range; see --top-keys of serve.
 
 Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 

@@ -21,8 +21,8 @@ type versionCmd struct {
 }
 
 func (*versionCmd) Help() string {
-	return `Shows the version, the commit and its date, the version of Go, and the platform. A program that go install has
-built from a version records no commit.
+	return `Shows the version, the commit and its date, the version of Go, and the platform. A program built by go
+install records no commit.
 
 Exit codes: 0 shown, 2 the command line is wrong.
 

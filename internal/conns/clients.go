@@ -88,12 +88,12 @@ func (c *Clients) Metrics() []metric.Group {
 		metric.Each(slices.Values([]*Guard{c.GRPC, c.HTTP}),
 			metric.Gauges("weir_connections", "listener", "Open connections. listener: grpc, http.",
 				func(g *Guard, w metric.Writer) { metric.Put(w, g.Stats().Open, g.o.Name) }),
-			metric.Gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
+			metric.Gauges("weir_connections_max", "listener", "Maximum number of open connections. listener: grpc, http.",
 				func(g *Guard, w metric.Writer) { metric.Put(w, g.o.Max, g.o.Name) }),
 			metric.Counters("weir_clients_refused_total", "listener reason",
-				"Connections closed because of a bound. listener: grpc, http; reason: full (a new connection, "+
-					"while all others were busy), idle (an idle one, for a new one), slow (a request takes too long to arrive), "+
-					"memory (weir_client_memory_bytes), resets (too many requests reset), unread (the client did not read).",
+				"Connections closed to protect Weir. listener: grpc, http; reason: full (all other connections are busy), "+
+					"idle (to make room), slow (the request takes too long to arrive), memory (weir_client_memory_bytes), "+
+					"resets (too many reset requests), unread (the client does not read).",
 				func(g *Guard, w metric.Writer) {
 					for i, n := range g.Stats().Refused {
 						if why := Reason(i); g.o.HTTP2 != nil || why == Full || why == Idle {
@@ -104,8 +104,7 @@ func (c *Clients) Metrics() []metric.Group {
 		),
 		metric.Of(c.Budget.Used,
 			metric.Gauge("weir_client_memory_bytes",
-				"Memory of requests that have not arrived completely, and of answers that clients do not read. "+
-					"It is bounded: see docs/operate/security.md.",
+				"Memory of incomplete requests, and of responses that clients do not read. Bounded: docs/operate/security.md.",
 				metric.Itself[int64]),
 		),
 	}

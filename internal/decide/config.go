@@ -4,16 +4,16 @@ import "github.com/weir-ratelimit/weir/internal/flags"
 
 // Config are the flags of decisions. A bound that is 0 stands for its default.
 type Config struct {
-	MaxDescriptors  int  `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
-	MaxCounters     int  `group:"grpc" env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
-	MaxDelayed      int  `group:"grpc" env:"WEIR_MAX_DELAYED" default:"10000" help:"Most requests that leaky_queue and max_wait delay at once; requests beyond are denied."`
-	DynamicMetadata bool `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
+	MaxDescriptors  int  `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Maximum number of descriptors of a request."`
+	MaxCounters     int  `group:"grpc" env:"WEIR_MAX_COUNTERS" default:"1024" help:"Maximum number of limits of a request, over all its descriptors; larger requests fail with InvalidArgument."`
+	MaxDelayed      int  `group:"grpc" env:"WEIR_MAX_DELAYED" default:"10000" help:"Maximum number of requests that leaky_queue and max_wait delay at once; others are denied."`
+	DynamicMetadata bool `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only if a rule has metadata."`
 
-	ChargeEach bool `group:"decide" env:"WEIR_CHARGE_EACH" help:"Charge each limit of a request by itself, also when another one denies the request. Without it, a denied request charges no limit that it fits."`
+	ChargeEach bool `group:"decide" env:"WEIR_CHARGE_EACH" help:"Charge every limit of a request, even if another limit denies it. Without it, a denied request charges only the limits that deny it."`
 
-	RatelimitHeaders bool         `group:"headers" env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
+	RatelimitHeaders bool         `group:"headers" env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers for the limit with the fewest remaining requests, like LIMIT_RESPONSE_HEADERS_ENABLED of envoyproxy/ratelimit."`
 	LimitHeaders     LimitHeaders `group:"headers" embed:"" prefix:"ratelimit-" envprefix:"WEIR_RATELIMIT_"`
-	RetryAfter       bool         `group:"headers" env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial: how long to wait, or the window of a limit that no wait satisfies."`
+	RetryAfter       bool         `group:"headers" env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial: seconds to wait, or the length of the window if waiting does not help."`
 }
 
 // Check checks the flags.

@@ -11,9 +11,9 @@ import (
 // until the limit is fully available again, or for a denied request until it would be admitted. They are flags of
 // serve.
 type LimitHeaders struct {
-	Limit     string `name:"limit-header" env:"LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
-	Remaining string `name:"remaining-header" env:"REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
-	Reset     string `name:"reset-header" env:"RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
+	Limit     string `name:"limit-header" env:"LIMIT_HEADER" default:"RateLimit-Limit" help:"Header with the requests per window."`
+	Remaining string `name:"remaining-header" env:"REMAINING_HEADER" default:"RateLimit-Remaining" help:"Header with the remaining requests."`
+	Reset     string `name:"reset-header" env:"RESET_HEADER" default:"RateLimit-Reset" help:"Header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
 }
 
 // Header is a field of the response that the request's client gets. Its value is Text, or Number if IsNumber.

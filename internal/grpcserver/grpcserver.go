@@ -50,12 +50,12 @@ const (
 type Config struct {
 	GRPCAddr string `group:"listen" name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
 
-	GRPCTLSCert        string   `group:"tls" name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; switches TLS on. Certificates, keys and authorities are read again when they change."`
+	GRPCTLSCert        string   `group:"tls" name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; enables TLS. Weir reloads changed certificates, keys and authorities."`
 	GRPCTLSKey         string   `group:"tls" name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Private key of --grpc-tls-cert, in PEM."`
-	GRPCTLSClientCA    string   `group:"tls" name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: clients need a certificate of one of them."`
-	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
+	GRPCTLSClientCA    string   `group:"tls" name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM; clients need a certificate of one of them."`
+	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy; a client's certificate must have one of them. Repeatable."`
 
-	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
+	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Make clients reconnect after this time, so that they spread over all replicas; 0 for never."`
 
 	// What clients may take besides conns.Bounds, and no flag changes; 0 is the default.
 	IdleConnection time.Duration `kong:"-"` // after which a connection without requests is closed, gracefully

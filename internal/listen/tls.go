@@ -74,7 +74,7 @@ func (s *TLS) Load(ctx context.Context) (*tls.Config, error) {
 func Metrics(all ...*TLS) []metric.Group {
 	return []metric.Group{metric.Each(slices.Values(all),
 		metric.Counters("weir_tls_handshakes_failed_total", "listener",
-			"TLS handshakes that failed. listener: grpc, http. The log has at most one line about them in 10 s.",
+			"Failed TLS handshakes. listener: grpc, http. The log has at most one line in 10 s.",
 			func(s *TLS, w metric.Writer) { metric.Put(w, s.failures.Load(), s.Listener) }),
 	)}
 }

@@ -27,7 +27,7 @@ type Process struct {
 
 // Config are the flags of the log.
 type Config struct {
-	LogLevel  string `env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
+	LogLevel  string `env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Lowest level to log: debug, info, warn or error."`
 	LogFormat string `env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 }
 

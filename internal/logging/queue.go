@@ -168,8 +168,8 @@ func (q *Queue) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(q.Stats,
 			metric.Counters("weir_log_dropped_total", "reason",
-				"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
-					"write_error (nobody reads it, or the disk is full).",
+				"Dropped log lines. reason: buffer (standard error is read too slowly), write_error (standard error is "+
+					"closed, or the disk is full).",
 				func(s QueueStats, w metric.Writer) {
 					metric.Put(w, s.FullBuffer, "buffer")
 					metric.Put(w, s.NotWritten, "write_error")

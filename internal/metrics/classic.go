@@ -14,9 +14,9 @@ import (
 // one rule, count together under the first two levels.
 
 var classicRuleRows = []metric.Row[*classicRule]{
-	classicCounter("total_hits", "Hits that requests asked of a rule.",
+	classicCounter("total_hits", "Hits of a rule.",
 		func(r *classicRule) uint64 { return r.hits.sum(decide.Outcomes()...) }),
-	classicCounter("over_limit", "Hits that do not fit, in shadow mode, too.",
+	classicCounter("over_limit", "Hits that do not fit, also in shadow mode.",
 		func(r *classicRule) uint64 {
 			return r.hits.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
 		}),
@@ -26,7 +26,7 @@ var classicRuleRows = []metric.Row[*classicRule]{
 		}),
 	classicCounter("near_limit", "Allowed hits above --near-limit-ratio of the limit.",
 		func(r *classicRule) uint64 { return r.near }),
-	classicCounter("over_limit_with_local_cache", "Hits that a cached denial denied, without Redis.",
+	classicCounter("over_limit_with_local_cache", "Hits denied from the cache, without Redis.",
 		func(r *classicRule) uint64 { return r.cached }),
 	classicCounter("shadow_mode", "Hits that do not fit, in shadow mode.",
 		func(r *classicRule) uint64 { return r.hits.sum(decide.ShadowDenied) }),
@@ -36,7 +36,7 @@ var classicRows = []metric.Row[*Metrics]{
 	metric.Counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
 		func(m *Metrics, w metric.Writer) { metric.Put(w, m.Requests(), "ShouldRateLimit") }),
 	metric.Histograms("ratelimit_service_response_time_seconds", "grpc_method",
-		"Time from a received request to its response.",
+		"Time from request to response.",
 		func(m *Metrics, w metric.Writer) {
 			h := m.requestHistogram()
 			upTo := make(map[float64]uint64, len(h.GetBucket()))
@@ -46,7 +46,7 @@ var classicRows = []metric.Row[*Metrics]{
 			w.Histogram(h.GetSampleCount(), h.GetSampleSum(), upTo, "ShouldRateLimit")
 		}),
 	metric.Counters("ratelimit_service_should_rate_limit_error", "err_type",
-		"Requests that the store did not decide, and requests answered with a gRPC error.",
+		"Requests that the store did not decide, or answered with a gRPC error.",
 		func(m *Metrics, w metric.Writer) {
 			var rejected uint64
 			for code := range m.rejected {

@@ -60,11 +60,11 @@ type Metrics struct {
 type Options struct {
 	Build adminapi.Build `kong:"-"`
 	// MaxRules is how many rules have series of their own; the others share one. So do domains.
-	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
+	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Maximum number of rules with their own series in GET /metrics; others count together as (other)."`
 	// NearLimitRatio is the share of a limit, from 0 to 1, above which a hit is near it.
 	NearLimitRatio float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
 	// Classic shows the metrics of envoyproxy/ratelimit in Handler, too, under its names.
-	Classic bool `name:"classic-metrics" env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
+	Classic bool `name:"classic-metrics" env:"WEIR_CLASSIC_METRICS" help:"Add metrics under the names of envoyproxy/ratelimit (ratelimit_service_rate_limit_total_hits, ...)."`
 }
 
 // Check checks the flags.

@@ -38,11 +38,11 @@ const (
 
 // StatsdOptions say where to send metrics by statsd, and how, as flags of serve.
 type StatsdOptions struct {
-	Addr string `env:"ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd, under its names: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
+	Addr string `env:"ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd to udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
 	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
 	Format   string        `env:"FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
-	Interval time.Duration `env:"INTERVAL" default:"10s" help:"How often to send."`
-	Tags     []string      `name:"tag" env:"TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
+	Interval time.Duration `env:"INTERVAL" default:"10s" help:"Time between two sends."`
+	Tags     []string      `name:"tag" env:"TAG" placeholder:"NAME:VALUE" help:"A tag for every metric, with dogstatsd. Repeatable."`
 	// Log receives a line when sending fails, and one when it works again.
 	Log *slog.Logger `kong:"-"`
 }

@@ -15,13 +15,13 @@ const byEnvoy = "envoy"
 
 var requestSecondsRow = metric.Description{
 	Name: "weir_request_seconds", Type: "histogram",
-	Help: "Time from a received request to its response, errors included.",
+	Help: "Time from request to response, including errors.",
 }
 
 var takeSecondsRow = metric.Description{
 	Name: "weir_store_take_seconds", Type: "histogram", Labels: []string{"store"},
-	Help: "Time that a request waited for Redis, errors included. No request waits for the renewal of a lease, so " +
-		"renewals do not count. A request that asks several stores counts under that of its first limit. Redis only.",
+	Help: "Time that a request waited for Redis, including errors, without renewals of leases. A request that uses " +
+		"several stores counts under that of its first limit. Redis only.",
 }
 
 // self is the source of metrics that m counts.
@@ -37,28 +37,27 @@ func (m *Metrics) requestMetrics() []metric.Group {
 				"Decisions of a limit, by outcome. A limit appears with its first request.",
 				byOutcome(decidedHere, decidedHere)),
 			metric.Counters("weir_hits_total", "domain rule limit outcome",
-				"Hits that requests asked of a limit, by outcome: the sum of the requests' costs.",
+				"Hits of a limit (costs of requests), by outcome.",
 				byOutcome(decidedHere, func(c *limitCounters) *outcomeCounts { return &c.hits })),
 			metric.Counters("weir_hits_near_limit_total", "domain rule limit",
-				"Allowed hits above --near-limit-ratio of the limit, or of its burst if it has one.",
+				"Allowed hits above --near-limit-ratio of the limit or its burst.",
 				func(c *limitCounters, w metric.Writer) { metric.Put(w, c.near.Load(), c.Domain, c.Rule, c.Limit) }),
 			metric.Counters("weir_hits_cached_denied_total", "domain rule limit",
-				"Denied hits that a cached denial answered, without Redis.",
+				"Hits denied from the cache, without Redis.",
 				func(c *limitCounters, w metric.Writer) { putIfAny(w, c.cached.Load(), c.Domain, c.Rule, c.Limit) }),
 			metric.Counters("weir_hits_refunded_total", "domain rule limit",
-				"Hits that requests with negative costs refunded.",
+				"Hits refunded by negative costs.",
 				func(c *limitCounters, w metric.Writer) { putIfAny(w, c.refunded.Load(), c.Domain, c.Rule, c.Limit) }),
 		),
 		metric.Each(m.counts.having(decidedByEnvoys),
 			metric.Counters("weir_quota_decisions_total", "domain rule limit outcome by",
-				"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
-					"weir_decisions_total does not count them. by: envoy.",
+				"Requests that Envoys decided by quotas, from their reports, by outcome. Not in weir_decisions_total. by: envoy.",
 				byOutcome(decidedByEnvoys, decidedByEnvoys, byEnvoy)),
 		),
 		metric.Each(m.counts.allDomains,
 			metric.Counters("weir_requests_total", "domain code",
-				"Requests that Weir decided, by domain and by the code that Envoy received: ok, over_limit. "+
-					"Domains without rules, and domains beyond --metrics-max-rules, count as (other).",
+				"Decided requests, by domain and code: ok, over_limit. Domains without rules, or beyond --metrics-max-rules, "+
+					"are (other).",
 				func(c *domainCounters, w metric.Writer) {
 					metric.Put(w, c.ok.Load(), c.domain, "ok")
 					metric.Put(w, c.overLimit.Load(), c.domain, "over_limit")
@@ -70,7 +69,7 @@ func (m *Metrics) requestMetrics() []metric.Group {
 			metric.Gauge("weir_rules_limits", "Limits of the live rules.",
 				func(live *setCounters) int { return len(live.limits) }),
 			metric.Gauge("weir_rules_without_series",
-				"Live rules beyond --metrics-max-rules. They count together, as domain, rule and limit (other).",
+				"Live rules beyond --metrics-max-rules, which count together as (other).",
 				func(live *setCounters) int { return live.others }),
 		),
 	}
@@ -81,26 +80,25 @@ func (m *Metrics) failureMetrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(m.self,
 			metric.Counters("weir_requests_rejected_total", "code",
-				"Requests answered with a gRPC error, by its code. Requests that are too large (ResourceExhausted) or cannot be "+
-					"decoded (Internal) are included. weir_requests_total does not count them.",
+				"Requests answered with a gRPC error, by code, including too large (ResourceExhausted) and undecodable "+
+					"(Internal) requests. Not in weir_requests_total.",
 				func(m *Metrics, w metric.Writer) {
 					for code := range m.rejected {
 						putIfAny(w, m.rejected[code].Load(), codes.Code(code).String())
 					}
 				}),
 			metric.Counter("weir_panics_total",
-				"Panics that did not end the process: of requests, which are answered Internal, of "+
-					"HTTP requests, and, inside Envoy, of what runs in the background. Report them with the stack in the log.",
+				"Panics of requests (answered with Internal), of HTTP requests and, inside Envoy, of background work, which "+
+					"did not end the process. Report them with the stack in the log.",
 				func(m *Metrics) uint64 { return m.panics.Load() }),
 			metric.Counter("weir_requests_abandoned_total",
-				"Requests whose caller stopped waiting, since its timeout was over: Envoy's, which lets them pass unless "+
-					"failure_mode_deny is set. Alert on it.",
+				"Requests whose caller timed out. Envoy then lets them pass unless failure_mode_deny is set. Alert on it.",
 				func(m *Metrics) uint64 { return m.abandoned.Load() }),
 			metric.Counters("weir_store_errors_total", "reason",
-				"Requests that Redis did not decide. Each rule's on_store_failure decided them; those of reason late were counted "+
-					"in this process. reason: timeout (no answer, or no connection, in time), unreachable (such as a refused "+
-					"connection), error (Redis answered with an error), not_asked (the breaker is open), late (this process had "+
-					"too little CPU, or too many requests, to send them or to read the answers in time).",
+				"Requests that Redis did not decide, but on_store_failure, or this process's own count (late). reason: "+
+					"timeout (no response or connection in time), unreachable (such as a refused connection), error (an error "+
+					"from Redis), not_asked (the circuit breaker is open), late (this process had too little CPU to send "+
+					"requests or read responses in time).",
 				func(m *Metrics, w metric.Writer) {
 					metric.Put(w, m.storeErrors.timeout.Load(), "timeout")
 					metric.Put(w, m.storeErrors.unreachable.Load(), "unreachable")
@@ -116,10 +114,10 @@ func (m *Metrics) failureMetrics() []metric.Group {
 func Delayed(read func() decide.DelayedStats) metric.Group {
 	return metric.Of(read,
 		metric.Gauge("weir_delayed_requests",
-			"Requests that leaky_queue or max_wait may delay now. --max-delayed bounds them.",
+			"Requests that leaky_queue or max_wait may delay now, at most --max-delayed.",
 			func(s decide.DelayedStats) int64 { return s.Now }),
 		metric.Counter("weir_delayed_refused_total",
-			"Requests denied without a charge, since Weir already delayed --max-delayed requests.",
+			"Requests denied without a charge, because --max-delayed requests were delayed already.",
 			func(s decide.DelayedStats) uint64 { return s.Refused }),
 	)
 }
@@ -129,8 +127,7 @@ func (m *Metrics) processMetrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(fileread.Default.Hung,
 			metric.Gauge("weir_file_reads_hung",
-				"Reads of files (rules, values, certificates, passwords) that have not returned for more than 10 s, since a file "+
-					"system hangs. Alert on it.",
+				"File reads (rules, values, certificates, passwords) that have hung for more than 10 s. Alert on it.",
 				metric.Itself[int]),
 		),
 		metric.Of(m.self,

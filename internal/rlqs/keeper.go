@@ -26,8 +26,8 @@ const (
 
 // Config are the flags of the parts of limits that are assigned to Envoys.
 type Config struct {
-	Quota    bool          `env:"WEIR_QUOTA" help:"Also assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide by themselves; see docs/operate/quotas.md. Experimental."`
-	QuotaTTL time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use what is assigned to it without hearing from Weir again: whole seconds, at least 10s."`
+	Quota    bool          `env:"WEIR_QUOTA" help:"Assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide without calls to Weir: docs/operate/quotas.md. Experimental."`
+	QuotaTTL time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use an assignment without another one: whole seconds, at least 10s."`
 }
 
 // Check checks the flags.

@@ -7,52 +7,53 @@ func (k *Keeper) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(k.Stats,
 			metric.Gauges("weir_quota_streams", "state",
-				"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
+				"Streams of Envoys with quotas (--quota). state: open, broken (its assignments may be in force).",
 				func(s Stats, w metric.Writer) {
 					metric.Put(w, s.Streams, "open")
 					metric.Put(w, s.Broken, "broken")
 				}),
 			metric.Gauges("weir_quota_buckets", "state",
-				"Buckets of these streams. state: assigned.",
+				"Buckets of open streams. state: assigned.",
 				func(s Stats, w metric.Writer) { metric.Put(w, s.Buckets, "assigned") }),
 			metric.Counters("weir_quota_assignments_total", "kind",
-				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
+				"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (no longer used).",
 				func(s Stats, w metric.Writer) {
 					for i, kind := range []string{"allow_all", "deny_all", "token_bucket", "abandon"} {
 						metric.Put(w, s.Sent[i], kind)
 					}
 				}),
-			metric.Counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
+			metric.Counter("weir_quota_charged_hits_total", "Hits charged in advance for requests that Envoys admit.",
 				func(s Stats) uint64 { return s.Charged }),
 			metric.Counter("weir_quota_refunded_hits_total",
-				"Hits charged ahead that were not used, and refunded to their windows.",
+				"Hits charged in advance, not used, and refunded.",
 				func(s Stats) uint64 { return s.Refunded }),
 			metric.Counter("weir_quota_over_requests_total",
-				"Requests that Envoys admitted before they were charged: until the first assignment, or after a lost one.",
+				"Requests that Envoys admitted before a charge: before the first assignment, or after a lost one.",
 				func(s Stats) uint64 { return s.Over }),
-			metric.Counter("weir_quota_shortages_total", "Assignments lowered at once, since their counter had not enough left.",
+			metric.Counter("weir_quota_shortages_total", "Assignments lowered at once, because too little remained in "+
+				"their counter.",
 				func(s Stats) uint64 { return s.Shortages }),
 			metric.Counter("weir_quota_store_failures_total", "Charges for quotas that the store did not decide.",
 				func(s Stats) uint64 { return s.Failures }),
-			metric.Counter("weir_quota_reports_total", "Reports of Envoys about what their buckets admitted.",
+			metric.Counter("weir_quota_reports_total", "Reports from Envoys.",
 				func(s Stats) uint64 { return s.Reports }),
 			metric.Counters("weir_quota_reported_requests_total", "outcome",
-				"Requests that Envoys decided by themselves, as they reported them. outcome: allowed, denied.",
+				"Requests that Envoys decided by quotas, from their reports. outcome: allowed, denied.",
 				func(s Stats, w metric.Writer) {
 					metric.Put(w, s.Allowed, "allowed")
 					metric.Put(w, s.Denied, "denied")
 				}),
 			metric.Counters("weir_quota_refused_total", "reason",
-				"What got no quota. reason: limit (a bucket whose limit or entries cannot be assigned: see the log), "+
-					"buckets (beyond 1,000 of an Envoy, or the host has as many as are free of 100,000), "+
-					"message (a stream ended for a wrong message).",
+				"Refused quotas. reason: limit (the bucket's limit or entries cannot be assigned: see the log), buckets "+
+					"(more than 1,000 of an Envoy, or too many of 100,000 for one host), message (a wrong message ended the "+
+					"stream).",
 				func(s Stats, w metric.Writer) {
 					metric.Put(w, s.Refused, "limit")
 					metric.Put(w, s.Dropped, "buckets")
 					metric.Put(w, s.InvalidEnded, "message")
 				}),
 			metric.Gauge("weir_quota_oldest_report_seconds",
-				"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
+				"Age of the oldest report of an open stream's bucket. Envoy reports every 5 s.",
 				func(s Stats) float64 { return s.OldestReport.Seconds() }),
 		),
 	}

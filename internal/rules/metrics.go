@@ -44,7 +44,7 @@ func (r *Rules) Metrics() []metric.Group {
 			metric.Gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
 				func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
 			metric.Gauge("weir_rules_published_newest_version",
-				"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
+				"Version of published rules that Weir read last. If it is not live, Weir refused it.",
 				func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
 			metric.Gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
 				func(s *adminapi.PublishedStatus) int { return metric.OneIf(s.Error == "") }),

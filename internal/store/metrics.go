@@ -19,17 +19,16 @@ func (s *Store) Metrics() []metric.Group {
 		leaseMetrics(s.eachLeases),
 		metric.Each(slices.Values(s.remotes),
 			metric.Gauges("weir_store_failure_policy_seconds", "store",
-				"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
-					"Redis only.",
+				"How long on_store_failure has decided instead of this Redis. 0: Redis decides. Alert above 60. Redis only.",
 				func(r *remote, w metric.Writer) { metric.Put(w, r.policyFor().Seconds(), metric.Store(r.name)) }),
 		),
 		metric.Each(metric.If(func() *guard.Breaker { return s.Breaker }),
 			metric.Gauge("weir_store_breaker_open",
-				"Redis servers, and masters of a Cluster, that Weir has stopped querying, since they did not answer. Redis only.",
+				"Redis servers, or masters of a Cluster, that Weir has stopped querying. Redis only.",
 				(*guard.Breaker).Open),
 		),
 		metric.Each(metric.If(func() *guard.Denials { return s.Denials }),
-			metric.Counter("weir_cached_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
+			metric.Counter("weir_cached_denials_total", "Requests denied from the cache, without Redis. Redis only.",
 				(*guard.Denials).Answered),
 		),
 	}
@@ -43,23 +42,22 @@ type memoryStats struct {
 
 func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
 	return metric.Each(each,
-		metric.Gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
+		metric.Gauge("weir_memory_keys", "Counters in memory, including expired counters that are not freed yet.",
 			func(m memoryStats) int { return m.Keys }),
-		metric.Gauge("weir_memory_max_keys", "Most counters that memory holds.",
+		metric.Gauge("weir_memory_max_keys", "Maximum number of counters in memory.",
 			func(m memoryStats) int { return m.maxKeys }),
 		metric.Gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
 			func(m memoryStats) int64 { return m.Bytes }),
-		metric.Counter("weir_memory_keys_expired_total", "Counters freed, since their limits were fully available again.",
+		metric.Counter("weir_memory_keys_expired_total", "Counters freed after they expired.",
 			func(m memoryStats) uint64 { return m.Expired }),
 		metric.Counter("weir_memory_keys_evicted_total",
-			"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
+			"Counters dropped before they expired, because memory was full. Their limits may have been exceeded.",
 			func(m memoryStats) uint64 { return m.Evicted }),
 		metric.Counter("weir_memory_limiting_evicted_total",
-			"Counters dropped that denied, or had nothing left, since seven eighths of all do. They count as evicted, too.",
+			"Evicted counters that denied or had nothing remaining, because seven eighths of all counters did.",
 			func(m memoryStats) uint64 { return m.LimitingEvicted }),
 		metric.Counter("weir_memory_cut_counters_total",
-			"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or "+
-				"the clock was set back.",
+			"Counters cut to full, because a rule was edited or the clock was set back.",
 			func(m memoryStats) uint64 { return m.Cut }),
 	)
 }
@@ -73,7 +71,7 @@ type redisStats struct {
 func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 	return metric.Each(each,
 		metric.Histograms("weir_store_batch_requests", "store",
-			"Requests that share a script call. The count is the script calls, the sum the requests. Redis only.",
+			"Requests per script call: the count is calls, the sum requests. Redis only.",
 			func(r redisStats, w metric.Writer) {
 				var calls uint64
 				upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
@@ -85,14 +83,13 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 				w.Histogram(calls, float64(r.Requests), upTo, metric.Store(r.name))
 			}),
 		metric.Counters("weir_store_script_loads_total", "store",
-			"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
+			"Script calls repeated with the script's text, because Redis did not have it. Redis only.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Texts, metric.Store(r.name)) }),
 		metric.Counters("weir_store_restarted_counters_total", "store",
-			"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read. Redis only.",
+			"Counters started again, because their value in Redis cannot be read. Redis only.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Restarted, metric.Store(r.name)) }),
 		metric.Counters("weir_store_cut_counters_total", "store",
-			"Counters that were further ahead than their limit can put them, and count as full: a rule was edited, or Redis's "+
-				"clock was set back. Redis only.",
+			"Counters cut to full, because a rule was edited or Redis's clock was set back. Redis only.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Cut, metric.Store(r.name)) }),
 		metric.Gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
 			func(r redisStats, w metric.Writer) {
@@ -100,35 +97,35 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 				metric.Put(w, r.Pool.TotalConns-r.Pool.IdleConns, metric.Store(r.name), "used")
 			}),
 		metric.Counters("weir_store_pool_gets_total", "store result",
-			"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
+			"Connections requested from the pool. result: found (idle), made, timeout. Redis only.",
 			func(r redisStats, w metric.Writer) {
 				metric.Put(w, r.Pool.Hits, metric.Store(r.name), "found")
 				metric.Put(w, r.Pool.Misses, metric.Store(r.name), "made")
 				metric.Put(w, r.Pool.Timeouts, metric.Store(r.name), "timeout")
 			}),
 		metric.Counters("weir_store_pool_waits_total", "store",
-			"Script calls that waited for a connection, since all were in use. Redis only.",
+			"Script calls that waited for a free connection. Redis only.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.WaitCount, metric.Store(r.name)) }),
 		metric.Counters("weir_store_pool_stale_total", "store",
-			"Connections closed, since they were idle, old or broken. Redis only.",
+			"Closed connections: idle, old or broken. Redis only.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.StaleConns, metric.Store(r.name)) }),
 	)
 }
 
 func leaseMetrics(each iter.Seq[guard.LeaseStats]) metric.Group {
 	return metric.Each(each,
-		metric.Gauge("weir_lease_keys", "Counters that this process holds a lease of.",
+		metric.Gauge("weir_lease_keys", "Counters with a lease of this process.",
 			func(s guard.LeaseStats) int { return s.Keys }),
-		metric.Gauge("weir_lease_permits", "Permits on lease: charged in Redis, neither spent nor released.",
+		metric.Gauge("weir_lease_permits", "Permits on lease: charged in Redis, not yet spent or released.",
 			func(s guard.LeaseStats) int64 { return s.Permits }),
-		metric.Counter("weir_lease_answers_total", "Requests that leases decided, without Redis.",
+		metric.Counter("weir_lease_answers_total", "Requests decided by leases, without Redis.",
 			func(s guard.LeaseStats) uint64 { return s.Answers }),
-		metric.Counter("weir_lease_permits_acquired_total", "Permits that leases acquired.",
+		metric.Counter("weir_lease_permits_acquired_total", "Permits acquired.",
 			func(s guard.LeaseStats) uint64 { return s.Acquired }),
-		metric.Counter("weir_lease_permits_released_total", "Permits that leases released, unspent.",
+		metric.Counter("weir_lease_permits_released_total", "Permits released unspent.",
 			func(s guard.LeaseStats) uint64 { return s.Released }),
 		metric.Counter("weir_lease_permits_lost_total",
-			"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
+			"Permits lost, because Redis did not respond or their window was about to end.",
 			func(s guard.LeaseStats) uint64 { return s.Lost }),
 	)
 }

@@ -95,14 +95,14 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 func TestRedact(t *testing.T) {
 	for in, want := range map[string]string{
 		"redis://user:p@ss@host:6379/0?timeout=1s": "redis://host:6379/0",
-		"rediss://host/1":                   "rediss://host/1",
-		"unix://u:p@/run/redis.sock?db=1":   "unix:///run/redis.sock",
-		"redis://:12?3@host":                "redis://...",
-		"redis://:12/3@host":                "redis://...",
-		"redis://u:p ss@host":               "redis://...",
-		"redis://user:pass":                 "redis://...",
-		"redis://[::1]:6379/0":              "redis://[::1]:6379/0",
-		"nonsense":                          "(not a URL)",
+		"rediss://host/1":                          "rediss://host/1",
+		"unix://u:p@/run/redis.sock?db=1":          "unix:///run/redis.sock",
+		"redis://:12?3@host":                       "redis://...",
+		"redis://:12/3@host":                       "redis://...",
+		"redis://u:p ss@host":                      "redis://...",
+		"redis://user:pass":                        "redis://...",
+		"redis://[::1]:6379/0":                     "redis://[::1]:6379/0",
+		"nonsense":                                 "(not a URL)",
 		"redis+sentinel://u:p@a:1,b:2/m/0?sentinel_password=x": "redis+sentinel://a:1,b:2/m/0",
 	} {
 		if got := store.Redact(in); got != want {

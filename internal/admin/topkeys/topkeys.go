@@ -37,7 +37,7 @@ const (
 type Options struct {
 	// PerRule is how many busiest and how many most denied keys each rule counts: 1 to MaxPerRule. A key with more than
 	// 1/PerRule of a rule's hits is always found.
-	PerRule int `name:"top-keys" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
+	PerRule int `name:"top-keys" env:"WEIR_TOP_KEYS" default:"100" help:"Number of keys to count per rule, for GET /top and weir top; 0 for none."`
 }
 
 // Check checks the flags.

@@ -44,8 +44,8 @@ import (
 // Options say what to send, as flags of serve. The zero value sends nothing.
 type Options struct {
 	// Traces sends a span for each traced request, and one for each of its calls to the store.
-	Traces   bool   `env:"TRACES" help:"Send traces by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_TRACES_SAMPLER selects requests; without it, those that Envoy traces."`
-	Protocol string `env:"PROTOCOL" default:"grpc" help:"How to send by OTLP: grpc, or http (protobuf over HTTP)."`
+	Traces   bool   `env:"TRACES" help:"Send traces by OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, for requests that OTEL_TRACES_SAMPLER selects; default: those that Envoy traces."`
+	Protocol string `env:"PROTOCOL" default:"grpc" help:"Protocol of OTLP: grpc, or http (protobuf over HTTP)."`
 	// Version is the process's.
 	Version string `kong:"-"`
 	// Log receives errors, at most one line a minute.

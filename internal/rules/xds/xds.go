@@ -36,11 +36,11 @@ const Scheme = "xds://"
 
 // Options are where the rules come from, as flags of serve.
 type Options struct {
-	Server       string            `env:"SERVER" placeholder:"HOST:PORT" help:"Server of --rules xds: a control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
-	NodeID       string            `env:"NODE_ID" default:"weir" help:"The node id by which the server knows which rules to send."`
-	NodeMetadata map[string]string `env:"NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeat it, or separate by semicolons."`
-	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
-	UseTLS       bool              `name:"tls" env:"TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
+	Server       string            `env:"SERVER" placeholder:"HOST:PORT" help:"For --rules xds: control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
+	NodeID       string            `env:"NODE_ID" default:"weir" help:"Node id, by which the server selects the rules."`
+	NodeMetadata map[string]string `env:"NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeatable."`
+	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header for each stream to the server, such as authorization. Repeatable."`
+	UseTLS       bool              `name:"tls" env:"TLS" help:"Use TLS 1.2 or newer. Each connection reads the files again."`
 	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
 	// MaxSize is the largest answer that is used, in bytes: a larger one is refused before it is decoded.
 	MaxSize int64        `kong:"-"`
@@ -193,10 +193,10 @@ func (s *Source) Status() *adminapi.XDSStatus {
 
 // TLS is files in PEM. They are read for each connection, so that they can be renewed.
 type TLS struct {
-	Cert       string `env:"CERT" placeholder:"FILE" help:"Certificate that is shown to the server, in PEM."`
+	Cert       string `env:"CERT" placeholder:"FILE" help:"Client certificate, in PEM."`
 	Key        string `env:"KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`
-	CA         string `name:"ca" env:"CA" placeholder:"FILE" help:"Certificate authorities, in PEM: the server needs a certificate of one of them. Without it, those of the system."`
-	ServerName string `env:"SERVER_NAME" placeholder:"NAME" help:"Name that the server's certificate must have; without it, the host of --xds-server."`
+	CA         string `name:"ca" env:"CA" placeholder:"FILE" help:"Certificate authorities for the server, in PEM; default: the system's."`
+	ServerName string `env:"SERVER_NAME" placeholder:"NAME" help:"Name in the server's certificate; default: the host of --xds-server."`
 }
 
 // credentials are those of one connection. While the files cannot be read, for instance because only one of two has
