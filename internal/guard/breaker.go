@@ -58,7 +58,7 @@ type BreakerOptions struct {
 	// Answered says whether an error, of a call or of a probe, is an answer: the server is there, and says no.
 	Answered func(err error) bool
 	// Failures calls each for every server that an error of a call is about, by its name in Servers and, in a cluster, its
-	// shard, with that server's own error. Nil, or an error that names nobody: there is only one server.
+	// shard, with that server's own error.
 	Failures func(err error, each func(server, shard string, why error))
 }
 
@@ -170,28 +170,18 @@ func (b *Breaker) After(c *take.Call) {
 		return
 	}
 	canceled := errors.Is(c.Err, context.Canceled) || errors.Is(c.Ctx.Err(), context.Canceled)
-	named := false
-	note := func(server, shard string, why error) {
+	b.o.Failures(c.Err, func(server, shard string, why error) {
 		at, all := Shard{Store: server, Address: shard}, b.watched()
 		switch {
 		case b.o.Answered(why):
 			b.isWell(all[Shard{Store: server}])
 			b.isWell(all[at])
 		case !canceled && !errors.Is(why, limiter.ErrLate):
-			if key, isKnown := b.blame(c.Hits, at); isKnown || !named {
+			if key, isKnown := b.blame(c.Hits, at); isKnown {
 				b.unanswered(at, key, why)
 			}
 		}
-	}
-	if b.o.Failures != nil {
-		b.o.Failures(c.Err, func(server, shard string, why error) {
-			named = true
-			note(server, shard, why)
-		})
-	}
-	if !named && len(b.o.Servers) == 1 {
-		note("", "", c.Err)
-	}
+	})
 }
 
 // isWell notes that a call was answered.

@@ -79,7 +79,7 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b breakerStore))
 				defer cancel()
 				return p.answer(ctx)
 			})},
-			Answered: func(err error) bool { return errors.Is(err, errFull) },
+			Answered: func(err error) bool { return errors.Is(err, errFull) }, Failures: ofOne,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -94,6 +94,9 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b breakerStore))
 		test(t, p, b)
 	})
 }
+
+// ofOne calls each for the only server.
+func ofOne(err error, each func(server, shard string, why error)) { each("", "", err) }
 
 var anyHit = []limiter.Hit{{}}
 

@@ -53,7 +53,7 @@ type Leases struct {
 
 	mu     sync.Mutex
 	leases map[string]*lease
-	heat   map[uint64]heat            // by hashes of keys that are not hot
+	heat   map[uint64]rate            // by hashes of keys that are not hot
 	due    map[time.Duration][]*lease // when to look at which lease again; each is in it once
 	closed bool
 	stats  LeaseStats
@@ -65,12 +65,6 @@ type Leases struct {
 }
 
 var _ take.Stage = (*Leases)(nil)
-
-// heat counts the requests of a key in a period.
-type heat struct {
-	period time.Duration // number of the current one
-	count  int64
-}
 
 // LeaseStats says what Leases do.
 type LeaseStats struct {
@@ -87,7 +81,7 @@ type LeaseStats struct {
 func NewLeases(store *take.Chain) *Leases {
 	l := &Leases{
 		store: store, start: time.Now(), seed: maphash.MakeSeed(),
-		leases: make(map[string]*lease), heat: make(map[uint64]heat), due: make(map[time.Duration][]*lease),
+		leases: make(map[string]*lease), heat: make(map[uint64]rate), due: make(map[time.Duration][]*lease),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
@@ -202,34 +196,33 @@ func (l *Leases) find(h *limiter.Hit, now time.Duration) *lease {
 	}
 	e, span := l.leases[h.Key], leaseTime(h)
 	if e == nil {
-		count := l.warm(h.Key, now/span)
-		if count < hot || len(l.leases) >= MaxLeases {
+		heat := l.warm(h, now, span)
+		if heat.requests[0] < hot || len(l.leases) >= MaxLeases {
 			return nil
 		}
-		e = &lease{hit: limiter.Hit{Key: h.Key}, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
+		e = &lease{
+			hit: limiter.Hit{Key: h.Key}, rate: heat, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1,
+		}
 		e.follow(h)
-		e.rate.add(now, span, count-1, h.N*(count-1))
 		l.leases[h.Key] = e
 		l.lookAgain(e, (now + span).Truncate(time.Millisecond))
+		return e
 	}
 	e.rate.add(now, span, 1, h.N)
 	return e
 }
 
-// warm counts a request of a key that is not hot, and returns how many there were in the period. Where many keys come,
-// it forgets all of them now and then. The caller holds l.mu.
-func (l *Leases) warm(key string, period time.Duration) int64 {
-	sum := maphash.String(l.seed, key)
-	at := l.heat[sum]
-	if at.period != period {
-		at = heat{period: period}
-	}
-	at.count++
+// warm counts a hit of a key that is not hot, and returns how many there were. Where many keys come, it forgets all of
+// them now and then. The caller holds l.mu.
+func (l *Leases) warm(h *limiter.Hit, now, span time.Duration) rate {
+	sum := maphash.String(l.seed, h.Key)
+	r := l.heat[sum]
+	r.add(now, span, 1, h.N)
 	if len(l.heat) >= maxHeat {
 		clear(l.heat)
 	}
-	l.heat[sum] = at
-	return at.count
+	l.heat[sum] = r
+	return r
 }
 
 // Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
