@@ -4,6 +4,7 @@ package step
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -161,4 +162,6 @@ type Core struct {
 	Kind
 	// Counter names what the counter holds, such as "tokens" or "count".
 	Counter string
+	// Packed is the limit as redisstore sends it.
+	Packed atomic.Value
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/panics"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -290,39 +288,6 @@ func (s *Store) watch(ctx context.Context) {
 			continue
 		}
 		last = time.Time{}
-		if err := s.local.drop(); err != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
-		}
+		s.local.Clear()
 	}
-}
-
-var _ limiter.Store = (*local)(nil)
-
-// local is a memory store that is there while it is needed: it counts shares of limits while Redis does not.
-type local struct {
-	maxKeys int
-	store   atomic.Pointer[memstore.Store]
-}
-
-func (l *local) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	for {
-		if s := l.store.Load(); s != nil {
-			return s.Take(ctx, hits, out)
-		}
-		s, err := memstore.New(memstore.Options{MaxKeys: l.maxKeys}) //nolint:contextcheck // it outlives ctx
-		if err != nil {
-			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
-		}
-		if !l.store.CompareAndSwap(nil, s) {
-			_ = s.Close() // another request was first
-		}
-	}
-}
-
-// drop forgets all that was counted.
-func (l *local) drop() error {
-	if s := l.store.Swap(nil); s != nil {
-		return s.Close()
-	}
-	return nil
 }

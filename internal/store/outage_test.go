@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // An outage is logged when it begins and when it is over: when nothing has failed for a while, and the store
@@ -30,7 +31,7 @@ func TestOutage(t *testing.T) {
 		log := &proctest.Buffer{}
 		down := errors.New("connection refused")
 		var answers atomic.Bool
-		s := watchedStore(log, func() error {
+		s := watchedStore(t, log, func() error {
 			if answers.Load() {
 				return nil
 			}
@@ -77,21 +78,24 @@ func TestOutage(t *testing.T) {
 		lines(begins, ends, begins, `level=INFO msg="Redis decides again at redis://there" failed_requests=1`)
 		passes(true)
 		cancel()
-		if err := s.local.drop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 // watchedStore has one remote, and as many requests as fail.
-func watchedStore(log *proctest.Buffer, ping func() error) *Store {
+func watchedStore(t *testing.T, log *proctest.Buffer, ping func() error) *Store {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
+	memory, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = memory.Close() })
 	answer := func(context.Context) error { return ping() }
 	r := &remote{
 		label: "redis://there", timeout: 15 * time.Millisecond, ping: answer, pingInTime: answer,
 	}
 	r.o = &Options{Log: logger, Effects: func(string) string { return "as written" }, Requests: r.failures.Load}
-	return &Store{log: logger, remotes: []*remote{r}, local: &local{maxKeys: 100}}
+	return &Store{log: logger, remotes: []*remote{r}, local: memory}
 }
 
 // Each outage has its sentence, and each sentence its end, however soon one follows the other; yet a store that comes
@@ -111,7 +115,7 @@ func TestOutagesThatFollow(t *testing.T) {
 			defer cancel()
 			log, refused := &proctest.Buffer{}, errors.New("connection refused")
 			var down atomic.Bool
-			s := watchedStore(log, func() error {
+			s := watchedStore(t, log, func() error {
 				if down.Load() {
 					return refused
 				}
@@ -158,7 +162,7 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		log := &proctest.Buffer{}
 		slow := fmt.Errorf("%w: redis://there: %w", limiter.ErrUnavailable, context.DeadlineExceeded)
 		var tooSlow atomic.Bool
-		s := watchedStore(log, func() error {
+		s := watchedStore(t, log, func() error {
 			if tooSlow.Load() {
 				return slow
 			}
@@ -233,7 +237,7 @@ func TestBetterReasonIsLogged(t *testing.T) {
 		var log proctest.Buffer
 		late, closed := context.DeadlineExceeded, io.EOF
 		var why error
-		r := watchedStore(&log, func() error { return why }).remotes[0]
+		r := watchedStore(t, &log, func() error { return why }).remotes[0]
 		for _, step := range []struct {
 			why         error
 			reachable   bool
@@ -269,7 +273,7 @@ func TestPingAgreesWithTheSentence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log proctest.Buffer
 		var why error
-		s := watchedStore(&log, func() error { return why })
+		s := watchedStore(t, &log, func() error { return why })
 		for range 20 {
 			if err, sentence := s.Ping(t.Context()), s.Outage(t.Context()); (err != nil) != (sentence != "") {
 				t.Errorf("the error is %v, the sentence %q", err, sentence)
@@ -290,7 +294,7 @@ func TestCause(t *testing.T) {
 		"Redis does not count at redis://there since.*what Redis answered":      redisError("OOM command not allowed"),
 	} {
 		var log proctest.Buffer
-		r := watchedStore(&log, nil).remotes[0]
+		r := watchedStore(t, &log, nil).remotes[0]
 		r.begin(t.Context(), fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, err), 0)
 		if !regexp.MustCompile(want).MatchString(log.String()) {
 			t.Errorf("%v is logged as\n%swant %s", err, &log, want)

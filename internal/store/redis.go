@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weir-ratelimit/weir/internal/fileread"
@@ -64,11 +65,7 @@ func connect(url string, o redisstore.Options, least time.Duration, connections 
 func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.url, r.o.KeyPrefix) }
 
 // silence turns the log of go-redis off, which writes to standard error.
-var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
-
-type discard struct{}
-
-func (discard) Printf(context.Context, string, ...any) {}
+var silence = sync.OnceFunc(logging.Disable)
 
 // Close ends all connections.
 func (r *Redis) Close() error { return r.Client.Close() }

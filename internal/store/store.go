@@ -101,8 +101,8 @@ type Store struct {
 	named   []*Redis      // connections to the named servers
 	redis   limiter.Store // nil for memory
 	memory  *memstore.Store
-	maxKeys int    // most counters of memory
-	local   *local // nil for memory
+	maxKeys int             // most counters of memory
+	local   *memstore.Store // counts shares of limits while Redis does not; nil for memory
 	log     *slog.Logger
 	// remotes are the Redis servers, the first one first; none for memory.
 	remotes []*remote
@@ -114,9 +114,13 @@ func Open(o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
 	}
-	s := &Store{local: &local{maxKeys: o.MemoryMaxKeys}, log: o.Log}
+	local, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{local: local, log: o.Log}
 	if err := s.openRedis(o); err != nil {
-		return nil, errors.Join(err, s.disconnect())
+		return nil, errors.Join(err, s.disconnect(), local.Close())
 	}
 	var names []string
 	servers := map[string]guard.Server{}
@@ -216,7 +220,7 @@ func (s *Store) Close() error {
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not released",
 			slog.String("error", err.Error()))
 	}
-	return errors.Join(s.local.drop(), s.disconnect())
+	return errors.Join(s.local.Close(), s.disconnect())
 }
 
 // String names the servers without passwords, or says Memory.

@@ -245,6 +245,16 @@ func (s *Store) Reset(key string) (existed bool) {
 	return sh.pairs.live+sh.lists.live < before
 }
 
+// Clear forgets all counters.
+func (s *Store) Clear() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.pairs, sh.lists = table[pair]{}, table[list]{}
+		sh.mu.Unlock()
+	}
+}
+
 // load fills the counter with the key's state. To its step, a state that expired and was not yet swept is
 // that of a limit that is fully available.
 func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Counter) {

@@ -36,8 +36,6 @@ type batch struct {
 	script *script
 	cmd    *redis.Cmd // its call
 
-	restarted, cut int // counters that the script restarted, and whose state it cut
-
 	sentAt time.Time // when its worker began to send it
 
 	countsInFlight bool // a hit of the batch does
@@ -79,7 +77,6 @@ type batcher struct {
 	now      func() int64
 	sendsNow bool
 	scripts  scripts
-	packed   packedPolicies
 	sent     *sent
 	// isSpread reports whether the keys are on several servers: a script call has those of one scope.
 	isSpread bool
@@ -107,7 +104,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	for _, b := range batches {
 		if redis.HasErrorPrefix(b.cmd.Err(), "NOSCRIPT") { // the server does not know it, and so has not run it
 			b.command(ctx, "eval", b.script.text)
-			r.sent.texts.Add(1)
+			r.sent.count(func(s *Stats) { s.Texts++ })
 			unknown = append(unknown, b)
 		}
 	}
@@ -115,9 +112,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	for _, b := range batches {
 		err := b.cmd.Err()
 		if err == nil {
-			err = b.read(b.cmd.Val())
-			r.sent.restarts.Add(uint64(b.restarted)) //nolint:gosec // a length
-			r.sent.cuts.Add(uint64(b.cut))           //nolint:gosec // a length
+			err = r.read(b)
 		} else if !isMoving(err) {
 			r.reload(ctx)
 		}
@@ -171,7 +166,7 @@ func (r *batcher) write(b *batch) {
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h, &r.packed, now), c.mode(i), c.group(i), h.N} {
+			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
 				b.plan = appendDouble(b.plan, v)
 			}
 		}
@@ -229,11 +224,11 @@ func (b *batch) planOf() int64 {
 }
 
 // policy returns which argument has the hit's policy. The batch has each policy one time.
-func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
+func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 	by := decider{h.Policy, limit.UsesRedisCell(h)}
 	i, isNew := b.deciders.number(by)
 	if isNew {
-		p := all.of(by, h, now)
+		p := packed(by, h, now)
 		b.steps |= 1 << p.step
 		b.policies = append(b.policies, b.addText(p.text))
 	}
@@ -261,17 +256,18 @@ const (
 	answerAdmitted = -2
 )
 
-// read gives each call its decisions from the script's answer, or its error.
-func (b *batch) read(answer any) error {
+// read gives each call its decisions from the script's answer, or its error, and counts what the script did besides.
+func (r *batcher) read(b *batch) error {
+	answer := b.cmd.Val()
 	var failures []any
 	var at int64
 	if list, isList := answer.([]any); isList && len(list) == 5 {
 		answer = list[0]
 		failures, _ = list[1].([]any) // what is no list is none
-		restarted, _ := list[2].([]any)
-		at, _ = list[3].(int64)
-		cut, _ := list[4].([]any)
-		b.restarted, b.cut = len(restarted), len(cut)
+		at, _ = list[2].(int64)
+		restarted, _ := list[3].(int64)
+		cut, _ := list[4].(int64)
+		r.sent.count(func(s *Stats) { s.Restarted, s.Cut = s.Restarted+uint64(restarted), s.Cut+uint64(cut) })
 	}
 	text, ok := answer.(string)
 	if !ok {

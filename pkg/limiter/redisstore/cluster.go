@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,7 +31,7 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 		return s.queue, nil
 	}
 	if !s.knowsTopology.Load() {
-		if err := s.learnTopology(ctx); err != nil {
+		if err := s.readTopology(ctx, s.o.Timeout); err != nil {
 			return nil, fmt.Errorf("find the master of a slot: %w", err)
 		}
 	}
@@ -56,14 +57,15 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
-// learnTopology asks which master has which slot, for the first time. It returns when ctx is done; go-redis would not.
-func (s *Store) learnTopology(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Timeout)
+// readTopology asks which master has which slot. It returns when the time is over; go-redis would not.
+func (s *Store) readTopology(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
 		answer <- survive(func() error {
-			_, err := s.cluster.MasterForKey(ctx, "")
+			none := func(context.Context, *redis.Client) error { return nil }
+			err := s.cluster.ForEachMaster(ctx, none) // it reads the topology first
 			if err == nil {
 				s.knowsTopology.Store(true)
 			}

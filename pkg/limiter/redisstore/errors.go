@@ -76,27 +76,17 @@ func (e *serverError) Unwrap() error { return e.err }
 
 // named adds to an error that it comes from this store, unless the error names a server already.
 func (s *Store) named(shard string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[*serverError](err); ok {
 		return err
 	}
 	return &serverError{s, shard, err}
 }
 
-// named adds to an error which server it comes from.
-func (q *queue) named(err error) error {
-	if err == nil {
-		return nil
-	}
-	return q.store.named(q.shard, err)
-}
-
 // unavailable wraps err as limiter.Store asks for, and names the store.
-func (s *Store) unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unavailable(s.named("", err))
-}
+func (s *Store) unavailable(err error) error { return unavailable(s.named("", err)) }
 
 // unavailable wraps errors that name their stores.
 func unavailable(err error) error {

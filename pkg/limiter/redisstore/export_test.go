@@ -34,14 +34,10 @@ func (s *Store) CanLend() bool { return s.queue.lends() && s.queue.quick.Load() 
 func (s *Store) SetWall(now func() int64) { s.queue.batcher.now = now }
 
 // StatsOfBatch are those of a store that has sent one batch.
-func StatsOfBatch(requests int) (all Stats) {
+func StatsOfBatch(requests int) Stats {
 	var s sent
 	s.batch(requests)
-	for i := range s.batches {
-		all.Batches[i] = s.batches[i].Load()
-	}
-	all.Requests = s.requests.Load()
-	return all
+	return s.Stats
 }
 
 // SlotOf is slotOf.

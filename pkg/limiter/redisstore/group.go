@@ -62,7 +62,7 @@ func (g *Group) take(c *storekit.Call) error {
 	if err = queue.take(c, since, at); err != nil && isMoving(err) && len(c.Hits) > 1 {
 		return unavailable(g.takeSplit(c, since, true))
 	}
-	return unavailable(queue.named(err))
+	return unavailable(at.store.named(queue.shard, err))
 }
 
 // TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It

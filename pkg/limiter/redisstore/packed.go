@@ -1,9 +1,7 @@
 package redisstore
 
 import (
-	"hash/maphash"
 	"slices"
-	"sync/atomic"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -22,26 +20,18 @@ type packedPolicy struct {
 	text string
 }
 
-// packedPolicies keeps the policies of the latest batches packed. A policy has one slot, which it may lose to another:
-// so it holds few policies, however many there are and however often rules change. It is safe for concurrent use.
-type packedPolicies struct {
-	slots [256]atomic.Pointer[packedPolicy]
-}
-
-var packedSeed = maphash.MakeSeed()
-
-// of returns the hit's policy packed for a batch of now.
-func (c *packedPolicies) of(by decider, h *limiter.Hit, now int64) *packedPolicy {
+// packed returns the hit's policy packed for a batch of now. The policy keeps it, unless it has windows, which change.
+func packed(by decider, h *limiter.Hit, now int64) *packedPolicy {
 	edges := limit.Edges(by.policy, now)
-	if len(edges) > 0 { // they change
+	if len(edges) > 0 {
 		return packPolicy(by, h, edges)
 	}
-	slot := &c.slots[maphash.Comparable(packedSeed, by.policy)%uint64(len(c.slots))]
-	if p := slot.Load(); p != nil && p.by == by {
+	kept := &by.policy.Core().Packed
+	if p, ok := kept.Load().(*packedPolicy); ok && p.by == by {
 		return p
 	}
 	p := packPolicy(by, h, nil)
-	slot.Store(p)
+	kept.Store(p)
 	return p
 }
 

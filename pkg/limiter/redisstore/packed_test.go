@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -27,29 +29,17 @@ func differentPolicies(t *testing.T, n int) []*limiter.Policy {
 	return all
 }
 
-// More policies than there are slots push each other out, and each is still packed as its own.
+// A policy is packed one time for each engine that decides by it.
 func TestPackedPolicies(t *testing.T) {
-	var c packedPolicies
-	all := differentPolicies(t, 4*len(c.slots))
+	p := differentPolicies(t, 1)[0]
+	h, cell := &limiter.Hit{Policy: p, N: 1}, &limiter.Hit{Policy: p, Route: Route{RedisCell: true}, N: 1}
 	for range 2 {
-		for i, p := range all {
-			h := &limiter.Hit{Policy: p, N: 1}
-			by := decider{policy: p}
-			want := packPolicy(by, h, nil).text
-			for range 2 {
-				if got := c.of(by, h, 0); got.text != want {
-					t.Fatalf("policy %d is packed as another one", i)
-				}
-			}
+		if packed(decider{policy: p}, h, 0) != packed(decider{policy: p}, h, 1) {
+			t.Error("a policy is packed again for each batch")
 		}
-	}
-	first, h := decider{policy: all[0]}, &limiter.Hit{Policy: all[0], N: 1}
-	if c.of(first, h, 0) != c.of(first, h, 1) {
-		t.Error("a policy is packed again for each batch")
-	}
-	cell := &limiter.Hit{Policy: all[0], Route: Route{RedisCell: true}, N: 1}
-	if c.of(decider{all[0], true}, cell, 0).text == c.of(first, h, 0).text {
-		t.Error("hits that the redis-cell module decides have the arguments of those that it does not")
+		if packed(decider{p, true}, cell, 0).text == packed(decider{policy: p}, h, 0).text {
+			t.Error("hits that the redis-cell module decides have the arguments of those that it does not")
+		}
 	}
 }
 
@@ -62,23 +52,21 @@ func TestCalendarsArePackedEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c packedPolicies
 	h := &limiter.Hit{Policy: p, N: 1}
 	day := (24 * time.Hour).Microseconds()
-	if c.of(decider{policy: p}, h, 10*day).text == c.of(decider{policy: p}, h, 20*day).text {
+	if packed(decider{policy: p}, h, 10*day).text == packed(decider{policy: p}, h, 20*day).text {
 		t.Error("another day has the windows of the first one")
 	}
 }
 
 // A batch has each of its policies one time, however many there are, and also when its buffers are used again.
 func TestPoliciesOfABatch(t *testing.T) {
-	var c packedPolicies
 	var b batch
 	for _, n := range []int{3, 5 * few, 2, few + 1} {
 		all := differentPolicies(t, n)
 		for range 2 {
 			for i, p := range all {
-				if got := b.policy(&limiter.Hit{Policy: p, N: 1}, &c, 0); got != argumentsBefore+int64(i)+1 {
+				if got := b.policy(&limiter.Hit{Policy: p, N: 1}, 0); got != argumentsBefore+int64(i)+1 {
 					t.Fatalf("policy %d of %d is argument %d", i+1, n, got)
 				}
 			}
@@ -137,12 +125,14 @@ func TestOddAnswers(t *testing.T) {
 		{strings.Repeat("\xff", 16), "where a whole number belongs"},
 		{strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 2), "where a whole number belongs"},
 		{strings.Repeat("\x00", 24), "the script answered 24 bytes for 1 hits, 8 too many"},
-		{[]any{strings.Repeat("\x00", 16), []any{int64(2), "no"}, nil, int64(1), nil}, "answered that request 2 failed with no"},
+		{[]any{strings.Repeat("\x00", 16), []any{int64(2), "no"}, int64(1), int64(0), int64(0)}, "answered that request 2 failed with no"},
 	} {
 		var b batch
 		c := &call{hits: []limiter.Hit{{Key: "k", Policy: differentPolicies(t, 1)[0], N: 1}}}
 		b.add(c)
-		err := b.read(tt.answer)
+		b.cmd = &redis.Cmd{}
+		b.cmd.SetVal(tt.answer)
+		err := (&batcher{sent: new(sent)}).read(&b)
 		if err == nil {
 			err = c.err
 		}

@@ -94,7 +94,7 @@ func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Pi
 // In a cluster it is enough that a node says which master has which slot: ProbeShard probes each master.
 func (s *Store) Probe(ctx context.Context) error {
 	if s.cluster != nil {
-		return s.readTopology(ctx)
+		return s.unavailable(s.readTopology(ctx, max(topologyTimeout, s.o.Timeout)))
 	}
 	return s.probe(ctx, s.Ping)
 }
@@ -126,14 +126,6 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 	ctx, cancel = context.WithTimeout(ctx, within)
 	defer cancel()
 	return ping(ctx)
-}
-
-// readTopology asks the cluster which master has which slot.
-func (s *Store) readTopology(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(topologyTimeout, s.o.Timeout))
-	defer cancel()
-	none := func(context.Context, *redis.Client) error { return nil }
-	return s.unavailable(s.cluster.ForEachMaster(ctx, none)) // it reads the topology first
 }
 
 // PingRedisCell returns why the server cannot decide hits of Route.RedisCell: it needs the module, and the

@@ -26,7 +26,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 160 {
-		a, now, text := limiter.SlidingLog, clock.Now(), packed
+		a, now, text := limiter.SlidingLog, clock.Now(), packedLog
 		var state storekit.State
 		switch i % 4 {
 		case 0:
@@ -75,8 +75,8 @@ func plantedLog(rng *rand.Rand, now, total int64) storekit.State {
 // tenSeconds is a fixed window's state.
 func tenSeconds(s storekit.State) string { return doubles(s.A, s.B, s.A+10_000_000) }
 
-// packed is a log's state.
-func packed(s storekit.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
+// packedLog is a log's state.
+func packedLog(s storekit.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
 
 // doubles are whole numbers as states have them.
 func doubles(numbers ...int64) string {

@@ -12,12 +12,7 @@ type keyspace struct {
 }
 
 // key returns the name of a counter's key in Redis.
-func (k *keyspace) key(key string) string {
-	if k.slotted {
-		key = tagged(key)
-	}
-	return k.prefix + key
-}
+func (k *keyspace) key(key string) string { return string(k.appendKey(nil, key)) }
 
 // appendKey appends what key returns.
 func (k *keyspace) appendKey(dst []byte, key string) []byte {

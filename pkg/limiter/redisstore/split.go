@@ -151,7 +151,7 @@ func (r *split) charge() (failed error) {
 				r.Out[j] = p.charge.out[k]
 			}
 		}
-		failed = both(failed, p.queue.named(err))
+		failed = both(failed, p.store.named(p.queue.shard, err))
 	}
 	if failed == nil {
 		return nil

@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"sort"
-	"sync/atomic"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,26 +30,26 @@ type Stats struct {
 
 // sent counts script calls. It is safe for concurrent use.
 type sent struct {
-	batches  [len(BatchSizes) + 1]atomic.Uint64
-	requests atomic.Uint64
-	texts    atomic.Uint64
-	restarts atomic.Uint64
-	cuts     atomic.Uint64
+	mu sync.Mutex
+	Stats
+}
+
+func (s *sent) count(f func(s *Stats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.Stats)
 }
 
 func (s *sent) batch(requests int) {
-	s.batches[sort.SearchInts(BatchSizes[:], requests)].Add(1)
-	s.requests.Add(uint64(requests)) //nolint:gosec // a length
+	s.count(func(s *Stats) {
+		s.Batches[sort.SearchInts(BatchSizes[:], requests)]++
+		s.Requests += uint64(requests) //nolint:gosec // a length
+	})
 }
 
 // Stats returns the counts up to now.
-func (s *Store) Stats() Stats {
-	all := Stats{
-		Requests: s.sent.requests.Load(), Texts: s.sent.texts.Load(), Restarted: s.sent.restarts.Load(),
-		Cut: s.sent.cuts.Load(), Pool: *s.client.PoolStats(),
-	}
-	for i := range s.sent.batches {
-		all.Batches[i] = s.sent.batches[i].Load()
-	}
+func (s *Store) Stats() (all Stats) {
+	s.sent.count(func(s *Stats) { all = *s })
+	all.Pool = *s.client.PoolStats()
 	return all
 }

@@ -21,8 +21,8 @@
 --           helps. wait of an admitted hit of concurrency is limiter.Decision.TakenAt.
 --           A batch with a mode from 8 on, with a request that could not be decided or with a restarted or cut counter
 --           answers a list of five: these doubles, zeros for such a request; the number of each such request, from 1, and
---           the reason; the keys of restarted counters, whose state cannot be read; the time of the decisions; the keys
---           of counters whose state was cut, since it was further ahead than its policy can put it.
+--           the reason; the time of the decisions; how many counters were restarted, since their state cannot be read; how
+--           many states were cut, since they were further ahead than their policy can put them.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 

@@ -23,13 +23,13 @@ for k = 1, #KEYS do
 end
 
 -- A state that cannot be read goes, also if nothing was charged.
-local restarts, cut_keys = {}, {}
+local restarts, cut = 0, 0
 if next(restarted) or next(cuts) then
   for k = 1, #KEYS do
     local how = restarted[KEYS[k]]
     if how == 'dropped' and state[k] and state[k] == found[k] then call('DEL', KEYS[k]) end
-    if how then restarts[#restarts + 1] = KEYS[k] end
-    if cuts[KEYS[k]] then cut_keys[#cut_keys + 1] = KEYS[k] end
+    if how then restarts = restarts + 1 end
+    if cuts[KEYS[k]] then cut = cut + 1 end
   end
 end
 
@@ -45,5 +45,5 @@ for from = 1, size, 1000 do
   parts[#parts + 1] = pack('<' .. rep('d', last - from + 1), unpack(results, from, last))
 end
 local text = parts[2] and table.concat(parts) or parts[1]
-if #failures + #restarts + #cut_keys == 0 and not has_charges then return text end
-return {text, failures, restarts, now, cut_keys}
+if #failures + restarts + cut == 0 and not has_charges then return text end
+return {text, failures, now, restarts, cut}
