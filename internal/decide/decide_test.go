@@ -64,12 +64,8 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 		entries:     []descriptors.Entry{{Key: "user", Value: "a"}},
 		Verdict: Verdict{
 			Statuses:  []Status{{Rule: &descriptors.Rule{}}},
-			Limits:    []*descriptors.Limit{{}},
-			Hits:      []limiter.Hit{{Key: "k"}},
+			Asked:     descriptors.Asked{Limits: []*descriptors.Limit{{}}, Hits: []limiter.Hit{{Key: "k"}}},
 			Decisions: []limiter.Decision{{}},
-			replaced:  []string{"base"},
-			keys:      []byte("k"),
-			ends:      []int{1},
 			Denied:    true, quotaDenies: true, held: Held{delayed: &delayed{}}, Wait: 1, StoreErr: limiter.ErrInvalid,
 		},
 	}
@@ -79,7 +75,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 	for name, n := range map[string]int{
 		"bytes of the domain": len(r.Domain), "descriptors": len(r.Descriptors), "added": r.added, "entries": len(r.entries),
 		"statuses": len(v.Statuses), "limits": len(v.Limits), "hits": len(v.Hits), "decisions": len(v.Decisions),
-		"replaced": len(v.replaced), "keys": len(v.keys), "ends": len(v.ends), "wait": int(v.Wait),
+		"wait": int(v.Wait),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, name)
@@ -89,7 +85,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 		t.Errorf("flags are left: %+v", v)
 	}
 	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.Verdict.Statuses[0].Rule != nil ||
-		used.Verdict.replaced[0] != "" || used.Verdict.Limits[0] != nil || used.Verdict.Hits[0].Key != "" {
+		used.Verdict.Limits[0] != nil || used.Verdict.Hits[0].Key != "" {
 		t.Errorf("the request is kept alive: %+v", used)
 	}
 }

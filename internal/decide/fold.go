@@ -16,7 +16,7 @@ func (v *Verdict) fold() {
 
 func (v *Verdict) foldStatus(st *Status) {
 	if st.first == st.last {
-		st.Unlimited = st.Rule != nil && st.Rule.Unlimited && len(st.limits) == 0
+		st.Unlimited = st.Rule != nil && st.Rule.Unlimited
 		return
 	}
 	tightest := st.first

@@ -11,14 +11,15 @@ import (
 // are valid until the request is Reset. A counter's key may be kept longer.
 type Verdict struct {
 	Request *Request
+	// Asked has the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Status.Hits says which
+	// are those of a descriptor.
+	descriptors.Asked
+
 	// Domain is the rules of the request's domain, nil if it has none.
 	Domain *descriptors.Domain
 	// Statuses has one for each of the request's descriptors.
 	Statuses []Status
-	// Hits are the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Those of a descriptor
-	// have a Group of their own; Status.Hits says which they are.
-	Limits    []*descriptors.Limit
-	Hits      []limiter.Hit
+	// Decisions are the store's answers.
 	Decisions []limiter.Decision
 	// Denied reports whether the request as a whole is.
 	Denied bool
@@ -27,15 +28,11 @@ type Verdict struct {
 	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
 	StoreErr error
 
-	late        bool            // of StoreErr: the store did not fail, this process was too late
-	quotaDenies bool            // every descriptor in quota mode is over
-	refused     bool            // denied since no request may be delayed any more: see Decider.refuse
-	asked       part            // of the store
-	held        Held            // until TakeHeld
-	replaced    []string        // names of limits that do not count in this request
-	replacedSet map[string]bool // the same, made when many names are looked for
-	keys        []byte          // of all hits
-	ends        []int           // of the hits' keys
+	late        bool // of StoreErr: the store did not fail, this process was too late
+	quotaDenies bool // every descriptor in quota mode is over
+	refused     bool // denied since no request may be delayed any more: see Decider.refuse
+	asked       part // of the store
+	held        Held // until TakeHeld
 }
 
 // Status is what one descriptor is answered.
@@ -57,8 +54,7 @@ type Status struct {
 	// HasReset is false if no counter decided: Reset is not known then.
 	HasReset bool
 
-	limits      []*descriptors.Limit // as matched
-	first, last int                  // its hits: none if first == last
+	first, last int // its hits: none if first == last
 }
 
 // Hits are the indexes of the status's hits in Verdict.Hits: from first, before last.
@@ -129,11 +125,6 @@ func (v *Verdict) Response() *descriptors.Response {
 
 func (v *Verdict) reset() {
 	clear(v.Statuses)
-	clear(v.Limits)
-	clear(v.Hits)
-	clear(v.replaced)
-	v.Statuses, v.Limits, v.Hits, v.Decisions = v.Statuses[:0], v.Limits[:0], v.Hits[:0], v.Decisions[:0]
-	v.replaced, v.keys, v.ends = v.replaced[:0], v.keys[:0], v.ends[:0]
-	v.Domain, v.StoreErr, v.replacedSet, v.asked, v.held = nil, nil, nil, part{}, Held{}
-	v.Denied, v.late, v.quotaDenies, v.refused, v.Wait = false, false, false, false, 0
+	v.Asked.Reset()
+	*v = Verdict{Asked: v.Asked, Statuses: v.Statuses[:0], Decisions: v.Decisions[:0], Request: v.Request}
 }

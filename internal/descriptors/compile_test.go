@@ -205,7 +205,7 @@ descriptors:
 		if r := d.Match(entries); r != nil {
 			check(tt.key, r.Limits[0], tt.want, tt.share)
 		}
-		l, err := d.Override(entries, 20, time.Minute)
+		l, err := d.Override(d.Match(entries), 20, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func TestTooLongIsDenied(t *testing.T) {
 	d := casetest.Compile(t,
 		"domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
 	es := entry(strings.Repeat("a", 2000))
-	own, err := d.Override(es, 1_000_000, time.Second)
+	own, err := d.Override(d.Match(es), 1_000_000, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -69,12 +70,7 @@ func fillsInWindow(p *limiter.Params) bool {
 	return (p.Burst == 0 || p.Burst == p.Limit) && (p.MaxCost == 0 || p.MaxCost == p.Limit)
 }
 
-// Override is Rule.Override of the rule that the entries match, or a fixed_window of the domain's own if they
-// match none.
-func (d *Domain) Override(entries []Entry, requestsPerUnit uint32, window time.Duration) (*Limit, error) {
-	r := d.Match(entries)
-	if r == nil {
-		r = d.own
-	}
-	return r.Override(requestsPerUnit, window)
+// Override is Rule.Override, or a fixed_window of the domain's own if there is no rule.
+func (d *Domain) Override(r *Rule, requestsPerUnit uint32, window time.Duration) (*Limit, error) {
+	return cmp.Or(r, d.own).Override(requestsPerUnit, window)
 }

@@ -29,7 +29,7 @@ descriptors:
 
 func TestOverrideOfALeasedRuleIsStrict(t *testing.T) {
 	shop := casetest.Compile(t, overrideRules).Domain("shop")
-	l, err := shop.Override(casetest.Entries("leased=c"), 7, time.Minute)
+	l, err := shop.Override(shop.Match(casetest.Entries("leased=c")), 7, time.Minute)
 	if err != nil || l.Placement() != (descriptors.Placement{}) {
 		t.Errorf("%+v, %v; want no lease", l.Placement(), err)
 	}
@@ -78,7 +78,7 @@ func TestOverride(t *testing.T) {
 		}},
 	} {
 		es := casetest.Entries(tt.entries)
-		l, err := shop.Override(es, 7, tt.window)
+		l, err := shop.Override(shop.Match(es), 7, tt.window)
 		if err != nil {
 			t.Errorf("Override(%s): %v", tt.entries, err)
 			continue
@@ -108,7 +108,7 @@ func TestOverrideOfACalendar(t *testing.T) {
 		24 * time.Hour:      "2026-06-30T22:00:00Z",
 		30 * 24 * time.Hour: "2026-06-30T22:00:00Z",
 	} {
-		l, err := shop.Override(casetest.Entries("client=c"), 7, window)
+		l, err := shop.Override(shop.Match(casetest.Entries("client=c")), 7, window)
 		if err != nil {
 			t.Errorf("%s: %v", window, err)
 			continue
@@ -141,7 +141,7 @@ func TestOverrideErrors(t *testing.T) {
 				"window: must be between 1ms and 87600h0m0s (10 years), got 0s",
 		},
 	} {
-		_, err := shop.Override(casetest.Entries(tt.entries), tt.rate, tt.window)
+		_, err := shop.Override(shop.Match(casetest.Entries(tt.entries)), tt.rate, tt.window)
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("Override(%s) gave\n %v, want\n %s", tt.entries, err, tt.want)
 		}

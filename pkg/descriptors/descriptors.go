@@ -18,6 +18,7 @@ package descriptors
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	core "github.com/weir-ratelimit/weir/internal/descriptors"
@@ -71,33 +72,18 @@ func (s *Set) Match(domain string, entries []Entry) (rule Rule, ok bool) {
 }
 
 // AppendHits appends the hits of a request to hits: one for each limit of the rules that its descriptors reach, without
-// the limits that another of these replaces. Each costs n. The Group of a hit is the index of its descriptor. Decide
+// the limits that another of these replaces. Each costs n. The hits of a descriptor have a Group of their own. Decide
 // all of them by one call of limiter.Store.Take. A request without hits passes.
 func (s *Set) AppendHits(hits []limiter.Hit, domain string, n int64, request ...[]Entry) []limiter.Hit {
 	d := s.set().Domain(domain)
-	rules := make([]*core.Rule, len(request))
-	var replaced []string
-	for i, entries := range request {
-		r := d.Match(entries)
-		if r == nil {
-			continue
-		}
-		rules[i] = r
-		replaced = append(replaced, r.Replaces...)
-		for _, l := range r.Limits {
-			replaced = append(replaced, l.Replaces...)
-		}
+	var asked core.Asked
+	for _, entries := range request {
+		asked.Add(entries, d.Match(entries), nil)
 	}
-	for i, r := range rules {
-		for j := 0; r != nil && j < len(r.Limits); j++ {
-			l := r.Limits[j]
-			if l.Name != "" && slices.Contains(replaced, l.Name) {
-				continue
-			}
-			hits = append(hits, limiter.Hit{
-				Key: string(l.AppendKey(nil, request[i])), Policy: l.Policy, N: n, Mode: r.Mode, Group: i, Route: l.Route(),
-			})
-		}
+	asked.MakeHits(d, math.MaxInt)
+	for _, h := range asked.Hits {
+		h.N = n
+		hits = append(hits, h)
 	}
 	return hits
 }

@@ -1,10 +1,14 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"net/http"
 	"slices"
+	"sync"
 
+	core "github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/gate"
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -21,98 +25,73 @@ func HTTPRules(
 	set func() *descriptors.Set, store limiter.Store, domain string,
 	entries func(*http.Request) [][]descriptors.Entry, o Options,
 ) func(http.Handler) http.Handler {
-	g := &gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}
+	g, made := &gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}, &madeTerms{}
 	return serve(g, func(r *http.Request) (answer, error) {
-		ruled := ruled{set: set(), domain: domain, request: entries(r)}
-		return ruled.enter(r.Context(), g, store)
+		d, q := (*core.Set)(set()).Domain(domain), ruled{Gate: g, store: store, made: made}
+		for _, e := range entries(r) {
+			q.Add(e, d.Match(e), nil)
+		}
+		q.MakeHits(d, math.MaxInt)
+		return q.enter(r.Context())
 	})
 }
 
 // ruled is a request that rules limit.
 type ruled struct {
-	set     *descriptors.Set
-	domain  string
-	request [][]descriptors.Entry
-	hits    []limiter.Hit
-	rules   []descriptors.Rule // by descriptor, of those that have hits
+	*gate.Gate
+	core.Asked
+
+	store limiter.Store
+	made  *madeTerms
 }
 
-func (q *ruled) enter(ctx context.Context, g *gate.Gate, store limiter.Store) (answer, error) {
-	q.hits = q.set.AppendHits(nil, q.domain, 1, q.request...)
-	if len(q.hits) == 0 {
+func (q *ruled) enter(ctx context.Context) (answer, error) {
+	if len(q.Hits) == 0 {
 		return answer{Verdict: gate.Verdict{Allowed: true}}, nil
 	}
-	q.rules = make([]descriptors.Rule, len(q.request))
-	for i := range q.hits {
-		if g := q.hits[i].Group; i == 0 || g != q.hits[i-1].Group { // hits of a descriptor follow each other
-			q.rules[g], _ = q.set.Match(q.domain, q.request[g])
-		}
-	}
-	all := make([]limiter.Decision, len(q.hits))
-	if err := store.Take(ctx, q.hits, all); err != nil {
-		return q.failed(g, err)
+	all := make([]limiter.Decision, len(q.Hits))
+	if err := q.store.Take(ctx, q.Hits, all); err != nil {
+		return q.failed(err)
 	}
 	tightest := q.tightest(all)
-	policies, names := make([]*limiter.Policy, len(q.hits)), make([]string, len(q.hits))
-	for i := range q.hits {
-		l := q.limit(i)
-		policies[i] = q.hits[i].Policy
-		if names[i] = l.Name(); names[i] == "" {
-			names[i] = policies[i].Algorithm().String()
+	a := answer{Verdict: q.made.terms(q.Limits).Verdict(tightest, &all[tightest])}
+	owed := limit.Owes(nil, q.Hits, all)
+	if len(owed) > 0 {
+		a.Release = func(ctx context.Context) error {
+			return q.store.Take(ctx, owed, make([]limiter.Decision, len(owed)))
 		}
 	}
-	a := answer{Verdict: gate.NewTerms(policies, names).Verdict(tightest, &all[tightest])}
-	owed := limit.Owes(nil, q.hits, all)
-	if len(owed) > 0 {
-		a.Release = func(ctx context.Context) error { return store.Take(ctx, owed, make([]limiter.Decision, len(owed))) }
+	if a.Allowed = limiter.Admitted(q.Hits, all); a.Allowed {
+		return a, q.Wait(ctx, &a.Verdict, all)
 	}
-	if a.Allowed = limiter.Admitted(q.hits, all); a.Allowed {
-		return a, g.Wait(ctx, &a.Verdict, all)
+	q.End(ctx, &a.Verdict) // of limits in shadow mode
+	if response := q.Limits[tightest].Rule.Response; response != nil {
+		a.body, a.headers = response.Body, http.Header{}
+		for _, h := range response.Headers {
+			a.headers.Set(h.Name, h.Value)
+		}
 	}
-	g.End(ctx, &a.Verdict) // of limits in shadow mode
-	q.explain(&a, tightest)
 	return a, nil
 }
 
 // tightest returns the index of the decision that says what remains: of a denied request one that denies, else of those
 // that could.
 func (q *ruled) tightest(all []limiter.Decision) int {
-	could := make([]limiter.Decision, len(all))
-	for i := range all {
-		could[i] = all[i]
-		if q.hits[i].Mode == limiter.Shadow {
+	could := slices.Clone(all)
+	for i := range could {
+		if q.Hits[i].Mode == limiter.Shadow {
 			could[i] = limiter.Decision{Allowed: true, Remaining: limiter.MaxHits}
 		}
 	}
 	return limiter.Tightest(could)
 }
 
-// limit returns the limit of a hit.
-func (q *ruled) limit(hit int) descriptors.Limit {
-	h := &q.hits[hit]
-	limits := q.rules[h.Group].Limits()
-	i := slices.IndexFunc(limits, func(l descriptors.Limit) bool { return l.Policy() == h.Policy })
-	return limits[max(0, i)]
-}
-
-// explain adds to a denial what the rule of the hit says to clients.
-func (q *ruled) explain(a *answer, hit int) {
-	response := q.rules[q.hits[hit].Group].Response()
-	if response == nil {
-		return
-	}
-	a.body, a.headers = response.Body, http.Header{}
-	for _, h := range response.Headers {
-		a.headers.Set(h.Name, h.Value)
-	}
-}
-
 // failed answers a request that the store did not decide: one limit that denies or fails is enough.
-func (q *ruled) failed(g *gate.Gate, err error) (answer, error) {
-	v, failed := g.Failed(err)
+func (q *ruled) failed(err error) (answer, error) {
+	v, failed := q.Failed(err)
 	isLocal := false
-	for i := range q.hits {
-		switch q.limit(i).OnStoreFailure() {
+	for _, l := range q.Limits {
+		switch l.OnStoreFailure {
 		case descriptors.Fail:
 			return answer{}, err
 		case descriptors.Deny:
@@ -126,4 +105,36 @@ func (q *ruled) failed(g *gate.Gate, err error) (answer, error) {
 		return answer{Verdict: gate.Verdict{Allowed: true}}, nil
 	}
 	return answer{Verdict: v}, failed
+}
+
+// maxTerms is how many lists of limits have their terms remembered.
+const maxTerms = 1000
+
+// madeTerms remembers the terms of lists of limits. Beyond a bound, which edits of rules may reach, it forgets all.
+type madeTerms struct {
+	mu sync.Mutex
+	by map[[4]*core.Limit]*gate.Terms
+}
+
+// terms returns what a client sees of the limits. It is made once for a list of up to four.
+func (m *madeTerms) terms(limits []*core.Limit) *gate.Terms {
+	var key [4]*core.Limit
+	isShort := copy(key[:], limits) == len(limits)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if made := m.by[key]; made != nil && isShort {
+		return made
+	}
+	policies, names := make([]*limiter.Policy, len(limits)), make([]string, len(limits))
+	for i, l := range limits {
+		policies[i], names[i] = l.Policy, cmp.Or(l.Name, l.Policy.Algorithm().String())
+	}
+	made := gate.NewTerms(policies, names)
+	if m.by == nil || len(m.by) >= maxTerms {
+		m.by = map[[4]*core.Limit]*gate.Terms{}
+	}
+	if isShort {
+		m.by[key] = made
+	}
+	return made
 }
