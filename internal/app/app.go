@@ -208,7 +208,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 		return nil
 	}
 	a.quotas, err = rlqs.New(rlqs.Options{
-		Store: a.store, Resolve: rlqs.Resolver(a.rules.Set, a.decider), TTL: a.o.QuotaTTL, Logger: a.o.Log,
+		Store: a.store, Resolve: rlqs.Resolver(a.rules.Set, a.decider), Logger: a.o.Log,
 		Reported: a.metrics.ReportedByEnvoys,
 		Decided: func(d rlqs.Decided) {
 			a.metrics.DecidedByEnvoys(d.Limit, d.Outcome, d.Requests)

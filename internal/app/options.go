@@ -112,7 +112,6 @@ func (o *Options) Check() error {
 	e.Check(err == nil, "--on-store-failure", "must be local, allow, deny or error, got %q", o.OnStoreFailure)
 	o.GRPCOptions.Check(&e)
 	o.DecideOptions.Check(&e)
-	o.QuotaOptions.Check(&e)
 	o.Metrics.Check(&e)
 	o.HTTPOptions.Check(&e)
 	o.Statsd.Check(&e)

@@ -17,7 +17,7 @@ import (
 func quotaOptions(t *testing.T, rules string) Options {
 	t.Helper()
 	o := options(t, rules)
-	o.QuotaOptions = QuotaOptions{Quota: true, QuotaTTL: 15 * time.Second}
+	o.QuotaOptions = QuotaOptions{Quota: true}
 	return o
 }
 

@@ -15,7 +15,7 @@ import (
 // those with these names, and those that begin so.
 var (
 	withoutServer    = []string{"drain-delay", "stop-timeout", "quota"}
-	withoutServerAll = []string{"grpc-", "quota-"}
+	withoutServerAll = []string{"grpc-"}
 )
 
 // ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.

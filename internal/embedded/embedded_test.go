@@ -261,12 +261,9 @@ func TestConfigErrors(t *testing.T) {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
 		},
-		"no flag":    {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is no flag of weir serve`},
-		"help":       {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version do nothing here"},
-		"quota flag": {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota is of weir as a process of its own"},
-		"quotas' TTL": {
-			`{"domain": "shop", "flags": ["--rules=x", "--quota-ttl=20s"]}`, "--quota-ttl is of weir as a process of its own",
-		},
+		"no flag":     {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is no flag of weir serve`},
+		"help":        {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version do nothing here"},
+		"quota flag":  {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota is of weir as a process of its own"},
 		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr is of weir as a process of its own"},
 		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
 		"password": {

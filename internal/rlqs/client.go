@@ -145,7 +145,7 @@ func wholeHits(v float64) int64 { return int64(min(v, limiter.MaxHits/2)) }
 // that an Envoy that no longer reports is not charged for ever. It returns false if that has passed.
 func (k *Keeper) send(c *client, a Assignment, now time.Duration) bool {
 	a.ID = c.id
-	if a.TTL = (c.reported + k.o.TTL - now + time.Second - 1).Truncate(time.Second); a.TTL < time.Second {
+	if a.TTL = (c.reported + ttl - now + time.Second - 1).Truncate(time.Second); a.TTL < time.Second {
 		return false
 	}
 	c.assigned, c.expires, c.reply = a, now+a.TTL+delivery, false

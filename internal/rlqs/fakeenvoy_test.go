@@ -18,9 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// ttl is the lifetime of assignments.
-const ttl = 15 * time.Second
-
 // fakeEnvoy does what the quota filter of Envoy 1.40 does (docs/adr/0077): all buckets are reported every five seconds,
 // a new one at once, and a token bucket refills continuously.
 type fakeEnvoy struct {
@@ -345,7 +342,7 @@ func newFleet(t *testing.T, resolve func(string, BucketID) Target, envoys int) *
 // newKeeper makes a keeper.
 func newKeeper(tb testing.TB, o Options) *Keeper {
 	tb.Helper()
-	o.TTL, o.Reported = ttl, func(uint64, uint64) {}
+	o.Reported = func(uint64, uint64) {}
 	k, err := New(o)
 	if err != nil {
 		tb.Fatal(err)

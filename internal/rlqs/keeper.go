@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -14,7 +13,9 @@ import (
 
 // Bounds and times of a Keeper.
 const (
-	MinTTL = 10 * time.Second // below, one lost report makes an Envoy fall back
+	// ttl is how long an Envoy may use what is assigned to it after its last report, in whole seconds: below 10 s, one lost
+	// report would make it fall back.
+	ttl = 15 * time.Second
 
 	maxBuckets    = 1000    // of one stream
 	maxAllBuckets = 100_000 // of all streams: about 100 MB
@@ -26,17 +27,7 @@ const (
 
 // Config are the flags of the parts of limits that are assigned to Envoys.
 type Config struct {
-	Quota    bool          `env:"WEIR_QUOTA" help:"Assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide without calls to Weir: docs/operate/quotas.md. Experimental."`
-	QuotaTTL time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use an assignment without another one: whole seconds, at least 10s."`
-}
-
-// Check checks the flags.
-func (c *Config) Check(e *flags.Errors) {
-	if c.Quota {
-		flags.Between(e, "--quota-ttl", c.QuotaTTL, MinTTL, time.Hour)
-		e.Check(c.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
-			c.QuotaTTL)
-	}
+	Quota bool `env:"WEIR_QUOTA" help:"Assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide without calls to Weir: docs/operate/quotas.md. Experimental."`
 }
 
 // Options are the parts of a Keeper.
@@ -45,8 +36,6 @@ type Options struct {
 	Store limiter.Store
 	// Resolve finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
 	Resolve func(domain string, id BucketID) Target
-	// TTL is the lifetime of an assignment, at least MinTTL; Envoy gets whole seconds.
-	TTL time.Duration
 	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper.
 	Decided func(Decided)
 	// Reported receives how many requests were admitted and denied, as Decided does.
