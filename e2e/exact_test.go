@@ -3,10 +3,8 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +13,6 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/limit"
@@ -79,14 +76,12 @@ func startFleets(t *testing.T, rules string) map[string]fleet {
 	return map[string]fleet{"redis": redis, "memory": {startWeir(t, file).client(t)}}
 }
 
-// ask sends one hit of an algorithm's rule, or gives one back, and reports whether it was admitted.
-func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack bool) (bool, error) {
+// ask sends one hit of an algorithm's rule, and reports whether it was admitted.
+func (f fleet) ask(ctx context.Context, client int, algorithm string) (bool, error) {
 	resp, err := f[client%len(f)].ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "exact",
 		Descriptors: []*common.RateLimitDescriptor{{
-			Entries:        []*common.RateLimitDescriptor_Entry{{Key: "algorithm", Value: algorithm}},
-			HitsAddend:     wrapperspb.UInt64(1),
-			IsNegativeHits: giveBack,
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "algorithm", Value: algorithm}},
 		}},
 	})
 	return resp.GetOverallCode() == pb.RateLimitResponse_OK, err
@@ -124,7 +119,7 @@ func TestExactlyTheLimit(t *testing.T) {
 			asked, admitted := map[string]int{}, map[string]int{}
 			rounds, perClient := make([]int, goroutines*len(f)), 1100/(goroutines*len(f))+1
 			f.each(t, func(client int, algorithm string) (bool, error) {
-				ok, err := f.ask(t.Context(), client, algorithm, false)
+				ok, err := f.ask(t.Context(), client, algorithm)
 				mu.Lock()
 				defer mu.Unlock()
 				asked[algorithm]++
@@ -156,27 +151,18 @@ func atOneInstant(p *limiter.Policy, n int) (admitted int) {
 	return admitted
 }
 
-// pass is an admitted request: it was decided at some time between those when it was sent and when it was answered.
-// One that is given back was in flight from its answer until it was given back.
-type pass struct{ sent, answered, back time.Duration }
-
-// never is when a request is given back that is not.
-const never = time.Duration(math.MaxInt64)
-
-const (
-	boundedRate   = "requests_per_unit: 50, window: 500ms"
-	boundedWindow = 500 * time.Millisecond
-)
-
-// No window of real time has more admitted than the algorithm's bound.
+// No window of real time has more admitted than the algorithm's bound. What concurrency bounds is no window.
 func TestNeverAboveTheBound(t *testing.T) {
-	rules := eachAlgorithm(boundedRate)
+	const window = 500 * time.Millisecond
+	rules := eachAlgorithm("requests_per_unit: 50, window: 500ms")
 	limits := policies(t, rules)
+	delete(limits, limiter.Concurrency.String())
 	for store, f := range startFleets(t, rules) {
 		t.Run(store, func(t *testing.T) {
 			passed := f.hammer(t, casetest.Pick(time.Second, 2*time.Second))
-			for _, name := range limit.AlgorithmNames() {
-				most, bound := worst(name, passed[name]), int(limit.Bound(limits[name], 1))
+			for name, p := range limits {
+				slices.SortFunc(passed[name], func(a, b decided) int { return a.began.Compare(b.began) })
+				most, bound := mostWithin(passed[name], window), int(limit.Bound(p, 1))
 				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)
 				if most > bound || most == 0 {
 					t.Errorf("%s: %d in a window, want at most %d, and some", name, most, bound)
@@ -186,75 +172,22 @@ func TestNeverAboveTheBound(t *testing.T) {
 	}
 }
 
-// hammer asks for as much as the processes can answer, and returns what was admitted. What a client has in flight it
-// gives back when that algorithm's turn comes again.
-func (f fleet) hammer(t *testing.T, length time.Duration) map[string][]*pass {
+// hammer asks for as much as the processes can answer, and returns what was admitted.
+func (f fleet) hammer(t *testing.T, length time.Duration) map[string][]decided {
 	t.Helper()
 	var mu sync.Mutex
-	passed := map[string][]*pass{}
-	began := time.Now()
-	held := make([]*pass, goroutines*len(f))
+	passed := map[string][]decided{}
+	end := time.Now().Add(length)
 	f.each(t, func(client int, algorithm string) (bool, error) {
-		p := pass{sent: time.Since(began), back: never}
-		if algorithm == limiter.Concurrency.String() && held[client] != nil {
-			held[client].back, held[client] = p.sent, nil
-			_, err := f.ask(t.Context(), client, algorithm, true)
-			return false, err
-		}
-		ok, err := f.ask(t.Context(), client, algorithm, false)
-		p.answered = time.Since(began)
+		began := time.Now()
+		ok, err := f.ask(t.Context(), client, algorithm)
+		ended := time.Now()
 		if ok {
-			if algorithm == limiter.Concurrency.String() {
-				held[client] = &p
-			}
 			mu.Lock()
-			passed[algorithm] = append(passed[algorithm], &p)
+			passed[algorithm] = append(passed[algorithm], decided{began, ended})
 			mu.Unlock()
 		}
-		return p.answered > length, err
+		return ended.After(end), err
 	})
 	return passed
-}
-
-// worst is the most that passed in any window or, of concurrency, that was in flight.
-func worst(algorithm string, passed []*pass) int {
-	if algorithm == limiter.Concurrency.String() {
-		return mostInFlight(passed)
-	}
-	return worstWindow(passed, boundedWindow)
-}
-
-// worstWindow is the most requests that were certainly decided within one window: sent after it began and answered
-// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never
-// more.
-func worstWindow(passed []*pass, window time.Duration) (most int) {
-	for _, first := range passed {
-		n := 0
-		for _, p := range passed {
-			if p.sent >= first.sent && p.answered < first.sent+window {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
-}
-
-// mostInFlight is the most requests that were certainly in flight at the same time.
-func mostInFlight(passed []*pass) (most int) {
-	type edge struct {
-		at   time.Duration
-		more int
-	}
-	var edges []edge
-	for _, p := range passed {
-		edges = append(edges, edge{p.answered, 1}, edge{p.back, -1})
-	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), a.more-b.more) })
-	n := 0
-	for _, e := range edges {
-		n += e.more
-		most = max(most, n)
-	}
-	return most
 }

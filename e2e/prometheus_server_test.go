@@ -3,17 +3,16 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -94,14 +93,7 @@ func (s *prometheus) alerts() (map[string]string, error) {
 
 func (s *prometheus) get(path string, query url.Values) ([]byte, error) {
 	u := url.URL{Scheme: "http", Host: s.addr, Path: path, RawQuery: query.Encode()}
-	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Get(u.String())
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", path, res.Status, body)
-	}
-	return body, errors.Join(err, res.Body.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return launch.Get(ctx, u.String())
 }

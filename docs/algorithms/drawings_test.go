@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -307,23 +306,6 @@ func (h *history) pace() {
 			h.points = append(h.points, point{a.goes, -1}) // a pause
 		}
 		last = a.goes
-	}
-}
-
-// TestDrawnWindowsKeepTheirBound: no drawing shows more in one window than its page promises.
-func TestDrawnWindowsKeepTheirBound(t *testing.T) {
-	for _, s := range scenes() {
-		dearest := int64(1)
-		for _, r := range s.requests {
-			dearest = max(dearest, r.cost)
-		}
-		h := run(t, s)
-		if h.policy.Algorithm().CountsInFlight() {
-			continue // what it bounds is the lower panel
-		}
-		if most := limit.Bound(h.policy, dearest); h.worst > most || h.worst < s.limit.Limit/2 {
-			t.Errorf("%s: %d hits go on in one window, want at most %d, and a scene that comes near it", s.name, h.worst, most)
-		}
 	}
 }
 

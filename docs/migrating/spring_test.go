@@ -88,13 +88,3 @@ func TestSpringBetweenSeconds(t *testing.T) {
 		}
 	})
 }
-
-// TestSpringStoresNothing: a bucket that is filled in less than half a second is always full.
-func TestSpringStoresNothing(t *testing.T) {
-	s := &spring{replenishRate: 10, burstCapacity: 4, requestedTokens: 4}
-	for range 100 {
-		if allowed, _ := s.ask(1); !allowed {
-			t.Fatal("Spring's limit holds: spring-cloud-gateway.md says otherwise")
-		}
-	}
-}

@@ -6,7 +6,6 @@ package envoymodule
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -155,14 +155,9 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 // getPage returns the body of an answer with status 200.
 func getPage(t *testing.T, url string) string {
 	t.Helper()
-	resp, err := http.Get(url)
+	body, err := launch.Get(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s %s, %v", url, resp.Status, body, err)
 	}
 	return string(body)
 }

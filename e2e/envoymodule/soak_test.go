@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -323,8 +322,6 @@ type soakRest struct {
 	panics     int
 }
 
-var goroutineTotal = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
-
 // rest waits until Envoy is idle, and returns what it has then.
 func (s *soak) rest(t *testing.T) (r soakRest) {
 	t.Helper()
@@ -347,34 +344,8 @@ func (s *soak) rest(t *testing.T) (r soakRest) {
 		t.Fatal(err)
 	}
 	r.rss = resident * int64(os.Getpagesize())
-	found := goroutineTotal.FindStringSubmatch(s.weir(t, "/metrics"))
-	if found == nil {
-		t.Fatal("no number of goroutines")
-	}
-	r.goroutines, _ = strconv.Atoi(found[1])
-	if _, rest, ok := strings.Cut(s.weir(t, "/metrics"), "\nweir_panics_total "); ok {
-		text, _, _ := strings.Cut(rest, "\n")
-		r.panics, _ = strconv.Atoi(text)
-	} else {
-		t.Error("no weir_panics_total")
-	}
+	r.goroutines, r.panics = int(metric(t, s.admin, "go_goroutines")), int(metric(t, s.admin, "weir_panics_total"))
 	return r
-}
-
-// weir reads a page of Weir inside Envoy.
-func (s *soak) weir(t *testing.T, path string) string {
-	t.Helper()
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + s.admin + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", path, resp.Status, err)
-	}
-	return string(text)
 }
 
 // checkStats compares what Envoy counted with what the clients saw: each request was answered once, and only those are

@@ -11,7 +11,6 @@ package istio
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -151,22 +150,5 @@ func run(t *testing.T, name string, args ...string) string {
 // await polls until done returns nil.
 func await(t *testing.T, done func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		err := done()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-}
-
-// dial returns nil if something listens at the address.
-func dial(addr string) error {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
-	if err == nil {
-		err = conn.Close()
-	}
-	return err
+	proctest.Await(t, patience, done)
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
@@ -130,7 +131,7 @@ func (m *mesh) startIstiod(t *testing.T) {
 	cmd := exec.Command(absolute(t, tool("pilot-discovery")), args...)
 	cmd.Dir, cmd.Env = dir, env
 	m.istiod = proctest.Start(t, "istiod", cmd)
-	m.istiod.Await(patience, func() error { return dial(hostIP + ":15012") })
+	m.istiod.Await(patience, func() error { return launch.Dial(t.Context(), "tcp", hostIP+":15012") })
 	m.istiod.Await(patience, func() error {
 		out := m.Kubectl(t, "get", "mutatingwebhookconfiguration", "istio-sidecar-injector",
 			"-o", "jsonpath={.webhooks[*].clientConfig.caBundle}")

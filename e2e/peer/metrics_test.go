@@ -4,19 +4,18 @@ package peer
 
 import (
 	"bufio"
+	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -224,32 +223,19 @@ func (c *collector) have(name string, v float64) error { return want(c.counters(
 
 // scrape returns the series of a page for Prometheus, by their name and labels.
 func scrape(url string) (map[string]float64, error) {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(resp.Body)
+	text, err := launch.Get(context.Background(), url)
 	if err != nil {
 		return nil, err
 	}
 	series := map[string]float64{}
 	for l := range strings.Lines(string(text)) {
-		name, value, ok := cutLast(strings.TrimSpace(l), " ")
-		v, err := strconv.ParseFloat(value, 64)
-		if ok && err == nil && !strings.HasPrefix(l, "#") {
-			series[strings.ReplaceAll(name, `,key2=""`, "")] = v
+		l = strings.TrimSpace(l)
+		at := max(0, strings.LastIndex(l, " "))
+		if v, err := strconv.ParseFloat(strings.TrimSpace(l[at:]), 64); err == nil && !strings.HasPrefix(l, "#") {
+			series[strings.ReplaceAll(l[:at], `,key2=""`, "")] = v
 		}
 	}
 	return series, nil
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // TestLocalCache compares how many hits both deny by their caches where each limit is charged by itself.
