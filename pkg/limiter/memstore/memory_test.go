@@ -172,7 +172,14 @@ func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
 			clock := limitertest.NewClock()
 			s := start(t, memstore.Options{Now: clock.Now, MaxKeys: maxKeys})
 			for i := range limited {
-				hit(t, s, fmt.Sprint("limited ", i), p, 10)
+				hits := []limiter.Hit{{Key: fmt.Sprint("limited ", i), Policy: p, N: 10}}
+				if i%2 == 0 { // by the second of two hits
+					hits[0].N = 9
+					hits = append(hits, limiter.Hit{Key: hits[0].Key, Policy: p, N: 1})
+				}
+				if err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))); err != nil {
+					t.Fatal(err)
+				}
 			}
 			clock.Advance(time.Second)
 			for i := range 10 * maxKeys {

@@ -175,7 +175,7 @@ func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) error {
 	now := s.clocks(p.Core().OnWall)
 	sh.load(id, p, &counters[0])
 	storekit.Decide(now, hits, counters[:], out)
-	s.save(sh, id, &hits[0], now.Steady, &counters[0], &out[0])
+	s.save(sh, id, &hits[0], now.Steady, &counters[0], &out[0], true)
 	return nil
 }
 
@@ -202,7 +202,8 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 	}
 	storekit.Decide(now, hits, counters, out)
 	for i := range hits {
-		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &counters[counters[i].First()], &out[i])
+		first := counters[i].First()
+		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &counters[first], &out[i], i == first)
 	}
 	return nil
 }
@@ -269,9 +270,9 @@ func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Count
 }
 
 // save writes the counter's next state after one of its hits was answered, and makes room for it if the budget is
-// exceeded.
+// exceeded. isFirst says whether it is the request's first hit of the counter.
 func (s *Store) save(
-	sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision,
+	sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision, isFirst bool,
 ) {
 	p := h.Policy
 	if !counter.Changed {
@@ -284,7 +285,7 @@ func (s *Store) save(
 		sh.cut++
 	}
 	keep := counter.KeepFor.Microseconds() // a step's durations are whole microseconds
-	m := newMark(now+keep, limits(counter, h.N, d))
+	m := newMark(now+keep, limits(counter, h.N, d, isFirst))
 	switch {
 	case keep == 0 && p.Core().Is(step.KeepsList):
 		sh.lists.remove(id)
@@ -301,8 +302,8 @@ func (s *Store) save(
 
 // limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first
 // hit may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
-func limits(counter *storekit.Counter, n int64, d *limiter.Decision) bool {
-	isFirst := counter.State.A == 0 && counter.State.B == 0 && counter.State.List == nil
+func limits(counter *storekit.Counter, n int64, d *limiter.Decision, isFirst bool) bool {
+	isFirst = isFirst && counter.State.A == 0 && counter.State.B == 0 && counter.State.List == nil
 	return !d.Allowed || d.Remaining == 0 && (n > 1 || !isFirst)
 }
 
