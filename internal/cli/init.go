@@ -16,7 +16,7 @@ import (
 
 type initCmd struct {
 	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to write; see above."`
+	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,kubernetes,istio" help:"What to write: per-client, per-api-key, per-path, global, quota, envoy-module, kubernetes or istio."`
 	Force bool   `help:"Overwrite existing files."`
 }
 

@@ -115,7 +115,6 @@ func commandLinePage(app *kong.Node) string {
 	var server *kong.Node
 	for _, command := range leaves(app) {
 		fmt.Fprintf(&b, "\n## `%s`\n\n```sh\n%s\n```\n\n%s\n", command.FullPath(), "weir "+command.Summary(), command.Help)
-		b.WriteString(markdown(codesParagraph.ReplaceAllString(command.Detail, ""))) // exit-codes.md has them
 		writeArguments(&b, command)
 		for _, group := range groupsOf(command) {
 			if group == "server" {
@@ -217,26 +216,6 @@ func anchor(heading string) string { return strings.ReplaceAll(heading, " ", "-"
 // escapedCell is a text for a table. What Markdown would take for a tag, an emphasis or the end of the cell is escaped.
 func escapedCell(text string) string { return strings.ReplaceAll(escapedText(text), "|", `\|`) }
 
-// markdown turns the help below the first line into Markdown: examples become code, paragraphs are wrapped.
-func markdown(detail string) string {
-	var b strings.Builder
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(detail), "\n\n") {
-		switch {
-		case paragraph == "":
-		case strings.HasPrefix(paragraph, "    "):
-			language := "sh"
-			if !strings.Contains(paragraph, "weir ") {
-				language = "text"
-			}
-			b.WriteString("\n```" + language + "\n" + strings.ReplaceAll(strings.TrimPrefix(paragraph, "    "), "\n    ", "\n") +
-				"\n```\n")
-		default:
-			b.WriteString("\n" + wrapped(escapedText(paragraph)) + "\n")
-		}
-	}
-	return b.String()
-}
-
 // escapedText is a text in Markdown, with flags as code.
 func escapedText(text string) string {
 	text = strings.NewReplacer("<", "&lt;", "*", `\*`, "[", `\[`).Replace(text)
@@ -244,24 +223,3 @@ func escapedText(text string) string {
 }
 
 var flagInText = regexp.MustCompile(`(^|[ (])(--[a-z][a-z-]*[a-z])`)
-
-// wrapped is a paragraph in lines of at most 100 columns.
-func wrapped(paragraph string) string {
-	const most = 100
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(paragraph) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > most:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String()
-}

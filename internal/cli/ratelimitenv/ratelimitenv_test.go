@@ -63,16 +63,18 @@ func with(beside, name, value string) (environ []string) {
 // variable is one of the page about envoyproxy/ratelimit.
 type variable struct{ name, value, action string }
 
-// variables has every row of the page's table.
+// variables has every variable of the page's table; variables without an effect share rows, without their defaults.
 func variables(t *testing.T) (all []variable) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/migrating/envoyproxy-ratelimit.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (?:`(.*?)`)? \\| (\\w+) \\|")
+	rows := regexp.MustCompile("(?m)^\\| (`[A-Z_`, ]+`) \\| (?:`(.*?)`)? \\| (\\w+) \\|")
 	for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
-		all = append(all, variable{row[1], row[2], row[3]})
+		for name := range strings.SplitSeq(row[1], ", ") {
+			all = append(all, variable{strings.Trim(name, "`"), row[2], row[3]})
+		}
 	}
 	return all
 }
