@@ -55,9 +55,8 @@ type Descriptor struct {
 	Levels []Level `json:"levels"`
 	// Rule is what the last entry reaches. Nil if it reaches none.
 	Rule *Rule `json:"rule,omitempty"`
-	// Reason is why no limit applies, empty if one does. Message says it in words: where the walk stops, and up to three
-	// keys or values of that level, the likest first. It also says which pattern a value is too long for.
-	Reason  Reason  `json:"reason,omitempty"`
+	// Message says why no limit applies: where the walk stops, and up to three keys or values of that level, the likest
+	// first. It also says which pattern a value is too long for.
 	Message string  `json:"message,omitempty"`
 	Limits  []Limit `json:"limits,omitempty"`
 }
@@ -277,7 +276,7 @@ func (r *Report) Missing(expected string) string {
 		return ""
 	case "none":
 		for i := range r.Descriptors {
-			if d := &r.Descriptors[i]; d.Reason == "" {
+			if d := &r.Descriptors[i]; len(d.Limits) > 0 {
 				return "expected no limit, found the rule " + located(d.Rule.Path, d.Rule.Source)
 			}
 		}

@@ -153,9 +153,8 @@ func TestMissing(t *testing.T) {
 		{1, "remote_address=a plan=gold", "per-client", "expected the rule per-client, found remote_address " +
 			"(rules.yaml:3) and plan=gold (rules.yaml:8)"},
 		{1, "plan=silver", "none", ""},
-		{1, "plan=gold,x=y", "gold", "expected the rule gold, found none: the descriptor goes on with x=y, but plan=gold " +
-			"(rules.yaml:8) has no levels " +
-			"below it; a limit applies only where the last entry ends"},
+		{1, "plan=gold,x=y", "gold", `expected the rule gold, found none: no rule below plan=gold (rules.yaml:8) has the key "x"; ` +
+			"there are no levels below, and a limit applies only where the last entry ends"},
 	} {
 		r, err := explain.Offline(t.Context(), compile(t), question(t, c.hits, strings.Fields(c.ds)...))
 		if err != nil {

@@ -2,24 +2,9 @@ package explain
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/words"
-)
-
-// Reason is why no limit applies to a descriptor.
-type Reason string
-
-// The reasons. The empty one says that limits apply.
-const (
-	NoEntries     Reason = "no_entries"     // the descriptor is empty
-	UnknownDomain Reason = "unknown_domain" // no rule file has the domain
-	UnknownKey    Reason = "unknown_key"    // no rule at this level has the entry's key
-	UnknownValue  Reason = "unknown_value"  // rules at this level have the key, but none the value
-	TooDeep       Reason = "too_deep"       // the rule that the entries before it reach has no levels below it
-	NoLimit       Reason = "no_limit"       // the rule that is reached has no limit of its own
-	Unlimited     Reason = "unlimited"      // the rule that is reached says so
 )
 
 // MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why.
@@ -34,10 +19,10 @@ func MatchDescriptor(
 	e.Entries = append(e.Entries, entries...)
 	switch {
 	case e.domain == nil:
-		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it; %s", quotedShort(domain),
+		e.miss("no rule file has the domain %s, so that nothing is limited in it; %s", quotedShort(domain),
 			listed("the domains are", nearest(domain, domainNames(s)), "there are no domains"))
 	case len(entries) == 0:
-		e.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
+		e.miss("the descriptor has no entries; send at least one key and value")
 	default:
 		e.walk()
 	}
@@ -59,9 +44,8 @@ type matcher struct {
 	rule    *descriptors.Rule // what the last entry reaches
 }
 
-func (e *matcher) miss(why Reason, format string, args ...any) {
-	e.Reason, e.Message = why, fmt.Sprintf(format, args...)
-}
+// miss says why no limit applies.
+func (e *matcher) miss(format string, args ...any) { e.Message = fmt.Sprintf(format, args...) }
 
 // walk follows the entries as Match does.
 func (e *matcher) walk() {
@@ -87,13 +71,10 @@ func (e *matcher) walk() {
 	switch {
 	case len(e.rule.Limits) > 0:
 	case e.rule.Unlimited:
-		e.miss(Unlimited, "%s says unlimited: true", at(e.rule))
-	case len(n.Keys) > 0:
-		e.miss(NoLimit, "%s has no limit of its own, only levels below it; their keys are %s", at(e.rule),
-			nearest("", keys(n)))
+		e.miss("%s says unlimited: true", at(e.rule))
 	default:
-		e.miss(NoLimit,
-			"%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.rule))
+		e.miss("%s has no limit of its own; %s", at(e.rule), listed("only levels below it, whose keys are",
+			nearest("", keys(n)), "write a rate_limit there"))
 	}
 }
 
@@ -118,22 +99,15 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 	if n.Rule != nil {
 		below = "below " + at(n.Rule)
 	}
-	switch b := n.Keys[entry.Key]; {
-	case len(n.Keys) == 0 && n.Rule == nil:
-		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.domain.Name()))
-	case len(n.Keys) == 0:
-		e.miss(TooDeep,
-			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
-			shownEntry(entry), at(n.Rule))
-	case b == nil:
-		e.miss(UnknownKey, "no rule %s has the key %s; the keys there are %s", below, quotedShort(entry.Key),
-			nearest(entry.Key, keys(n)))
-	default:
-		e.miss(UnknownValue,
-			"rules %s have the key %s, but none of them matches the value %s; %s", below, quotedShort(entry.Key),
-			quotedShort(entry.Value), listed("they match", nearest(entry.Value, values(b, i)),
-				"their values are hashed, and not shown"))
+	b := n.Keys[entry.Key]
+	if b == nil {
+		e.miss("no rule %s has the key %s; %s", below, quotedShort(entry.Key), listed("the keys there are",
+			nearest(entry.Key, keys(n)), "there are no levels below, and a limit applies only where the last entry ends"))
+		return
 	}
+	e.miss("rules %s have the key %s, but none of them matches the value %s; %s", below, quotedShort(entry.Key),
+		quotedShort(entry.Value), listed("they match", nearest(entry.Value, values(b, i)),
+			"their values are hashed, and not shown"))
 }
 
 // matches is all that the entry matches below the node, as Branch.Matches has it.
@@ -150,12 +124,3 @@ func at(r *descriptors.Rule) string { return located(words.Shorten(r.Path), r.So
 
 // quotedShort shows a text of a request, with what cannot be seen.
 func quotedShort(text string) string { return fmt.Sprintf("%q", words.Shorten(text)) }
-
-// shownEntry is an entry as commands take it, quoted where that is needed.
-func shownEntry(e descriptors.Entry) string {
-	text := words.Shorten(e.Key) + "=" + words.Shorten(e.Value)
-	if strings.ContainsAny(text, " \t\"") {
-		return quotedShort(text)
-	}
-	return text
-}

@@ -84,7 +84,7 @@ func described(x explain.Descriptor) string {
 		fmt.Fprintf(&b, "    rule %s\n", x.Rule.Source)
 	}
 	if x.Message != "" {
-		fmt.Fprintf(&b, "    %s: %s\n", x.Reason, x.Message)
+		fmt.Fprintf(&b, "    %s\n", x.Message)
 	}
 	return b.String()
 }
@@ -116,7 +116,7 @@ func TestMatchIsBounded(t *testing.T) {
 		{"k=" + long, " and more"},
 		{"kex000077=v", `the keys there are "key000077", `},
 		{long + "=v", " and more"},
-		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", "has no levels below it"},
+		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", "there are no levels below"},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", `the keys there are "k", `},
 	} {
 		x := casetest.Explain(t, set, "d", casetest.Entries(q.text))

@@ -58,7 +58,7 @@ func (t *page) descriptor(d *Descriptor) {
 		t.limit(&d.Limits[i])
 	}
 	switch {
-	case d.Reason != "":
+	case d.Message != "" && len(d.Limits) == 0:
 		t.line("  no limit: %s", d.Message)
 	case d.Message != "":
 		t.line("  because  %s", d.Message)
