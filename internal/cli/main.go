@@ -45,7 +45,6 @@ type cli struct {
 	Health     healthCmd     `cmd:"" help:"Check whether a running process is ready, for health checks of containers."`
 	Reload     reloadCmd     `cmd:"" help:"Reload the rule files of a running process now."`
 	MigrateEnv migrateEnvCmd `cmd:"" help:"Convert an environment of envoyproxy/ratelimit to flags."`
-	Version    versionCmd    `cmd:"" help:"Show version and build."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`
 

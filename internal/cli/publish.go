@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -24,7 +22,7 @@ type publishCmd struct {
 	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password in the variable: every user of the machine can see a command line."`
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 	DryRun         bool   `help:"Check and show what would change, but publish nothing."`
-	Author         string `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; default: $USER@host."`
+	Author         string `env:"WEIR_PUBLISH_AUTHOR,USER" default:"unknown" placeholder:"NAME" help:"The author."`
 
 	Output outputFlags `embed:""`
 }
@@ -82,22 +80,13 @@ func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSe
 		}
 		files = append(files, reload.File{Name: filepath.ToSlash(name), Data: f.Data})
 	}
-	set, err := rules.NewPublishedSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
+	set, err := rules.NewPublishedSet(files, c.Author, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	// As a process will: under the names that the files have in Redis, with nothing beside them.
 	_, err = compileQuietly(io, set.Named(), "; not published")
 	return set, err
-}
-
-// defaultAuthor is $USER@host.
-func defaultAuthor() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "unknown") + "@" + host
 }
 
 // publication is what --format json prints.

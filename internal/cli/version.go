@@ -16,33 +16,7 @@ var version, commit string
 // unknownCommit stands where a binary does not record its commit.
 const unknownCommit = "unknown"
 
-type versionCmd struct {
-	Output outputFlags `embed:""`
-}
-
-func (*versionCmd) Help() string {
-	return `Shows the version, the commit and its date, the version of Go, and the platform. A program built by go
-install records no commit.
-
-Exit codes: 0 shown, 2 the command line is wrong.
-
-Examples:
-
-    weir version
-    weir --version
-    weir version --format json`
-}
-
-func (c *versionCmd) Run(io streams) error {
-	b := build()
-	if c.Output.json() {
-		return printJSON(io, b)
-	}
-	_, err := fmt.Fprintln(io.out, versionLine())
-	return err
-}
-
-// versionLine is the build for people.
+// versionLine is the build for people: weir --version.
 func versionLine() string {
 	b := build()
 	return "weir " + buildLine(&b)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What weir version shows of each kind of build.
+// What weir --version shows of each kind of build.
 func TestVersionOfBuilds(t *testing.T) {
 	const revision = "57ef4b2c1d0e57ef4b2c1d0e57ef4b2c1d0e57ef"
 	vcs := []debug.BuildSetting{{Key: "vcs.revision", Value: revision}, {Key: "vcs.time", Value: "2026-11-22T14:44:58Z"}}
