@@ -299,8 +299,8 @@ func clean(value string, isAllowed func(c rune) bool) string {
 	return value
 }
 
-// WriteText writes a line for each of the classic counters, and for the count and the sum of a histogram, "name: value",
-// by the names of statsd.
+// WriteText writes a line for each of the classic counters, and for the count and the sum of a histogram,
+// "name: value", by the names of statsd.
 func (m *Metrics) WriteText(w io.Writer) error {
 	families, err := m.classic.Gather()
 	if len(families) == 0 {

@@ -13,8 +13,8 @@ import (
 
 // Bounds and times of a Keeper.
 const (
-	// ttl is how long an Envoy may use what is assigned to it after its last report, in whole seconds: below 10 s, one lost
-	// report would make it fall back.
+	// ttl is how long an Envoy may use what is assigned to it after its last report, in whole seconds: below 10 s, one
+	// lost report would make it fall back.
 	ttl = 15 * time.Second
 
 	maxBuckets    = 1000    // of one stream

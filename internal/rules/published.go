@@ -191,12 +191,14 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 		err = errors.New("the files are not those of the hash")
 	}
 	if err != nil {
-		return &PublishedSet{PublishedInfo: infoOf(mark)}, fmt.Errorf("%s: %w: current is %.80q: %w", s, ErrDamaged, mark, err)
+		return &PublishedSet{PublishedInfo: infoOf(mark)},
+			fmt.Errorf("%s: %w: current is %.80q: %w", s, ErrDamaged, mark, err)
 	}
 	return set, nil
 }
 
-// Publish puts the set in force if the one that is in force still is saw (of version 0: none), and gives it its version.
+// Publish puts the set in force if the one that is in force still is saw (of version 0: none), and gives it its
+// version.
 func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo) error {
 	info, err := json.Marshal(set.PublishedInfo)
 	if err != nil {

@@ -91,8 +91,8 @@ func New(o Options) (*Rules, error) {
 }
 
 // Load loads the rules for the first time, which must succeed unless they may be empty. It calls prepare before these
-// rules, and all that come later, are in force, and after, in this order, once they are. None may fail or wait: a reload
-// waits for them. Call it once, before Run.
+// rules, and all that come later, are in force, and after, in this order, once they are. None may fail or wait: a
+// reload waits for them. Call it once, before Run.
 func (r *Rules) Load(ctx context.Context, prepare func(next *descriptors.Set), after ...func()) error {
 	r.prepare, r.after = prepare, after
 	r.life.Store(&ctx)

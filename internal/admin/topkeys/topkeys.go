@@ -205,7 +205,8 @@ func (t *Top) count(s *stripe) {
 	s.notes, s.keys = s.notes[:0], s.keys[:0]
 }
 
-// keysOf returns the sketches of the note's rule, nil if it is not live or there is no room for it. The rule itself is seldom looked at.
+// keysOf returns the sketches of the note's rule, nil if it is not live or there is no room for it. The rule itself is
+// seldom looked at.
 func (t *Top) keysOf(live []liveRule, n *note) *rule {
 	id := n.id
 	if isLive := id >= 0 && id < len(live) && live[id].of == n.rule; !isLive {
