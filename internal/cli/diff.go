@@ -42,7 +42,7 @@ With --traffic, both sets decide the requests of a log in virtual time, from emp
 and key, which requests would be newly denied and newly allowed. A line may be up to 10,000 lines out of order; diff
 skips and counts later lines, and lines that it cannot read. It removes the port from remote_address.
 
-Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
+Exit codes: 0 the rules mean the same, 1 they differ, 2 no result: wrong rules, no log, or a wrong command line.
 
 Examples:
 

@@ -30,8 +30,8 @@ response.
 With --rules it uses these files and empty counters; otherwise the rules and counters of a running process. It charges
 nothing. With --expect it tests rules, for example in CI. For several requests, see weir simulate.
 
-Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no answer: a rule file is wrong or
-cannot be read, the process does not answer, or the command line is wrong.
+Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no result: a wrong or unreadable rule
+file, no response from the process, or a wrong command line.
 
 Examples:
 

@@ -17,7 +17,7 @@ func (*healthCmd) Help() string {
 	return `Ready means that rules are loaded, the store is reachable, and the process is not stopping. In serve's
 container it needs no flag. In Kubernetes, use httpGet.
 
-Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.
+Exit codes: 0 ready, 1 not ready or no response, 2 the command line is wrong.
 
 Examples:
 

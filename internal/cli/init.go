@@ -34,8 +34,7 @@ listens on port 10000 and calls serve at its default address.
     kubernetes   manifests: Weir as a Service, with memory or Redis, and an Envoy
     istio        manifests: Weir in the mesh, and EnvoyFilters for gateway and sidecars
 
-Exit codes: 0 the files were written, 1 they were not (without --force nothing is overwritten), 2 the command line is
-wrong.
+Exit codes: 0 written, 1 not written (--force overwrites files), 2 the command line is wrong.
 
 Examples:
 

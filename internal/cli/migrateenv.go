@@ -20,7 +20,7 @@ func (*migrateEnvCmd) Help() string {
 	return `Prints the command line of weir serve for the variables of envoyproxy/ratelimit, without secrets: lines
 that begin with # say where they belong. Under the name ratelimit, the program reads these variables itself.
 
-Exit codes: 0 printed, 2 a variable is one that Weir cannot follow, or the file cannot be read.
+Exit codes: 0 printed, 2 Weir cannot follow a variable or read the file.
 
 Examples:
 

@@ -37,8 +37,8 @@ Rules with values_file cannot be published.
 Redis keeps only the set in force: to go back, publish the old files. Publish refuses if someone else has published
 meanwhile. Unchanged files make no new version.
 
-Exit codes: 0 published, or in force already; 1 refused (wrong rules, another set in the meantime, Redis does not
-answer); 2 the command line is wrong, or the path cannot be read.
+Exit codes: 0 published, or in force already; 1 refused (wrong rules, another set was published meanwhile, Redis does
+not respond); 2 the command line is wrong, or the path cannot be read.
 
 Examples:
 

@@ -22,8 +22,8 @@ func (*reloadCmd) Help() string {
 	return `Reloads rule files at once, as SIGHUP does, and shows the result. Without it, Weir notices changes within
 seconds. On the machine of the process, it needs no token.
 
-Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the command
-line is wrong.
+Exit codes: 0 the current files are in force, 1 refused (the old rules stay) or no response, 2 the command line is
+wrong.
 
 Examples:
 

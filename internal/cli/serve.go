@@ -47,8 +47,8 @@ metrics, otel, stop, log.
 
 SIGHUP reloads the rule files. SIGTERM and SIGINT stop after the requests in flight; a second one stops at once.
 
-Exit codes: 0 stopped by a signal; 1 the start failed (wrong rules, an address in use), or the process did; 2 the
-command line, a variable or the path of the rules is wrong.
+Exit codes: 0 stopped by a signal; 1 the start or the process failed (wrong rules, an address in use); 2 the command
+line, a variable or the path of the rules is wrong.
 
 Examples:
 

@@ -17,8 +17,7 @@ func (*statusCmd) Help() string {
 	return `Shows whether the process is ready, its version, its store, its rules, the quotas assigned to Envoys, and
 errors of newer rules.
 
-Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
-wrong.
+Exit codes: 0 shown, ready or not (see weir health), 1 no response, 2 the command line is wrong.
 
 Examples:
 
