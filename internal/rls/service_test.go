@@ -52,19 +52,19 @@ func TestResponseExactly(t *testing.T) {
 domain: shop
 descriptors:
   - key: user
-    rate_limit: {name: per-user, algorithm: funnel, requests_per_unit: 1, window: 90s, burst: 1}
+    rate_limit: {name: per-user, algorithm: funnel, requests_per_unit: 1, unit: minute, unit_multiplier: 2, burst: 1}
 `)
 	req := request(descriptor("user=a"))
 	limit := &pb.RateLimitResponse_RateLimit{
 		Name:            "per-user",
 		RequestsPerUnit: 1,
-		Unit:            pb.RateLimitResponse_RateLimit_SECOND,
-		UnitMultiplier:  wrapperspb.UInt32(90),
+		Unit:            pb.RateLimitResponse_RateLimit_MINUTE,
+		UnitMultiplier:  wrapperspb.UInt32(2),
 	}
 	want := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
 		Statuses: []*pb.RateLimitResponse_DescriptorStatus{{
-			Code: pb.RateLimitResponse_OK, CurrentLimit: limit, DurationUntilReset: durationpb.New(90 * time.Second),
+			Code: pb.RateLimitResponse_OK, CurrentLimit: limit, DurationUntilReset: durationpb.New(120 * time.Second),
 		}},
 	}
 	if diff := cmp.Diff(want, ask(t, s, req), protocmp.Transform()); diff != "" {
@@ -74,9 +74,9 @@ descriptors:
 	want = &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OVER_LIMIT,
 		Statuses: []*pb.RateLimitResponse_DescriptorStatus{{
-			Code: pb.RateLimitResponse_OVER_LIMIT, CurrentLimit: limit, DurationUntilReset: durationpb.New(90 * time.Second),
+			Code: pb.RateLimitResponse_OVER_LIMIT, CurrentLimit: limit, DurationUntilReset: durationpb.New(120 * time.Second),
 		}},
-		ResponseHeadersToAdd: []*corepb.HeaderValue{{Key: "Retry-After", Value: "90"}},
+		ResponseHeadersToAdd: []*corepb.HeaderValue{{Key: "Retry-After", Value: "120"}},
 	}
 	if diff := cmp.Diff(want, ask(t, s, req), protocmp.Transform()); diff != "" {
 		t.Errorf("second request (-want +got):\n%s", diff)
