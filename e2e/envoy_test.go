@@ -17,6 +17,7 @@ type proxy struct {
 	Weir     []string // the processes' host:port
 	Upstream string   // host:port
 	Domain   string
+	Timeout  string // of the filter; by default 2s
 
 	// RateLimits are the virtual host's rate_limits; by default the client's address.
 	RateLimits string
@@ -63,7 +64,7 @@ static_resources:
                       "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
                       domain: {{.Domain}}
                       failure_mode_deny: true
-                      timeout: 2s
+                      timeout: {{or .Timeout "2s"}}
                       enable_x_ratelimit_headers: DRAFT_VERSION_03
                       rate_limit_service:
                         transport_api_version: V3

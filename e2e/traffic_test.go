@@ -4,26 +4,26 @@ package e2e
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // client is an HTTP client at an address of its own: all of 127.0.0.0/8 is this machine.
-type client struct {
-	http http.Client
-	url  string
-}
+type client struct{ proctest.Client }
 
 func newClient(t *testing.T, from, to string) *client {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{http: http.Client{Transport: transport, Timeout: 20 * time.Second}, url: "http://" + to}
+	return &client{proctest.Client{
+		HTTP: &http.Client{Transport: transport, Timeout: 20 * time.Second}, URL: "http://" + to,
+	}}
 }
 
 // sample is one request and how it was answered.
@@ -40,7 +40,7 @@ type sample struct {
 func (c *client) get(ctx context.Context, path string, header ...string) (s sample) {
 	s.began = time.Now()
 	defer func() { s.took = time.Since(s.began) }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, http.NoBody)
 	if err != nil {
 		s.err = err
 		return s
@@ -48,25 +48,15 @@ func (c *client) get(ctx context.Context, path string, header ...string) (s samp
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		s.err = err
-		return s
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	s.status, s.header, s.body, s.err = resp.StatusCode, resp.Header, string(body), err
+	r, err := c.Do(req)
+	s.status, s.header, s.body, s.err = r.Status, r.Header, r.Body, err
 	return s
 }
 
 // status sends one request and returns its status.
 func (c *client) status(t *testing.T, path string, header ...string) int {
 	t.Helper()
-	s := c.get(t.Context(), path, header...)
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.status
+	return c.Get(t, path, header...).Status
 }
 
 // burst sends n requests over eight connections at once.
