@@ -263,7 +263,8 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 // reload answers 200 when the files as they are now are live, 422 when they were refused.
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	answer := adminapi.Reloaded{Result: "ok"}
-	err := h.reloads.get(0, func() error { return h.Rules.Reload(context.WithoutCancel(r.Context())) })
+	ctx := context.WithoutCancel(r.Context())
+	err := h.reloads.get(0, func() error { return h.Rules.Reload(ctx) })
 	h.audit(r, "reload", err)
 	answer.RulesStatus = h.Rules.Status()
 	if err == nil {

@@ -43,14 +43,13 @@ type shared[T any] struct {
 
 func newShared[T any]() *shared[T] { return &shared[T]{turn: make(chan struct{}, 1)} }
 
-// get returns a value that make began to make after the call, or at most so long before it, which bounds how often make
-// runs.
-func (s *shared[T]) get(age time.Duration, make func() T) T {
+// get returns what f returns. f has begun after the call, or at most so long before it, which bounds how often f runs.
+func (s *shared[T]) get(age time.Duration, f func() T) T {
 	asked := time.Now()
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	if began := time.Now(); s.began.Before(asked.Add(-age)) {
-		s.value = make()
+		s.value = f()
 		s.began = began
 	}
 	return s.value
