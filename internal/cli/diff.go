@@ -28,7 +28,7 @@ type diffCmd struct {
 	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor of a request: for each entry KEY=FIELD, with the log field that has the value, or KEY=\"text\". Repeatable."`
 	Domain  string   `placeholder:"DOMAIN" help:"Domain of Envoy's filter, for --map."`
 
-	TimeField string `default:"start_time" help:"Log field with the time: RFC 3339, or a number since 1970."`
+	TimeField string `default:"start_time" help:"Log field with the time: RFC 3339, or seconds since 1970."`
 	Top       int    `default:"5" help:"Number of keys to show per rule."`
 
 	Output outputFlags `embed:""`

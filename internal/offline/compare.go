@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -167,11 +166,7 @@ func keyText(key string) string {
 	if !ok {
 		return key
 	}
-	var parts []string
-	for _, e := range terms.Entries {
-		parts = append(parts, e.Key+"="+e.Value)
-	}
-	return strings.Join(parts, ",")
+	return descriptors.FormatEntries(terms.Entries)
 }
 
 func (c *comparing) finish(log *Log) {

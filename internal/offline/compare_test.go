@@ -154,8 +154,8 @@ func TestBadLines(t *testing.T) {
 	want := []BadLine{
 		{2, "unexpected end of JSON input"},
 		{3, "no field start_time with the time; --time-field says another"},
-		{5, `start_time: "noon" is neither a time such as 2026-01-31T12:00:00.000Z nor a number since 1970`},
-		{7, "is longer than 1048576 bytes"},
+		{5, `start_time: "noon" is neither a time such as 2026-01-31T12:00:00.000Z nor a number of seconds since 1970, before 2112`},
+		{7, "is longer than 65536 bytes"},
 	}
 	if diff := cmp.Diff(want, got.Bad); diff != "" {
 		t.Error(diff)
@@ -186,8 +186,7 @@ func TestTimesOfNoUse(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	for _, text := range []string{
-		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", "1769860800500", "1769860800500000",
-		"1769860800500000000", `"1769860800.5"`,
+		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", `"1769860800.5"`,
 	} {
 		var v any
 		if err := json.Unmarshal([]byte(text), &v); err != nil {

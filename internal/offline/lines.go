@@ -17,7 +17,7 @@ import (
 )
 
 // maxLine is the longest line that is read, in bytes.
-const maxLine = 1 << 20
+const maxLine = 64 << 10
 
 // eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
@@ -136,36 +136,21 @@ func valueText(v any) string {
 // maxMoment is when the time is over in which limits count exactly: in 2112, in microseconds since the Unix epoch.
 const maxMoment = 1 << 52
 
-// moment reads a time from 1970 to 2112.
+// moment reads RFC 3339, or a number of seconds since 1970: a time from 1970 to 2112.
 func moment(field string, v any) (int64, error) {
-	at, err := readMoment(field, v)
-	if err == nil && (at < 0 || at >= maxMoment) {
-		return 0, fmt.Errorf("%s: %q is not between the years 1970 and 2112", field, valueText(v))
-	}
-	return at, err
-}
-
-// readMoment reads RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970, which it tells by its
-// size.
-func readMoment(field string, v any) (int64, error) {
 	text := valueText(v)
 	if text == "" {
 		return 0, fmt.Errorf("no field %s with the time; --time-field says another", field)
 	}
+	at := math.NaN()
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return t.UnixMicro(), nil
+		at = float64(t.UnixMicro()) // exact below maxMoment
+	} else if n, err := strconv.ParseFloat(text, 64); err == nil {
+		at = math.Round(n * 1e6)
 	}
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 0 && n < 1e19) {
-		return 0, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00.000Z nor a number since 1970", field, text)
+	if !(at >= 0 && at < maxMoment) {
+		return 0, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00.000Z nor a number of seconds since 1970, "+
+			"before 2112", field, text)
 	}
-	switch {
-	case n < 1e11: // until the year 5138
-		n *= 1e6
-	case n < 1e14:
-		n *= 1e3
-	case n >= 1e17:
-		n /= 1e3
-	}
-	return int64(math.Round(n)), nil
+	return int64(at), nil
 }

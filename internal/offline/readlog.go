@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Bounds of what is held in memory.
+// Bounds of what is held in memory. Of a line that waits only the fields of its descriptors are held.
 const (
-	maxWaiting = 10_000   // lines that are put in order
-	maxBytes   = 64 << 20 // of these
-	maxBad     = 5        // lines that are shown
+	maxWaiting = 10_000 // lines that are put in order
+	maxBad     = 5      // lines that are shown
 )
 
 // LogOptions describe an access log of Envoy.
@@ -75,7 +74,6 @@ type reader struct {
 	do      func(*Request) error
 	now     int64       // the last request's time
 	waiting []*recorded // by time
-	bytes   int         // of waiting
 }
 
 // recorded is the request of a line.
@@ -83,7 +81,6 @@ type recorded struct {
 	Request
 
 	line int64
-	size int // bytes, about
 }
 
 // line puts a line's request in order, and replays those that no later line can precede.
@@ -104,11 +101,10 @@ func (r *reader) line(number int64, text []byte) {
 		r.log.NotAsked++
 		return
 	}
-	q.line, q.size = number, 2*len(text)
+	q.line = number
 	at, _ := slices.BinarySearchFunc(r.waiting, q.At+1, func(w *recorded, at int64) int { return cmp.Compare(w.At, at) })
 	r.waiting = slices.Insert(r.waiting, at, q) // behind those of its time
-	r.bytes += q.size
-	for len(r.waiting) > maxWaiting || r.bytes > maxBytes {
+	if len(r.waiting) > maxWaiting {
 		r.next()
 	}
 }
@@ -124,7 +120,6 @@ func (r *reader) bad(number int64, err error) {
 func (r *reader) next() {
 	q := r.waiting[0]
 	r.waiting[0], r.waiting = nil, r.waiting[1:]
-	r.bytes -= q.size
 	switch {
 	case r.now == 0:
 		r.log.From = time.UnixMicro(q.At).UTC()
