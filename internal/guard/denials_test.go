@@ -3,9 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,48 +291,6 @@ func TestDenialOlderThanARefund(t *testing.T) {
 	s.decided = nil
 	if got := take(d, 1); !got.Allowed {
 		t.Errorf("after the refund: %+v, want it to pass", got)
-	}
-}
-
-// TestDenialsUnderConcurrency: never more than the limit, and after all is refunded all of it again.
-func TestDenialsUnderConcurrency(t *testing.T) {
-	clock := limitertest.NewClock()
-	d := believing(memory(t, clock.Now), clock.Now)
-	p := policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 20, Window: time.Hour})
-	var inUse, most atomic.Int64
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			var out [1]limiter.Decision
-			for i := range 300 {
-				hit := []limiter.Hit{{Key: strconv.Itoa((g + i) % 3), Policy: p, N: 1}}
-				if err := d.Take(t.Context(), hit, out[:]); err != nil {
-					t.Error(err)
-				}
-				if !out[0].Allowed {
-					continue
-				}
-				if n := inUse.Add(1); n > most.Load() {
-					most.Store(n)
-				}
-				hit[0].N = -1
-				inUse.Add(-1)
-				if err := d.Take(t.Context(), hit, out[:]); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if most.Load() > 60 {
-		t.Errorf("%d hits at once under three limits of 20", most.Load())
-	}
-	for key := range 3 {
-		var out [1]limiter.Decision
-		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, Look: true}}, out[:]); err != nil ||
-			out[0].Remaining != 20 {
-			t.Errorf("all refunded: %+v, %v; want 20 remaining", out[0], err)
-		}
 	}
 }
 

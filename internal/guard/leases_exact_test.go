@@ -108,29 +108,6 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// Permits of a rule that changed are released, not spent.
-func TestRuleChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		before, after := hourly(t, 100_000), hourly(t, 250)
-		heat(t, l, 200, limiter.Hit{Key: "k", Policy: before, Route: onLease, N: 1})
-		if settled(l).Permits < 51 {
-			t.Fatalf("%+v: too little is held to tell", settled(l))
-		}
-		admitted := 0
-		for range 100 {
-			if take(t, l, limiter.Hit{Key: "k", Policy: after, Route: onLease, N: 1})[0].Allowed {
-				admitted++
-			}
-			synctest.Wait() // what is more than a fair part comes back by a call of its own, and is nobody's meanwhile
-		}
-		if admitted != 50 {
-			t.Errorf("%d admitted under the new rule, want the 50 that were left", admitted)
-		}
-	})
-}
-
 // A limit is lowered while permits are on lease, here and in a process that still has the old rule. At worst, the new
 // rule admits its capacity, and the other process what it has on lease: permits of the old rule are never spent under
 // the new one, and what is released of them never makes more than the new capacity.

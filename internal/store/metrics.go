@@ -73,14 +73,7 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 		metric.Histograms("weir_store_batch_requests", "store",
 			"Requests per script call: the count is calls, the sum requests. Redis only.",
 			func(r redisStats, w metric.Writer) {
-				var calls uint64
-				upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
-				for i, n := range r.Batches {
-					if calls += n; i < len(redisstore.BatchSizes) {
-						upTo[float64(redisstore.BatchSizes[i])] = calls
-					}
-				}
-				w.Histogram(calls, float64(r.Requests), upTo, metric.Store(r.name))
+				w.Histogram(r.Calls, float64(r.Requests), nil, metric.Store(r.name))
 			}),
 		metric.Counters("weir_store_script_loads_total", "store",
 			"Script calls repeated with the script's text, because Redis did not have it. Redis only.",

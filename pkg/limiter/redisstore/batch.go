@@ -97,7 +97,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 		r.write(b)
 		b.script = r.scripts.with(b.steps)
 		b.command(ctx, "evalsha", b.script.sha)
-		r.sent.batch(len(b.calls))
+		r.sent.count(func(s *Stats) { s.Calls, s.Requests = s.Calls+1, s.Requests+uint64(len(b.calls)) })
 	}
 	r.process(ctx, batches)
 	var unknown []*batch
@@ -276,12 +276,9 @@ func (r *batcher) read(b *batch) error {
 	rest := text
 	for _, c := range b.calls {
 		for i := range c.hits {
-			d, n, err := readDecision(rest)
-			if n == 0 {
+			d, n := readDecision(rest)
+			if n > len(rest) {
 				return fmt.Errorf("the script answered %d bytes for %d hits, which is too short", len(text), b.hits)
-			}
-			if err != nil {
-				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			if b.countsInFlight && limit.CountsInFlight(&c.hits[i]) {
 				d.TakenAt, d.Wait = d.Wait.Microseconds(), 0
@@ -295,28 +292,21 @@ func (r *batcher) read(b *batch) error {
 		return fmt.Errorf("the script answered %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
-		i, isNumber := failures[0].(int64)
-		why, isText := failures[1].(string)
-		if !isNumber || !isText || i < 1 || i > int64(len(b.calls)) {
-			return fmt.Errorf("the script answered that request %v failed with %v", failures[0], failures[1])
-		}
+		i, _ := failures[0].(int64)
+		why, _ := failures[1].(string)
 		b.calls[i-1].err = requestError(why)
 	}
 	return nil
 }
 
-// readDecision reads the decision that text begins with, and returns how many bytes it has: 0 if text is too short. The
-// error is of a number that is none; the decisions after it can be read.
-func readDecision(text string) (d limiter.Decision, n int, err error) {
-	number := func(i int) (v int64) {
+// readDecision reads the decision that text begins with, and returns how many bytes it has, more than text if that is
+// too short.
+func readDecision(text string) (d limiter.Decision, n int) {
+	number := func(i int) int64 {
 		if n = (i + 1) * double; n > len(text) {
 			return 0
 		}
-		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : n])))
-		if v = int64(f); float64(v) != f || v < answerAdmitted || v == answerAdmitted && i > 0 {
-			err = fmt.Errorf("the script answered %v where a whole number belongs", f)
-		}
-		return v
+		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : n]))))
 	}
 	micros := func(us int64) time.Duration {
 		if us > int64(limiter.Never/time.Microsecond) {
@@ -335,8 +325,5 @@ func readDecision(text string) (d limiter.Decision, n int, err error) {
 	default:
 		d = limiter.Decision{Allowed: true, Remaining: first, ResetAfter: micros(number(1))}
 	}
-	if n > len(text) {
-		return limiter.Decision{}, 0, nil
-	}
-	return d, n, err
+	return d, n
 }

@@ -57,8 +57,6 @@ func ExampleNewGroup() {
 	}
 	perClient = perClient.WithRoute(redisstore.Route{Store: "per_second"})
 	_ = perClient // perClient.Allow(ctx, "ann") asks redis-per-second
-	group.Each(func(name string, s *redisstore.Store) { fmt.Printf("%q is %s\n", name, s) })
-	// Output:
-	// "" is redis:6379
-	// "per_second" is redis-per-second:6379
+	fmt.Println(first, second)
+	// Output: redis:6379 redis-per-second:6379
 }

@@ -33,13 +33,6 @@ func (s *Store) CanLend() bool { return s.queue.lends() && s.queue.quick.Load() 
 // SetWall puts another clock in the place of this process's, before the store is used.
 func (s *Store) SetWall(now func() int64) { s.queue.batcher.now = now }
 
-// StatsOfBatch are those of a store that has sent one batch.
-func StatsOfBatch(requests int) Stats {
-	var s sent
-	s.batch(requests)
-	return s.Stats
-}
-
 // SlotOf is slotOf.
 func SlotOf(key string) uint16 { return slotOf(key) }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,13 +28,6 @@ func NewGroup(first *Store, named map[string]*Store) *Group {
 	all := map[string]*Store{"": first}
 	maps.Copy(all, named)
 	return &Group{first, all}
-}
-
-// Each calls f for every store by its name: for the first one, which has none, then for the others.
-func (g *Group) Each(f func(name string, s *Store)) {
-	for _, name := range slices.Sorted(maps.Keys(g.all)) {
-		f(name, g.all[name])
-	}
 }
 
 // Take implements limiter.Store. The first store's timeout bounds a request in several stores.

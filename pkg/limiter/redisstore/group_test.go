@@ -81,11 +81,6 @@ func TestFailures(t *testing.T) {
 			return nil
 		})
 	}
-	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1, Route: in("third")}},
-		make([]limiter.Decision, 1))
-	if got := failures(third); got != "" || !redisstore.Answered(third) {
-		t.Errorf("an unknown store: %v blames %q, want nobody", third, got)
-	}
 }
 
 // TestGroup: a request in two stores is decided as one in one.
@@ -127,24 +122,5 @@ func TestGroup(t *testing.T) {
 		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), `there is no store "third"`) {
 			t.Errorf("%v, want an ErrUnavailable", err)
 		}
-	})
-	t.Run("one of them is gone", func(t *testing.T) {
-		g, p := group(t, redisstore.Options{Timeout: 300 * time.Millisecond}), funnel(t, 10, time.Hour)
-		take(t, g, "ready", p, 1, in("second"))
-		second.Kill()
-		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p, N: 1, Route: in("second")}}
-		err := g.Take(t.Context(), hits, make([]limiter.Decision, 2))
-		if !errors.Is(err, limiter.ErrUnavailable) || failures(err) != "second/ silent" {
-			t.Errorf("a request in both: %v, which blames %q; want ErrUnavailable and the second", err, failures(err))
-		}
-		if text := fmt.Sprint(err); !strings.HasPrefix(text, "limit store unavailable: second="+second.Addr()+": ") {
-			t.Errorf("a request in both: %q, want an error that names the second store", text)
-		}
-		redistest.Await(t, func() error {
-			if left := take(t, g, "a", p, 0).Remaining; left != 10 {
-				return fmt.Errorf("%d remain of 10 after a request that failed", left)
-			}
-			return nil
-		})
 	})
 }

@@ -1,21 +1,15 @@
 package redisstore
 
 import (
-	"sort"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// BatchSizes are the upper bounds of Stats.Batches.
-var BatchSizes = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
-
 // Stats counts what a Store has done since it was made, and describes the connections of its client.
 type Stats struct {
-	// Batches are the script calls by the number of requests that each carried: Batches[i] counts calls of more than
-	// BatchSizes[i-1] and up to BatchSizes[i] requests, the last one calls of more. Requests is the sum of all requests.
-	Batches  [len(BatchSizes) + 1]uint64
-	Requests uint64
+	// Calls are the script calls, and Requests the requests that they carried.
+	Calls, Requests uint64
 	// Texts are the script calls that were sent a second time, with the script's text, because Redis did not know it.
 	Texts uint64
 	// Restarted are the counters that began again because Weir cannot have written the state that Redis had: it cannot be
@@ -38,13 +32,6 @@ func (s *sent) count(f func(s *Stats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.Stats)
-}
-
-func (s *sent) batch(requests int) {
-	s.count(func(s *Stats) {
-		s.Batches[sort.SearchInts(BatchSizes[:], requests)]++
-		s.Requests += uint64(requests) //nolint:gosec // a length
-	})
 }
 
 // Stats returns the counts up to now.

@@ -34,38 +34,10 @@ func TestStats(t *testing.T) {
 	if p := got.Pool; p.TotalConns < 1 || p.IdleConns != p.TotalConns || p.Misses < 1 || p.Hits < 1 {
 		t.Errorf("connections: %+v, want idle ones that were made once and found again", got)
 	}
-	want := redisstore.Stats{Requests: 3, Texts: 2}
-	want.Batches[0] = 3
+	want := redisstore.Stats{Calls: 3, Requests: 3, Texts: 2}
 	got.Pool = want.Pool
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
-	}
-}
-
-// Each batch counts once, in the bucket of its size.
-func TestStatsBySize(t *testing.T) {
-	for requests, bucket := range map[int]int{1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 128: 7, 129: 8, 256: 8, 257: 9, 1000: 9} {
-		var want [len(redisstore.BatchSizes) + 1]uint64
-		want[bucket] = 1
-		if got := redisstore.StatsOfBatch(requests); got.Batches != want || got.Requests != uint64(requests) {
-			t.Errorf("a batch of %d: %+v, want one in bucket %d", requests, got, bucket)
-		}
-	}
-}
-
-// A group tells of each of its stores by name.
-func TestEach(t *testing.T) {
-	server := redistest.Start(t)
-	first, second := open(t, server.URL(), redisstore.Options{}), open(t, server.URL(), redisstore.Options{})
-	g := redisstore.NewGroup(first, map[string]*redisstore.Store{"second": second})
-	one(t, g, funnel(t, 10, time.Hour), "a")
-	for _, key := range []string{"b", "c"} {
-		take(t, g, key, funnel(t, 10, time.Hour), 1, in("second"))
-	}
-	got := map[string]uint64{}
-	g.Each(func(name string, s *redisstore.Store) { got[name] = s.Stats().Requests })
-	if diff := cmp.Diff(map[string]uint64{"": 1, "second": 2}, got); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -77,7 +49,7 @@ func clusterStats(t *testing.T, c *redistest.Cluster) {
 		one(t, s, p, fmt.Sprint("key", i))
 	}
 	got := s.Stats()
-	if got.Batches[0] != 20 || got.Requests != 20 {
+	if got.Calls != 20 || got.Requests != 20 {
 		t.Errorf("calls: %+v, want 20 of one request", got)
 	}
 	if got.Pool.TotalConns < 3 {

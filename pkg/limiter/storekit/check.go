@@ -37,8 +37,8 @@ func check(hits []limiter.Hit, out []limiter.Decision, each func(i, first int)) 
 		seen = make(map[string]int, len(hits))
 	}
 	for i := range hits {
-		if h := &hits[i]; !isValid(h) {
-			return invalidHit(i, h)
+		if err := checkHit(i, &hits[i]); err != nil {
+			return err
 		}
 		first := i
 		if seen == nil {
@@ -65,11 +65,6 @@ func scan(hits []limiter.Hit, i int) int {
 	return i
 }
 
-func isValid(h *limiter.Hit) bool {
-	return hasPolicy(h) && h.N <= limiter.MaxHits && h.N >= -limiter.MaxHits && h.Mode <= limiter.Quota &&
-		h.Look == (h.N == 0) && (h.TakenAt == 0 || canTakeBack(h))
-}
-
 func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().Algorithm != nil }
 
 // canTakeBack reports whether the hit may have a TakenAt: the time has to be one that a script can add a lease to.
@@ -90,7 +85,8 @@ func checkShared(hits []limiter.Hit, first, i int) error {
 		"the algorithm and refill of their policies must be the same", limiter.ErrInvalid, first, i, hits[i].Key)
 }
 
-func invalidHit(i int, h *limiter.Hit) error {
+// checkHit returns what is wrong with a hit by itself.
+func checkHit(i int, h *limiter.Hit) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: hits[%d].%s", limiter.ErrInvalid, i, fmt.Sprintf(format, args...))
 	}
@@ -101,12 +97,13 @@ func invalidHit(i int, h *limiter.Hit) error {
 		return wrong("Mode: must be Enforce, Shadow or Quota, got %d", h.Mode)
 	case h.Look && h.N != 0:
 		return wrong("Look: a hit that only looks has no cost, got N %d", h.N)
-	case h.N == 0:
+	case h.N == 0 && !h.Look:
 		return wrong("N: must not be 0; set Look if the hit is only to look")
 	case h.TakenAt != 0 && !canTakeBack(h):
 		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
 			"policy of Concurrency; got %d", h.TakenAt)
-	default:
+	case h.N > limiter.MaxHits || h.N < -limiter.MaxHits:
 		return wrong("N: must be between %d and %d, got %d", -int64(limiter.MaxHits), int64(limiter.MaxHits), h.N)
 	}
+	return nil
 }
