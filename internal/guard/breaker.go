@@ -33,14 +33,12 @@ const (
 
 // Server is one of the servers behind a store, or a cluster of them.
 type Server interface {
-	// Probe asks for a sign of life. It takes no longer than a request may: a server that is too slow for requests is
-	// not back.
-	Probe(ctx context.Context) error
+	// Probe asks for a sign of life, in a cluster of whoever has the key by now, if there is one. It takes no longer than
+	// a request may: a server that is too slow for requests is not back.
+	Probe(ctx context.Context, key string) error
 	// Shard is who decides a key in a cluster. It is empty for what is no cluster, and while that is not known. It does
 	// not wait, and is not called while all servers answer.
 	Shard(key string) string
-	// ProbeShard is Probe of whoever has the key by now.
-	ProbeShard(ctx context.Context, key string) error
 }
 
 // Shard is a server that decides hits.
@@ -79,7 +77,7 @@ type Breaker struct {
 // watched is a server, as a whole if its Address is empty, or a shard. It has not answered since the last answer.
 type watched struct {
 	Shard
-	key   string // of a counter of the shard
+	key   string // of a counter of the shard; empty for a server as a whole
 	since time.Time
 	why   atomic.Pointer[error] // the error of calls while it is not asked; nil: it is
 }
@@ -244,22 +242,15 @@ func (b *Breaker) Run(ctx context.Context) {
 
 // reopen has w asked again once a probe is answered.
 func (b *Breaker) reopen(ctx context.Context, w *watched) {
-	for pause := firstPause; !b.answers(ctx, w); pause = min(2*pause, longestPause) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if err := b.o.Servers[w.Store].Probe(ctx, w.key); err == nil || b.o.Answered(err) {
+			b.forget(w, false)
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
 	}
-	b.forget(w, false)
-}
-
-func (b *Breaker) answers(ctx context.Context, w *watched) bool {
-	s := b.o.Servers[w.Store]
-	probe := s.Probe
-	if w.Address != "" {
-		probe = func(ctx context.Context) error { return s.ProbeShard(ctx, w.key) }
-	}
-	err := probe(ctx)
-	return err == nil || b.o.Answered(err)
 }

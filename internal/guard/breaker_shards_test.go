@@ -55,9 +55,10 @@ func (c *sharded) set(down bool, shards ...string) {
 	}
 }
 
-func (c *sharded) Probe(context.Context) error { return nil }
-
-func (c *sharded) ProbeShard(_ context.Context, key string) error {
+func (c *sharded) Probe(_ context.Context, key string) error {
+	if key == "" {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probed++
@@ -194,7 +195,7 @@ type aCluster struct {
 	back <-chan struct{}
 }
 
-func (c aCluster) ProbeShard(context.Context, string) error {
+func (c aCluster) Probe(context.Context, string) error {
 	<-c.back
 	return nil
 }

@@ -62,9 +62,8 @@ func (p *patient) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decisio
 // alone is a server that is no cluster, by its probe.
 type alone func(ctx context.Context) error
 
-func (a alone) Probe(ctx context.Context) error        { return a(ctx) }
-func (alone) Shard(string) string                      { return "" }
-func (alone) ProbeShard(context.Context, string) error { return errors.New("is no cluster") }
+func (a alone) Probe(ctx context.Context, _ string) error { return a(ctx) }
+func (alone) Shard(string) string                         { return "" }
 
 // breaking runs the test with a breaker before a store, in virtual time.
 func breaking(t *testing.T, test func(t *testing.T, p *patient, b breakerStore)) {

@@ -91,18 +91,14 @@ func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Pi
 // Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under
 // way at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
 //
-// In a cluster it is enough that a node says which master has which slot: ProbeShard probes each master.
-func (s *Store) Probe(ctx context.Context) error {
-	if s.cluster != nil {
+// In a cluster it probes the master that has the counter of a key by now. Without a key it is enough there that a node
+// says which master has which slot.
+func (s *Store) Probe(ctx context.Context, key string) error {
+	switch {
+	case s.cluster == nil:
+		return s.PingInTime(ctx)
+	case key == "":
 		return s.unavailable(s.readTopology(ctx, max(topologyTimeout, s.o.Timeout)))
-	}
-	return s.probe(ctx, s.Ping)
-}
-
-// ProbeShard is Probe of the master that has the counter of a key by now. Outside of a cluster it is Probe.
-func (s *Store) ProbeShard(ctx context.Context, key string) error {
-	if s.cluster == nil {
-		return s.Probe(ctx)
 	}
 	s.cluster.ReloadState(ctx) // another may have taken over: the next probe knows
 	return s.probe(ctx, func(ctx context.Context) error {

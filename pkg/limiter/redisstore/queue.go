@@ -260,20 +260,13 @@ func (q *queue) free(c *call) {
 // goroutines run first: workers read what Redis has answered, and their queue is part of how late this process is.
 func (q *queue) expire() {
 	runtime.Gosched()
-	ends, isDetached := q.expired()
-	if isDetached && q.addWorkerIfWaiting() {
+	ends, begin := q.expired()
+	if begin {
 		q.begin(false)
 	}
 	for _, e := range ends {
 		e.call.done <- e.why
 	}
-}
-
-// addWorkerIfWaiting is addWorker if calls wait.
-func (q *queue) addWorkerIfWaiting() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.waiting) > 0 && q.addWorker()
 }
 
 // expiry is a call that is given up.
@@ -282,8 +275,9 @@ type expiry struct {
 	why  error
 }
 
-// expired returns the calls that are given up, and whether a worker is detached.
-func (q *queue) expired() (ends []expiry, isDetached bool) {
+// expired returns the calls that are given up, and true if the caller has to begin a worker in place of one that is
+// detached.
+func (q *queue) expired() (ends []expiry, begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarmSet = false
@@ -292,6 +286,7 @@ func (q *queue) expired() (ends []expiry, isDetached bool) {
 	}
 	now := time.Now()
 	x := expiring{now: now, next: now.Add(noticeCancel), isLate: now.Sub(q.alarmAt) > lateBy}
+	isDetached := false
 	x.expire(q.waiting, q.silent, len(q.waiting)-maxWaiting)
 	for _, b := range q.busy {
 		if b.isDetached {
@@ -303,7 +298,7 @@ func (q *queue) expired() (ends []expiry, isDetached bool) {
 		}
 	}
 	q.setAlarm(x.next)
-	return x.ends, isDetached
+	return x.ends, isDetached && len(q.waiting) > 0 && q.addWorker()
 }
 
 // judges reports whether the batch's worker says itself that Redis has not answered in time: it reads the answer, so it

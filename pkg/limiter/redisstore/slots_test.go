@@ -1,14 +1,12 @@
 package redisstore_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -50,18 +48,5 @@ func clusterPing(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("master %d is full, and all counters are on master %d: %v", i, at, err)
 		}
 		redistest.Do(t, m, "config", "set", "maxmemory", "0")
-	}
-}
-
-// TestProbeShardOutsideOfAClusterIsProbe: there is one server, whatever the key.
-func TestProbeShardOutsideOfAClusterIsProbe(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
-	if err := s.ProbeShard(t.Context(), "funnel|shop|user=a"); err != nil {
-		t.Error(err)
-	}
-	server.Kill()
-	if err := s.ProbeShard(t.Context(), "funnel|shop|user=a"); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("of a server that is gone: %v, want ErrUnavailable", err)
 	}
 }
