@@ -159,10 +159,7 @@ func (c *Call) Later(ctx context.Context, w Waiter) {
 	if !c.request.CountsInFlight() { // else Redis may have counted it when the request goes: only the answer says so
 		c.request.Ctx = ctx
 	}
-	m, k := c.filter.module, c.filter.instance.collector // c may be another request's once it is in a batch
-	if k.add(c) {
-		m.waiting.add(k)
-	}
+	c.filter.instance.collector.add(c) // c may be another request's once it is in a batch
 }
 
 // wait delivers the answer when the request's turn has come, or when it has gone. It holds a timer, and no goroutine.

@@ -23,25 +23,19 @@ type collector struct {
 	waiting []*Call
 	batches int // under way
 	last    int // calls in the latest batch
-	begins  bool
 }
 
-// add puts the call into the next batch, and reports whether it is the first one there: then begin has to be called
-// before long.
-func (k *collector) add(c *Call) (isFirst bool) {
+// add puts the call into the next batch. begin has to be called before long.
+func (k *collector) add(c *Call) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting = append(k.waiting, c)
-	isFirst = !k.begins
-	k.begins = true
-	return isFirst
 }
 
 // begin starts a goroutine for the calls that wait, unless those under way have to take them. It does not block.
 func (k *collector) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.begins = false
 	if len(k.waiting) > 0 && (k.batches == 0 || k.batches < maxBatches && k.last < busyBatch) {
 		k.batches++
 		panics.Go("requests", k.run)
@@ -95,28 +89,11 @@ func (k *collector) decide(calls []*Call) {
 	}
 }
 
-// collectors are those with calls that are not begun.
-type collectors struct {
-	mu  sync.Mutex
-	all []*collector
-}
-
-func (w *collectors) add(k *collector) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, k)
-}
-
 // Send begins what Call.Later has collected, of all filters and threads. It does not block.
 func (m *Module) Send() {
-	w := &m.waiting
-	w.mu.Lock()
-	var few [4]*collector
-	all := append(few[:0], w.all...)
-	clear(w.all)
-	w.all = w.all[:0]
-	w.mu.Unlock()
-	for _, k := range all {
-		k.begin()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, in := range m.instances {
+		in.collector.begin()
 	}
 }

@@ -29,7 +29,6 @@ type Module struct {
 	Log io.Writer
 
 	survival survival
-	waiting  collectors
 
 	starting sync.Mutex  // of an instance: it may wait for rules, and Envoy's workers must not
 	pace     *app.GCPace // from the first instance on; guarded by starting
