@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && linux
 
 package e2e
 
@@ -10,20 +10,37 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// hangIn writes a rule file whose opening hangs, as on a file system that hangs.
-func hangIn(t *testing.T, path, text string) *proctest.Hung {
+// hangIn writes a rule file whose opening does not return, as on a file system that hangs: a write lease is on it,
+// which Linux breaks after 45 s. awaitHung returns when somebody hangs, release lets him go on.
+func hangIn(t *testing.T, path, text string) (awaitHung, release func()) {
 	t.Helper()
 	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hung := proctest.Hang(t, path+"~")
-	if err := os.Rename(path+"~", path); err != nil {
+	file, err := os.OpenFile(path+"~", os.O_RDWR, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	}
+	if err == nil {
+		err = os.Rename(path+"~", path)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return hung
+	release = func() { _ = file.Close() } // which ends the lease
+	t.Cleanup(release)
+	return func() {
+		t.Helper()
+		await(t, 20*time.Second, "hanging", func() bool {
+			kind, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
+			return err == nil && kind != unix.F_WRLCK // it is being broken
+		})
+	}, release
 }
 
 // A rule file whose reading never returns stops neither reloads nor the process: /readyz, the log and a metric name
@@ -42,8 +59,7 @@ func TestReadThatHangs(t *testing.T) {
 	path := filepath.Join(dir, "b.yaml")
 	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"
 
-	hung := hangIn(t, path, more)
-	defer hung.Release()
+	hangIn(t, path, more)
 	await(t, 30*time.Second, "stale", func() bool {
 		return strings.HasPrefix(s.readiness(t), "200 OK\nready\n") &&
 			strings.Contains(s.readiness(t), "newest files refused since 2")
@@ -64,9 +80,8 @@ func TestReadThatHangs(t *testing.T) {
 		t.Errorf("/readyz: %s", text)
 	}
 
-	again := hangIn(t, path, more+"\n")
-	defer again.Release()
-	again.Await(20 * time.Second)
+	awaitHung, _ := hangIn(t, path, more+"\n")
+	awaitHung()
 	begin := time.Now()
 	if code := s.Terminate(20 * time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -77,18 +92,18 @@ func TestReadThatHangs(t *testing.T) {
 // While the process starts, SIGHUP means a reload, and SIGTERM ends it, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T) (*weir, *proctest.Hung) {
+	run := func(t *testing.T) (s *weir, release func()) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		hung := hangIn(t, path, modes)
-		s := newWeir(t, path, "--drain-delay", "0s")
+		awaitHung, release := hangIn(t, path, modes)
+		s = newWeir(t, path, "--drain-delay", "0s")
 		s.Launch()
-		hung.Await(20 * time.Second)
-		return s, hung
+		awaitHung()
+		return s, release
 	}
 	t.Run("SIGHUP", func(t *testing.T) {
-		s, hung := run(t)
+		s, release := run(t)
 		s.Signal(syscall.SIGHUP)
-		hung.Release()
+		release()
 		s.AwaitReady()
 		await(t, 30*time.Second, "reloaded",
 			func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
@@ -97,8 +112,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		}
 	})
 	t.Run("SIGTERM", func(t *testing.T) {
-		s, hung := run(t)
-		defer hung.Release()
+		s, _ := run(t)
 		if code := s.Terminate(5 * time.Second); code != 1 || !strings.Contains(s.Output(), "context canceled") {
 			t.Errorf("exit code %d, want 1 and why", code)
 		}
