@@ -76,8 +76,14 @@ func variablesIn(from io.Reader) (environ []string, err error) {
 
 // writeSettings writes a command line for a shell.
 func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
-	for _, remark := range append(s.Secrets, s.Remarks...) {
+	for _, remark := range s.Remarks {
 		fmt.Fprintln(w, "# "+remark)
+	}
+	for _, f := range s.Flags {
+		if f.Shown != f.Value {
+			fmt.Fprintf(w, "# --%s has a secret (from %s), which no command line should show: set %s from a Secret instead, "+
+				"with the whole value\n", f.Name, strings.Join(f.From, ", "), variableOf(f.Name))
+		}
 	}
 	for _, v := range s.OTel {
 		fmt.Fprintln(w, "export "+v.Name+"="+quoted(v.Shown))

@@ -1,11 +1,9 @@
 package ratelimitenv
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,7 +114,6 @@ func (r *reader) xds() {
 	}
 	for _, p := range r.pairs(headers) {
 		r.secret("xds-header", p[0]+"="+escaped(p[1], ";"), p[0]+"="+placeholder, headers)
-		r.keepSecret(headers, "xds-header", "")
 	}
 	if r.is("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
 		r.flag("xds-tls", "true", "CONFIG_GRPC_XDS_SERVER_USE_TLS")
@@ -127,16 +124,6 @@ func (r *reader) xds() {
 	}
 	if n := r.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"); n > 0 {
 		r.flag("max-rules-size", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
-	}
-}
-
-// keepSecret says where a secret belongs that is not shown.
-func (r *reader) keepSecret(from, flag, or string) {
-	line := fmt.Sprintf("%s may have a secret, which no command line should show: leave out --%s and set WEIR_%s from "+
-		"a Secret%s",
-		from, flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), or)
-	if !slices.Contains(r.out.Secrets, line) {
-		r.out.Secrets = append(r.out.Secrets, line)
 	}
 }
 

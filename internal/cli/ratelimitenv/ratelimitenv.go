@@ -30,8 +30,6 @@ type Settings struct {
 	Env map[string]string
 	// Remarks are about variables that have no effect here, a line each.
 	Remarks []string
-	// Secrets say where the secrets belong for which Shown has placeholders, a line each.
-	Secrets []string
 }
 
 // Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,

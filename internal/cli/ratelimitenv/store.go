@@ -72,8 +72,6 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 			shown.User = url.User("USER") // of REDIS_AUTH, it may be the first part of a password
 		}
 		shownOptions.Set("password_file", passwordFile)
-		r.keepSecret(prefix+"AUTH or "+prefix+"URL", flag, ", with the whole URL; or write the password into a file that "+
-			"password_file names")
 	}
 	if strings.EqualFold(r.get(prefix+"TYPE"), "sentinel") && r.isSet(prefix+"SENTINEL_AUTH") {
 		auth := userAndPassword(r.get(prefix + "SENTINEL_AUTH"))
@@ -85,7 +83,6 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 			shownOptions.Set("sentinel_username", placeholder)
 		}
 		from = append(from, prefix+"SENTINEL_AUTH")
-		r.keepSecret(prefix+"SENTINEL_AUTH", flag, ", with the whole URL")
 	}
 	r.secret(flag, withOptions(u, options), withOptions(&shown, shownOptions), from...)
 }
