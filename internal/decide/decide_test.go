@@ -17,27 +17,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestTighter(t *testing.T) {
-	// Each is tighter than the next.
-	order := []limiter.Decision{
-		{Remaining: 0, RetryAfter: limiter.Never, ResetAfter: 1},
-		{Remaining: 0, RetryAfter: 9, ResetAfter: 9},
-		{Remaining: 0, RetryAfter: 9, ResetAfter: 8},
-		{Remaining: 0, RetryAfter: 7, ResetAfter: 20},
-		{Remaining: 3, RetryAfter: 20, ResetAfter: 20},
-		{Allowed: true, Remaining: 0, ResetAfter: 5},
-		{Allowed: true, Remaining: 0, ResetAfter: 4},
-		{Allowed: true, Remaining: 1, ResetAfter: 9},
-	}
-	for i := range order {
-		for j := range order {
-			if got := isTighter(&order[i], &order[j]); got != (i < j) {
-				t.Errorf("isTighter(%+v, %+v) = %t", order[i], order[j], got)
-			}
-		}
-	}
-}
-
 func TestSaturate(t *testing.T) {
 	for in, want := range map[int64]uint32{
 		-1: 0, 0: 0, 7: 7, math.MaxUint32: math.MaxUint32, math.MaxUint32 + 1: math.MaxUint32, math.MaxInt64: math.MaxUint32,

@@ -19,12 +19,7 @@ func (v *Verdict) foldStatus(st *Status) {
 		st.Unlimited = st.Rule != nil && st.Rule.Unlimited
 		return
 	}
-	tightest := st.first
-	for j := st.first + 1; j < st.last; j++ {
-		if isTighter(&v.Decisions[j], &v.Decisions[tightest]) {
-			tightest = j
-		}
-	}
+	tightest := st.first + limiter.Tightest(v.Decisions[st.first:st.last])
 	d := &v.Decisions[tightest]
 	st.Limit, st.Remaining, st.Reset, st.HasReset = v.Limits[tightest], d.Remaining, d.ResetAfter, v.Counted(tightest)
 	if !d.Allowed && v.Hits[tightest].Mode != limiter.Shadow {
@@ -36,19 +31,4 @@ func (v *Verdict) foldStatus(st *Status) {
 			st.Reset = p.Window()
 		}
 	}
-}
-
-// isTighter orders the limits of one descriptor: what does not fit, then what has less remaining, then what takes
-// longer.
-func isTighter(a, b *limiter.Decision) bool {
-	if a.Allowed != b.Allowed {
-		return !a.Allowed
-	}
-	if a.Remaining != b.Remaining {
-		return a.Remaining < b.Remaining
-	}
-	if a.RetryAfter != b.RetryAfter {
-		return a.RetryAfter > b.RetryAfter
-	}
-	return a.ResetAfter > b.ResetAfter
 }

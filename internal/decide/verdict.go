@@ -39,8 +39,7 @@ type Verdict struct {
 type Status struct {
 	// Rule is what the descriptor matched, nil if nothing.
 	Rule *descriptors.Rule
-	// Limit is the descriptor's tightest, which the status shows: one that does not fit, else the one with the least
-	// remaining, else the one with the longest wait. Nil: no limit counts.
+	// Limit is the descriptor's tightest, which the status shows, as limiter.Tightest has it. Nil: no limit counts.
 	Limit *descriptors.Limit
 	// Unlimited reports that the rule says so.
 	Unlimited bool
@@ -125,6 +124,6 @@ func (v *Verdict) Response() *descriptors.Response {
 
 func (v *Verdict) reset() {
 	clear(v.Statuses)
-	v.Asked.Reset()
+	v.Reset()
 	*v = Verdict{Asked: v.Asked, Statuses: v.Statuses[:0], Decisions: v.Decisions[:0], Request: v.Request}
 }

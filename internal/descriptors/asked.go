@@ -27,8 +27,8 @@ type reached struct {
 	limits  []*Limit
 }
 
-// Add adds a descriptor and the rule that it reaches, nil for none. A limit that the descriptor brings along, own, stands
-// in place of the rule's; it may be nil.
+// Add adds a descriptor and the rule that it reaches, nil for none. A limit that the descriptor brings along, own,
+// stands in place of the rule's; it may be nil.
 func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 	to := reached{entries: entries, rule: rule}
 	if rule != nil {
@@ -44,9 +44,9 @@ func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 	a.reached = append(a.reached, to)
 }
 
-// MakeHits makes a hit of each limit that is not replaced, unless they are more than most: then it returns false. A hit's
-// Group is the index of its descriptor. If a quota of the request is never over, so that no other one denies, it is
-// ^index. The keys of all hits are one allocation.
+// MakeHits makes a hit of each limit that is not replaced, unless they are more than most: then it returns false. A
+// hit's Group is the index of its descriptor. If a quota of the request is never over, so that no other one denies, it
+// is ^index. The keys of all hits are one allocation.
 func (a *Asked) MakeHits(d *Domain, most int) bool {
 	hasRoom := false
 	for i := range a.reached {

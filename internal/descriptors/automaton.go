@@ -8,7 +8,6 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
-	"unsafe"
 )
 
 // Bounds of an automaton.
@@ -124,21 +123,15 @@ type subset struct {
 func (b *builder) classify() error {
 	starts := []rune{0, utf8.RuneSelf}
 	add := func(from, to rune) { starts = append(starts, from, to+1) }
-	type set struct {
-		op    syntax.InstOp
-		arg   uint32
-		n     int
-		runes *rune // repetitions share them
-	}
-	known := map[set]bool{}
 	for i := range b.program.Inst {
 		inst := &b.program.Inst[i]
-		which := set{inst.Op, inst.Arg, len(inst.Rune), unsafe.SliceData(inst.Rune)} //nolint:gosec // only compared
 		if len(inst.Rune) > 0 {
-			if known[which] {
+			isKnown := func(o *syntax.Inst) bool {
+				return o.Op == inst.Op && o.Arg == inst.Arg && slices.Equal(o.Rune, inst.Rune)
+			}
+			if slices.ContainsFunc(b.sets, isKnown) {
 				continue
 			}
-			known[which] = true
 			b.sets = append(b.sets, inst)
 		}
 		switch inst.Op {

@@ -73,8 +73,6 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		Metadata:       d.Metadata,
 		ShadowMode:     d.ShadowMode,
 		QuotaMode:      d.QuotaMode,
-		DetailedMetric: d.DetailedMetric,
-		ValueToMetric:  d.ValueToMetric,
 		ShareThreshold: own.shared != "",
 		HashValues:     own.hash,
 		Response:       d.Response,

@@ -71,8 +71,6 @@ type Rule struct {
 	// The flags of that name.
 	ShadowMode     bool `json:"-"`
 	QuotaMode      bool `json:"-"`
-	DetailedMetric bool `json:"detailed_metric,omitempty"`
-	ValueToMetric  bool `json:"value_to_metric,omitempty"`
 	ShareThreshold bool `json:"share_threshold,omitempty"`
 	HashValues     bool `json:"hash_values,omitempty"`
 	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.

@@ -322,7 +322,7 @@ func TestBoundsOfRegexes(t *testing.T) {
 		},
 		{
 			lines(3000, `{key: k, regex: '%d(?i)(?:\pL\pM){200}N'}`), // 27 ms each once, and nothing ended it
-			"f:312:21: regex: all of them up to here take too long to compile; repeat less in them, or write fewer",
+			"f:313:21: regex: all of them up to here take too long to compile; repeat less in them, or write fewer",
 		},
 		{
 			lines(500, `{key: k, regex: '%d[`+strings.Repeat(`\pL\PL`, 160)+`]'}`), // sorting takes 15 ms each

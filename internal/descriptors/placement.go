@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
 	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -29,8 +28,8 @@ type Placement struct {
 	// hit a microsecond, and ChargeNone. In memory it makes no difference.
 	RedisCell bool
 	// LeaseFor is for how long a process may acquire permits in advance and spend them without a call to the store:
-	// `consistency: leased`. 0 is strict. It goes with algorithms that CanPrepay, a bucket only as it is by default, and
-	// with ChargeNone, which is then also FixedWindow's default.
+	// `consistency: leased`. 0 is strict. It goes with algorithms that are step.Prepayable, a bucket only as it is by
+	// default, and with ChargeNone, which is then also FixedWindow's default.
 	LeaseFor time.Duration
 }
 
@@ -108,7 +107,7 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 
 // checkLeased checks that permits can be acquired before they are needed, and released without a trace.
 func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format string, args ...any)) {
-	if !limit.CanPrepay(in.Algorithm) {
+	if !in.Algorithm.Kind().Is(bounds.Prepayable) {
 		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
 			in.Algorithm)
 	}

@@ -48,10 +48,6 @@ func AlgorithmNames() (names []string) {
 	return names
 }
 
-// CanPrepay reports whether hits can be charged before their requests come, and refunded without a trace where none
-// come. They cannot where an answer depends on the moment at which each request comes.
-func CanPrepay(a limiter.Algorithm) bool { return a.Kind().Is(step.Prepayable) }
-
 // Bound returns the most hits that can pass in any time as long as the policy's Window if no request costs more than
 // dearest hits, whatever the traffic. A calendar's window that is shorter than Window adds Limit.
 func Bound(p *limiter.Policy, dearest int64) int64 {

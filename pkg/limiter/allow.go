@@ -143,7 +143,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admi
 }
 
 // Tightest returns the index of the decision that matters most to a caller: the denied one with the longest
-// RetryAfter, else the one with the least Remaining. all must not be empty.
+// RetryAfter, else the one with the least Remaining, and of several such the one with the longest ResetAfter. all must
+// not be empty.
 func Tightest(all []Decision) int {
 	tightest := 0
 	for i := range all {
@@ -158,10 +159,12 @@ func (d *Decision) tighter(o *Decision) bool {
 	switch {
 	case d.Allowed != o.Allowed:
 		return !d.Allowed
-	case !d.Allowed:
+	case !d.Allowed && d.RetryAfter != o.RetryAfter:
 		return d.RetryAfter > o.RetryAfter
-	default:
+	case d.Remaining != o.Remaining:
 		return d.Remaining < o.Remaining
+	default:
+		return d.ResetAfter > o.ResetAfter
 	}
 }
 

@@ -305,6 +305,7 @@ func TestTightest(t *testing.T) {
 		{[]limiter.Decision{allowed(0), denied(time.Second)}, 1},
 		{[]limiter.Decision{denied(time.Second), denied(time.Minute), allowed(0)}, 1},
 		{[]limiter.Decision{denied(limiter.Never), denied(time.Minute)}, 0},
+		{[]limiter.Decision{{Allowed: true, ResetAfter: 4}, {Allowed: true, ResetAfter: 5}}, 1},
 	} {
 		if got := limiter.Tightest(tt.all); got != tt.want {
 			t.Errorf("Tightest(%+v) = %d, want %d", tt.all, got, tt.want)

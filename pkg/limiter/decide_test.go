@@ -94,41 +94,6 @@ func load(t *rapid.T, states map[string]storekit.State, hits []limiter.Hit) []st
 	return slots
 }
 
-// TestDeniedRequestIsNotCharged, but for shadows, refunds, and what ChargeDenied takes for the hits that denied.
-func TestDeniedRequestIsNotCharged(t *testing.T) {
-	policies := hourly(t)
-	rapid.Check(t, func(t *rapid.T) {
-		states := map[string]storekit.State{}
-		for range rapid.IntRange(1, 15).Draw(t, "requests") {
-			hits := drawHits(t, policies)
-			slots, out := load(t, states, hits), make([]limiter.Decision, len(hits))
-			admitted := storekit.Decide(oneClock(epoch), hits, slots, out)
-			if admitted != limiter.Admitted(hits, out) {
-				t.Fatalf("Decide says %t, Admitted says %t of %+v: %+v", admitted, !admitted, hits, out)
-			}
-			for i := range hits {
-				if slots[i].Changed && !admitted && !mayCharge(hits, out, i) {
-					t.Fatalf("the request was denied, and %s was charged: %+v: %+v", hits[i].Key, hits, out)
-				}
-				if slots[i].Changed {
-					states[hits[i].Key] = slots[i].Next
-				}
-			}
-		}
-	})
-}
-
-// mayCharge says whether a denied request may change the counter of hits[i].
-func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
-	for j, h := range hits {
-		denied := !out[j].Allowed && h.Policy.Params().ChargeDenied != limiter.ChargeNone
-		if h.Key == hits[i].Key && (h.Mode == limiter.Shadow || h.N < 0 || denied) {
-			return true
-		}
-	}
-	return false
-}
-
 // spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its
 // cost where a denied one is charged so, too, else what is left, and nothing of those in flight.
 func spending(p *limiter.Policy) *limiter.Policy {

@@ -41,12 +41,6 @@ var (
 // String is the name in a rule file, "" of ChargeDefault and of what is none of the values.
 func (c ChargeDenied) String() string { return nameOf(chargeDeniedNames, c) }
 
-// String is the name in a rule file.
-func (o Oldest) String() string { return nameOf(oldestNames, o) }
-
-// String is the name in a rule file.
-func (a Align) String() string { return nameOf(alignNames, a) }
-
 // nameOf returns the value's name, "" if it is no value.
 func nameOf[T ~uint8](names []string, value T) string {
 	if int(value) >= len(names) {

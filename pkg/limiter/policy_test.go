@@ -194,14 +194,13 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for want, v := range map[string]fmt.Stringer{
-		"remaining": limiter.ChargeRemaining, "none": limiter.OldestNone, "calendar": limiter.AlignCalendar,
-		"shadow": limiter.Shadow,
+		"remaining": limiter.ChargeRemaining, "shadow": limiter.Shadow,
 	} {
 		if v.String() != want {
 			t.Errorf("%v is not called %s", v, want)
 		}
 	}
-	for _, v := range []fmt.Stringer{limiter.ChargeDefault, limiter.ChargeDenied(9), limiter.Oldest(9), limiter.Mode(9)} {
+	for _, v := range []fmt.Stringer{limiter.ChargeDefault, limiter.ChargeDenied(9), limiter.Mode(9)} {
 		if v.String() != "" {
 			t.Errorf("%#v is called %s", v, v)
 		}

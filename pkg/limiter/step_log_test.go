@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -63,49 +61,5 @@ func TestDebtOfALogStopsGrowing(t *testing.T) {
 	}
 	if len(s.List) > 2*11 {
 		t.Errorf("the log of at most 10 hits holds %d entries", len(s.List)/2)
-	}
-}
-
-// TestChangedWindowForgetsNothing: when a rule's window or its segments change, what was admitted within the new,
-// shorter window stays counted.
-func TestChangedWindowForgetsNothing(t *testing.T) {
-	windows := []time.Duration{600 * time.Millisecond, time.Second, 6 * time.Second, 10 * time.Second}
-	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
-		t.Run(a.String(), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				draw := func() limiter.Params {
-					in := limiter.Params{
-						Algorithm: a, Limit: rapid.Int64Range(1, 12).Draw(t, "limit"),
-						Window: rapid.SampledFrom(windows).Draw(t, "window"),
-					}
-					if a == limiter.SlidingWindow {
-						in.Oldest, in.Segments = limiter.OldestFull, rapid.SampledFrom([]int64{1, 2, 5, 10}).Draw(t, "segments")
-					}
-					return in
-				}
-				before, after := draw(), draw()
-				after.Window = min(before.Window, after.Window)
-				w := &walk{now: epoch}
-				var admitted []event
-				for _, w.in = range []limiter.Params{before, after} {
-					var err error
-					if w.policy, err = limiter.NewPolicy(w.in); err != nil {
-						t.Fatal(err)
-					}
-					for range rapid.IntRange(1, 15).Draw(t, "hits") {
-						w.move(t)
-						n := w.cost(t, 1)
-						if !w.step(n).Allowed {
-							continue
-						}
-						admitted = append(admitted, event{w.now, n})
-						inside := func(e event) bool { return w.now-w.in.Window.Microseconds() < e.at }
-						if got := sum(admitted, inside); got > w.in.Limit {
-							t.Fatalf("%+v after %+v: %d hits in the window up to %d", w.in, before, got, w.now)
-						}
-					}
-				}
-			})
-		})
 	}
 }

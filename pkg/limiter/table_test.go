@@ -63,35 +63,6 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// TestBound: 10 hits a second, with 4 saved up or queued where the algorithm has that, and requests of up to 3 hits.
-func TestBound(t *testing.T) {
-	want := map[limiter.Algorithm]int64{
-		limiter.FixedWindow: 20, limiter.Funnel: 14, limiter.TokenBucket: 14, limiter.SlidingWindow: 20,
-		limiter.SlidingLog: 10, limiter.SmoothBursty: 23, limiter.LeakyQueue: 13, limiter.Concurrency: 10,
-		limiter.SmoothWarmingUp: 13,
-	}
-	for _, a := range limiter.Algorithms() {
-		in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Second}
-		if a.Takes("burst") {
-			in.Burst = 4
-		}
-		if got := limit.Bound(mustPolicy(t, in), 3); got != want[a] {
-			t.Errorf("%s: %d, want %d", a, got, want[a])
-		}
-		if in.Limit, in.DenyAll = 0, true; limit.Bound(mustPolicy(t, in), 3) != 0 {
-			t.Errorf("%s of no hits has a bound above 0", a)
-		}
-	}
-	full := limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: time.Second, Oldest: limiter.OldestFull}
-	if got := limit.Bound(mustPolicy(t, full), 3); got != 10 {
-		t.Errorf("a sliding window whose oldest segment counts in full: %d, want 10", got)
-	}
-	waits := limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 10, Window: time.Second, MaxWait: time.Second}
-	if got := limit.Bound(mustPolicy(t, waits), 3); got != 23 {
-		t.Errorf("waiting adds to the bound of smooth_bursty: %d, want 23", got)
-	}
-}
-
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil

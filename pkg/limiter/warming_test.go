@@ -57,65 +57,6 @@ func TestWarmUpTakesAsLongAsItSays(t *testing.T) {
 	}
 }
 
-// leastFor is how many microseconds k requests of one hit take that find a cold limit, and that a warm one would let
-// pass in warm, without what rounding down their price in grains may save.
-func leastFor(p *limiter.Policy, factor int64, warm *big.Rat) *big.Rat {
-	f := big.NewRat(factor, 100)
-	one := big.NewRat(1, 1)
-	span := rat(2 * p.Params().WarmUp.Microseconds()) // of the dear ones at the rate: 2*warm_up/(1+factor)
-	span.Quo(span, new(big.Rat).Add(f, one))
-	share := new(big.Rat).Quo(warm, span)
-	if share.Cmp(one) > 0 {
-		share = one
-	}
-	// The line falls from factor-1 to 0 over the span; this is the area over its first part.
-	height := new(big.Rat).Sub(rat(2), share)
-	height.Mul(height, f.Sub(f, one)).Mul(height, share).Mul(height, span).Mul(height, big.NewRat(1, 2))
-	return height.Add(height, warm)
-}
-
-// TestFewerPassAfterIdleness holds random histories to the curve: in any window no more than the rate lets pass pass,
-// and no more than the curve in a window that begins cold. The last request of a window may be as big as it likes.
-func TestFewerPassAfterIdleness(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWalk(t, limiter.SmoothWarmingUp)
-		factor := w.in.ColdFactor
-		if factor == 0 {
-			factor = 300
-		}
-		type admission struct {
-			event
-			cold bool
-		}
-		var admitted []admission
-		for range rapid.IntRange(1, 80).Draw(t, "hits") {
-			w.move(t)
-			cold := w.step(0).ResetAfter == 0
-			if n := w.cost(t, 0); w.step(n).Allowed && n > 0 {
-				admitted = append(admitted, admission{event{w.now, n}, cold})
-			}
-		}
-		tick, slack := w.policy.Core().Args()[1], big.NewRat(w.policy.Core().Args()[1], w.policy.Core().Args()[2])
-		for i, first := range admitted {
-			before := int64(0)
-			for _, a := range admitted[i:] {
-				// What was admitted before is paid for by now, but for what the longest wait leaves unpaid.
-				paid := rat(a.at - a.at%tick - first.at + first.at%tick + w.in.MaxWait.Microseconds())
-				least := new(big.Rat).Mul(big.NewRat(w.in.Window.Microseconds(), w.in.Limit), rat(before))
-				if first.cold && before > 0 {
-					least = leastFor(w.policy, factor, least)
-					least.Sub(least, times(slack, w.policy.Core().Args()[11]+2))
-				}
-				if least.Cmp(paid) > 0 {
-					t.Fatalf("%+v: %d hits passed in %d us from %d (cold: %t) and then another: they take %s us",
-						w.in, before, a.at-first.at, first.at, first.cold, least.FloatString(3))
-				}
-				before += a.n
-			}
-		}
-	})
-}
-
 // TestCostsOfLargeNumbers: where the squares of the definition do not fit into 53 bits, what a request costs beyond the
 // rate is as close to Guava's as docs/algorithms/smooth-warming-up.md says: to within a 2^-24th of what the whole
 // warm-up costs, and a unit.
@@ -236,44 +177,4 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	if want := epoch + 2 + (highest - p.Window()).Microseconds(); s.A != want {
 		t.Errorf("after one was refunded, the next one is free to go at %d, want %d", s.A, want)
 	}
-}
-
-// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does
-// the share of the store.
-func TestChangedRuleKeepsWarmth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w, after := newWalk(t, limiter.SmoothWarmingUp), newWalk(t, limiter.SmoothWarmingUp)
-		for range rapid.IntRange(1, 10).Draw(t, "hits") {
-			w.move(t)
-			w.step(w.cost(t, 1))
-		}
-		tick := max(after.policy.Core().Args()[1], w.policy.Core().Args()[1])
-		w.now += tick - w.now%tick // both clocks say the same
-		most := after.policy.Core().Args()[5] / after.policy.Core().Args()[2] * after.policy.Core().Args()[1]
-		if len(w.state.List) == 0 || w.state.A <= w.now || w.state.A-w.now > most {
-			return // nothing is owed, or more than the other one lets anybody owe
-		}
-		share := func(list []int64) *big.Rat { return big.NewRat(list[0], list[1]) }
-		was := share(w.state.List)
-		next, _ := storekit.Step(after.policy, w.state, w.now, -1)
-		if len(next.List) == 0 {
-			t.Fatalf("%+v after %+v: all is forgotten that %v says", after.in, w.in, w.state)
-		}
-		off := new(big.Rat).Sub(share(next.List), was)
-		grain := big.NewRat(1, next.List[1])
-		if off.Abs(off).Cmp(grain.Add(grain, big.NewRat(1, 1<<25))) > 0 {
-			t.Fatalf("%+v after %+v: the share was %s and is off by %s", after.in, w.in, was.FloatString(9), off.FloatString(12))
-		}
-		_, before := storekit.Step(w.policy, w.state, w.now, 0)
-		_, d := storekit.Step(after.policy, w.state, w.now, 0)
-		free := func(d limiter.Decision, p *limiter.Policy) int64 {
-			if d.Allowed {
-				return 0
-			}
-			return (d.RetryAfter + p.MaxWait()).Microseconds()
-		}
-		if a, b := free(before, w.policy), free(d, after.policy); a != 0 && b != 0 && (a-b > 2*tick || b-a > 2*tick) {
-			t.Fatalf("%+v after %+v: the next request was free to go in %d us, and now is in %d", after.in, w.in, a, b)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package rulefile
 
 import (
 	"math"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -52,24 +51,19 @@ func (r *reader) value(n *yaml.Node) (v any) {
 // jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a
 // number that JSON cannot say.
 func jsonValue(n *yaml.Node) (v any, ok bool) {
+	var f float64
 	switch n.Tag {
 	case "!!null":
 		return nil, true
 	case "!!bool":
 		return strings.EqualFold(n.Value, "true"), true
 	case "!!int":
-		if i, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
-			return float64(i), true
-		}
-		if u, err := strconv.ParseUint(n.Value, 0, 64); err == nil {
-			return float64(u), true
-		}
-	case "!!float":
-		f, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
-		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		if n.Decode(&f) == nil {
 			return f, true
 		}
-		return n.Value, false
+	case "!!float":
+		ok := n.Decode(&f) == nil && !math.IsInf(f, 0) && !math.IsNaN(f)
+		return f, ok
 	}
 	return n.Value, true
 }

@@ -144,7 +144,7 @@ func TestFields(t *testing.T) {
 	}
 	d := compile(t, units...).Domain("d")
 	quota, both := d.Rule("quota"), d.Rule("both")
-	if l := quota.Limits[0]; quota.Mode != limiter.Quota || !quota.DetailedMetric || l.Name != "named" ||
+	if l := quota.Limits[0]; quota.Mode != limiter.Quota || l.Name != "named" ||
 		l.Unit != descriptors.Week ||
 		l.Policy.Window() != 7*24*time.Hour || l.Policy.Limit() != math.MaxUint32 ||
 		l.Policy.Algorithm() != limiter.FixedWindow ||
