@@ -37,7 +37,7 @@ func runContainers(t *testing.T, dir string) {
 	podtest.Configure(t, dir)
 	podtest.Import(t, root)
 	compose(t, "--podman-build-args", strings.Join(podtest.BuildArgs(t), " "), "build")
-	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out,
+	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "--version"); !strings.Contains(out,
 		"dev") {
 		t.Errorf("version in the image prints %q", out)
 	}
