@@ -108,25 +108,23 @@ func statedCodes(command *kong.Node) map[int]string {
 
 func commandLinePage(app *kong.Node) string {
 	var b strings.Builder
-	b.WriteString("\n## Commands\n\n| command | what it does |\n|---|---|\n")
-	for _, command := range leaves(app) {
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", command.FullPath(), anchor(command.FullPath()), escapedCell(command.Help))
-	}
 	var server *kong.Node
 	for _, command := range leaves(app) {
 		fmt.Fprintf(&b, "\n## `%s`\n\n```sh\n%s\n```\n\n%s\n", command.FullPath(), "weir "+command.Summary(), command.Help)
-		writeArguments(&b, command)
+		writeTable(&b, command, "", command.Positional)
 		for _, group := range groupsOf(command) {
 			if group == "server" {
 				server = command
 				b.WriteString("\nPlus the [flags for a running process](#flags-for-a-running-process).\n")
 				continue
 			}
-			writeFlags(&b, command, group)
+			if group != "" {
+				writeTable(&b, command, group, nil)
+			}
 		}
 	}
 	b.WriteString("\n## Flags for a running process\n")
-	writeFlags(&b, server, "server")
+	writeTable(&b, server, "server", nil)
 	return b.String()
 }
 
@@ -152,36 +150,29 @@ func groupOf(f *kong.Flag) string {
 	return f.Group.Key
 }
 
-func isShown(f *kong.Flag) bool { return !f.Hidden && f.Name != "help" }
-
-func writeArguments(b *strings.Builder, command *kong.Node) {
-	if len(command.Positional) == 0 {
-		return
-	}
-	b.WriteString("\n| argument | meaning |\n|---|---|\n")
-	for _, p := range command.Positional {
-		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(p.Summary(), "|", `\|`), escapedCell(p.Help))
-	}
+// isShown leaves out --format where it is what the head of the page describes once for all commands.
+func isShown(f *kong.Flag) bool {
+	return !f.Hidden && f.Name != "help" && f.Help != "text for people, or json."
 }
 
-func writeFlags(b *strings.Builder, command *kong.Node, group string) {
+// writeTable writes a table with a command's arguments and its flags of one group.
+func writeTable(b *strings.Builder, command *kong.Node, group string, arguments []*kong.Positional) {
+	flags := slices.DeleteFunc(slices.Clone(command.Flags), func(f *kong.Flag) bool {
+		return !isShown(f) || groupOf(f) != group
+	})
+	if len(flags)+len(arguments) == 0 {
+		return
+	}
 	for _, g := range flagGroups {
 		if g.Key == group && command.Name == "serve" {
 			fmt.Fprintf(b, "\n### %s\n", strings.TrimSuffix(g.Title, ":"))
 		}
 	}
-	hasVariable := slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool {
-		return isShown(f) && groupOf(f) == group && len(f.Envs) > 0
-	})
-	if hasVariable {
-		b.WriteString("\n| flag | variable | default | meaning |\n|---|---|---|---|\n")
-	} else {
-		b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
+	b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
+	for _, p := range arguments {
+		fmt.Fprintf(b, "| `%s` |  | %s |\n", strings.ReplaceAll(p.Summary(), "|", `\|`), escapedCell(p.Help))
 	}
-	for _, f := range command.Flags {
-		if !isShown(f) || groupOf(f) != group {
-			continue
-		}
+	for _, f := range flags {
 		name := "--" + f.Name
 		if f.Tag.Negatable != "" {
 			name = "--[no-]" + f.Name
@@ -189,15 +180,17 @@ func writeFlags(b *strings.Builder, command *kong.Node, group string) {
 		if f.Short != 0 {
 			name = "-" + string(f.Short) + ", " + name
 		}
-		fmt.Fprintf(b, "| `%s` |", name)
-		if hasVariable && len(f.Envs) > 0 {
-			fmt.Fprintf(b, " `%s`", f.Envs[0])
-		}
-		if hasVariable {
-			b.WriteString(" |")
-		}
-		fmt.Fprintf(b, " %s | %s |\n", defaultOf(f), escapedCell(f.Help))
+		fmt.Fprintf(b, "| `%s` | %s | %s%s |\n", name, defaultOf(f), escapedCell(f.Help), unusualVariable(f))
 	}
+}
+
+// unusualVariable names a flag's variable if it is not WEIR_ and the flag's name.
+func unusualVariable(f *kong.Flag) string {
+	usual := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	if len(f.Envs) == 0 || f.Envs[0] == usual {
+		return ""
+	}
+	return " Variable: `" + f.Envs[0] + "`."
 }
 
 func defaultOf(f *kong.Flag) string {
