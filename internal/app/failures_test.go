@@ -65,8 +65,9 @@ func TestHangingNamedStoreIsBlamed(t *testing.T) {
 	}
 }
 
-// A call that the caller gives up at the end of its timeout is counted by itself: Envoy lets such a request pass. One
-// that is given up before, since its client has gone, passes nowhere.
+// A call that the caller gives up at the end of its timeout is counted by itself: Envoy lets such a request pass. So is
+// one that was given up before this process began to decide it. One that is given up later, since its client has gone,
+// passes nowhere.
 func TestAbandonedRequests(t *testing.T) {
 	p := start(t, options(t, rulesOf("1")))
 	info := &grpc.UnaryServerInfo{FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
@@ -76,12 +77,15 @@ func TestAbandonedRequests(t *testing.T) {
 	}
 	calls := grpcserver.NewCalls(p.app.metrics, p.app.o.Log)
 	gone, cancel := context.WithTimeout(t.Context(), time.Hour)
-	cancel()
+	_, _ = calls.Unary(gone, nil, info, func(ctx context.Context, req any) (any, error) {
+		cancel()
+		return untilGone(ctx, req)
+	})
 	_, _ = calls.Unary(gone, nil, info, untilGone)
 	late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, _ = calls.Unary(late, nil, info, untilGone)
-	if got := p.metric("weir_requests_abandoned_total"); got != "1" {
-		t.Errorf("%s abandoned requests, want 1", got)
+	if got := p.metric("weir_requests_abandoned_total"); got != "2" {
+		t.Errorf("%s abandoned requests, want 2", got)
 	}
 }

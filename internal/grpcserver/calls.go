@@ -35,12 +35,13 @@ func (c *Calls) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (res any, err error) {
 	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {
-		start := time.Now()
+		start, isOver := time.Now(), ctx.Err() != nil
 		defer func() {
 			took := time.Since(start)
 			c.metrics.Requested(took)
-			// Envoy also gives up a request whose client has gone, and nothing passes: mostly before the end of its timeout.
-			if end, ok := ctx.Deadline(); ok && end.Sub(start)-took < took/10 && ctx.Err() != nil {
+			// Envoy also gives up a request whose client has gone, and nothing passes: mostly before the end of its timeout, and
+			// after the request was read, unless this process is late.
+			if end, ok := ctx.Deadline(); isOver || ok && end.Sub(start)-took < took/10 && ctx.Err() != nil {
 				c.metrics.Abandoned()
 			}
 		}()

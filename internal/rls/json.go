@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -52,18 +53,18 @@ func (s *Service) DecideJSON(
 	return answer, res.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT, err
 }
 
-// decodeJSON returns the request as a gRPC client sends it. Few requests are decoded at once: the messages of a body
-// take several times as much memory as its text.
+// decodeJSON returns the request as a gRPC client sends it. Few requests have their turn at once: reading a body of 250
+// KB takes a CPU for up to 33 ms, and its messages take several times as much memory as its text.
 func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, err error) {
-	text, err := s.readJSON(body)
-	if err != nil {
-		return nil, err
-	}
 	select {
 	case s.json <- struct{}{}:
 		defer func() { <-s.json }()
 	case <-ctx.Done():
 		return nil, grpcerr.Status(ctx.Err())
+	}
+	text, err := s.readJSON(bufio.NewReaderSize(outOfTurn{body, s.json}, readSize))
+	if err != nil {
+		return nil, err
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(text, &req); err != nil {
@@ -75,8 +76,24 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	return wire, nil
 }
 
+// outOfTurn lets others have the turn while it waits for the client.
+type outOfTurn struct {
+	body io.Reader
+	turn chan struct{}
+}
+
+// Read implements io.Reader.
+func (r outOfTurn) Read(p []byte) (int, error) {
+	<-r.turn
+	defer func() { r.turn <- struct{}{} }()
+	return r.body.Read(p)
+}
+
 // maxObjects is the most JSON objects of a request.
 const maxObjects = 16 << 10
+
+// readSize is how much of a body is read at once, in bytes.
+const readSize = 16 << 10
 
 // readJSON reads a request in JSON, and stops where it has too many descriptors or objects.
 func (s *Service) readJSON(body io.Reader) ([]byte, error) {

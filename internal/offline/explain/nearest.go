@@ -23,16 +23,24 @@ type named struct{ name, source string }
 // `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order of the names does not
 // matter.
 func nearest(asked string, names []named) string {
-	distances := make(map[named]int, len(names))
-	for _, n := range names {
-		distances[n] = words.Distance(compared(asked), compared(n.name))
+	type candidate struct {
+		distance int
+		named
 	}
-	slices.SortFunc(names, func(a, b named) int {
-		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a.name, b.name))
-	})
+	order := func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
+	}
+	asked = compared(asked)
+	best := make([]candidate, 0, maxNearest+1) // in order
+	for _, n := range names {
+		c := candidate{words.Distance(asked, compared(n.name)), n}
+		if i, _ := slices.BinarySearchFunc(best, c, order); i < maxNearest {
+			best = slices.Insert(best, i, c)[:min(len(best)+1, maxNearest)]
+		}
+	}
 	var texts []string
-	for _, n := range names[:min(len(names), maxNearest)] {
-		texts = append(texts, located(quotedShort(n.name), n.source))
+	for _, c := range best {
+		texts = append(texts, located(quotedShort(c.name), c.source))
 	}
 	text := strings.Join(texts, ", ")
 	if len(names) > maxNearest {
