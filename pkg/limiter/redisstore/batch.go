@@ -267,7 +267,10 @@ func (r *batcher) read(b *batch) error {
 		at, _ = list[2].(int64)
 		restarted, _ := list[3].(int64)
 		cut, _ := list[4].(int64)
-		r.sent.count(func(s *Stats) { s.Restarted, s.Cut = s.Restarted+uint64(restarted), s.Cut+uint64(cut) })
+		r.sent.count(func(s *Stats) {
+			s.Restarted += uint64(restarted) //nolint:gosec // a count
+			s.Cut += uint64(cut)             //nolint:gosec // a count
+		})
 	}
 	text, ok := answer.(string)
 	if !ok {

@@ -188,9 +188,9 @@ func (s *Store) Label() string {
 }
 
 // Take implements limiter.Store. It decides the request in the next script call, together with the requests that came
-// while the last call was under way. A request is sent once, except where Redis does not know the script. When Take gives up, because ctx
-// is done or the timeout is over, the request may still be charged if its call was under way. If that
-// counts it as in flight, Take gives it back as soon as the answer comes. The Route of a hit names no store here.
+// while the last call was under way. A request is sent once, except where Redis does not know the script. When Take
+// gives up, because ctx is done or the timeout is over, the request may still be charged if its call was under way. If
+// that counts it as in flight, Take gives it back as soon as the answer comes. The Route of a hit names no store here.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	return s.alone.Take(ctx, hits, out)
 }
