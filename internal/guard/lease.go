@@ -1,3 +1,5 @@
+// Package guard has the stages in front of a store that is asked over a network: they answer here what need not be
+// asked there.
 package guard
 
 import (
@@ -128,4 +130,12 @@ func (r *rate) per(now, span time.Duration) (requests, hits int64) {
 	before := 1 - float64(now%span)/float64(span)
 	of := func(n [2]int64) int64 { return n[0] + int64(float64(n[1])*before) }
 	return max(1, of(r.requests)), of(r.hits)
+}
+
+// leaseTime is for how long permits of the hit's limit may be on lease, 0 where the store decides each request.
+func leaseTime(h *limiter.Hit) time.Duration {
+	if r, ok := h.Route.(interface{ LeaseTime() time.Duration }); ok {
+		return r.LeaseTime()
+	}
+	return 0
 }

@@ -220,3 +220,13 @@ func (l *Leases) rest() (rs []*renewal) {
 	}
 	return rs
 }
+
+type backgroundKey struct{}
+
+// Background marks a call to the store for which no request waits.
+func Background(ctx context.Context) context.Context {
+	return context.WithValue(ctx, backgroundKey{}, true)
+}
+
+// IsBackground reports whether no request waits for the call that has this context: a lease is renewed or released.
+func IsBackground(ctx context.Context) bool { return ctx.Value(backgroundKey{}) != nil }

@@ -85,13 +85,14 @@ type batcher struct {
 // send decides the batch and sets each call's out, or its err.
 func (r *batcher) send(ctx context.Context, b *batch) {
 	if r.isSpread {
-		r.decideScopes(ctx, b)
+		r.run(ctx, byScope(b.calls)...)
 	} else {
 		r.run(ctx, b)
 	}
 }
 
-// run decides each batch by one script call, all in one pipeline.
+// run decides each batch by one script call, all in one pipeline. Calls that a moving slot refuses to take together are
+// sent once more, one by one.
 func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	for _, b := range batches {
 		r.write(b)
@@ -110,13 +111,21 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	}
 	r.process(ctx, unknown)
 	for _, b := range batches {
-		err := b.cmd.Err()
-		if err == nil {
-			err = r.read(b)
-		} else if !isMoving(err) {
-			r.reload(ctx)
-		}
-		if err != nil {
+		switch err := b.cmd.Err(); {
+		case err == nil:
+			if err = r.read(b); err != nil {
+				b.fail(err)
+			}
+		case isMoving(err) && len(b.calls) > 1:
+			for _, c := range b.calls {
+				alone := new(batch)
+				alone.add(c)
+				r.run(ctx, alone)
+			}
+		default:
+			if c, ok := r.client.(*redis.ClusterClient); ok && !isMoving(err) {
+				c.ReloadState(ctx) // after a failure another server may have the slot
+			}
 			b.fail(err)
 		}
 	}

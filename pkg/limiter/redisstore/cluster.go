@@ -80,26 +80,7 @@ func (s *Store) readTopology(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// decideScopes decides a batch by one script call for each scope. Calls that a moving slot refuses to take together are
-// sent once more, one by one.
-func (r *batcher) decideScopes(ctx context.Context, b *batch) {
-	groups := byScope(b.calls)
-	r.run(ctx, groups...)
-	var single []*batch
-	for _, g := range groups {
-		if len(g.calls) == 1 || !isMoving(g.calls[0].err) {
-			continue
-		}
-		for _, c := range g.calls {
-			c.forget()
-			alone := new(batch)
-			alone.add(c)
-			single = append(single, alone)
-		}
-	}
-	r.run(ctx, single...)
-}
-
+// byScope returns a batch of the calls of each scope.
 func byScope(calls []*call) (groups []*batch) {
 	var scopes index[scope]
 	for _, c := range calls {
@@ -110,13 +91,6 @@ func byScope(calls []*call) (groups []*batch) {
 		groups[i].add(c)
 	}
 	return groups
-}
-
-// reload has the client ask which master has which slot: after a failure that may be another server than before.
-func (r *batcher) reload(ctx context.Context) {
-	if c, ok := r.client.(*redis.ClusterClient); ok {
-		c.ReloadState(ctx)
-	}
 }
 
 // isMoving reports whether err says that a slot is being moved: some of its keys are on each of two servers, so

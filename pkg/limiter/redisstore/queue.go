@@ -91,11 +91,6 @@ type phase struct {
 	at       int64   // when it was decided, in microseconds since the Unix epoch, by the store's clock
 }
 
-// forget drops the answer, so that the call can be sent another time.
-func (c *call) forget() {
-	c.out, c.err, c.at = c.out[:0], nil, 0
-}
-
 // mode is hit i's as the script reads it.
 func (c *call) mode(i int) int64 {
 	switch h := &c.hits[i]; {
