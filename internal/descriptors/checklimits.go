@@ -224,15 +224,6 @@ func fieldOf(param string) string {
 	return param
 }
 
-// PolicyError returns an error of limiter.NewPolicy with the names that rule files have for the parameters.
-func PolicyError(err error) error {
-	var all []error
-	for _, e := range paramErrors(err) {
-		all = append(all, &limiter.ParamError{Param: fieldOf(e.Param), Msg: e.Msg})
-	}
-	return errors.Join(all...)
-}
-
 // paramAt is where the policy's parameter is written, else where the limit is.
 func (l *checked) paramAt(param string) Position {
 	switch {

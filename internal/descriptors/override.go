@@ -53,7 +53,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
-			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
+			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
 	}
 	l.Unit, l.UnitMultiplier = unit, multiplier
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window && fillsInWindow(r.Limits[0].params) {

@@ -13,11 +13,9 @@ package rulefile
 
 import (
 	"bytes"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
@@ -92,8 +90,7 @@ func Includes(f File) (all []Include) {
 		line := 1 + bytes.LastIndexByte(f.Data[:begin], '\n')
 		name, err := valuesFileName(f.Name, plainName(string(f.Data[begin:done+found[3]])))
 		if err == nil && !bytes.HasPrefix(bytes.TrimSpace(f.Data[line:begin]), []byte("#")) {
-			all = append(all, Include{name, fmt.Sprintf("%s:%d:%d", f.Name,
-				1+bytes.Count(f.Data[:begin], []byte("\n")), 1+utf8.RuneCount(f.Data[line:begin]))})
+			all = append(all, Include{name, positionOf(f.Name, f.Data, begin).String()})
 		}
 	}
 	return all

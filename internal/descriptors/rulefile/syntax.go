@@ -85,18 +85,21 @@ func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
 	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return descriptors.Position{}, 0, false
 	}
-	at = r.start()
+	i := 0
 	for {
-		switch char, size := utf8.DecodeRune(data); {
-		case char == utf8.RuneError && size == 1:
-			return at, data[0], true
-		case char == '\n':
-			at.Line, at.Column = at.Line+1, 1
-			data = data[1:]
-		default:
-			at.Column++
-			data = data[size:]
+		char, size := utf8.DecodeRune(data[i:])
+		if char == utf8.RuneError && size == 1 {
+			return positionOf(r.file.Name, data, i), data[i], true
 		}
+		i += size
+	}
+}
+
+// positionOf is where a file has byte i.
+func positionOf(file string, data []byte, i int) descriptors.Position {
+	line := 1 + bytes.LastIndexByte(data[:i], '\n')
+	return descriptors.Position{
+		File: file, Line: 1 + bytes.Count(data[:i], []byte("\n")), Column: 1 + utf8.RuneCount(data[line:i]),
 	}
 }
 
