@@ -68,7 +68,7 @@ func grafana(t *testing.T) (d dashboard) {
 }
 
 // metricRow is a line of the tables in docs/reference/metrics.md, which a test writes from what the parts show.
-var metricRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
+var metricRow = regexp.MustCompile("(?m)^\\| `((?:weir|ratelimit)_\\w+)` \\| ([^|]*) \\| (Histogram: )?")
 
 // documented are Weir's own metrics, and those of the Go runtime and the process that pages and alerts use.
 func documented(t *testing.T) []metric.Description {
@@ -83,8 +83,14 @@ func documented(t *testing.T) []metric.Description {
 		{Name: "go_gc_duration_seconds", Type: "summary"},
 	}
 	for _, row := range metricRow.FindAllStringSubmatch(string(read(t, "../docs/reference/metrics.md")), -1) {
-		d := metric.Description{Name: row[1], Type: row[2]}
-		for label := range strings.SplitSeq(strings.ReplaceAll(row[3], "`", ""), ", ") {
+		d := metric.Description{Name: row[1], Type: "gauge"}
+		switch {
+		case row[3] != "":
+			d.Type = "histogram"
+		case strings.HasSuffix(d.Name, "_total"), strings.HasPrefix(d.Name, "ratelimit_"):
+			d.Type = "counter"
+		}
+		for label := range strings.SplitSeq(strings.ReplaceAll(row[2], "`", ""), ", ") {
 			if label != "" {
 				d.Labels = append(d.Labels, label)
 			}

@@ -46,7 +46,7 @@ func TestMetricsPage(t *testing.T) {
 		if !found || !ended {
 			t.Fatalf("%s has no %q with %q after it", page, start, end)
 		}
-		want = before + start + table(all, prefix) + end + after
+		want = before + start + table(t, all, prefix) + end + after
 	}
 	for _, o := range decide.Outcomes() {
 		if !strings.Contains(want, "`"+o.String()+"`") {
@@ -62,10 +62,12 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// table describes the metrics whose names begin with the prefix.
-func table(all []metric.Description, prefix string) string {
+// table describes the metrics whose names begin with the prefix. It names only the type of a histogram, because the
+// page says which names are counters and which are gauges.
+func table(t *testing.T, all []metric.Description, prefix string) string {
+	t.Helper()
 	var b strings.Builder
-	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	b.WriteString("| metric | labels | meaning |\n|---|---|---|\n")
 	for _, d := range all {
 		if !strings.HasPrefix(d.Name, prefix) {
 			continue
@@ -74,7 +76,13 @@ func table(all []metric.Description, prefix string) string {
 		for i := range labels {
 			labels[i] = "`" + labels[i] + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, strings.Join(labels, ", "), d.Help)
+		help, counts := d.Help, strings.HasSuffix(d.Name, "_total") || prefix == "ratelimit_"
+		if d.Type == "histogram" {
+			help = "Histogram: " + help
+		} else if counts != (d.Type == "counter") {
+			t.Errorf("%s is a %s: its name says otherwise", d.Name, d.Type)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", d.Name, strings.Join(labels, ", "), help)
 	}
 	return b.String()
 }

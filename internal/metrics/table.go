@@ -21,7 +21,7 @@ var requestSecondsRow = metric.Description{
 var takeSecondsRow = metric.Description{
 	Name: "weir_store_take_seconds", Type: "histogram", Labels: []string{"store"},
 	Help: "Time that a request waited for Redis, including errors, without renewals of leases. A request that uses " +
-		"several stores counts under that of its first limit. Redis only.",
+		"several stores counts under that of its first limit.",
 }
 
 // self is the source of metrics that m counts.

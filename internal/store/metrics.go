@@ -19,16 +19,16 @@ func (s *Store) Metrics() []metric.Group {
 		leaseMetrics(s.eachLeases),
 		metric.Each(slices.Values(s.remotes),
 			metric.Gauges("weir_store_failure_policy_seconds", "store",
-				"How long on_store_failure has decided instead of this Redis. 0: Redis decides. Alert above 60. Redis only.",
+				"How long on_store_failure has decided instead of this Redis. 0: Redis decides. Alert above 60.",
 				func(r *remote, w metric.Writer) { metric.Put(w, r.policyFor().Seconds(), metric.Store(r.name)) }),
 		),
 		metric.Each(metric.If(func() *guard.Breaker { return s.Breaker }),
 			metric.Gauge("weir_store_breaker_open",
-				"Redis servers, or masters of a Cluster, that Weir has stopped querying. Redis only.",
+				"Redis servers, or masters of a Cluster, that Weir has stopped querying.",
 				(*guard.Breaker).Open),
 		),
 		metric.Each(metric.If(func() *guard.Denials { return s.Denials }),
-			metric.Counter("weir_cached_denials_total", "Requests denied from the cache, without Redis. Redis only.",
+			metric.Counter("weir_cached_denials_total", "Requests denied from the cache, without Redis.",
 				(*guard.Denials).Answered),
 		),
 	}
@@ -71,36 +71,36 @@ type redisStats struct {
 func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 	return metric.Each(each,
 		metric.Histograms("weir_store_batch_requests", "store",
-			"Requests per script call: the count is calls, the sum requests. Redis only.",
+			"Requests per script call: the count is calls, the sum requests.",
 			func(r redisStats, w metric.Writer) {
 				w.Histogram(r.Calls, float64(r.Requests), nil, metric.Store(r.name))
 			}),
 		metric.Counters("weir_store_script_loads_total", "store",
-			"Script calls repeated with the script's text, because Redis did not have it. Redis only.",
+			"Script calls repeated with the script's text, because Redis did not have it.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Texts, metric.Store(r.name)) }),
 		metric.Counters("weir_store_restarted_counters_total", "store",
-			"Counters started again, because their value in Redis cannot be read. Redis only.",
+			"Counters started again, because their value in Redis cannot be read.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Restarted, metric.Store(r.name)) }),
 		metric.Counters("weir_store_cut_counters_total", "store",
-			"Counters cut to full, because a rule was edited or Redis's clock was set back. Redis only.",
+			"Counters cut to full, because a rule was edited or Redis's clock was set back.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Cut, metric.Store(r.name)) }),
-		metric.Gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
+		metric.Gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used.",
 			func(r redisStats, w metric.Writer) {
 				metric.Put(w, r.Pool.IdleConns, metric.Store(r.name), "idle")
 				metric.Put(w, r.Pool.TotalConns-r.Pool.IdleConns, metric.Store(r.name), "used")
 			}),
 		metric.Counters("weir_store_pool_gets_total", "store result",
-			"Connections requested from the pool. result: found (idle), made, timeout. Redis only.",
+			"Connections requested from the pool. result: found (idle), made, timeout.",
 			func(r redisStats, w metric.Writer) {
 				metric.Put(w, r.Pool.Hits, metric.Store(r.name), "found")
 				metric.Put(w, r.Pool.Misses, metric.Store(r.name), "made")
 				metric.Put(w, r.Pool.Timeouts, metric.Store(r.name), "timeout")
 			}),
 		metric.Counters("weir_store_pool_waits_total", "store",
-			"Script calls that waited for a free connection. Redis only.",
+			"Script calls that waited for a free connection.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.WaitCount, metric.Store(r.name)) }),
 		metric.Counters("weir_store_pool_stale_total", "store",
-			"Closed connections: idle, old or broken. Redis only.",
+			"Closed connections: idle, old or broken.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Pool.StaleConns, metric.Store(r.name)) }),
 	)
 }
