@@ -30,7 +30,11 @@ func TestExitCodesPage(t *testing.T) {
 		meanings := statedCodes(command)
 		fmt.Fprintf(&b, "| [`%s`](cli.md#%s) |", command.FullPath(), anchor(command.FullPath()))
 		for code := range 3 {
-			fmt.Fprintf(&b, " %s |", escapedCell(cmp.Or(meanings[code], "never")))
+			meaning := cmp.Or(meanings[code], "never")
+			if meaning == "the command line is wrong" {
+				meaning = "" // as the table of all commands says
+			}
+			fmt.Fprintf(&b, " %s |", escapedCell(meaning))
 		}
 		b.WriteString("\n")
 	}
@@ -168,9 +172,9 @@ func writeTable(b *strings.Builder, command *kong.Node, group string, arguments 
 			fmt.Fprintf(b, "\n### %s\n", strings.TrimSuffix(g.Title, ":"))
 		}
 	}
-	b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
+	b.WriteString("\n| flag | meaning |\n|---|---|\n")
 	for _, p := range arguments {
-		fmt.Fprintf(b, "| `%s` |  | %s |\n", strings.ReplaceAll(p.Summary(), "|", `\|`), escapedCell(p.Help))
+		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(p.Summary(), "|", `\|`), escapedCell(p.Help))
 	}
 	for _, f := range flags {
 		name := "--" + f.Name
@@ -180,7 +184,14 @@ func writeTable(b *strings.Builder, command *kong.Node, group string, arguments 
 		if f.Short != 0 {
 			name = "-" + string(f.Short) + ", " + name
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s%s |\n", name, defaultOf(f), escapedCell(f.Help), unusualVariable(f))
+		if f.HasDefault && f.Default != "" && !f.IsBool() {
+			name += "=" + f.Default
+		}
+		required := ""
+		if f.Required {
+			required = "Required. "
+		}
+		fmt.Fprintf(b, "| `%s` | %s%s%s |\n", name, required, escapedCell(f.Help), unusualVariable(f))
 	}
 }
 
@@ -191,16 +202,6 @@ func unusualVariable(f *kong.Flag) string {
 		return ""
 	}
 	return " Variable: `" + f.Envs[0] + "`."
-}
-
-func defaultOf(f *kong.Flag) string {
-	switch {
-	case f.Required:
-		return "required"
-	case f.HasDefault && f.Default != "":
-		return "`" + f.Default + "`"
-	}
-	return ""
 }
 
 // anchor is the id that a heading has on GitHub and on the site.

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// referenceTables returns, for each heading of docs/reference/rules.md, the cells of the rows whose first one names a
-// field.
+// referenceTables returns, for each heading of docs/reference/rules.md, the cells of the rows whose first one names
+// fields.
 func referenceTables(t *testing.T) map[string][][]string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/reference/rules.md")
@@ -43,7 +43,9 @@ func referenceTables(t *testing.T) map[string][][]string {
 func firstCells(rows [][]string) []string {
 	var names []string
 	for _, row := range rows {
-		names = append(names, strings.Trim(row[0], "`"))
+		for name := range strings.SplitSeq(row[0], ", ") {
+			names = append(names, strings.Trim(name, "`"))
+		}
 	}
 	slices.Sort(names)
 	return names
