@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -193,7 +194,11 @@ func (r *batcher) write(b *batch) {
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests, b.numbers)
+	clock := "" // the server's own
+	if r.sendsNow {
+		clock = strconv.FormatInt(now, 10)
+	}
+	b.args = append(b.args, clock, channel, b.requests, b.numbers)
 	for i := range b.texts {
 		b.args = append(b.args, &b.texts[i])
 	}
@@ -242,14 +247,6 @@ func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 		b.policies = append(b.policies, b.addText(p.text))
 	}
 	return int64(b.policies[i])
-}
-
-// clock returns the time to decide at, or "" for the server's own.
-func (r *batcher) clock(now int64) any {
-	if !r.sendsNow {
-		return ""
-	}
-	return strconv.FormatInt(now, 10)
 }
 
 const double = 8 // bytes
@@ -338,4 +335,41 @@ func readDecision(text string) (d limiter.Decision, n int) {
 		d = limiter.Decision{Allowed: true, Remaining: first, ResetAfter: micros(number(1))}
 	}
 	return d, n
+}
+
+// few is up to how many values an index searches one by one, which is quicker than a map.
+const few = 8
+
+// index numbers values in the order in which they first come, from 0 on.
+type index[K comparable] struct {
+	all []K
+	of  map[K]int // the number of each; empty for few
+}
+
+// number returns a value's number. isNew reports that the value has just got it.
+func (x *index[K]) number(value K) (i int, isNew bool) {
+	if len(x.all) <= few {
+		if i = slices.Index(x.all, value); i >= 0 {
+			return i, false
+		}
+	} else if i, known := x.of[value]; known {
+		return i, false
+	}
+	x.all = append(x.all, value)
+	if len(x.all) > few {
+		if x.of == nil {
+			x.of = make(map[K]int)
+		}
+		for i := len(x.of); i < len(x.all); i++ {
+			x.of[x.all[i]] = i
+		}
+	}
+	return len(x.all) - 1, true
+}
+
+// reset forgets all values, and keeps the memory.
+func (x *index[K]) reset() {
+	clear(x.all)
+	clear(x.of)
+	x.all = x.all[:0]
 }

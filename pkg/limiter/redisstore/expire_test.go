@@ -123,7 +123,7 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 		if next := q.newCall(t.Context(), time.Now(), time.Now()); next == c {
 			t.Error("the call is another request's before its own has left it")
 		}
-		if err := c.wait(); !errors.Is(err, context.Canceled) {
+		if err := <-c.done; !errors.Is(err, context.Canceled) {
 			t.Errorf("the request hears of %v, want %v", err, context.Canceled)
 		}
 	})

@@ -171,7 +171,7 @@ func (q *queue) callOf(of *storekit.Call, since time.Time) *call {
 
 // await waits for a call, copies its decisions, and frees it.
 func (q *queue) await(c *call, out []limiter.Decision) error {
-	if err := c.wait(); err != nil {
+	if err := <-c.done; err != nil {
 		return err
 	}
 	copy(out, c.out)
@@ -214,18 +214,18 @@ func (q *queue) start(c *call) *call {
 	return c
 }
 
-// wait returns when the call is answered. It returns an error if the call is given up: then it is not the caller's any
-// more.
-func (c *call) wait() error { return <-c.done }
-
 // newCall returns a call, without hits, of a request that waits since a time, and until another one at the longest.
 func (q *queue) newCall(ctx context.Context, since, until time.Time) *call {
 	c, _ := q.calls.Get().(*call) // New makes nothing else
 	within, late := min(q.timeout, until.Sub(since)), mostLate*q.timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(since)
-		within = min(within, q.store.share(left))
-		late = max(within, min(late, left*9/10))
+		most := left * 9 / 10
+		if q.store.o.UntilDeadline {
+			left = most
+		}
+		within = min(within, left)
+		late = max(within, min(late, most))
 	}
 	c.ctx, c.within, c.deadline, c.late = ctx, within, since.Add(within), since.Add(late)
 	return c

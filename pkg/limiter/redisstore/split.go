@@ -143,7 +143,7 @@ func (r *split) charge() (failed error) {
 	}
 	for i := range r.all {
 		p := &r.all[i]
-		err := p.charge.wait()
+		err := <-p.charge.done
 		if err != nil {
 			p.charge = nil // given up: if it was charged, its queue refunds it
 		} else if err = p.charge.err; err == nil {
@@ -220,7 +220,7 @@ func (r *split) spend() {
 func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
-		if c == nil || c.wait() != nil {
+		if c == nil || <-c.done != nil {
 			continue
 		}
 		if c.err == nil {

@@ -167,15 +167,6 @@ func (s *Store) batcher() *batcher {
 // Timeout is the longest that a Take waits for Redis.
 func (s *Store) Timeout() time.Duration { return s.o.Timeout }
 
-// share is how much of the time until a request's deadline may be spent on waiting for Redis: see
-// Options.UntilDeadline.
-func (s *Store) share(left time.Duration) time.Duration {
-	if s.o.UntilDeadline {
-		return left * 9 / 10
-	}
-	return left
-}
-
 // String returns Options.Server.
 func (s *Store) String() string { return s.o.Server }
 
