@@ -18,7 +18,7 @@ func windowEnds(f *fixture) {
 				want = time.Hour // from the hit on that would begin it
 			}
 			for _, n := range []int64{0, -1, 1, 9, 0, -1, 0} {
-				key := fmt.Sprintf("%s of %d", align, limit)
+				key := fmt.Sprintf("%v of %d", align, limit)
 				if d := f.take(limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0})[0]; d.ResetAfter != want {
 					f.Errorf("%s, cost %d: reset after %s, want %s", key, n, d.ResetAfter, want)
 				}
@@ -26,7 +26,7 @@ func windowEnds(f *fixture) {
 			for _, mode := range []limiter.Mode{limiter.Enforce, limiter.Shadow, limiter.Quota} {
 				hit := limiter.Hit{Key: "fresh", Policy: p, Look: true, Mode: mode}
 				if d := f.take(hit, limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1})[0]; d.ResetAfter != want {
-					f.Errorf("%s of %d, beside a ban: reset after %s, want %s", align, limit, d.ResetAfter, want)
+					f.Errorf("%v of %d, beside a ban: reset after %s, want %s", align, limit, d.ResetAfter, want)
 				}
 			}
 		}
