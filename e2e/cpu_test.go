@@ -18,7 +18,8 @@ import (
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 func limitsHold(t *testing.T, shorten func(*testing.T, int)) {
-	algorithms := limit.AlgorithmNames()
+	algorithms := step.Names(limiter.Algorithms())
 	var rules strings.Builder
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for _, a := range algorithms {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -90,7 +91,7 @@ func (f fleet) ask(ctx context.Context, client int, algorithm string) (bool, err
 // each runs 64 goroutines for each process. Each of them calls do with every algorithm in turn, until do is done.
 func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
 	t.Helper()
-	names := limit.AlgorithmNames()
+	names := step.Names(limiter.Algorithms())
 	var wg sync.WaitGroup
 	for client := range goroutines * len(f) {
 		wg.Go(func() {

@@ -25,7 +25,7 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -38,7 +38,7 @@ func keyRules(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("domain: shop\ndescriptors:\n")
-	for _, name := range limit.AlgorithmNames() {
+	for _, name := range step.Names(limiter.Algorithms()) {
 		rate := "requests_per_unit: 10, unit: hour"
 		if a, err := limiter.ParseAlgorithm(name); err != nil {
 			t.Fatal(err)
@@ -249,7 +249,7 @@ func TestRedisKeys(t *testing.T) {
 		}
 	}
 	await(t, 30*time.Second, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
-	for _, name := range limit.AlgorithmNames() {
+	for _, name := range step.Names(limiter.Algorithms()) {
 		ask(question("algorithm", name)) // once: a second request would wait for minutes
 	}
 	for _, key := range []string{"interval", "hidden", "several"} {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/panics"
@@ -117,7 +118,7 @@ func New(o Options) (*Decider, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	denier, err := newDenier()
+	denier, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Second})
 	if err != nil {
 		return nil, err
 	}

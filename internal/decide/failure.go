@@ -3,7 +3,6 @@ package decide
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -74,9 +73,4 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 func (v *Verdict) isCallers(i int) bool {
 	h := &v.Hits[i]
 	return v.Limits[i].OnStoreFailure == descriptors.Fail && !v.isLocal(i) && h.Mode != limiter.Shadow && h.N >= 0
-}
-
-// newDenier returns a policy that admits nothing.
-func newDenier() (*limiter.Policy, error) {
-	return limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Second})
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -17,7 +17,7 @@ import (
 // back at once. The reset of a fixed window is its end.
 func TestDenialThatNoWaitMends(t *testing.T) {
 	const now = 1_800_000_000 * int64(time.Second/time.Microsecond) // an hour begins
-	for _, name := range limit.AlgorithmNames() {
+	for _, name := range step.Names(limiter.Algorithms()) {
 		window := "unit: hour"
 		if name == limiter.Concurrency.String() {
 			window = "lease: 1h"

@@ -181,7 +181,7 @@ func (c *Builder) checkLease(l *checked) {
 var parameters = func() map[limiter.Algorithm][]string {
 	all := map[limiter.Algorithm][]string{}
 	for _, a := range append(limiter.Algorithms(), 0) {
-		names := bounds.ParameterNames(a.Parameters())
+		names := bounds.Names(a.Parameters())
 		if a == 0 || hasRedisCell(a) {
 			names = slices.Insert(names, len(names)-1, "engine")
 		}

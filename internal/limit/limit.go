@@ -40,14 +40,6 @@ func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	return dst
 }
 
-// AlgorithmNames returns the names of all algorithms in the order of their numbers.
-func AlgorithmNames() (names []string) {
-	for _, a := range limiter.Algorithms() {
-		names = append(names, a.String())
-	}
-	return names
-}
-
 // Bound returns the most hits that can pass in any time as long as the policy's Window if no request costs more than
 // dearest hits, whatever the traffic. A calendar's window that is shorter than Window adds Limit.
 func Bound(p *limiter.Policy, dearest int64) int64 {

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"fmt"
 	"reflect"
 	"time"
 )
@@ -73,10 +74,13 @@ func (p *Parameter[P]) Shown(value int64) any {
 	}
 }
 
-// ParameterNames are the names of the parameters, as a message lists them.
-func ParameterNames[P any](all []Parameter[P]) (names []string) {
-	for i := range all {
-		names = append(names, all[i].Name)
+// String is the name.
+func (p Parameter[P]) String() string { return p.Name }
+
+// Names are the names of algorithms or parameters, as a message lists them.
+func Names[T fmt.Stringer](all []T) (names []string) {
+	for _, one := range all {
+		names = append(names, one.String())
 	}
 	return names
 }

@@ -86,16 +86,7 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 			return Algorithm(a), nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not known: use one of %s", name, algorithmNames())
-}
-
-// algorithmNames lists the names of all algorithms in the order of their numbers.
-func algorithmNames() string {
-	var all []string
-	for _, a := range Algorithms() {
-		all = append(all, a.String())
-	}
-	return strings.Join(all, ", ")
+	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(step.Names(Algorithms()), ", "))
 }
 
 // CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -36,8 +36,8 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 			Algorithm: limiter.SmoothBursty,
 			MaxCost:   -1,
 		},
-		"max_cost: is not a parameter of funnel, which takes burst, charge_denied": {Algorithm: limiter.Funnel, MaxCost: 1},
-		"algorithm: must be one of " + strings.Join(limit.AlgorithmNames(), ", "):  {Algorithm: 99},
+		"max_cost: is not a parameter of funnel, which takes burst, charge_denied":          {Algorithm: limiter.Funnel, MaxCost: 1},
+		"algorithm: must be one of " + strings.Join(step.Names(limiter.Algorithms()), ", "): {Algorithm: 99},
 	} {
 		in.Limit, in.Window = 5, time.Second
 		if p, err := limiter.NewPolicy(in); err == nil || !strings.Contains(err.Error(), want) {

@@ -162,7 +162,7 @@ func (in *Params) validate() error {
 		}
 		if !in.Algorithm.Takes(p.Name) {
 			foreign = append(foreign, paramError(p.Name, "is not a parameter of %s, which takes %s",
-				in.Algorithm, strings.Join(step.ParameterNames(in.Algorithm.Parameters()), ", ")))
+				in.Algorithm, strings.Join(step.Names(in.Algorithm.Parameters()), ", ")))
 		}
 	}
 	return errors.Join(append(errs, foreign...)...)

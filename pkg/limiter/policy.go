@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/step"
@@ -16,7 +17,7 @@ type Policy struct {
 // NewPolicy checks the parameters and scales them. Its error joins a *ParamError for each wrong parameter.
 func NewPolicy(in Params) (*Policy, error) {
 	if !in.Algorithm.known() {
-		return nil, paramError("algorithm", "must be one of %s", algorithmNames())
+		return nil, paramError("algorithm", "must be one of %s", strings.Join(step.Names(Algorithms()), ", "))
 	}
 	if err := in.validate(); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 	}{
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
-			[]string{"algorithm: must be one of " + strings.Join(limit.AlgorithmNames(), ", ")},
+			[]string{"algorithm: must be one of " + strings.Join(step.Names(limiter.Algorithms()), ", ")},
 		},
 		"limit beyond 2^48": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},

@@ -12,7 +12,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -207,7 +206,7 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 		return a, nil // looking for a name that is near costs more than all else of a limit
 	}
 	name = cmp.Or(algorithmSynonyms[strings.ToLower(name)], name)
-	return a, fmt.Errorf("%w%s", err, didYouMean(name, limit.AlgorithmNames()))
+	return a, fmt.Errorf("%w%s", err, didYouMean(name, step.Names(limiter.Algorithms())))
 }
 
 // oneOf reads the name of a value, and returns its number. A value with an empty name is a default, which has none.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -68,7 +68,7 @@ func runChanges(t *testing.T, fresh Fresh) {
 			windows[algorithm] = windows[algorithm] || from.Window() != to.Window()
 		})
 	}
-	for _, name := range limit.AlgorithmNames() {
+	for _, name := range step.Names(limiter.Algorithms()) {
 		if !rates[name] || !windows[name] {
 			t.Errorf("%s: changes.txt has no change of its rate or none of its window", name)
 		}

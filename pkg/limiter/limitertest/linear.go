@@ -13,7 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -35,7 +35,7 @@ type Opener func(t *testing.T, clocks []*Clock) []limiter.Store
 // the stores differ, as far as windows are long.
 func Linearizable(t *testing.T, stores, histories int, open Opener) {
 	t.Helper()
-	for _, name := range append(limit.AlgorithmNames(), "mixed") {
+	for _, name := range append(step.Names(limiter.Algorithms()), "mixed") {
 		t.Run(name, func(t *testing.T) {
 			clocks := make([]*Clock, stores)
 			for i := range clocks {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -34,7 +34,7 @@ func TestStateGolden(t *testing.T) {
 		}
 		got[name] = text
 	}
-	for _, name := range limit.AlgorithmNames() {
+	for _, name := range step.Names(limiter.Algorithms()) {
 		a, err := limiter.ParseAlgorithm(name)
 		if err != nil {
 			t.Fatal(err)

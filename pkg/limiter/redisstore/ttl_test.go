@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/limit"
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -67,7 +67,7 @@ func TestEveryKeyEnds(t *testing.T) {
 	t.Run("server's clock", func(t *testing.T) {
 		m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{}), tb: t, client: c}
 		rng := rand.New(rand.NewPCG(6, 5))
-		for _, name := range limit.AlgorithmNames() {
+		for _, name := range step.Names(limiter.Algorithms()) {
 			a, err := limiter.ParseAlgorithm(name)
 			if err != nil {
 				t.Fatal(err)
