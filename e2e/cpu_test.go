@@ -19,8 +19,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/step"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir
