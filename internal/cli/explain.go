@@ -13,7 +13,7 @@ import (
 type explainCmd struct {
 	Descriptors []string         `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
 	Domain      string           `placeholder:"NAME" help:"Domain of Envoy's rate limit filter; optional if the rules have only one."`
-	Rules       []string         `placeholder:"PATH" help:"Use these rule files or directories (- for stdin) with empty counters, instead of a running process."`
+	Rules       []string         `placeholder:"PATH" help:"Use these rule files or directories (- for stdin) with empty counters."`
 	Server      adminapi.Options `embed:"" group:"server"`
 
 	Hits   uint32   `default:"1" help:"Cost of each descriptor (hits_addend)."`

@@ -9,7 +9,7 @@ type Config struct {
 	MaxDelayed      int  `group:"grpc" env:"WEIR_MAX_DELAYED" default:"10000" help:"Maximum number of requests that leaky_queue and max_wait delay at once; others are denied."`
 	DynamicMetadata bool `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only if a rule has metadata."`
 
-	ChargeEach bool `group:"decide" env:"WEIR_CHARGE_EACH" help:"Charge every limit of a request, even if another limit denies it. Without it, a denied request charges only the limits that deny it."`
+	ChargeEach bool `group:"decide" env:"WEIR_CHARGE_EACH" help:"Charge every limit of a request, not only the limits that deny it."`
 
 	RatelimitHeaders bool         `group:"headers" env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers for the limit with the fewest remaining requests, like LIMIT_RESPONSE_HEADERS_ENABLED of envoyproxy/ratelimit."`
 	LimitHeaders     LimitHeaders `group:"headers" embed:"" prefix:"ratelimit-" envprefix:"WEIR_RATELIMIT_"`

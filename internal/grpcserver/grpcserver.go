@@ -53,7 +53,7 @@ type Config struct {
 	GRPCTLSCert        string   `group:"tls" name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; enables TLS. Weir reloads changed certificates, keys and authorities."`
 	GRPCTLSKey         string   `group:"tls" name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Private key of --grpc-tls-cert, in PEM."`
 	GRPCTLSClientCA    string   `group:"tls" name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM; clients need a certificate of one of them."`
-	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy; a client's certificate must have one of them. Repeatable."`
+	GRPCTLSClientNames []string `group:"tls" name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, one of which a client's certificate must have, such as spiffe://mesh/ns/edge/sa/envoy. Repeatable."`
 
 	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Make clients reconnect after this time, so that they spread over all replicas; 0 for never."`
 

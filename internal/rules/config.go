@@ -15,9 +15,9 @@ type Config struct {
 	Rules           []string `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for rules from weir publish, or xds for rules from a control plane. Repeatable."`
 	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start even if the rules cannot be loaded; until then, requests get Unavailable."`
 	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Accept rules that envoyproxy/ratelimit accepts (a descriptor twice, unknown replaces, fields at the wrong level), with a warning."`
-	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read every file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a missing or empty directory has no rules."`
+	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read files of any name in a rules directory, as envoyproxy/ratelimit does; a missing or empty directory has no rules."`
 	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Maximum number of bytes of all rule files, and of an xDS response. Loading takes up to 60 times as much memory."`
-	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"In a rules directory, read only files below NAME/ and files whose names begin with NAME and a dot, like RUNTIME_APPDIRECTORY of envoyproxy/ratelimit."`
+	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"In a rules directory, read only files below NAME/ and files named NAME.*, like RUNTIME_APPDIRECTORY of envoyproxy/ratelimit."`
 
 	XDS xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`
 

@@ -36,7 +36,7 @@ const (
 
 // Options say which store, and what stands in front of it, as flags of serve.
 type Options struct {
-	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options after ?: docs/operate/redis.md. Pass a password in the variable or as ?password_file=PATH: every user of the machine can see a command line."`
+	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options after ?: docs/operate/redis.md. Pass a password in the variable or as ?password_file=PATH, because every user of the machine sees a command line."`
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store. Keep it below Envoy's timeout (default 20ms). 0: until the caller's gRPC deadline, at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for limits with store: NAME; --store must be a Redis, too. Repeatable."`
@@ -46,7 +46,7 @@ type Options struct {
 	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not respond: local (count in memory), allow, deny, or error (fail the request, so that Envoy's failure_mode_deny decides)."`
 	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
 	MemoryMaxKeys    int    `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
-	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without store: NAME; --store must be a Redis, too."`
+	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
 
 	// Redis is the server of Store, which the caller closes; nil counts in memory.
 	Redis *Redis `kong:"-"`
