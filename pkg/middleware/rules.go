@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"sync"
 
 	core "github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/gate"
@@ -25,9 +24,9 @@ func HTTPRules(
 	set func() *descriptors.Set, store limiter.Store, domain string,
 	entries func(*http.Request) [][]descriptors.Entry, o Options,
 ) func(http.Handler) http.Handler {
-	g, made := &gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}, &madeTerms{}
+	g := &gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}
 	return serve(g, func(r *http.Request) (answer, error) {
-		d, q := (*core.Set)(set()).Domain(domain), ruled{Gate: g, store: store, made: made}
+		d, q := (*core.Set)(set()).Domain(domain), ruled{Gate: g, store: store}
 		for _, e := range entries(r) {
 			q.Add(e, d.Match(e), nil)
 		}
@@ -42,7 +41,6 @@ type ruled struct {
 	core.Asked
 
 	store limiter.Store
-	made  *madeTerms
 }
 
 func (q *ruled) enter(ctx context.Context) (answer, error) {
@@ -54,7 +52,7 @@ func (q *ruled) enter(ctx context.Context) (answer, error) {
 		return q.failed(err)
 	}
 	tightest := q.tightest(all)
-	a := answer{Verdict: q.made.terms(q.Limits).Verdict(tightest, &all[tightest])}
+	a := answer{Verdict: terms(q.Limits).Verdict(tightest, &all[tightest])}
 	owed := limit.Owes(nil, q.Hits, all)
 	if len(owed) > 0 {
 		a.Release = func(ctx context.Context) error {
@@ -107,34 +105,11 @@ func (q *ruled) failed(err error) (answer, error) {
 	return answer{Verdict: v}, failed
 }
 
-// maxTerms is how many lists of limits have their terms remembered.
-const maxTerms = 1000
-
-// madeTerms remembers the terms of lists of limits. Beyond a bound, which edits of rules may reach, it forgets all.
-type madeTerms struct {
-	mu sync.Mutex
-	by map[[4]*core.Limit]*gate.Terms
-}
-
-// terms returns what a client sees of the limits. It is made once for a list of up to four.
-func (m *madeTerms) terms(limits []*core.Limit) *gate.Terms {
-	var key [4]*core.Limit
-	isShort := copy(key[:], limits) == len(limits)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if made := m.by[key]; made != nil && isShort {
-		return made
-	}
+// terms returns what a client sees of the limits.
+func terms(limits []*core.Limit) *gate.Terms {
 	policies, names := make([]*limiter.Policy, len(limits)), make([]string, len(limits))
 	for i, l := range limits {
 		policies[i], names[i] = l.Policy, cmp.Or(l.Name, l.Policy.Algorithm().String())
 	}
-	made := gate.NewTerms(policies, names)
-	if m.by == nil || len(m.by) >= maxTerms {
-		m.by = map[[4]*core.Limit]*gate.Terms{}
-	}
-	if isShort {
-		m.by[key] = made
-	}
-	return made
+	return gate.NewTerms(policies, names)
 }
