@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,9 @@ const root = "../.."
 // TestImageRuns pulls the image of a small program with podman and runs it: as nobody, under both names, with
 // certificate authorities, and with a HEALTHCHECK that podman keeps.
 func TestImageRuns(t *testing.T) {
+	if os.Getenv("WEIR_LONG") != "1" {
+		t.Skip("runs containers: make long does it")
+	}
 	dir := podtest.Enter(t, root, 3*time.Minute)
 	if dir == "" {
 		return
