@@ -48,7 +48,7 @@ Examples:
 }
 
 func (c *publishCmd) Run(ctx context.Context, io streams) error {
-	redis, err := store.ConnectForCommand(c.Store, c.StoreKeyPrefix) //nolint:contextcheck // not yet
+	redis, err := store.ConnectForCommand(c.Store, c.StoreKeyPrefix) //nolint:contextcheck // it sends nothing yet
 	if err != nil {
 		return usage(fmt.Errorf("--store: %w", err))
 	}

@@ -27,8 +27,8 @@ type reached struct {
 	limits  []*Limit
 }
 
-// Add adds a descriptor and the rule that it reaches, nil for none. A limit that the descriptor brings along, own,
-// stands in place of the rule's; it may be nil.
+// Add adds a descriptor and the rule that it reaches, nil for none. Unless own is nil, it is the limit that the
+// descriptor brings along, and replaces the rule's.
 func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 	to := reached{entries: entries, rule: rule}
 	if rule != nil {

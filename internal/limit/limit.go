@@ -73,7 +73,7 @@ func Edges(p *limiter.Policy, now int64) []int64 {
 }
 
 // Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded separately.
-// Time zones are told apart by their names.
+// It compares time zones by their names.
 func Identity(p *limiter.Policy) any {
 	numbers, zone := p.Params(), p.Params().TimeZone.String() // of nil, too, which is UTC
 	numbers.TimeZone, numbers.MaxLogEntries = nil, 0

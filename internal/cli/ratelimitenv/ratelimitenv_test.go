@@ -162,8 +162,8 @@ func TestEveryError(t *testing.T) {
 	}
 }
 
-// No secret is shown, also not by an error, and the user is told where it belongs. What stands before the colon of
-// REDIS_AUTH may be a part of a password.
+// No output or error shows a secret, and a remark says where it belongs. The text before the colon of REDIS_AUTH may be
+// a part of a password.
 func TestSecrets(t *testing.T) {
 	s, err := Read([]string{
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SENTINEL", "REDIS_URL=m,a:1", "REDIS_AUTH=hunter2:hunter2",

@@ -4,11 +4,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -73,39 +75,25 @@ func (s *scenario) limit(text string) *limiter.Policy {
 	a, err := limiter.ParseAlgorithm(words[0])
 	number, window, _ := strings.Cut(words[1], "/")
 	in := limiter.Params{Algorithm: a, Limit: s.number(number), Window: s.time(window)}
+	parameters := a.Parameters()
 	for _, word := range words[2:] {
 		name, value, _ := strings.Cut(word, ":")
-		switch name {
-		case "burst":
-			in.Burst = s.number(value)
-		case "charge":
-			in.ChargeDenied = map[string]limiter.ChargeDenied{"none": limiter.ChargeNone, "full": limiter.ChargeFull}[value]
-		case "align":
-			in.Align = map[string]limiter.Align{
-				"epoch": limiter.AlignEpoch, "first_hit": limiter.AlignFirstHit, "calendar": limiter.AlignCalendar,
-			}[value]
-		case "segments":
-			in.Segments = s.number(value)
-		case "segment_cap":
-			in.SegmentCap = s.number(value)
-		case "oldest":
-			in.Oldest = map[string]limiter.Oldest{"full": limiter.OldestFull, "none": limiter.OldestNone}[value]
-		case "zone":
-			in.TimeZone = zone(value)
-		case "wait":
-			in.MaxWait = s.time(value)
-		case "burst_for":
-			in.BurstFor = s.time(value)
-		case "warm_up":
-			in.WarmUp = s.time(value)
-		case "starts_empty":
-			in.StartsEmpty = true
-		case "refills_at_once":
-			in.RefillsAtOnce = true
-		case "look_at_limit":
+		i := slices.Index(step.Names(parameters), name)
+		switch {
+		case name == "look_at_limit":
 			in.LookAtLimit = true
+		case i < 0:
+			err = errors.Join(err, fmt.Errorf("%s: %s has no parameter %s", text, a, name))
+		case parameters[i].IsZone():
+			in.TimeZone = zone(value)
+		case parameters[i].IsTime():
+			parameters[i].Set(&in, int64(s.time(value)))
+		case parameters[i].Names == nil:
+			parameters[i].Set(&in, s.number(value))
+		case !slices.Contains(parameters[i].Names, value):
+			err = errors.Join(err, fmt.Errorf("%s: %s is not %s", text, name, value))
 		default:
-			err = errors.Join(err, fmt.Errorf("%s: unknown word %s", text, name))
+			parameters[i].Set(&in, int64(slices.Index(parameters[i].Names, value)))
 		}
 	}
 	if err != nil {
