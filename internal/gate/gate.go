@@ -1,4 +1,4 @@
-// Package gate decides the requests of a server: what the middlewares of net/http and gRPC share.
+// Package gate decides the requests of a server, for the middlewares of net/http and gRPC.
 package gate
 
 import (
@@ -14,35 +14,35 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Verdict is what a gate found for one request.
+// Verdict is the decision on one request.
 type Verdict struct {
 	Allowed    bool
-	RetryAfter time.Duration // of a denied request: limiter.Never if no wait helps
-	// Release ends an allowed request. Nil is nothing to do.
+	RetryAfter time.Duration // for a denied request; limiter.Never if no wait helps
+	// Release releases the request's slots in flight. Nil means that it has none.
 	Release func(ctx context.Context) error
 
-	policies, rateLimit string // the values of the headers; empty where no limit decided
+	policies, rateLimit string // values of the headers RateLimit-Policy and RateLimit; empty if no limit decided
 }
 
-// releaseTimeout bounds the release of a request in flight, which outlives the request's own context.
+// releaseTimeout is the timeout of a Release, which also runs after the request's context has ended.
 const releaseTimeout = time.Second
 
-// Gate decides requests. Each error of the store goes to OnError, which may be nil.
+// Gate decides requests. It calls OnError, if not nil, with each error of the store.
 type Gate struct {
 	FailClosed bool
 	OnError    func(error)
 }
 
-// Limited is a gate whose requests one limiter decides.
+// Limited is a gate that decides requests with one limiter.
 type Limited struct {
 	*Gate
 
 	limiter  *limiter.Limiter
 	terms    *Terms
-	releases bool // a policy counts requests in flight
+	releases bool // one of the policies counts requests in flight
 }
 
-// Limit returns the gate with a limiter.
+// Limit returns a gate that decides requests with l.
 func (g *Gate) Limit(l *limiter.Limiter) *Limited {
 	names := make([]string, len(l.Policies()))
 	for i := range names {
@@ -54,7 +54,7 @@ func (g *Gate) Limit(l *limiter.Limiter) *Limited {
 	}
 }
 
-// Enter decides a request with a key, and returns when it may go on. An empty key passes.
+// Enter decides a request with a key. If the request is delayed, Enter waits first. A request with an empty key passes.
 func (g *Limited) Enter(ctx context.Context, key string) (Verdict, error) {
 	if key == "" {
 		return Verdict{Allowed: true}, nil
@@ -71,7 +71,7 @@ func (g *Limited) Enter(ctx context.Context, key string) (Verdict, error) {
 	return v, g.Wait(ctx, &v, all)
 }
 
-// Failed is the verdict on a request that the store did not decide. The error is the store's, with FailClosed.
+// Failed returns the verdict on a request that the store did not decide. With FailClosed it returns the store's error.
 func (g *Gate) Failed(err error) (Verdict, error) {
 	if g.OnError != nil {
 		g.OnError(err)
@@ -82,13 +82,13 @@ func (g *Gate) Failed(err error) (Verdict, error) {
 	return Verdict{Allowed: true}, nil
 }
 
-// Terms are the policies of a request as its client sees them.
+// Terms are the policies of a request in the form of the response headers.
 type Terms struct {
 	names  []string
-	header string // RateLimit-Policy
+	header string // value of RateLimit-Policy
 }
 
-// NewTerms returns the terms of policies with these names: of equal ones all but the first get a number.
+// NewTerms returns the terms of policies with these names. If names are equal, all but the first get a number.
 func NewTerms(policies []*limiter.Policy, names []string) *Terms {
 	t := &Terms{}
 	var list []string
@@ -108,7 +108,7 @@ func NewTerms(policies []*limiter.Policy, names []string) *Terms {
 	return t
 }
 
-// Verdict returns the verdict of the tightest decision, that of policy i.
+// Verdict returns the verdict for the tightest decision d, which is the decision of policy i.
 func (t *Terms) Verdict(i int, d *limiter.Decision) Verdict {
 	reset := d.ResetAfter
 	if !d.Allowed && d.RetryAfter != limiter.Never {
@@ -120,7 +120,7 @@ func (t *Terms) Verdict(i int, d *limiter.Decision) Verdict {
 	}
 }
 
-// Wait returns when an allowed request may go on. If ctx ends earlier, it releases the request and returns ctx's error.
+// Wait waits until an allowed request may continue. If ctx ends earlier, Wait ends the request and returns ctx's error.
 func (g *Gate) Wait(ctx context.Context, v *Verdict, all []limiter.Decision) error {
 	if !v.Allowed {
 		return nil
@@ -132,7 +132,7 @@ func (g *Gate) Wait(ctx context.Context, v *Verdict, all []limiter.Decision) err
 	return err
 }
 
-// End releases a request that was allowed.
+// End releases the request's slots in flight.
 func (g *Gate) End(ctx context.Context, v *Verdict) {
 	if v.Release == nil {
 		return
@@ -144,10 +144,10 @@ func (g *Gate) End(ctx context.Context, v *Verdict) {
 	}
 }
 
-// seconds rounds up, so that a client that waits so long is not too early.
+// seconds rounds up, so that a client that waits that long does not come too early.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
-// Headers sets the response headers of a request that a limit decided.
+// Headers calls set for each response header. A request that no limit decided has no headers.
 func (v *Verdict) Headers(set func(name, value string)) {
 	if v.rateLimit == "" {
 		return

@@ -1,8 +1,7 @@
-// Package middleware limits the requests of a net/http server: [HTTP] by a limiter, and [HTTPRules] by the rules of
+// Package middleware limits the requests of a net/http server: [HTTP] with a limiter, and [HTTPRules] with the rules of
 // Weir. Package grpcmiddleware has interceptors for gRPC servers.
 //
-// HTTP takes a [limiter.Limiter] and a function that returns the key of a request, such as its client's address or
-// its user:
+// HTTP takes a [limiter.Limiter] and a function that returns the key of a request, such as the client's address:
 //
 //	perClient, err := limiter.New(store, "client", limiter.NewTokenBucket(60, time.Minute, 10))
 //	...
@@ -11,18 +10,16 @@
 //
 // # What a client sees
 //
-// A denied request is answered 429 Too Many Requests with Retry-After. Every response that a limit decided carries
-// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), which name the limiter, or the limit of a
-// rule.
+// The response to a denied request is 429 Too Many Requests, with Retry-After if waiting helps. If a limit decided the
+// request, the response also has RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10).
 //
-// A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds the request until it may go on. If the
-// request's context ends earlier, the answer is 503 Service Unavailable. Hits of [limiter.Concurrency] are released
-// when the request ends, unless it was in flight for longer than the Window.
+// A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds a request until it may continue. If the
+// request's context ends earlier, the response is 503 Service Unavailable. A hit of [limiter.Concurrency] is released
+// when the request ends, unless the request was in flight for longer than the Window.
 //
 // # When the store fails
 //
-// A request passes that the store cannot decide, unless [Options].FailClosed is set. [Options].OnError gets each
-// error.
+// A request that the store cannot decide passes, unless [Options].FailClosed is set. [Options].OnError gets each error.
 package middleware
 
 import (
@@ -34,17 +31,16 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Options change what a middleware does. The zero value lets requests pass that the store cannot decide.
+// Options configure a middleware. The zero value fails open.
 type Options struct {
-	// FailClosed denies a request when the store cannot decide: 503 Service Unavailable, or Unavailable in gRPC. By
-	// default it passes.
+	// FailClosed denies a request that the store cannot decide: 503 Service Unavailable, or Unavailable in gRPC.
 	FailClosed bool
-	// OnError is called with each error of the store, for a log or a counter. Nil is nothing.
+	// OnError, if not nil, is called with each error of the store, possibly concurrently.
 	OnError func(error)
 }
 
-// HTTP returns a middleware that charges one hit of l for each request, under the key that key returns for it. A
-// request with an empty key is not limited.
+// HTTP returns a middleware that charges one hit of l for each request, to the counter with the key that key returns.
+// A request with an empty key is not limited.
 func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(http.Handler) http.Handler {
 	g := (&gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}).Limit(l)
 	return serve(g.Gate, func(r *http.Request) (answer, error) {
@@ -53,20 +49,20 @@ func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(ht
 	})
 }
 
-// answer is the verdict on a request, and what a rule adds to a denial.
+// answer is the verdict on a request, and the response of a rule that denies it.
 type answer struct {
 	gate.Verdict
 
 	headers http.Header
-	body    string // empty: the usual one
+	body    string // empty means the default body
 }
 
-// serve returns a middleware that has enter decide each request.
+// serve returns a middleware that calls enter to decide each request.
 func serve(g *gate.Gate, enter func(*http.Request) (answer, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			a, err := enter(r)
-			if err != nil { // a client that has gone does not see it
+			if err != nil { // also if the client has cancelled the request, which then does not see the response
 				http.Error(w, "rate limit not available", http.StatusServiceUnavailable)
 				return
 			}
@@ -89,8 +85,8 @@ func serve(g *gate.Gate, enter func(*http.Request) (answer, error)) func(http.Ha
 	}
 }
 
-// RemoteIP is a key: the address that the connection comes from. Behind a proxy that is the proxy's; read the header
-// then that your proxy sets, and that clients cannot.
+// RemoteIP returns the IP address of the connection, for use as a key. Behind a proxy this is the address of the proxy.
+// Use a header there that the proxy sets and clients cannot forge.
 func RemoteIP(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// HTTPRules returns a middleware that limits requests by the rules of a domain, with the counters in store. set returns
-// the rules for each request: Get of a reload.Reloader, or always the same. entries returns the descriptors of a
-// request; one without limits passes. All limits that its descriptors reach are charged one hit together, or none.
+// HTTPRules returns a middleware that limits requests with the rules of a domain, and counts in store. set returns the
+// rules for each request, for example Get of a reload.Reloader. entries returns the descriptors of a request. All
+// limits for these descriptors are charged one hit, or none of them. A request without limits passes.
 //
-// A denied request gets the headers and the body of its rule's `response`. When the store fails, the OnStoreFailure of
-// the limits applies. If that is Local, which is the default, Options.FailClosed applies in its place.
+// The response to a denied request has the headers and the body of the rule's `response`. If the store fails, the
+// OnStoreFailure of the limits applies. Options.FailClosed replaces Local, the default.
 func HTTPRules(
 	set func() *descriptors.Set, store limiter.Store, domain string,
 	entries func(*http.Request) [][]descriptors.Entry, o Options,
@@ -35,7 +35,7 @@ func HTTPRules(
 	})
 }
 
-// ruled is a request that rules limit.
+// ruled is a request that HTTPRules decides.
 type ruled struct {
 	*gate.Gate
 	core.Asked
@@ -62,7 +62,7 @@ func (q *ruled) enter(ctx context.Context) (answer, error) {
 	if a.Allowed = limiter.Admitted(q.Hits, all); a.Allowed {
 		return a, q.Wait(ctx, &a.Verdict, all)
 	}
-	q.End(ctx, &a.Verdict) // of limits in shadow mode
+	q.End(ctx, &a.Verdict) // releases the hits of limits in shadow mode
 	if response := q.Limits[tightest].Rule.Response; response != nil {
 		a.body, a.headers = response.Body, http.Header{}
 		for _, h := range response.Headers {
@@ -72,8 +72,7 @@ func (q *ruled) enter(ctx context.Context) (answer, error) {
 	return a, nil
 }
 
-// tightest returns the index of the decision that says what remains: of a denied request one that denies, else of those
-// that could.
+// tightest returns the index of the tightest decision, for the response headers. Limits in shadow mode come last.
 func (q *ruled) tightest(all []limiter.Decision) int {
 	could := slices.Clone(all)
 	for i := range could {
@@ -84,7 +83,7 @@ func (q *ruled) tightest(all []limiter.Decision) int {
 	return limiter.Tightest(could)
 }
 
-// failed answers a request that the store did not decide: one limit that denies or fails is enough.
+// failed returns the answer to a request that the store did not decide. One limit with Fail or Deny is decisive.
 func (q *ruled) failed(err error) (answer, error) {
 	v, failed := q.Failed(err)
 	isLocal := false
@@ -105,7 +104,6 @@ func (q *ruled) failed(err error) (answer, error) {
 	return answer{Verdict: v}, failed
 }
 
-// terms returns what a client sees of the limits.
 func terms(limits []*core.Limit) *gate.Terms {
 	policies, names := make([]*limiter.Policy, len(limits)), make([]string, len(limits))
 	for i, l := range limits {

@@ -1,14 +1,14 @@
 // Package grpcmiddleware limits the calls of a gRPC server: [UnaryServerInterceptor] and [StreamServerInterceptor].
 //
-// Each takes a [limiter.Limiter] and a function that returns the key of a call, such as its method or its user:
+// Both take a [limiter.Limiter] and a function that returns the key of a call, such as its method or its user:
 //
 //	perUser, err := limiter.New(store, "user", limiter.NewTokenBucket(100, time.Minute, 10))
 //	...
 //	grpc.NewServer(grpc.UnaryInterceptor(grpcmiddleware.UnaryServerInterceptor(perUser, user, middleware.Options{})))
 //
-// A denied call is answered ResourceExhausted with a RetryInfo. A call that a limit decided has ratelimit-policy,
-// ratelimit and retry-after as metadata. If the context of a delayed call ends earlier, the answer is its status. Of
-// stores that fail, package middleware says what becomes of a call.
+// The status of a denied call is ResourceExhausted with a RetryInfo, unless no wait helps. A call that a limit decided
+// has ratelimit-policy, ratelimit and, if denied, retry-after in its header metadata. If the context of a delayed call
+// ends, the call ends with the context's status. See package middleware for calls that the store cannot decide.
 package grpcmiddleware
 
 import (
@@ -42,7 +42,7 @@ func UnaryServerInterceptor(
 	}
 }
 
-// StreamServerInterceptor is UnaryServerInterceptor for streams: a stream is one hit, whatever its messages.
+// StreamServerInterceptor is UnaryServerInterceptor for streams: a stream is one hit, however many messages it has.
 func StreamServerInterceptor(
 	l *limiter.Limiter, key func(ctx context.Context, method string) string, o middleware.Options,
 ) grpc.StreamServerInterceptor {
@@ -57,7 +57,6 @@ func StreamServerInterceptor(
 	}
 }
 
-// caller decides calls.
 type caller struct {
 	*gate.Limited
 
@@ -71,7 +70,7 @@ func newCaller(
 	return &caller{g.Limit(l), key}
 }
 
-// call decides a call and sets its metadata. The error is a status.
+// call decides a call and sets its metadata. The error is a gRPC status.
 func (c *caller) call(
 	ctx context.Context, method string, setHeader func(metadata.MD) error,
 ) (end func(), err error) {
@@ -84,14 +83,13 @@ func (c *caller) call(
 	}
 	md := metadata.MD{}
 	v.Headers(func(name, value string) { md.Set(name, value) })
-	_ = setHeader(md) // it fails where headers were sent already: the call goes on without
+	_ = setHeader(md) // fails if the headers were already sent; the call continues without the metadata
 	if !v.Allowed {
 		return nil, denied(&v)
 	}
 	return func() { c.End(ctx, &v) }, nil
 }
 
-// denied is the status of a denied call.
 func denied(v *gate.Verdict) error {
 	s := status.New(codes.ResourceExhausted, "rate limit exceeded")
 	if v.RetryAfter == limiter.Never {
