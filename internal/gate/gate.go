@@ -2,6 +2,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/sleep"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -20,6 +22,8 @@ type Verdict struct {
 	RetryAfter time.Duration // for a denied request; limiter.Never if no wait helps
 	// Release releases the request's slots in flight. Nil means that it has none.
 	Release func(ctx context.Context) error
+	// Response has the headers and the body that the rule sets for a denied request. Nil means that it sets none.
+	Response *descriptors.Response
 
 	policies, rateLimit string // values of the headers RateLimit-Policy and RateLimit; empty if no limit decided
 }
@@ -38,7 +42,7 @@ type Limited struct {
 	*Gate
 
 	limiter  *limiter.Limiter
-	terms    *Terms
+	terms    *terms
 	releases bool // one of the policies counts requests in flight
 }
 
@@ -49,7 +53,7 @@ func (g *Gate) Limit(l *limiter.Limiter) *Limited {
 		names[i] = l.Name()
 	}
 	return &Limited{
-		Gate: g, limiter: l, terms: NewTerms(l.Policies(), names),
+		Gate: g, limiter: l, terms: newTerms(l.Policies(), names),
 		releases: slices.ContainsFunc(l.Policies(), func(p *limiter.Policy) bool { return p.Algorithm().CountsInFlight() }),
 	}
 }
@@ -61,18 +65,18 @@ func (g *Limited) Enter(ctx context.Context, key string) (Verdict, error) {
 	}
 	all, err := g.limiter.AllowEach(ctx, key, 1)
 	if err != nil {
-		return g.Failed(err)
+		return g.failed(err)
 	}
 	tightest := limiter.Tightest(all)
-	v := g.terms.Verdict(tightest, &all[tightest])
+	v := g.terms.verdict(tightest, &all[tightest])
 	if g.releases {
 		v.Release = func(ctx context.Context) error { return g.limiter.Release(ctx, key, 1, all...) }
 	}
-	return v, g.Wait(ctx, &v, all)
+	return v, g.wait(ctx, &v, all)
 }
 
-// Failed returns the verdict on a request that the store did not decide. With FailClosed it returns the store's error.
-func (g *Gate) Failed(err error) (Verdict, error) {
+// failed returns the verdict on a request that the store did not decide. With FailClosed it returns the store's error.
+func (g *Gate) failed(err error) (Verdict, error) {
 	if g.OnError != nil {
 		g.OnError(err)
 	}
@@ -82,15 +86,15 @@ func (g *Gate) Failed(err error) (Verdict, error) {
 	return Verdict{Allowed: true}, nil
 }
 
-// Terms are the policies of a request in the form of the response headers.
-type Terms struct {
+// terms are the policies of a request in the form of the response headers.
+type terms struct {
 	names  []string
 	header string // value of RateLimit-Policy
 }
 
-// NewTerms returns the terms of policies with these names. If names are equal, all but the first get a number.
-func NewTerms(policies []*limiter.Policy, names []string) *Terms {
-	t := &Terms{}
+// newTerms returns the terms of policies with these names. If names are equal, all but the first get a number.
+func newTerms(policies []*limiter.Policy, names []string) *terms {
+	t := &terms{}
 	var list []string
 	seen := map[string]int{}
 	for i, p := range policies {
@@ -108,8 +112,8 @@ func NewTerms(policies []*limiter.Policy, names []string) *Terms {
 	return t
 }
 
-// Verdict returns the verdict for the tightest decision d, which is the decision of policy i.
-func (t *Terms) Verdict(i int, d *limiter.Decision) Verdict {
+// verdict returns the verdict for the tightest decision d, which is the decision of policy i.
+func (t *terms) verdict(i int, d *limiter.Decision) Verdict {
 	reset := d.ResetAfter
 	if !d.Allowed && d.RetryAfter != limiter.Never {
 		reset = d.RetryAfter
@@ -120,8 +124,8 @@ func (t *Terms) Verdict(i int, d *limiter.Decision) Verdict {
 	}
 }
 
-// Wait waits until an allowed request may continue. If ctx ends earlier, Wait ends the request and returns ctx's error.
-func (g *Gate) Wait(ctx context.Context, v *Verdict, all []limiter.Decision) error {
+// wait waits until an allowed request may continue. If ctx ends earlier, wait ends the request and returns ctx's error.
+func (g *Gate) wait(ctx context.Context, v *Verdict, all []limiter.Decision) error {
 	if !v.Allowed {
 		return nil
 	}
@@ -147,7 +151,7 @@ func (g *Gate) End(ctx context.Context, v *Verdict) {
 // seconds rounds up, so that a client that waits that long does not come too early.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
-// Headers calls set for each response header. A request that no limit decided has no headers.
+// Headers calls set for each response header: those of the limit that decided, then those of Response.
 func (v *Verdict) Headers(set func(name, value string)) {
 	if v.rateLimit == "" {
 		return
@@ -157,4 +161,17 @@ func (v *Verdict) Headers(set func(name, value string)) {
 	if !v.Allowed && v.RetryAfter != limiter.Never {
 		set("Retry-After", strconv.FormatInt(seconds(v.RetryAfter), 10))
 	}
+	if v.Response != nil {
+		for _, h := range v.Response.Headers {
+			set(h.Name, h.Value)
+		}
+	}
+}
+
+// Body returns the text for a denied request: that of Response, else fallback.
+func (v *Verdict) Body(fallback string) string {
+	if v.Response == nil {
+		return fallback
+	}
+	return cmp.Or(v.Response.Body, fallback)
 }

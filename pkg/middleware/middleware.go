@@ -23,7 +23,6 @@
 package middleware
 
 import (
-	"maps"
 	"net"
 	"net/http"
 
@@ -43,44 +42,29 @@ type Options struct {
 // A request with an empty key is not limited.
 func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(http.Handler) http.Handler {
 	g := (&gate.Gate{FailClosed: o.FailClosed, OnError: o.OnError}).Limit(l)
-	return serve(g.Gate, func(r *http.Request) (answer, error) {
-		v, err := g.Enter(r.Context(), key(r))
-		return answer{Verdict: v}, err
-	})
+	return serve(g.Gate, func(r *http.Request) (gate.Verdict, error) { return g.Enter(r.Context(), key(r)) })
 }
 
-// answer is the verdict on a request, and the response of a rule that denies it.
-type answer struct {
-	gate.Verdict
-
-	headers http.Header
-	body    string // empty means the default body
-}
-
-// serve returns a middleware that calls enter to decide each request.
-func serve(g *gate.Gate, enter func(*http.Request) (answer, error)) func(http.Handler) http.Handler {
+// serve returns a middleware that decides each request with enter.
+func serve(g *gate.Gate, enter func(*http.Request) (gate.Verdict, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, err := enter(r)
-			if err != nil { // also if the client has cancelled the request, which then does not see the response
+			v, err := enter(r)
+			if err != nil { // a client whose request was cancelled does not read this response
 				http.Error(w, "rate limit not available", http.StatusServiceUnavailable)
 				return
 			}
-			a.Headers(w.Header().Set)
-			if a.Allowed {
-				defer g.End(r.Context(), &a.Verdict)
+			if v.Allowed {
+				v.Headers(w.Header().Set)
+				defer g.End(r.Context(), &v)
 				next.ServeHTTP(w, r)
 				return
 			}
-			body := "rate limit exceeded\n"
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			maps.Copy(w.Header(), a.headers)
-			if a.body != "" {
-				body = a.body
-			}
+			v.Headers(w.Header().Set)
 			w.WriteHeader(http.StatusTooManyRequests)
-			_, _ = w.Write([]byte(body))
+			_, _ = w.Write([]byte(v.Body("rate limit exceeded\n")))
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/middleware"
@@ -88,8 +89,13 @@ func TestReleaseAfterTheWindow(t *testing.T) {
 func health(t *testing.T, l *limiter.Limiter, o middleware.Options) grpc_health_v1.HealthClient {
 	t.Helper()
 	byMethod := func(_ context.Context, method string) string { return method }
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpcmiddleware.UnaryServerInterceptor(l, byMethod, o)),
-		grpc.StreamInterceptor(grpcmiddleware.StreamServerInterceptor(l, byMethod, o)))
+	return serve(t, grpcmiddleware.UnaryServerInterceptor(l, byMethod, o),
+		grpcmiddleware.StreamServerInterceptor(l, byMethod, o))
+}
+
+func serve(t *testing.T, u grpc.UnaryServerInterceptor, s grpc.StreamServerInterceptor) grpc_health_v1.HealthClient {
+	t.Helper()
+	server := grpc.NewServer(grpc.UnaryInterceptor(u), grpc.StreamInterceptor(s))
 	grpc_health_v1.RegisterHealthServer(server, healthsrv.NewServer())
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -199,5 +205,42 @@ func TestCallsWithoutStore(t *testing.T) {
 	_, err := health(t, l, middleware.Options{FailClosed: true}).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "rate limit not available") {
 		t.Errorf("fail closed: %v, want Unavailable", err)
+	}
+}
+
+// TestRules: calls and streams are limited by rules together; a rule's response is metadata and the status's message.
+func TestRules(t *testing.T) {
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {{
+		Key: "service", Value: "health", Response: &descriptors.Response{
+			Headers: []descriptors.Header{{Name: "X-Plan", Value: "free"}}, Body: "too many checks",
+		},
+		RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, store := func() *descriptors.Set { return set }, casetest.StillStore(t)
+	entries := func(context.Context, string) [][]descriptors.Entry {
+		return [][]descriptors.Entry{{{Key: "service", Value: "health"}}}
+	}
+	client := serve(t, grpcmiddleware.UnaryServerRules(rules, store, "shop", entries, middleware.Options{}),
+		grpcmiddleware.StreamServerRules(rules, store, "shop", entries, middleware.Options{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+		var md metadata.MD
+		_, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&md))
+		denied := want == codes.ResourceExhausted
+		if status.Code(err) != want || denied != (status.Convert(err).Message() == "too many checks") ||
+			denied != (joined(md, "x-plan") == "free") || joined(md, "ratelimit-policy") != `"fixed_window";q=2;w=3600` {
+			t.Errorf("%v, metadata %v; want %s", err, md, want)
+		}
 	}
 }
