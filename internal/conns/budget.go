@@ -13,26 +13,26 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Budget bounds the memory of everything that waits for clients, on all connections of its Guards: requests that have
-// not arrived completely, and answers that clients do not read. If it is exceeded, the connection that takes the most
-// memory for the longest time is closed, and its host gets no new one for a second. It is safe for concurrent use.
+// Budget bounds the memory that clients occupy on all connections of its Guards: incomplete requests, and responses
+// that clients do not read. If the bound is exceeded, Budget closes the connection with the highest cost, and its Guard
+// admits no connection of that host for a second. A Budget is safe for concurrent use.
 type Budget struct {
 	most   int64
 	used   atomic.Int64
-	mu     sync.Mutex // held while a connection is chosen
+	mu     sync.Mutex // held while a connection to close is chosen
 	guards []*Guard
 
-	arriving   atomic.Int64 // bytes of requests that were let in and are not answered
-	wanted     atomic.Int64 // requests that wait for room
-	turns      sync.Mutex   // guards waiting
-	waiting    []*http2Conn // connections with requests that wait for room, in the order of their turns
-	hasWaiting atomic.Bool  // whether there are any
+	arriving   atomic.Int64 // bytes of requests that were admitted and have no response yet
+	wanted     atomic.Int64 // number of requests that wait for free memory
+	turns      sync.Mutex   // guards waiting and http2Conn.waits
+	waiting    []*http2Conn // connections with requests that wait for free memory, in the order of their turns
+	hasWaiting atomic.Bool  // whether waiting is not empty
 }
 
-// NewBudget returns a Budget of so many bytes.
+// NewBudget returns a Budget of most bytes.
 func NewBudget(most int64) *Budget { return &Budget{most: most} }
 
-// Used returns the memory that waits for clients now, in bytes.
+// Used returns the memory that the budget counts now, in bytes.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
 func (b *Budget) add(g *Guard) {
@@ -41,11 +41,10 @@ func (b *Budget) add(g *Guard) {
 	b.guards = append(b.guards, g)
 }
 
-// maxWaited bounds how much the time counts in the choice of a connection, in milliseconds: a busy connection always
-// has something that waits for a moment.
+// maxWaited bounds the time in Conn.cost, in milliseconds, because a busy connection rarely has no memory counted.
 const maxWaited = 10_000
 
-// enforce closes connections until the budget is kept.
+// enforce closes connections until the used memory is within the budget.
 func (b *Budget) enforce() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,15 +61,15 @@ func (b *Budget) enforce() {
 			g.mu.Unlock()
 		}
 		if worst == nil {
-			return // the others are being closed
+			return // the other connections are being closed
 		}
 		worst.g.cutHost(worst.host)
 		worst.cutOff()
 	}
 }
 
-// cost is the connection's memory times how long it has had some. What Weir lets wait costs nothing while it takes no
-// more than half of the budget: that is enough for all requests of one connection.
+// cost returns the connection's memory multiplied by the time for which it has had some. It does not include requests
+// that Weir makes wait, unless these use more than half of the budget: half is enough for one connection's requests.
 func (c *Conn) cost() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *Conn) cost() int64 {
 	return memory * (1 + min(c.g.now()-c.since, maxWaited))
 }
 
-// take counts n bytes more in the budget, or fewer if n is negative, until the connection is closed.
+// take adds n bytes, which may be negative, to the connection's memory, unless the connection is closed.
 func (c *Conn) take(n int64) {
 	b := c.g.o.Budget
 	c.mu.Lock()
@@ -100,7 +99,7 @@ func (c *Conn) take(n int64) {
 	}
 }
 
-// free ends the counting of a closed connection.
+// free removes a closed connection's memory from the budget.
 func (c *Conn) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,10 +119,10 @@ func (c *Conn) closed() bool {
 	return c.isClosed
 }
 
-// account counts the change of the streams' memory. It reports whether a request may have to be let in. f.mu is locked.
+// account adds the streams' change to the budget. It reports whether to call Budget.admit. The caller must hold f.mu.
 func (f *http2Conn) account() (mayAdmit bool) {
 	s, c := &f.streams, f.c
-	if s.wanted != c.wanted || s.arriving != c.arriving { // f.mu guards them from changing
+	if s.wanted != c.wanted || s.arriving != c.arriving { // f.mu protects c.wanted and c.arriving, too
 		c.mu.Lock()
 		if !c.isClosed {
 			b := c.g.o.Budget
@@ -141,11 +140,11 @@ func (f *http2Conn) account() (mayAdmit bool) {
 	return s.wanted > 0 || change < 0 && c.g.o.Budget.hasWaiting.Load()
 }
 
-// connKey is the key of the *Conn in the context of an HTTP request.
+// connKey is the context key of the *Conn that an HTTP request came on.
 type connKey struct{}
 
-// Serve has an HTTP server tell the guard which connections have a request, and how much of an answer waits for its
-// client.
+// Serve makes an HTTP server report to the guard which connections have a request, and count the bytes of responses
+// that wait for the client.
 func (g *Guard) Serve(s *http.Server) {
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
 		if c := accepted(conn); c != nil {
@@ -169,11 +168,11 @@ type response struct {
 	c *Conn
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Write counts the bytes until the client has taken them. Of a large answer it counts a part of the budget, so that it
-// can be sent if it is alone.
+// Write counts the bytes of p until the client has read them. For a large response it counts at most a quarter of the
+// budget, so that the response can be sent if no other one is.
 func (w *response) Write(p []byte) (int, error) {
 	n := min(int64(len(p)), w.c.g.o.Budget.most/4)
 	w.c.take(n)
@@ -181,8 +180,8 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Answer returns a message of a gRPC server in the form in which Codec counts it. Answers below 4 KiB need no counting:
-// the memory of a stream, which is counted from its first HEADERS on, has room for them.
+// Answer wraps a message of a gRPC server so that Codec counts its bytes. Responses below 4 KiB need no wrapping: the
+// memory that a stream is charged from its first HEADERS frame on covers them.
 func Answer(ctx context.Context, message any) any {
 	if c := connOf(ctx); c != nil {
 		return answer{message: message, c: c}
@@ -190,7 +189,7 @@ func Answer(ctx context.Context, message any) any {
 	return message
 }
 
-// connOf returns the connection of a gRPC request, nil without one.
+// connOf returns the connection of a gRPC request, or nil if no Guard accepted it.
 func connOf(ctx context.Context) *Conn {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.Addr.(address); ok {
@@ -205,7 +204,7 @@ type answer struct {
 	c       *Conn
 }
 
-// address is a client's address, by which Answer finds the connection.
+// address is a client's address that carries the connection, for connOf.
 type address struct {
 	net.Addr
 	c *Conn
@@ -217,8 +216,8 @@ func (f *http2Conn) RemoteAddr() net.Addr { return address{f.Conn.RemoteAddr(), 
 // serviceCost is the memory of a stream's goroutine and its stack, in bytes.
 const serviceCost = 32 << 10
 
-// Stream serves a stream whose messages Codec counts. Unless turn is nil, the stream's goroutine counts, too, and an
-// answer is in turn from the moment when its question is received until it is handed to gRPC.
+// Stream serves a stream whose messages Codec counts. If turn is not nil, the stream's goroutine counts, too, and each
+// message holds a slot of turn from its receipt until its response is passed to gRPC.
 func Stream(s grpc.ServerStream, turn chan struct{}, serve func(grpc.ServerStream) error) error {
 	counted := &stream{ServerStream: s, turn: turn}
 	if c := connOf(s.Context()); c != nil && turn != nil {
@@ -262,15 +261,15 @@ func (s *stream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(Answer(s.Context(), m))
 }
 
-// Codec counts the bytes of an Answer until gRPC has sent them.
+// Codec returns a codec that counts the bytes of an Answer until gRPC has sent them.
 func Codec(c encoding.CodecV2) encoding.CodecV2 { return codec{c} }
 
 type codec struct{ encoding.CodecV2 }
 
-// minCounted is the smallest buffer in bytes that gRPC puts back into its pool, which ends the counting.
+// minCounted is the smallest buffer, in bytes, that gRPC returns to its pool; the return ends the counting.
 const minCounted = 1<<10 + 1
 
-// Marshal copies an Answer into a buffer of its size: gRPC's own ones take up to ten times as much.
+// Marshal copies an Answer into a buffer of exact size, because gRPC's own buffers can be ten times as large.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	a, ok := v.(answer)
 	if !ok {
@@ -287,7 +286,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&text, unsent{a.c})}, nil
 }
 
-// unsent is where gRPC puts a counted buffer back.
+// unsent is the buffer pool of counted buffers: gRPC returns a buffer to it after sending.
 type unsent struct{ c *Conn }
 
 // Get implements mem.BufferPool.

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// UnreadFor is how long a client may leave unread what it was sent.
+	// UnreadFor is the time for which a client may leave sent bytes unread.
 	UnreadFor = 30 * time.Second
-	// KeepaliveTimeout is how long a client has to acknowledge what it was sent, and to answer a ping.
+	// KeepaliveTimeout is the time for which a client may leave sent bytes unacknowledged or a ping without a response.
 	KeepaliveTimeout = 10 * time.Second
-	// ConnMemory is what an idle gRPC connection takes, in bytes, and memoryPart the part of the memory limit that all of
-	// them may take together.
+	// ConnMemory is the memory of an idle gRPC connection, in bytes. All idle connections together may occupy 1/memoryPart
+	// of the memory limit.
 	ConnMemory, memoryPart = 48 << 10, 4
-	// mostGRPC and mostHTTP are the most connections where Bounds are 0.
+	// mostGRPC and mostHTTP are the maximum numbers of connections if the Bounds are 0.
 	mostGRPC, mostHTTP = 16384, 256
-	// ownFiles is how many file descriptors the process keeps for itself at the least: rule files, Redis, collectors.
+	// ownFiles is the minimum number of file descriptors that Weir reserves for rule files, Redis and collectors.
 	ownFiles = 24
-	// budgetPart is the part of the memory limit that the Budget takes at most.
+	// The Budget is at most 1/budgetPart of the memory limit.
 	budgetPart = 8
 )
 
-// Bounds are what clients may take. No flag changes them, since Envoy reaches none: docs/operate/security.md lists
-// them. A field that is 0 has its default; tests set others.
+// Bounds are the limits on a process's clients. Only tests set them: for a field that is 0, Weir uses the default in
+// docs/operate/security.md.
 type Bounds struct {
-	GRPC, HTTP     int           // connections: see of
-	ReceiveTimeout time.Duration // for a request to arrive completely
-	Budget         int64         // bytes that wait for clients
-	Resets         int           // of a client's requests in a second, on one connection
+	GRPC, HTTP     int           // maximum numbers of connections, see of
+	ReceiveTimeout time.Duration // time for a request to arrive completely
+	Budget         int64         // maximum memory that clients occupy, in bytes
+	Resets         int           // maximum number of requests that a connection may reset per second
 }
 
-// Clients are the guards of a process's listeners, with one budget.
+// Clients are the guards of a process's listeners. The guards share one budget.
 type Clients struct {
 	GRPC, HTTP *Guard
 	Budget     *Budget
@@ -53,7 +53,7 @@ func NewClients(b Bounds, log *slog.Logger) *Clients {
 			Name: "grpc", Max: b.GRPC, Budget: budget, Log: log,
 			HTTP2: &HTTP2{
 				ReceiveTimeout: cmp.Or(b.ReceiveTimeout, 10*time.Second),
-				// A process that stood still reads at once what Envoy has given up meanwhile.
+				// A process that was stopped for a while then reads at once all the resets that Envoys sent meanwhile.
 				MaxResets:    cmp.Or(b.Resets, 10_000),
 				WriteTimeout: UnreadFor, UserTimeout: KeepaliveTimeout,
 			},
@@ -63,8 +63,8 @@ func NewClients(b Bounds, log *slog.Logger) *Clients {
 	}
 }
 
-// of sets the most connections of each listener: never so many that the process could not open a file, nor, where a
-// bound is 0, so many that idle ones would take more than a part of the memory limit.
+// of sets the maximum number of connections of each listener: at most so many that the process can still open files,
+// and, for a bound of 0, at most so many that idle connections occupy 1/memoryPart of the memory limit.
 func (b Bounds) of(files uint64, memory int64) Bounds {
 	all := int(min(files, math.MaxInt32))
 	b.GRPC = cmp.Or(b.GRPC, int(min(mostGRPC, max(64, memory/memoryPart/ConnMemory))))
@@ -73,7 +73,7 @@ func (b Bounds) of(files uint64, memory int64) Bounds {
 	return b
 }
 
-// maxFiles is how many file descriptors the process may have.
+// maxFiles returns the maximum number of file descriptors of the process.
 func maxFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -82,7 +82,7 @@ func maxFiles() uint64 {
 	return limit.Cur
 }
 
-// Metrics are of what the guards have seen of clients, and of their common budget.
+// Metrics returns the metrics of the guards and of their common budget.
 func (c *Clients) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Each(slices.Values([]*Guard{c.GRPC, c.HTTP}),

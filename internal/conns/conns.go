@@ -1,12 +1,11 @@
-// Package conns bounds what the clients of a listener can take: connections, incomplete requests and answers, their
-// memory, and resets. It wraps the listener. For a gRPC server it also follows the HTTP/2 frames that the server reads
-// from and writes to each connection. A complete request with a complete answer costs it no memory and no timer.
-// docs/adr/0041 has the reasons.
+// Package conns bounds the resources that clients of a listener can occupy: connections, the memory of incomplete
+// requests and responses, and resets. For a gRPC server it also follows the HTTP/2 frames on each connection. A
+// complete request with a complete response costs neither memory nor a timer. See docs/adr/0041.
 //
-// A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
-// reads from the Conn, or, with HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep
-// closes what takes too long. A request that is longer than the first window of its stream waits until the Budget
-// admits it (window.go).
+// A Guard enforces the bounds of one listener. Listen wraps the listener and returns connections of type Conn. The
+// server reads from the Conn, or, for HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep closes
+// slow connections. A request that is longer than the first window of its stream waits until the Budget admits it
+// (window.go).
 package conns
 
 import (
@@ -26,23 +25,23 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Reason is why a connection was closed. It is a label of a metric.
+// Reason is the reason for closing a connection, and a metric label.
 type Reason int
 
 // The reasons.
 const (
-	// Full: a new connection was closed at once, since all others were used within the last second, and no host had more
-	// than twice as many as the new one's.
+	// Full: a new connection was closed at once, because all others had been used within the last second, and no host had
+	// more than twice as many connections as the new one's host.
 	Full Reason = iota
 	// Idle: an idle connection was closed to make room for a new one.
 	Idle
-	// Slow: a connection was closed, since a request did not arrive completely in time.
+	// Slow: a request did not arrive completely in time.
 	Slow
-	// Memory: a connection was closed, since the Budget was exceeded.
+	// Memory: the Budget was exceeded.
 	Memory
-	// Resets: a connection was closed, since its client reset too many requests a second.
+	// Resets: the client reset too many requests per second.
 	Resets
-	// Unread: a connection was closed, since its client did not read what the server sent.
+	// Unread: the client did not read the bytes that the server sent.
 	Unread
 
 	reasons
@@ -57,61 +56,61 @@ func (r Reason) String() string {
 type Options struct {
 	// Name is the listener's name in the log: grpc or http.
 	Name string
-	// Max is the most connections at once; at least 1.
+	// Max is the maximum number of open connections; at least 1.
 	Max int
-	// Budget bounds the memory of what waits for clients; required.
+	// Budget bounds the memory that clients occupy; required.
 	Budget *Budget
-	// HTTP2 bounds what happens within the connections of a gRPC server; nil for any other server.
+	// HTTP2 has the bounds within a connection of a gRPC server; nil for any other server.
 	HTTP2 *HTTP2
-	// Log receives a line about a refusal, at most one in ten seconds.
+	// Log receives at most one line about refused clients in ten seconds.
 	Log *slog.Logger
 }
 
-// HTTP2 bounds what happens within a connection.
+// HTTP2 has the bounds within one connection.
 type HTTP2 struct {
-	// ReceiveTimeout is how long a request may take from its headers to its last byte, or to that of its first message if
-	// it has several, and each further message.
+	// ReceiveTimeout is the maximum time from a request's headers to its last byte. In a stream of several messages it
+	// bounds the time of each message.
 	ReceiveTimeout time.Duration
-	// MaxResets is the most requests that one connection may reset in a second.
+	// MaxResets is the maximum number of requests that one connection may reset per second.
 	MaxResets int
-	// WriteTimeout is how long a client may leave unread what is written to its connection.
+	// WriteTimeout is the time for which a client may leave written bytes unread.
 	WriteTimeout time.Duration
-	// UserTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, on Linux).
+	// UserTimeout is the time for which sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, on Linux).
 	UserTimeout time.Duration
 }
 
 const (
-	// busyFor is how long a connection that was used is safe from being closed for a new one: see Guard.isSafe.
+	// busyFor is the time after its use for which isSafe may protect a connection from being closed for a new one.
 	busyFor = time.Second
-	// maxLooked bounds what a new connection costs while the table is full.
+	// maxLooked is the maximum number of connections that idlest examines, which bounds the cost of a new connection.
 	maxLooked = 512
-	// cutFor is how long a host whose connection exceeded the Budget gets no new one: that the server forgets the old one
-	// takes memory and a CPU for a while, which count nowhere.
+	// cutFor is the time for which a host whose connection exceeded the Budget cannot connect. Meanwhile the server frees
+	// the closed connection, whose memory and CPU time are not counted.
 	cutFor = time.Second
-	// logQuiet is the pause between two lines about refused clients.
+	// logQuiet is the minimum interval between two log lines about refused clients.
 	logQuiet = 10 * time.Second
-	// maxSweepPause bounds the time between two sweeps, which is the resolution of the guard's clock.
+	// maxSweepPause is the maximum interval between two sweeps, and so the resolution of the guard's clock.
 	maxSweepPause = 250 * time.Millisecond
-	// slowWrite is when a Write is slow, in milliseconds: the client does not read.
+	// slowWrite is the time in milliseconds after which a Write counts as slow, because the client does not read.
 	slowWrite = 1000
-	// firstResets is the part of HTTP2.MaxResets with which a connection begins, so that a client that was cut off gains
-	// little by connecting again: those of a pause between two sweeps.
+	// firstResets is the part of HTTP2.MaxResets that a new connection may use at once: the share of one sweep interval,
+	// so that a client gains little by reconnecting.
 	firstResets = 0.25
 )
 
-// Guard keeps the bounds of one listener. It is safe for concurrent use.
+// Guard enforces the bounds of one listener. It is safe for concurrent use.
 type Guard struct {
 	o     Options
 	start time.Time
 	clock atomic.Int64 // see now
 
 	refused [reasons]atomic.Uint64
-	line    logging.Every // about refused clients
+	line    logging.Every // limits the log lines about refused clients
 
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
-	hosts map[string]int   // connections by host
-	cut   map[string]int64 // when a host's connection exceeded the Budget, by now; for cutFor
+	hosts map[string]int   // number of connections by host
+	cut   map[string]int64 // by host: when a connection exceeded the Budget, by now; expires after cutFor
 }
 
 // New makes a Guard.
@@ -124,8 +123,7 @@ func New(o Options) *Guard {
 	return g
 }
 
-// now returns the milliseconds since start. With HTTP2 it returns the time of the last sweep, so that a request need
-// not read the clock.
+// now returns the milliseconds since start. With HTTP2 it is the time of the last sweep, to save reading the clock.
 func (g *Guard) now() int64 {
 	if g.o.HTTP2 != nil {
 		return g.clock.Load()
@@ -133,15 +131,15 @@ func (g *Guard) now() int64 {
 	return time.Since(g.start).Milliseconds()
 }
 
-// Stats is what a Guard has seen.
+// Stats are the numbers of a Guard's connections.
 type Stats struct {
-	// Open is the number of connections now, Max the bound.
+	// Open is the current number of connections, Max the maximum.
 	Open, Max int
 	// Refused counts closed connections, by Reason.
 	Refused [reasons]uint64
 }
 
-// Stats returns the numbers as they are now.
+// Stats returns the current numbers.
 func (g *Guard) Stats() Stats {
 	g.mu.Lock()
 	s := Stats{Open: len(g.conns), Max: g.o.Max}
@@ -152,7 +150,7 @@ func (g *Guard) Stats() Stats {
 	return s
 }
 
-// Listen bounds the connections that l accepts. With HTTP2 and encrypted, the server's credentials must call Decrypted.
+// Listen wraps l. With HTTP2 and encrypted, the server's credentials must call Decrypted.
 func (g *Guard) Listen(l net.Listener, encrypted bool) net.Listener {
 	b := &listener{Listener: l, g: g, encrypted: encrypted, closed: make(chan struct{})}
 	if g.o.HTTP2 != nil {
@@ -179,7 +177,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		c := &Conn{Conn: raw, g: l.g, host: words.Client(raw.RemoteAddr())}
 		if !l.g.admit(c) {
-			_ = raw.Close() // nobody has used it
+			_ = raw.Close() // the connection was never used
 			continue
 		}
 		if h := l.g.o.HTTP2; h != nil {
@@ -197,8 +195,8 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// admit registers the connection, unless one of its host was just cut off. If there are too many, it closes another
-// one, or returns false if all others are busy.
+// admit registers the connection. If there are too many, it closes an idle one, or returns false if all are busy. It
+// also returns false if the Budget has just closed a connection of the same host.
 func (g *Guard) admit(c *Conn) bool {
 	c.used.Store(g.now())
 	g.mu.Lock()
@@ -226,7 +224,7 @@ func (g *Guard) admit(c *Conn) bool {
 	return true
 }
 
-// cutHost notes that the Budget cuts off a connection of the host.
+// cutHost records that the Budget closes a connection of the host.
 func (g *Guard) cutHost(host string) {
 	g.refuse(Memory, host)
 	g.mu.Lock()
@@ -237,7 +235,7 @@ func (g *Guard) cutHost(host string) {
 	g.cut[host] = g.now()
 }
 
-// wasCut reports whether the Budget cut off a connection of the host lately. g is locked.
+// wasCut reports whether the Budget closed a connection of the host within cutFor. The caller must hold g.mu.
 func (g *Guard) wasCut(host string) bool {
 	at, ok := g.cut[host]
 	if ok && g.now()-at > cutFor.Milliseconds() {
@@ -247,9 +245,9 @@ func (g *Guard) wasCut(host string) bool {
 	return ok
 }
 
-// idlest returns the connection to close for a new one of a host: of the host with the most connections, one without a
-// request, else the one that was unused for the longest time. It returns nil if none may be closed. It looks at
-// maxLooked connections. g is locked.
+// idlest returns the connection to close for a new one from newcomer: a connection of the host with the most
+// connections, if possible one without a request, else the least recently used one. It returns nil if none may be
+// closed. It examines maxLooked connections. The caller must hold g.mu.
 func (g *Guard) idlest(newcomer string) (found *Conn) {
 	latest := g.now() - busyFor.Milliseconds()
 	looked := 0
@@ -267,10 +265,10 @@ func (g *Guard) idlest(newcomer string) (found *Conn) {
 	return found
 }
 
-// isSafe reports whether a connection that was used lately stays open when a host wants a new one: one with a request,
-// unless its host has more than twice as many connections as the other would have, and one that waits for its first
-// request, unless its host has as many. So a host that keeps all connections busy, or opens them all the time, does
-// not keep others out. g is locked.
+// isSafe reports whether a recently used connection stays open when newcomer's host opens one. A connection with a
+// request is safe unless its host has more than twice as many connections as newcomer would have. A connection without
+// one is safe if its host has fewer connections than newcomer would have. So a host that occupies all connections, or
+// keeps opening new ones, does not lock out others. The caller must hold g.mu.
 func (g *Guard) isSafe(c *Conn, newcomer string) bool {
 	has, wants := g.hosts[c.host], g.hosts[newcomer]+1
 	if c.busy.Load() {
@@ -279,7 +277,7 @@ func (g *Guard) isSafe(c *Conn, newcomer string) bool {
 	return c.host != newcomer && has < wants
 }
 
-// compareIdle is positive if a is to be closed rather than b. g is locked.
+// compareIdle is positive if a should be closed rather than b. The caller must hold g.mu.
 func (g *Guard) compareIdle(a, b *Conn) int {
 	idle := func(c *Conn) int {
 		if c.busy.Load() {
@@ -294,7 +292,7 @@ func (g *Guard) compareIdle(a, b *Conn) int {
 	)
 }
 
-// accepted returns the Conn of a connection of an HTTP server, or nil.
+// accepted returns the Conn of an HTTP server's connection, or nil.
 func accepted(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -303,7 +301,7 @@ func accepted(conn net.Conn) *Conn {
 	return c
 }
 
-// remove drops a connection. g is locked.
+// remove unregisters a connection. The caller must hold g.mu.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.conns[c]; !ok {
 		return
@@ -314,7 +312,7 @@ func (g *Guard) remove(c *Conn) {
 	}
 }
 
-// refuse counts a refusal, and logs it unless the log had a line in the last ten seconds.
+// refuse counts a refusal, and logs it at most once in logQuiet.
 func (g *Guard) refuse(why Reason, host string) {
 	g.refused[why].Add(1)
 	if _, ok := g.line.Allow(time.Now()); !ok {
@@ -324,7 +322,7 @@ func (g *Guard) refuse(why Reason, host string) {
 		slog.String("listener", g.o.Name), slog.String("reason", why.String()), slog.String("client", host))
 }
 
-// sweepUntil sets the clock, and closes connections that are stuck, until the channel is closed.
+// sweepUntil sets the clock and closes stuck connections periodically until the channel is closed.
 func (g *Guard) sweepUntil(closed <-chan struct{}) {
 	pause := min(maxSweepPause, g.o.HTTP2.ReceiveTimeout/8)
 	tick := time.NewTicker(max(pause, time.Millisecond))
@@ -356,26 +354,26 @@ func (g *Guard) sweep() {
 		}
 	}
 	if b := g.o.Budget; b.hasWaiting.Load() {
-		b.admit(nil) // what a closed connection had is free
+		b.admit(nil) // closed connections have freed memory
 	}
 }
 
-// Conn is an accepted connection that counts against the bound.
+// Conn is an accepted connection of a Guard.
 type Conn struct {
 	net.Conn
 
 	g     *Guard
 	host  string
-	used  atomic.Int64 // when it was last used, by Guard.now
-	busy  atomic.Bool  // HTTP/1: it has a request; HTTP/2: it had one
+	used  atomic.Int64 // time of the last use, by Guard.now
+	busy  atomic.Bool  // HTTP/1: has a request; HTTP/2: had a complete request
 	http2 atomic.Pointer[http2Conn]
 
 	mu       sync.Mutex
 	memory   int64 // counted in the Budget, in bytes
-	since    int64 // when memory was 0 last, by Guard.now
-	arriving int64 // bytes of requests that were let in and are not answered
-	wanted   int   // requests that wait for room
-	isClosed bool  // nothing is counted any more
+	since    int64 // when memory was last 0, by Guard.now
+	arriving int64 // bytes of requests that were admitted and have no response yet
+	wanted   int   // number of requests that wait for free memory
+	isClosed bool  // stops the counting
 }
 
 // Read implements net.Conn.
@@ -405,5 +403,5 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// cutOff closes the connection for the guard. The server's next Read returns an error.
-func (c *Conn) cutOff() { _ = c.Close() } // there is nothing to tell this client
+// cutOff closes the connection on the guard's behalf. The server's next Read returns an error.
+func (c *Conn) cutOff() { _ = c.Close() } // the client gets no error message

@@ -8,31 +8,31 @@ import (
 )
 
 // http2Conn is a connection of a gRPC server. It follows the frames that the server reads and writes. One goroutine
-// reads from it, and one writes.
+// reads from it and one writes.
 type http2Conn struct {
 	net.Conn
 
 	c *Conn
 	h *HTTP2
 
-	writing atomic.Int64 // when the Write under way began, by Guard.now, plus one; 0: there is none
+	writing atomic.Int64 // when the current Write began, by Guard.now, plus one; 0 if there is none
 
-	wmu sync.Mutex // held while something is written
+	wmu sync.Mutex // held while bytes are written
 
-	mu       sync.Mutex // of the reader, the writer, and the sweep
+	mu       sync.Mutex // protects the fields below; for the reader, the writer and the sweep
 	streams  openStreams
 	requests requests
 	answers  answers
-	// unwritten is the memory of the answers, in bytes, to requests that came during a slow Write: the next Write ends it.
+	// unwritten is the memory, in bytes, of responses to requests that arrived during a slow Write.
 	unwritten int64
 
-	isGreeted  bool   // the client was told of firstWindow
-	updates    []byte // WINDOW_UPDATE frames that are to be written
-	isFlushing bool   // flush will run
-	waits      bool   // it is in Budget.waiting, whose lock guards this
+	isGreeted  bool   // whether the client was sent firstWindow
+	updates    []byte // WINDOW_UPDATE frames to write
+	isFlushing bool   // whether flush is about to run
+	waits      bool   // whether Budget.waiting has the connection; protected by Budget.turns
 }
 
-// newHTTP2Conn counts the frames of c. plain is c itself, or the TLS connection above it.
+// newHTTP2Conn follows the frames of c. plain is c, or the TLS connection that decrypts c.
 func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 	f := &http2Conn{Conn: plain, c: c, h: c.g.o.HTTP2}
 	f.requests = requests{
@@ -53,7 +53,7 @@ func (f *http2Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// feed follows the bytes that the server has read. An error closes the connection.
+// feed follows the bytes that the server has read. If it returns an error, the server closes the connection.
 func (f *http2Conn) feed(p []byte) error {
 	now := f.c.g.now()
 	f.mu.Lock()
@@ -110,7 +110,7 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes frames. f.wmu is locked.
+// write writes frames. The caller must hold f.wmu.
 func (f *http2Conn) write(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -121,8 +121,8 @@ func (f *http2Conn) write(text []byte) error {
 	return err
 }
 
-// stuck reports whether, and why, the connection is useless: the client does not read, or a frame or a request does not
-// end.
+// stuck reports whether the connection must be closed, and the reason: the client does not read, or a frame or a
+// request takes too long to arrive.
 func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	if since := f.writing.Load(); since != 0 && now-since > f.h.WriteTimeout.Milliseconds() {
 		return Unread, true
@@ -138,8 +138,8 @@ func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	})
 }
 
-// Decrypted bounds what happens within an encrypted connection, and returns the connection that the server is to use.
-// accepted is what the listener has returned, plain the connection above it that decrypts.
+// Decrypted bounds the requests of an encrypted connection and returns the connection that the server must use.
+// accepted is the connection that the listener returned; plain decrypts it.
 func Decrypted(accepted, plain net.Conn) net.Conn {
 	if c, ok := accepted.(*Conn); ok {
 		return newHTTP2Conn(c, plain)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// setUserTimeout closes a connection whose client does not acknowledge sent bytes in time. gRPC sets it only on
-// connections that it knows to be TCP.
+// setUserTimeout makes the kernel close the connection if the client does not acknowledge sent bytes in time. gRPC sets
+// this option only on a *net.TCPConn, and Guard wraps that.
 func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok || timeout <= 0 {
@@ -22,17 +22,17 @@ func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	if err != nil {
 		return // the connection is closed
 	}
-	_ = raw.Control(func(fd uintptr) { // if this fails, keepalive ends the connection later
+	_ = raw.Control(func(fd uintptr) { // on error, gRPC's keepalive closes the connection later
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
 	})
 }
 
-// readyConn takes a buffer only when there is something to read, so that an idle connection has none.
+// readyConn allocates its buffer only when bytes have arrived, so that an idle connection has none.
 type readyConn struct {
 	*http2Conn
 
 	raw syscall.RawConn
-	try func(fd uintptr) bool // false: there is nothing to read yet
+	try func(fd uintptr) bool // returns false if no bytes have arrived yet
 
 	size int
 	pool mem.BufferPool
@@ -41,7 +41,7 @@ type readyConn struct {
 	err  error
 }
 
-// readyToRead returns f as a readyConn, if accepted, which f reads from, can be read like that.
+// readyToRead returns f as a readyConn if accepted, from which f reads, has a file descriptor; otherwise f.
 func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
 	of, ok := accepted.(syscall.Conn)
 	if !ok {
@@ -64,8 +64,7 @@ func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
 	return r
 }
 
-// ReadOnReady is how gRPC reads from a connection that has it: see
-// google.golang.org/grpc/internal/transport/readyreader.
+// ReadOnReady implements google.golang.org/grpc/internal/transport/readyreader, which gRPC prefers to Read.
 func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	r.size, r.pool, r.buf, r.n, r.err = size, pool, nil, 0, nil
 	err := r.raw.Read(r.try)

@@ -6,41 +6,41 @@ import (
 	"slices"
 )
 
-// The memory of a stream besides its payload, in bytes.
+// Memory of a stream, in bytes.
 const (
 	streamCost = 8 << 10 // a goroutine, and gRPC's state of a stream
 	bufferCost = 128     // the header of a buffer
-	// largeRequest is from when on a request counts until it is answered, in bytes: that of a message above 16 KiB.
+	// largeRequest is the memory from which a request counts until its response: of a message above 16 KiB.
 	largeRequest = 28 << 10
 )
 
-// openStream is a stream that takes memory.
+// openStream is a stream that the budget counts.
 type openStream struct {
 	id       uint32
 	complete bool  // its request has arrived
-	answered bool  // its answer has begun
-	since    int64 // when its request, or a message of it, began or was let in, by Guard.now
+	answered bool  // its response has begun
+	since    int64 // when its request or latest message began or was admitted, by Guard.now
 	memory   int64 // bytes
 	message  messageMeter
 
 	window   window
-	held     uint32 // bytes that gRPC has added to its window, and the client does not know
-	admitted int32  // bytes of memory with which it was let in
-	reserved int32  // those of them that have still to arrive
+	held     uint32 // bytes that gRPC has added to the stream's window without the client's knowledge
+	admitted int32  // bytes of memory reserved when the request was admitted
+	reserved int32  // bytes of admitted that have not arrived yet
 }
 
-// openStreams are the streams of a connection that take memory: those whose request has not arrived completely, large
-// requests without an answer, and those whose answer has begun and not ended. A request that arrives in one read and
-// is answered in one write takes none.
+// openStreams are the streams of a connection that the budget counts: streams with an incomplete request, with a large
+// request without a response, or with an incomplete response. A request that arrives in one read and whose response
+// takes one write is not counted.
 type openStreams struct {
 	list   []openStream // by ID
-	change int64        // of their memory, not yet accounted
+	change int64        // change of the streams' memory since account was called
 
-	wanted   int   // streams whose window is wanted
-	arriving int64 // sum of admitted
+	wanted   int   // number of streams whose window is windowWanted
+	arriving int64 // sum of admitted over the streams
 }
 
-// find returns the index of a stream, or where it belongs. Streams begin in order; usually it is the last one.
+// find returns the index of a stream, or the index to insert it at. The stream is usually the last one.
 func (s *openStreams) find(id uint32) (i int, ok bool) {
 	last := len(s.list) - 1
 	if last < 0 || s.list[last].id < id {
@@ -52,7 +52,7 @@ func (s *openStreams) find(id uint32) (i int, ok bool) {
 	return slices.BinarySearchFunc(s.list, id, func(o openStream, id uint32) int { return int(o.id) - int(id) })
 }
 
-// get returns an open stream, or nil.
+// get returns the stream with this ID, or nil.
 func (s *openStreams) get(id uint32) *openStream {
 	if i, ok := s.find(id); ok {
 		return &s.list[i]
@@ -60,7 +60,7 @@ func (s *openStreams) get(id uint32) *openStream {
 	return nil
 }
 
-// open returns the stream. Unless it is open, it begins now; complete says whether its request has arrived.
+// open returns the stream with this ID, and adds it if it is new; complete reports whether its request has arrived.
 func (s *openStreams) open(id uint32, complete bool, now int64) *openStream {
 	i, ok := s.find(id)
 	if !ok {
@@ -70,7 +70,7 @@ func (s *openStreams) open(id uint32, complete bool, now int64) *openStream {
 	return &s.list[i]
 }
 
-// drop removes a stream, if it is open.
+// drop removes the stream with this ID if it is in the list.
 func (s *openStreams) drop(id uint32) {
 	if i, ok := s.find(id); ok {
 		s.arrived(&s.list[i])
@@ -79,7 +79,7 @@ func (s *openStreams) drop(id uint32) {
 	}
 }
 
-// grow adds memory to a stream, unless it is nil.
+// grow adds memory to o. It does nothing if o is nil.
 func (s *openStreams) grow(o *openStream, by int64) {
 	if o != nil {
 		o.memory += by
@@ -87,17 +87,17 @@ func (s *openStreams) grow(o *openStream, by int64) {
 	}
 }
 
-// receive adds the memory of a DATA frame to a stream, unless it is nil or has it reserved.
+// receive adds the memory of a DATA frame to o, except the part that o has reserved. It does nothing if o is nil.
 func (s *openStreams) receive(o *openStream, cost int64) {
 	if o == nil {
 		return
 	}
 	reserved := min(int64(o.reserved), cost)
-	o.reserved -= int32(reserved) //nolint:gosec // it has as much
+	o.reserved -= int32(reserved) //nolint:gosec // reserved is at most o.reserved
 	s.grow(o, cost-reserved)
 }
 
-// arrived ends what the stream needs for its request to arrive.
+// arrived ends the wait and the reservation of a stream whose request has arrived.
 func (s *openStreams) arrived(o *openStream) {
 	if o.window == windowWanted {
 		o.window = windowOpen
@@ -107,7 +107,7 @@ func (s *openStreams) arrived(o *openStream) {
 	o.admitted = 0
 }
 
-// read frees the messages of a stream that the server has read: if it answers, and more may come.
+// read frees the memory of complete messages of a stream whose response has begun and whose request has not ended.
 func (s *openStreams) read(o *openStream) {
 	if o.answered && o.message.whole && !o.complete {
 		s.arrived(o)
@@ -116,23 +116,23 @@ func (s *openStreams) read(o *openStream) {
 	}
 }
 
-// requests follows the frames that a client sends.
+// requests follows the frames that the client sends.
 type requests struct {
 	cutter
 
 	f         *http2Conn
-	ending    uint32  // the stream whose request ends with this frame; 0: none
-	data      uint32  // the stream whose messages this frame has, if more may come; 0: none
-	completed int64   // requests that have arrived completely since feed has looked
-	freePing  bool    // a request has begun since the last PING
-	tokens    float64 // of resets: at most a second's
-	tokensAt  int64   // when they were counted, by Guard.now
+	ending    uint32  // ID of the stream whose request ends with this frame, or 0
+	data      uint32  // ID of the stream that has messages in this frame and may send more, or 0
+	completed int64   // number of requests that have arrived completely since the last feed
+	freePing  bool    // whether a request has begun since the last PING
+	tokens    float64 // resets that are allowed now, at most HTTP2.MaxResets
+	tokensAt  int64   // when tokens was updated, by Guard.now
 }
 
 // errResets closes the connection.
 var errResets = errors.New("the client resets too many requests a second")
 
-// reset takes a token. It returns false if there is none.
+// reset takes a token. It returns false if none is left.
 func (r *requests) reset(now int64) bool {
 	most := float64(r.f.h.MaxResets)
 	r.tokens = min(most, r.tokens+most*float64(now-r.tokensAt)/1000) - 1
@@ -140,8 +140,8 @@ func (r *requests) reset(now int64) bool {
 	return r.tokens >= 0
 }
 
-// begin returns false if the client has reset too many requests. Frames that make the server work for nothing count as
-// resets; a PING for each request does not, since grpc-go measures by it how fast answers come. f.mu is locked.
+// begin returns false if the client has reset too many requests. Frames that only cause work for the server count as
+// resets. One PING per request does not, because grpc-go estimates the bandwidth with it. The caller must hold f.mu.
 func (r *requests) begin(f frame, now int64) bool {
 	r.ending, r.data = 0, 0
 	streams, ends := &r.f.streams, f.has(flagEndStream)
@@ -151,7 +151,7 @@ func (r *requests) begin(f frame, now int64) bool {
 		r.freePing = true
 		if ends && f.has(flagEndHeaders) {
 			r.ending = f.stream
-		} else { // gRPC answers headers at once that end a request, so it is not marked here
+		} else { // gRPC responds to headers that end a request at once
 			streams.grow(streams.open(f.stream, false, now), 2*int64(f.length))
 		}
 	case frameContinuation:
@@ -165,7 +165,7 @@ func (r *requests) begin(f frame, now int64) bool {
 			r.ending = f.stream
 		case !f.has(flagPadded):
 			r.data = f.stream
-		case o != nil && o.window == windowFirst: // Envoy pads nothing
+		case o != nil && o.window == windowFirst: // padded data, which Envoy does not send
 			r.f.open(o)
 		}
 		isReset = f.length == 0 && !ends
@@ -179,13 +179,13 @@ func (r *requests) begin(f frame, now int64) bool {
 		r.freePing = r.freePing && f.has(flagAck)
 	case frameSettings:
 		isReset = !f.has(flagAck)
-	default: // no gRPC server needs it
+	default: // frames that no gRPC server needs
 		isReset = true
 	}
 	return !isReset || r.reset(now)
 }
 
-// payload follows the messages of the request that the frame is of. f.mu is locked.
+// payload follows the messages in a DATA frame. The caller must hold f.mu.
 func (r *requests) payload(p []byte, now int64) {
 	if r.data == 0 {
 		return
@@ -207,7 +207,7 @@ func (r *requests) payload(p []byte, now int64) {
 	r.f.judge(o)
 }
 
-// end completes the request that the frame ends. f.mu is locked.
+// end completes the request that ends with this frame. The caller must hold f.mu.
 func (r *requests) end() {
 	if r.ending == 0 {
 		return
@@ -224,10 +224,10 @@ func (r *requests) end() {
 	r.ending = 0
 }
 
-// maxFrame is the most payload of a DATA frame, in bytes: gRPC announces it.
+// maxFrame is the maximum payload of a DATA frame that gRPC announces, in bytes.
 const maxFrame = 16 << 10
 
-// bufferSize returns the memory that gRPC takes for the payload of a DATA frame.
+// bufferSize returns the memory, in bytes, that gRPC allocates for a DATA frame with this length of payload.
 func bufferSize(length int) int64 {
 	switch {
 	case length <= 1<<10:
@@ -239,25 +239,24 @@ func bufferSize(length int) int64 {
 	}
 }
 
-// answers follows the frames that the server sends. Between an answer's first HEADERS and its last, gRPC keeps what the
-// client's flow-control windows do not admit.
+// answers follows the frames that the server sends. Between the first and the last HEADERS frame of a response, gRPC
+// stores the bytes that the client's flow-control windows do not admit.
 type answers struct {
 	cutter
 
 	f *http2Conn
-	// late are the latest streams that the client has reset, in order. An answer to one of them may begin, and does not
-	// end.
+	// late has the last maxLate streams that the client has reset, by ID. Their responses can begin, but do not end.
 	late []uint32
-	// window is the stream that the frame is a WINDOW_UPDATE of, 0 without one; updates is where those begin that must
-	// not be written.
+	// window is the ID of the stream whose WINDOW_UPDATE frame is being cut, or 0. updates has the indexes in the written
+	// bytes at which WINDOW_UPDATE frames begin that the client must not get yet.
 	window  uint32
 	updates []int
 }
 
-// maxLate is as many streams as an Envoy gives up at once: all that it may have open, see grpcserver.Config.
+// maxLate is the maximum number of streams that an Envoy may have open, and so can reset at once: grpcserver.Config.
 const maxLate = 1000
 
-// dropped notes that the client has reset the stream.
+// dropped records that the client has reset the stream.
 func (a *answers) dropped(stream uint32) {
 	if len(a.late) == maxLate {
 		a.late = slices.Delete(a.late, 0, 1)
@@ -271,7 +270,7 @@ func (a *answers) isLate(stream uint32) bool {
 	return ok
 }
 
-// begin implements follower. f.mu is locked.
+// begin implements follower. The caller must hold f.mu.
 func (a *answers) begin(f frame, now int64) bool {
 	switch {
 	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
@@ -286,7 +285,7 @@ func (a *answers) begin(f frame, now int64) bool {
 	return true
 }
 
-// payload holds a WINDOW_UPDATE back whose stream has to wait. One that is written in two parts is let through.
+// payload marks a WINDOW_UPDATE frame for removal if its stream must wait, unless it is written in two parts.
 func (a *answers) payload(p []byte, _ int64) {
 	if a.window == 0 {
 		return
@@ -301,7 +300,7 @@ func (a *answers) payload(p []byte, _ int64) {
 
 func (a *answers) end() {}
 
-// Frames as RFC 9113 defines them.
+// Frame types and flags of RFC 9113.
 const (
 	prefaceLen = 24 // "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	headerLen  = 9
@@ -320,33 +319,33 @@ const (
 	flagAck        = 1 // of SETTINGS and PING
 )
 
-// frame is the head of a frame.
+// frame is the header of a frame.
 type frame struct {
-	length      int // of its payload
+	length      int // of its payload, in bytes
 	kind, flags byte
 	stream      uint32
 }
 
 func (f *frame) has(flag byte) bool { return f.flags&flag != 0 }
 
-// follower receives what a cutter finds.
+// follower receives the frames that a cutter finds.
 type follower interface {
-	begin(f frame, now int64) bool // false stops the cutter
-	payload(p []byte, now int64)   // some of the frame's payload
+	begin(f frame, now int64) bool // the frame's header; false stops the cutter
+	payload(p []byte, now int64)   // a part of the frame's payload
 	end()                          // the frame is complete
 }
 
-// cutter cuts the bytes of one direction into frames, however they arrive.
+// cutter cuts the bytes of one direction into frames, in whatever parts the bytes arrive.
 type cutter struct {
-	preface int // bytes of the preface that are missing
+	preface int // bytes of the preface that have not arrived
 	header  [headerLen]byte
 	have    int   // bytes of header that have arrived
-	skip    int   // bytes of the frame's payload that are missing
-	at      int   // bytes before the payload, of those that are being cut
+	skip    int   // bytes of the frame's payload that have not arrived
+	at      int   // index of the payload in the bytes that are being cut
 	began   int64 // when the frame began, by Guard.now
 }
 
-// inFrame reports whether a frame has begun and not ended.
+// inFrame reports whether a part of a frame, or of the preface, has still to arrive.
 func (c *cutter) inFrame() bool { return c.preface > 0 || c.have > 0 || c.skip > 0 }
 
 // cut passes the frames in p to the follower. It returns false if the follower has stopped it.
@@ -393,19 +392,19 @@ func (c *cutter) cut(p []byte, now int64, to follower) bool {
 	}
 }
 
-// messageMeter follows the gRPC messages of a stream in one direction: each has a prefix of 5 bytes, the last four of
-// which are its length.
+// messageMeter follows the gRPC messages of a stream in one direction. Each message has a prefix of 5 bytes; the last
+// four are its length.
 type messageMeter struct {
 	prefix [5]byte
 	have   uint8  // bytes of prefix that have arrived
-	size   uint32 // bytes of the message
-	left   uint32 // bytes of the message that are missing
-	whole  bool   // a message has arrived, and no other has begun
+	size   uint32 // length of the message, in bytes
+	left   uint32 // bytes of the message that have not arrived
+	whole  bool   // whether a message has arrived and the next one has not begun
 }
 
 func (m *messageMeter) hasPrefix() bool { return int(m.have) == len(m.prefix) }
 
-// feed follows some of a stream's payload. It reports whether a message ended in it.
+// feed follows a part of a stream's payload. It reports whether a message ended in it.
 func (m *messageMeter) feed(p []byte) (ended bool) {
 	for {
 		if m.hasPrefix() {

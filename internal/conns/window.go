@@ -8,36 +8,35 @@ import (
 )
 
 const (
-	// firstWindow is what a client may send of a request at once, in bytes: the initial window of its streams. A longer
-	// request waits until the Budget has room for all of it, because its first part takes memory until its last part has
-	// arrived. So a client with many large requests is slowed down, and not cut off.
+	// firstWindow is the initial flow-control window of a client's streams, in bytes. A longer request waits until the
+	// Budget has room for all of it, because its first part occupies memory until its last part has arrived. So a client
+	// with many large requests is slowed down rather than disconnected.
 	firstWindow = 4 << 10
-	// grpcWindow is the initial window that gRPC counts with, and the smallest that it can announce.
+	// grpcWindow is the initial window that gRPC assumes, in bytes, and the smallest that gRPC can announce.
 	grpcWindow = 64<<10 - 1
-	// roomPart is the part of the budget for requests that were let in. The others are for the first parts of those that
-	// wait, and for frames, which take more than their length. lonePart is the part of the budget up to which a request
-	// does not wait for other connections.
+	// roomPart is the part of the budget for admitted requests; the rest is for first parts of waiting requests, and for
+	// frames' overhead. A request of up to lonePart of the budget need not wait for other connections.
 	roomPart, lonePart = 0.4, 1.0 / 64
 	updateLen          = headerLen + 4 // of a WINDOW_UPDATE frame
 )
 
-// announced is the SETTINGS frame that tells a client firstWindow.
+// announced is the SETTINGS frame that announces firstWindow to a client.
 var announced = []byte{0, 0, 6, frameSettings, 0, 0, 0, 0, 0, 0, 4, 0, 0, firstWindow >> 8, firstWindow & 0xff}
 
-// window is what a client may send of a request.
+// window is the state of a stream's flow-control window.
 type window uint8
 
 const (
 	windowFirst  window = iota // firstWindow
-	windowWanted               // firstWindow: the request is longer, and waits for room
-	windowOpen                 // as much as gRPC says
+	windowWanted               // firstWindow; the request is longer and waits for free memory
+	windowOpen                 // the size that gRPC announces
 )
 
-// judge finds out from the first bytes of a stream whether its window has to be larger. f.mu is locked.
+// judge decides by the first bytes of a stream whether its window must grow. The caller must hold f.mu.
 func (f *http2Conn) judge(o *openStream) {
 	switch m := &o.message; {
 	case o.window != windowFirst:
-	case m.whole: // a stream of several messages, or a request whose end is to come
+	case m.whole: // a stream of several messages, or a request whose end has not arrived
 		f.open(o)
 	case m.hasPrefix() && m.size > firstWindow-uint32(len(m.prefix)):
 		o.window = windowWanted
@@ -45,7 +44,7 @@ func (f *http2Conn) judge(o *openStream) {
 	}
 }
 
-// open has the next flush or Write tell the client of the window that gRPC has opened. f.mu is locked.
+// open makes the next flush or Write send the client the window that gRPC has opened. The caller must hold f.mu.
 func (f *http2Conn) open(o *openStream) {
 	o.window = windowOpen
 	f.updates = append(f.updates, 0, 0, 4, frameWindowUpdate, 0)
@@ -57,7 +56,7 @@ func (f *http2Conn) open(o *openStream) {
 	}
 }
 
-// flush writes the updates, unless the server is in the middle of a frame: then its next Write does.
+// flush writes the updates. If the server has written only a part of a frame, it leaves them to the next Write.
 func (f *http2Conn) flush() {
 	f.wmu.Lock()
 	defer f.wmu.Unlock()
@@ -65,10 +64,10 @@ func (f *http2Conn) flush() {
 	f.isFlushing = false
 	text := f.takeUpdates(f.c.g.now())
 	f.mu.Unlock()
-	_ = f.write(text) // the server sees the error
+	_ = f.write(text) // the server gets the error, too
 }
 
-// takeUpdates returns the updates between two frames that the server writes, none within one. f.mu is locked.
+// takeUpdates returns the updates if the server is between two frames, else nil. The caller must hold f.mu.
 func (f *http2Conn) takeUpdates(now int64) (text []byte) {
 	if !f.answers.inFrame() {
 		text, f.updates = f.updates, nil
@@ -77,7 +76,7 @@ func (f *http2Conn) takeUpdates(now int64) (text []byte) {
 	return text
 }
 
-// without takes the WINDOW_UPDATE frames out of what the server writes that have to wait, which begin at these indexes.
+// without returns p without the WINDOW_UPDATE frames at these indexes, which must wait.
 func without(p []byte, updates []int) (rest []byte) {
 	from := 0
 	for _, at := range updates {
@@ -87,8 +86,9 @@ func without(p []byte, updates []int) (rest []byte) {
 	return append(rest, p[from:]...)
 }
 
-// admit opens the window of the next request of the connection that waits, if there is room. Without its turn, a
-// request is let in that is short and the only one. It returns how many wait, and whether the next one needs room.
+// admit opens the window of the connection's next waiting request if there is room. Without its turn, it admits only a
+// short request on a connection that has no other one arriving. It returns the number of requests that wait, and
+// whether the next one needs more room.
 func (f *http2Conn) admit(hasTurn bool) (waiting int, isFull bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,8 +115,7 @@ func (f *http2Conn) admit(hasTurn bool) (waiting int, isFull bool) {
 	return s.wanted, false
 }
 
-// admit lets requests in that wait, one of each connection in turn, while there is room. Unless f is nil, it may have
-// new ones.
+// admit admits waiting requests while there is room, one per connection in turn. If f is not nil, f may have some.
 func (b *Budget) admit(f *http2Conn) {
 	b.turns.Lock()
 	defer b.turns.Unlock()
