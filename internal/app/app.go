@@ -1,5 +1,4 @@
-// Package app is the process: it opens the parts, serves, and stops in order. It is the only package that knows every
-// other.
+// Package app is the Weir process: it opens its parts, serves, and stops them in order.
 package app
 
 import (
@@ -29,20 +28,20 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Bounds of a stop, besides Options.DrainDelay and Options.StopTimeout: it ends whatever hangs.
+// Bounds of a stop beyond Options.DrainDelay and Options.StopTimeout. A part that exceeds its bound is abandoned.
 const (
 	httpStop  = time.Second     // for an HTTP request to end
-	lastSend  = time.Second     // for the last charges of quotas, besides Options.StoreTimeout
-	lastWait  = 3 * time.Second // for requests that were cut off, and for the work in the background
-	lastClose = 2 * time.Second // and Options.StoreTimeout: for each part that Close closes
+	lastSend  = time.Second     // for the last charges of quotas, plus Options.MaxWait
+	lastWait  = 3 * time.Second // for cancelled requests, and for background work
+	lastClose = 2 * time.Second // plus Options.StoreTimeout: for each part that Close closes
 )
 
-// StopBound is how long Run and Close together may take beyond Options.DrainDelay and Options.StopTimeout, whatever
-// hangs.
+// StopBound is the maximum time that Run and Close together take beyond Options.DrainDelay and Options.StopTimeout,
+// even if a part hangs.
 const StopBound = 15 * time.Second
 
-// App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New calls Close,
-// whether it has called Run or not.
+// App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New must call Close,
+// whether or not it has called Run.
 type App struct {
 	o     Options
 	parts []part // in the order in which they were opened
@@ -58,19 +57,19 @@ type App struct {
 	grpc    *grpcserver.Server // nil inside another process
 	admin   *admin.Server
 
-	closed func() error // closes all parts, once
+	closed func() error // closes all parts at its first call
 }
 
-// part is what an App has opened.
+// part is a component that an App has opened.
 type part struct {
 	name string
-	// run, if not nil, works until ctx is done. An error ends the process.
+	// run, if not nil, works until ctx is done. If it returns an error, the process stops.
 	run func(ctx context.Context) error
-	// close, if not nil, frees the part. It is called after run has ended, or was left behind.
+	// close, if not nil, frees the part. The App calls it after run has ended or was abandoned.
 	close func() error
 }
 
-// add adds a part, which has any of the methods Run, Close and Metrics.
+// add adds a part that has any of the methods Run, Close and Metrics.
 func (a *App) add(name string, p any) {
 	added := part{name: name}
 	switch p := p.(type) {
@@ -93,8 +92,8 @@ func (a *App) add(name string, p any) {
 	a.parts = append(a.parts, added)
 }
 
-// New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A Redis that
-// cannot be reached is no failure. If New fails, it has freed everything.
+// New checks the options, loads the rules, opens the store and listens, so that Run cannot fail for these reasons. An
+// unreachable Redis is not an error. If New fails, it has freed everything.
 func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -111,7 +110,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	return a, nil
 }
 
-// openMetrics opens what shows the work of the other parts.
+// openMetrics opens the parts that observe the others.
 func (a *App) openMetrics(ctx context.Context) (err error) {
 	o := &a.o
 	o.Metrics.Build, o.OTel.Version, o.OTel.Log, o.Statsd.Log = o.Build, o.Build.Version, o.Log, o.Log
@@ -139,10 +138,10 @@ func (a *App) openMetrics(ctx context.Context) (err error) {
 	return nil
 }
 
-// openRules opens the store of the counters, and the rules, which load later.
+// openRules opens the store and creates the rules; load loads them.
 func (a *App) openRules(context.Context) (err error) {
 	o, m := &a.o, a.metrics
-	if o.Redis, err = o.Primary(); err != nil { //nolint:contextcheck // it does not connect yet
+	if o.Redis, err = o.Primary(); err != nil { //nolint:contextcheck // Primary does not connect
 		return err
 	}
 	if o.Redis != nil {
@@ -152,7 +151,7 @@ func (a *App) openRules(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.rules, err = rules.New(rules.Options{ //nolint:contextcheck // it does not connect yet
+	a.rules, err = rules.New(rules.Options{ //nolint:contextcheck // New does not connect
 		Config: o.RulesOptions, Redis: o.Redis, Process: process,
 		HoldGC: o.HoldGC, Log: o.Log,
 	})
@@ -161,7 +160,7 @@ func (a *App) openRules(context.Context) (err error) {
 	}
 	a.add("rules", a.rules)
 	o.Requests, o.Effects, o.StoreOptions.Log = m.Requests, a.rules.Effects, o.Log
-	if o.Redis != nil { // memory decides in less time than it takes to read the clock
+	if o.Redis != nil { // reading the clock takes longer than a decision in memory
 		o.Stages = func(names []string) []take.Stage { return append(a.traces.Stages(), m.Timed(names...)) }
 	}
 	if a.store, err = store.Open(&o.StoreOptions); err != nil { //nolint:contextcheck // the store outlives ctx
@@ -189,7 +188,7 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 	return err
 }
 
-// observer counts for Prometheus, and reports failures of the store to it.
+// observer counts for Prometheus, and reports failures of the store to the store.
 type observer struct {
 	*metrics.Metrics
 	store *store.Store
@@ -202,7 +201,7 @@ func (o observer) StoreFailed(err error) {
 	}
 }
 
-// openQuotas opens what --quota switches on.
+// openQuotas opens the quotas if --quota is set.
 func (a *App) openQuotas(context.Context) (err error) {
 	if !a.o.Quota || a.o.Embedded {
 		return nil
@@ -223,7 +222,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 	return err
 }
 
-// openServers makes the servers. They listen later.
+// openServers creates the servers; listen makes them listen.
 func (a *App) openServers(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	calls := grpcserver.NewCalls(m, o.Log)
@@ -262,7 +261,7 @@ func (a *App) openServers(ctx context.Context) error {
 	return nil
 }
 
-// adminOptions are what the HTTP addresses show of the other parts.
+// adminOptions returns the options of the HTTP servers, which show the other parts.
 func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.Options {
 	o := admin.Options{
 		Config: a.o.HTTPOptions,
@@ -294,7 +293,7 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 	return o
 }
 
-// storeReady returns why the store cannot decide the rules in force.
+// storeReady returns the reason why the store cannot decide the active rules, or nil.
 func (a *App) storeReady(ctx context.Context) error {
 	if err := a.store.Ping(ctx); err != nil {
 		return err
@@ -302,7 +301,7 @@ func (a *App) storeReady(ctx context.Context) error {
 	return a.store.PingRedisCell(ctx, a.rules.RedisCellStores())
 }
 
-// reset removes a counter, with what was charged ahead to it.
+// reset removes a counter, and the charges that quotas have made to it in advance.
 func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 	existed, err = a.store.Reset(ctx, key)
 	if a.quotas != nil {
@@ -311,8 +310,8 @@ func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
 	return existed, err
 }
 
-// load loads the rules for the first time. This is the list of all parts that a change of rules calls. What else
-// knows rules looks them up by pointers that a request brings along: leases, and the store's packed policies.
+// load loads the rules for the first time. after lists all functions to call when the rules change. Other users of
+// rules, such as leases and the store's packed policies, use the pointers that a request carries.
 func (a *App) load(ctx context.Context) error {
 	after := []func(){a.store.DropDenials}
 	if a.grpc != nil {
@@ -327,7 +326,7 @@ func (a *App) load(ctx context.Context) error {
 	return a.rules.Load(ctx, a.metrics.Prepare, after...)
 }
 
-// listen opens the addresses.
+// listen makes the servers listen.
 func (a *App) listen(ctx context.Context) error {
 	if a.grpc != nil {
 		if err := a.grpc.Listen(ctx); err != nil {
@@ -342,12 +341,11 @@ func (a *App) listen(ctx context.Context) error {
 	return nil
 }
 
-// Close frees what New has opened: listeners, connections to Redis. Call it after Run, or without
-// Run. A part that does not close in time is left behind, and is an error. A second Close returns the result of the
-// first.
+// Close frees the listeners and connections that New has opened. Call it after Run, or without Run. It abandons a part
+// that does not close in time, and returns an error for it. A second Close returns the result of the first.
 func (a *App) Close() error { return a.closed() }
 
-// close closes every part, the last opened first.
+// close closes all parts, the last opened first.
 func (a *App) close() error {
 	var errs []error
 	for _, p := range slices.Backward(a.parts) {
@@ -358,7 +356,7 @@ func (a *App) close() error {
 	return errors.Join(errs...)
 }
 
-// GRPCAddr is where the service listens: "host:port" or "unix:PATH"; empty inside another process.
+// GRPCAddr returns the address of the gRPC server, "host:port" or "unix:PATH", or "" inside another process.
 func (a *App) GRPCAddr() string {
 	if a.grpc == nil {
 		return ""
@@ -366,10 +364,10 @@ func (a *App) GRPCAddr() string {
 	return a.grpc.Addr()
 }
 
-// HTTPAddr is where health, rules and metrics are; empty if nowhere.
+// HTTPAddr returns the address of the HTTP server, or "" if there is none.
 func (a *App) HTTPAddr() string { return a.admin.Addr() }
 
-// Reload reads the rule files now. Its error is why their content is not in force; it has been logged.
+// Reload reads the rule files now. An error, which it also logs, means that their content is not active.
 func (a *App) Reload(ctx context.Context) error {
 	before := a.rules.Status()
 	err := a.rules.Reload(ctx)

@@ -43,7 +43,7 @@ func (p *process) connect() *raw {
 		t: p.t, conn: conn, Framer: http2.NewFramer(conn, conn), next: 1, ended: make(chan struct{}),
 		reset: make(chan uint32, 1000),
 	}
-	_, _ = conn.Write([]byte(http2.ClientPreface)) // who was refused at once is told by ended
+	_, _ = conn.Write([]byte(http2.ClientPreface)) // if the connection was refused, ended reports it
 	_ = r.WriteSettings()
 	go func() {
 		defer close(r.ended)
@@ -201,7 +201,7 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// conns.ConnMemory is what an idle connection takes.
+// conns.ConnMemory is the memory of an idle connection.
 func TestMemoryOfAConnection(t *testing.T) {
 	p := start(t, options(t, rulesOf("1000")))
 	inUse := func() int64 {

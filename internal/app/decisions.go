@@ -11,8 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// decisionLog writes a line for each decision, as many as line allows. It does not write values of descriptors, which
-// may be secrets.
+// decisionLog logs decisions, at a rate that line bounds. It does not log values of descriptors, which may be secrets.
 type decisionLog struct {
 	log  *slog.Logger
 	line logging.Every

@@ -156,7 +156,7 @@ descriptors:
 	}
 }
 
-// limitsInForce is the sum of the limits in force: "" without rules, which is what every test here begins with.
+// limitsInForce returns the sum of the active limits: "" without rules, with which every test here begins.
 func (p *process) limitsInForce() string {
 	var all []string
 	if set := p.app.rules.Set(); set != nil {

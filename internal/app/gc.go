@@ -14,51 +14,50 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// gcHeadroom is how many bytes may be allocated between two collections, where Go's default asks for less: with a heap
-// of 4 MB Go collects every 4 MB, and Weir every 64. It is a quarter of the memory limit at most.
+// gcHeadroom is the maximum number of bytes to allocate between two collections, where Go's default allows fewer: with
+// a heap of 4 MB Go collects every 4 MB, and Weir every 64 MB. Weir uses at most a quarter of the memory limit.
 const gcHeadroom = 64 << 20
 
-// sharedPart is the part of a container's memory that Weir's headroom takes in another program's process.
+// In another program's process, the headroom is at most 1/sharedPart of the container's memory.
 const sharedPart = 16
 
-// Percentages for GOGC.
+// Values of GOGC, in percent.
 const (
-	gogcDefault = 100 // Go's default, from a heap of gcHeadroom on
-	gogcLoading = 300 // at least, during a hold: loading rules allocates about twice what it keeps
+	gogcDefault = 100 // Go's default; the minimum
+	gogcLoading = 300 // minimum during a hold: loading rules allocates about twice the memory of the result
 )
 
-// holdRoom is how many bytes a hold may let be allocated between two collections.
+// holdRoom is the maximum number of bytes to allocate between two collections during a hold.
 const holdRoom = 256 << 20
 
-// minHeap is the heap in bytes that Go does not collect at GOGC 100. It grows with GOGC.
+// minHeap is the heap, in bytes, below which Go does not collect at GOGC 100. It is proportional to GOGC.
 const minHeap = 4 << 20
 
-// GCPace makes Go's garbage collector run as often as memory requires, and not as often as its default has it with a
-// small heap: a process keeps a few MB, and allocates as much every few milliseconds. It is safe for concurrent use.
+// GCPace makes Go's garbage collector run only as often as memory requires. Go's default collects too often, because
+// Weir's heap is a few MB and Weir allocates as much every few milliseconds. It is safe for concurrent use.
 type GCPace struct {
-	// MemoryLimit is Go's soft limit in bytes: 90 % of the container's, or GOMEMLIMIT. math.MaxInt64 is none.
+	// MemoryLimit is Go's soft limit in bytes: 90 % of the container's limit, or GOMEMLIMIT. math.MaxInt64 means no limit.
 	MemoryLimit int64
-	// Headroom is how many bytes may be allocated between two collections. 0: GOGC is set in the environment, and stands.
+	// Headroom is the number of bytes to allocate between two collections, or 0 if the environment sets GOGC.
 	Headroom uint64
 
 	before int
 
-	mu      sync.Mutex // held while GOGC is set: a collection may end while Stop restores it
+	mu      sync.Mutex // held while GOGC is set, because pace may run while Stop restores it
 	stopped bool
 	holds   int
 }
 
-// StartGCPace sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
-// variables GOMEMLIMIT and GOGC, where they are set, stand. An error says that the container's limit cannot be
-// read; then there is none.
+// StartGCPace sets Go's memory limit from the container's limit, and adjusts GOGC to use the headroom, until Stop. It
+// does not override the environment variables GOMEMLIMIT and GOGC. An error means that it cannot read the container's
+// limit; then it sets no memory limit.
 func StartGCPace() (*GCPace, error) {
 	limit, err := memlimit.Set()
 	return startGCPace(limit, gcHeadroom), err
 }
 
-// StartSharedGCPace is StartGCPace inside a process that is not Weir's alone. Go's memory limit counts Go's memory, and
-// not that of the other code: one taken from the container would promise what that code has already. So there is none
-// but GOMEMLIMIT, and the headroom is a sixteenth of the container's limit at most.
+// StartSharedGCPace is StartGCPace inside another program's process. It sets no memory limit, because Go's limit does
+// not count that program's other memory. The headroom is at most 1/sharedPart of the container's limit.
 func StartSharedGCPace() (*GCPace, error) {
 	most := uint64(gcHeadroom)
 	container, err := memlimit.FromCgroup()
@@ -71,7 +70,7 @@ func StartSharedGCPace() (*GCPace, error) {
 	return startGCPace(debug.SetMemoryLimit(-1), most), err
 }
 
-// startGCPace keeps GOGC so that the headroom is used: at most this one, or a quarter of the limit.
+// startGCPace adjusts GOGC to use a headroom of most bytes, or of a quarter of the limit if that is less.
 func startGCPace(limit int64, most uint64) *GCPace {
 	p := &GCPace{MemoryLimit: limit}
 	if os.Getenv("GOGC") == "" {
@@ -92,9 +91,9 @@ func (p *GCPace) Stop() {
 	}
 }
 
-// Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds
-// are released. A collection in the middle would mark what is still growing, and have everybody who allocates help to
-// get done in time: requests would wait for it.
+// Hold delays collections during a large allocation unless memory runs short. When all holds are released, Weir
+// collects once. A collection in the meantime would mark data that is still growing, and delay requests, because Go
+// makes goroutines that allocate help with the marking.
 func (p *GCPace) Hold() (release func()) {
 	p.hold(1)
 	return sync.OnceFunc(func() {
@@ -102,7 +101,7 @@ func (p *GCPace) Hold() (release func()) {
 		collect := p.holds == 1 && p.Headroom > 0 && !p.stopped
 		p.mu.Unlock()
 		if collect {
-			runtime.GC() // before GOGC is back: the heap may be above that goal
+			runtime.GC() // before GOGC is restored, because the heap may exceed its goal
 		}
 		p.hold(-1)
 	})
@@ -115,11 +114,11 @@ func (p *GCPace) hold(n int) {
 	p.adjust()
 }
 
-// gcCheck is how often GOGC is adjusted. A cleanup of a garbage object would tell when a collection has ended, but in a
-// busy process a second later: meanwhile the heap grew to 236 MB with a headroom of 64.
+// gcCheck is the interval at which GOGC is adjusted. A cleanup of a garbage object would run after each collection, but
+// up to a second late in a busy process: meanwhile the heap grew to 236 MB with a headroom of 64 MB.
 const gcCheck = 50 * time.Millisecond
 
-// pace sets GOGC now and again, until Stop.
+// pace adjusts GOGC every gcCheck until Stop.
 func (p *GCPace) pace() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +128,8 @@ func (p *GCPace) pace() {
 	}
 }
 
-// adjust sets GOGC for the heap as the last collection left it. It is a percentage of the live heap and of what else
-// is scanned, stacks and globals: https://go.dev/doc/gc-guide#GOGC.
+// adjust sets GOGC for the heap after the last collection. GOGC is a percentage of the live heap, stacks and globals:
+// https://go.dev/doc/gc-guide#GOGC. The caller must hold p.mu.
 func (p *GCPace) adjust() {
 	if p.Headroom == 0 || p.stopped {
 		return
@@ -147,11 +146,11 @@ func (p *GCPace) adjust() {
 		scanned += part.Value.Uint64()
 	}
 	want := max(p.Headroom*100/max(scanned, minHeap), gogcDefault)
-	want = min(want, percent*5/4) // a heap that has shrunk for a moment grows back
+	want = min(want, percent*5/4) // grow slowly, because the heap may have shrunk only for a moment
 	if p.holds > 0 {
 		want = max(want, min(gogcLoading, holdRoom*100/max(scanned, minHeap)))
 	}
-	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
-		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most
+	if want*10 < percent*9 || want*10 > percent*11 { // SetGCPercent stops the world
+		debug.SetGCPercent(int(want)) //nolint:gosec // at most 1600
 	}
 }

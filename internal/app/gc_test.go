@@ -62,7 +62,7 @@ func TestGCPaceFollowsTheHeap(t *testing.T) {
 	}
 }
 
-// collections is how many there were, and of these forced.
+// collections returns the number of all collections and of forced ones.
 func collections() (all, forced uint64) {
 	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/cycles/forced:gc-cycles"}}
 	metrics.Read(now)

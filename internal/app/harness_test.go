@@ -169,7 +169,7 @@ func (p *process) askBy(ctx context.Context, by pb.RateLimitServiceClient, clien
 	return res.GetOverallCode().String()
 }
 
-// serving is what grpc.health.v1 says of the service.
+// serving returns the status of the service in grpc.health.v1.
 func (p *process) serving() string {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

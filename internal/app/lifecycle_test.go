@@ -40,7 +40,7 @@ func TestNewWithoutRun(t *testing.T) {
 	}
 }
 
-// deaf is a store that goes on although it was told to stop.
+// deaf is a store that ignores the end of its context.
 type deaf struct {
 	take.Stage
 	entered chan struct{}

@@ -22,9 +22,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/store"
 )
 
-// Options are the flags of `weir serve`, each with its variable of the environment, default and meaning: those of each
-// part, in the order in which help shows them. The tags are those of github.com/alecthomas/kong. The zero value of a
-// field is not its default.
+// Options are the flags of `weir serve`, with their environment variables, defaults and help, in the order of the help
+// text. The tags are of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
 	RulesOptions  `embed:"" group:"rules"`
 	StoreOptions  `embed:"" group:"store"`
@@ -40,16 +39,16 @@ type Options struct {
 	Top           topkeys.Options `embed:"" group:"metrics"`
 	Logging       logging.Config  `embed:"" group:"log"`
 
-	// Clients are bounds that no flag changes.
+	// Clients are bounds that only tests set.
 	Clients conns.Bounds `kong:"-"`
-	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
+	// Embedded is true inside another process, which calls App.Decider: then there is no gRPC server.
 	Embedded bool `kong:"-"`
-	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
+	// HoldGC, if not nil, delays garbage collections while rules are loaded.
 	HoldGC func() (release func()) `kong:"-"`
-	// Build is what was built.
+	// Build is the version of this binary.
 	Build Build `kong:"-"`
-	// Log receives one line for the start, each load of rules, each refused load and the stop. It must not block: requests
-	// log, too.
+	// Log receives one line for the start, each load of rules, each failed load and the stop. Its handler must not block,
+	// because requests log, too.
 	Log *slog.Logger `kong:"-"`
 	// LogQueue, if not nil, counts the lines of Log that were dropped.
 	LogQueue *logging.Queue `kong:"-"`
@@ -70,23 +69,23 @@ type (
 	QuotaOptions = rlqs.Config
 )
 
-// Build is the version and what it was built with.
+// Build is the version of a binary, and how it was built.
 type Build = adminapi.Build
 
-// RuleModes change what rules mean, to what envoyproxy/ratelimit does with them.
+// RuleModes select behaviour of envoyproxy/ratelimit.
 type RuleModes struct {
 	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without it, one more hit must fit."`
 	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, but never deny."`
 	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors are over."`
 }
 
-// StopOptions are the times of a stop.
+// StopOptions are the delays of a stop.
 type StopOptions struct {
 	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to serve after SIGTERM, with failing /readyz and health checks, so that clients move away."`
 	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take after that."`
 }
 
-// process is what rule files leave to the process.
+// process returns the settings of the process that rule files use.
 func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	name := ""
@@ -102,8 +101,8 @@ func (o *Options) process() (descriptors.Process, error) {
 	}, err
 }
 
-// Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one
-// line for each wrong one, which begins with its flag.
+// Check checks every field. Its error has one line for each invalid field, which begins with its flag. The method is
+// not named Validate, because kong would call that before the command runs.
 func (o *Options) Check() error {
 	var e flags.Errors
 	o.RulesOptions.Check(&e, &o.StoreOptions)

@@ -37,7 +37,7 @@ func inFlightOf(keys ...string) *pb.RateLimitRequest {
 	return req
 }
 
-// inUse is how many places of a limit are taken.
+// inUse returns the number of in-flight requests of a limit.
 func (p *process) inUse(key string, limit int) (int, error) {
 	look := inFlightOf(key)
 	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
@@ -60,8 +60,8 @@ func (p *process) usesPlaces(key string, limit, want int) {
 	})
 }
 
-// Requests that are cancelled while Redis hangs, or whose deadline ends then, hold no place once Redis answers, and no
-// goroutine before that. Nothing is given back that others hold.
+// Requests that are cancelled, or whose deadline ends, while Redis hangs, do not count as in flight once Redis
+// responds, and hold no goroutine before. Requests that others hold are not released.
 func TestPlacesOfRequestsThatGo(t *testing.T) {
 	const limit, others = 10000, 3
 	server := redistest.Start(t)

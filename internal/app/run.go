@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Run serves until ctx is done, then stops: it becomes not ready, goes on answering for the drain delay, and ends after
-// the requests in flight or the stop timeout. An error is of a part that ended by itself, or did not end in time: Run
-// returns all the same. Call it at most once, before Close.
+// Run serves until ctx is done, then stops: it fails /readyz, continues to serve for the drain delay, and ends after
+// the requests in flight or the stop timeout. It returns an error if a part fails or does not end in time. Call it at
+// most once, before Close.
 func (a *App) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -48,7 +48,7 @@ func (a *App) Run(ctx context.Context) error {
 	case err = <-failed:
 		err = errors.Join(err, a.cut())
 	}
-	err = errors.Join(err, a.stopHTTP(work)) // last, so that probes are answered until the end
+	err = errors.Join(err, a.stopHTTP(work)) // the HTTP servers stop last, to respond to probes until the end
 	stopWork()
 	if within(lastWait, background.Wait) {
 		return err
@@ -61,11 +61,11 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, fmt.Errorf("not ended %s after the stop: %s", lastWait, strings.Join(late, ", ")))
 }
 
-// stop ends the service after the requests in flight. An error means that some did not end even when they were cut off.
+// stop ends the service after the requests in flight. It returns an error if requests did not end even when cancelled.
 func (a *App) stop(ctx context.Context) (err error) {
 	start := time.Now()
 	a.admin.Stopping()
-	if a.grpc == nil { // nobody asks any more
+	if a.grpc == nil { // the other process has stopped calling
 		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
 		return nil
 	}
@@ -74,7 +74,7 @@ func (a *App) stop(ctx context.Context) (err error) {
 		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
 	<-time.After(a.o.DrainDelay)
 	a.grpc.Health.End()
-	if a.quotas != nil { // which charges what Envoys may still admit, and ends streams, for which a stop would wait
+	if a.quotas != nil { // charges requests that Envoys may still admit, and ends the streams
 		last, cancel := context.WithTimeout(ctx, a.o.MaxWait()+lastSend)
 		a.quotas.Stop(last)
 		cancel()
@@ -88,7 +88,7 @@ func (a *App) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// cut ends all requests. An error means that some went on.
+// cut cancels all requests. It returns an error if requests did not end.
 func (a *App) cut() error {
 	if a.grpc != nil && !within(lastWait, a.grpc.Cut) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
@@ -102,7 +102,7 @@ func (a *App) stopHTTP(ctx context.Context) error {
 	return a.admin.Stop(ctx)
 }
 
-// logStart is the line that says what runs.
+// logStart logs the address, store and rules of the process.
 func (a *App) logStart(ctx context.Context) {
 	status := a.rules.Status()
 	limits := 0
@@ -128,7 +128,7 @@ func (a *App) logStart(ctx context.Context) {
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
 }
 
-// within runs f and returns whether it has ended in time. If not, f goes on in a goroutine of its own.
+// within runs f and returns whether f ended in time. If not, f continues in its own goroutine.
 func within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
 	panics.Go("end of a part", func() {
@@ -143,11 +143,11 @@ func within(limit time.Duration, f func()) bool {
 	}
 }
 
-// closeInTime closes a part, and leaves it behind if that takes longer than limit.
+// closeInTime closes a part. It returns an error, and abandons the part, if closing takes longer than limit.
 func closeInTime(name string, limit time.Duration, closePart func() error) error {
 	closed := make(chan error, 1)
 	if !within(limit, func() {
-		err := errors.New("closing panicked") // unless closePart returns
+		err := errors.New("closing panicked") // replaced if closePart returns
 		defer func() { closed <- err }()
 		err = closePart()
 	}) {
@@ -156,14 +156,14 @@ func closeInTime(name string, limit time.Duration, closePart func() error) error
 	return <-closed
 }
 
-// Decider decides requests of a process in which this Weir is embedded.
+// Decider returns the Decider, for the process in which this Weir is embedded.
 func (a *App) Decider() *decide.Decider { return a.decider }
 
-// Metrics counts the requests of a process in which this Weir is embedded: that calls Requested for each one, and
+// Metrics returns the metrics. The process in which this Weir is embedded must call Requested for each request, and
 // Rejected and Panicked where they apply.
 func (a *App) Metrics() *metrics.Metrics { return a.metrics }
 
-// runPart runs a part. In a process that survives panics, such as Envoy, a part that panics runs again after a pause.
+// runPart runs a part. In a process that survives panics, such as Envoy, it restarts a part that panics after a pause.
 func runPart(ctx context.Context, p *part) (err error) {
 	panics.Restart(ctx.Done(), p.name, func() { err = p.run(ctx) })
 	return err

@@ -67,7 +67,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// printFindings writes the findings in the format.
+// printFindings writes the findings in this format.
 func printFindings(io streams, f *rules.Findings, format string) error {
 	switch format {
 	case "json":
@@ -84,7 +84,7 @@ func printFindings(io streams, f *rules.Findings, format string) error {
 	return nil
 }
 
-// printSummary writes one line.
+// printSummary writes one line with the numbers of findings.
 func printSummary(out, err io.Writer, f *rules.Findings) {
 	if f.Errors > 0 {
 		fmt.Fprintf(err, "%s in %s\n", count(f.Errors, "error"), count(f.Files, "file"))
@@ -98,8 +98,7 @@ func printSummary(out, err io.Writer, f *rules.Findings) {
 		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
 }
 
-// readRules reads rule files as serve does, - being standard input. Its error says that a path cannot be read: it is of
-// the command line.
+// readRules reads rule files as serve does; "-" is stdin. If it cannot read a path, it returns a usage error.
 func readRules(ctx context.Context, from streams, paths ...string) ([]reload.File, error) {
 	files, err := rules.ReadFiles(ctx, from.in, paths...)
 	if err != nil {
@@ -108,7 +107,7 @@ func readRules(ctx context.Context, from streams, paths ...string) ([]reload.Fil
 	return files, nil
 }
 
-// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name any store.
+// compile compiles the files, and prints their warnings, or their errors and verdict. Limits may name any store.
 func compile(io streams, files []reload.File, verdict string) (*descriptors.Set, error) {
 	set, err := compileQuietly(io, files, verdict)
 	if err != nil {
@@ -130,7 +129,7 @@ func compileQuietly(io streams, files []reload.File, verdict string) (*descripto
 	return set, err
 }
 
-// count is "1 file", "2 files".
+// count returns a number with its noun, such as "1 file" or "2 files".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

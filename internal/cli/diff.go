@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// errNoAnswer is a failure whose message has been printed, of a command whose exit code 1 is an answer.
+// errNoAnswer is an error whose message has been printed, for commands whose exit code 1 means a negative result.
 var errNoAnswer = errors.New("reported: no answer")
 
 type diffCmd struct {
@@ -51,7 +51,7 @@ Examples:
       --map 'path="/login",remote_address=downstream_remote_address' --format json`
 }
 
-// differences is what diff prints as JSON.
+// differences is the JSON output of diff.
 type differences struct {
 	Changes []offline.Change    `json:"changes"`
 	Traffic *offline.Comparison `json:"traffic,omitempty"`
@@ -84,7 +84,7 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// options checks what the flags say.
+// options checks the flags and returns the options for reading the log.
 func (c *diffCmd) options() (o offline.LogOptions, err error) {
 	o = offline.LogOptions{Domain: c.Domain, TimeField: c.TimeField}
 	var p problems
@@ -108,7 +108,7 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 	return o, errors.Join(p...)
 }
 
-// readSet compiles the rules at the path. It prints what is wrong with them.
+// readSet compiles the rules at path, and prints their errors.
 func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
 	files, err := readRules(ctx, io, path)
 	if err != nil {
@@ -121,12 +121,12 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	return set, err
 }
 
-// openInput opens the file at a path, - for stdin.
+// openInput opens the file at path; "-" is stdin.
 func openInput(path string, from streams) (io.ReadCloser, error) {
 	if path == rules.Stdin {
 		return io.NopCloser(from.in), nil
 	}
-	return os.Open(path) //nolint:gosec // the user names it
+	return os.Open(path) //nolint:gosec // the user has given the path
 }
 
 func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,
@@ -136,7 +136,7 @@ func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close() //nolint:errcheck // it was only read
+	defer in.Close() //nolint:errcheck // the file was only read
 	return offline.Compare(ctx, sets[0], sets[1], in, o, c.Top)
 }
 
@@ -182,7 +182,7 @@ func printChange(w io.Writer, c *offline.Change) {
 	}
 }
 
-// printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
+// printTraffic prints the result of the replay, and to stderr what was skipped in the log.
 func printTraffic(to streams, r *offline.Comparison) {
 	fmt.Fprintf(to.out, "\nTraffic: %d requests from %s to %s\n", r.Requests, r.From.Format(time.RFC3339),
 		r.To.Format(time.RFC3339))
@@ -199,7 +199,7 @@ func printTraffic(to streams, r *offline.Comparison) {
 	}
 }
 
-// printRules shows the limits that make the difference, each with its first keys.
+// printRules prints the limits whose decisions differ, with their first keys.
 func printRules(w io.Writer, rules []*offline.RuleCount) error {
 	if len(rules) == 0 {
 		return nil

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-// withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own:
-// those with these names, and those that begin so.
+// withoutServer are the flags of weir serve that have no effect without a gRPC server or inside another process;
+// withoutServerAll has prefixes of such flags.
 var (
 	withoutServer    = []string{"drain-delay", "stop-timeout", "quota"}
 	withoutServerAll = []string{"grpc-"}
 )
 
-// ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.
-// There is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
+// ParseEmbedded parses flags of weir serve, and its environment variables, for a Weir inside another process. By
+// default there is no HTTP address. Its error names the invalid flag, and contains no passwords.
 func ParseEmbedded(flags []string) (*app.Options, error) {
 	o, err := parseEmbedded(flags)
 	if err != nil {

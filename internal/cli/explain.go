@@ -41,7 +41,7 @@ Examples:
     weir explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
 }
 
-// Run prints the report to stdout, and what was found instead of an expectation to stderr.
+// Run prints the report to stdout, and failed expectations to stderr.
 func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	q, err := c.question()
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	return err
 }
 
-// question checks the flags together, and reads the descriptors.
+// question checks the flags and parses the descriptors.
 func (c *explainCmd) question() (explain.Question, error) {
 	q := explain.Question{Domain: c.Domain, Hits: c.Hits}
 	var p problems
@@ -86,7 +86,7 @@ func (c *explainCmd) question() (explain.Question, error) {
 	return q, errors.Join(p...)
 }
 
-// noAnswer tells err, and makes exit code 2 of it: 1 is for an expectation that was not met.
+// noAnswer prints err and returns an error with exit code 2, because 1 means a failed expectation.
 func noAnswer(io streams, err error) error {
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return err
@@ -112,7 +112,7 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question
 }
 
 func (c *explainCmd) live(ctx context.Context, q explain.Question) (*explain.Report, error) {
-	client, err := connect(c.Server) //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.Server) //nolint:contextcheck // it connects only to a socket of this machine
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func printState(io streams, s *adminapi.KeyState) {
 	}
 }
 
-// printLimit has a line for each thing that there is to say.
+// printLimit prints a limit, its counter, and when the next request passes.
 func printLimit(io streams, l *adminapi.KeyLimit) {
 	name := strings.TrimPrefix(l.Limit+": "+l.Algorithm, ": ")
 	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
@@ -81,14 +81,14 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	default:
 		line("next", "passes now")
 	}
-	if l.ResetAfter > 0 && (l.Counts != "count" || l.Counted > 0) { // a window that nothing is counted in ends, too
+	if l.ResetAfter > 0 && (l.Counts != "count" || l.Counted > 0) { // an empty window also has an end
 		line("reset", "fully available in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
 	} else {
 		line("reset", "fully available")
 	}
 }
 
-// shortly is a time without more digits than people read.
+// shortly rounds a time to the digits that a person reads.
 func shortly(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

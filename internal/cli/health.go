@@ -26,9 +26,9 @@ Examples:
     weir health --live --server unix:/run/weir/http.sock`
 }
 
-// Run prints the answer of /readyz.
+// Run prints the response of /readyz.
 func (c *healthCmd) Run(ctx context.Context, io streams) error {
-	client, err := connect(c.To) //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.To) //nolint:contextcheck // it connects only to a socket of this machine
 	if err != nil {
 		return err
 	}

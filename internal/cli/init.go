@@ -42,7 +42,7 @@ Examples:
     weir init --for per-api-key ratelimit/`
 }
 
-// Run writes the files and prints what to do next.
+// Run writes the files and prints the next steps.
 func (c *initCmd) Run(io streams) error {
 	files, next, err := c.kit()
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *initCmd) Run(io streams) error {
 	for _, name := range names {
 		path := c.path(name)
 		if err := errors.Join(
-			os.MkdirAll(filepath.Dir(path), 0o755), //nolint:gosec // configuration that a service of another user reads
+			os.MkdirAll(filepath.Dir(path), 0o755), //nolint:gosec // a service of another user reads these files
 			os.WriteFile(path, files[name], 0o644), //nolint:gosec // as above
 		); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (c *initCmd) Run(io streams) error {
 	return nil
 }
 
-// kit returns the YAML files of the use, by their paths, and what its README says to do with them.
+// kit returns the YAML files for c.For by their paths, and the next steps from its README.
 func (c *initCmd) kit() (files map[string][]byte, next string, err error) {
 	from := starter.Files
 	if c.For == deploy.Kubernetes || c.For == deploy.Istio {

@@ -1,5 +1,5 @@
-// Package cli is the command line of Weir: a file for each subcommand. Its flags and exit codes are all that it knows;
-// the work is done by other packages.
+// Package cli is the command line of Weir, with one file per subcommand. It handles flags, output and exit codes; other
+// packages do the work.
 package cli
 
 import (
@@ -15,18 +15,18 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // time zones for containers without them; the system's come first
+	_ "time/tzdata" // time zones for containers without tzdata; the system's have precedence
 
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Exit codes, the same for every command: docs/reference/exit-codes.md has them.
+// Exit codes of all commands; see docs/reference/exit-codes.md.
 const (
 	exitOK     = 0
-	exitFailed = 1 // it did not work; of diff, and of explain --expect: another answer than was hoped for
-	exitUsage  = 2 // a wrong command line, a path that cannot be read; of diff and explain also: there is no answer
+	exitFailed = 1 // the command failed; for diff and explain --expect, a negative result
+	exitUsage  = 2 // a wrong command line or an unreadable path; for diff and explain, also no result
 )
 
 // cli is the command line.
@@ -48,28 +48,28 @@ type cli struct {
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`
 
-	topic string // of serve's flags, as weir help TOPIC names it; empty for those that most people set
+	topic string // group of serve's flags that weir help TOPIC shows; empty for commonFlags
 }
 
-// streams is where a command reads and writes.
+// streams are the standard streams of a command.
 type streams struct {
 	out, err io.Writer
-	in       io.Reader // for what is given as -
+	in       io.Reader // read for the argument -
 }
 
-// Main runs the program by its command line and returns its exit code. The version and the commit are those that the
-// linker was given, empty for what Go has recorded in the binary.
+// Main runs the program and returns its exit code. Version and commit come from the linker's flags; if empty, Main uses
+// those that Go has recorded in the binary.
 func Main(linkedVersion, linkedCommit string) int {
 	version, commit = linkedVersion, linkedCommit
 	return start(context.Background(), os.Args, os.Stdout, os.Stderr)
 }
 
-// run is the process: it executes the command line and returns the exit code.
+// run executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return runCommand(ctx, &cli{}, args, stdout, stderr)
 }
 
-// runCommand is run by a grammar that may be prepared.
+// runCommand is run with a grammar whose fields may be set in advance.
 func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
 	out := &checkedWriter{Writer: words.Plain{Writer: inColors(stdout)}}
 	io := streams{out: out, err: words.Plain{Writer: inColors(stderr)}, in: os.Stdin}
@@ -78,7 +78,7 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	if err != nil {
 		return report(io.err, err)
 	}
-	if len(args) == 0 || args[0] == "help" { // weir help COMMAND, or TOPIC
+	if len(args) == 0 || args[0] == "help" { // weir help COMMAND or weir help TOPIC
 		args = append(slices.Clone(args[min(len(args), 1):]), "--help")
 		isTopic := func(g kong.Group) bool { return g.Key == args[0] && g.Key != "server" }
 		if slices.ContainsFunc(flagGroups, isTopic) {
@@ -87,7 +87,7 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	}
 	command, err := parser.Parse(args)
 	switch {
-	case helped: // kong goes on parsing after it has shown the help
+	case helped: // kong continues parsing after it has printed the help
 		return exitOK
 	case err != nil:
 		return report(io.err, &usageError{err: withOrigins(err, grammar.Serve.Origins), command: commandOf(err)})
@@ -103,7 +103,7 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	return report(io.err, err)
 }
 
-// checkedWriter remembers the first error, so that commands need not look at that of each line.
+// checkedWriter keeps the first error, so that commands need not check each write.
 type checkedWriter struct {
 	io.Writer
 
@@ -117,7 +117,7 @@ func (w *checkedWriter) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// newParser knows the grammar, and how help looks.
+// newParser returns a parser for the grammar, with the options of its help.
 func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name("weir"),
@@ -134,13 +134,13 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	)
 }
 
-// commonFlags are the 15 flags of serve that most people set. weir help TOPIC shows the others.
+// commonFlags are the 15 flags of serve that most users set. weir help TOPIC shows the others.
 var commonFlags = []string{
 	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
 }
 
-// printHelp prints what --help shows.
+// printHelp prints the help of the selected command.
 func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 	if serve := ctx.Selected(); serve != nil && serve.Name == "serve" {
 		for _, f := range slices.Concat(serve.Flags, ctx.Model.Flags) { // the latter are --help and --version
@@ -153,7 +153,7 @@ func (c *cli) printHelp(o kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(o, ctx)
 }
 
-// readDuration reads the value of a flag or argument.
+// readDuration parses the value of a flag or argument.
 func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
 	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
@@ -166,10 +166,10 @@ func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	return err
 }
 
-// usageError is a command line that is not understood.
+// usageError is an error of the command line.
 type usageError struct {
 	err     error
-	command string // "weir serve"; runCommand fills in the one that runs
+	command string // such as "weir serve"; runCommand sets it if it is empty
 }
 
 func usage(err error) error { return &usageError{err: err} }
@@ -177,7 +177,7 @@ func usage(err error) error { return &usageError{err: err} }
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// problems collects what is wrong with a command line.
+// problems collects the errors of a command line.
 type problems []error
 
 func (p *problems) check(ok bool, format string, args ...any) {
@@ -186,7 +186,7 @@ func (p *problems) check(ok bool, format string, args ...any) {
 	}
 }
 
-// commandOf is the command that the user seems to have meant.
+// commandOf returns the command whose arguments kong could not parse.
 func commandOf(err error) string {
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
@@ -195,7 +195,7 @@ func commandOf(err error) string {
 	return "weir"
 }
 
-// report tells err to the user and returns the exit code that it means.
+// report prints err and returns its exit code.
 func report(w io.Writer, err error) int {
 	var usage *usageError
 	var environment *environmentError
@@ -219,12 +219,12 @@ func report(w io.Writer, err error) int {
 	}
 }
 
-// errReported is a failure whose message has already been printed.
+// errReported is an error whose message has already been printed.
 var errReported = errors.New("reported")
 
-// userinfo finds what may be user and password, also of a URL that is malformed; rates what is none, but of simulate's
-// traffic, such as step:10/s,100/s@10s; fromVariable and noPair what kong quotes of a variable or a map, which may be a
-// password from the first letter to the last.
+// userinfo matches a possible user and password, also in a malformed URL. rates matches rates of simulate, such as
+// step:10/s,100/s@10s, which look similar. fromVariable and noPair match values of variables and maps that kong quotes
+// and that may be passwords as a whole.
 var (
 	userinfo     = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
 	rates        = regexp.MustCompile(`^(step:)?([0-9.]+/[smh](@[0-9a-z.]+,|,|@$))+$`)
@@ -233,11 +233,10 @@ var (
 	noPair       = regexp.MustCompile(`expected "<key>=<value>" but got ".*?"`)
 )
 
-// withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
-// stands where none is expected, or because it is none.
+// withoutPasswords hides passwords of URLs in a message, such as of a malformed URL that kong quotes.
 func withoutPasswords(msg string) string {
 	msg = noPair.ReplaceAllString(fromVariable.ReplaceAllString(msg, "(from $1)"), "expected NAME=VALUE")
-	const form = "[user:password@]" // of a URL, in what an error says to write instead
+	const form = "[user:password@]" // occurs in error messages that show the form of a URL
 	parts := strings.Split(msg, form)
 	for i := range parts {
 		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
@@ -254,7 +253,7 @@ func withoutPasswords(msg string) string {
 	return strings.Join(parts, form)
 }
 
-// outputFlags say how a command answers.
+// outputFlags select the output format of a command.
 type outputFlags struct {
 	Format string `default:"text" enum:"text,json" help:"text for people, or json."`
 }

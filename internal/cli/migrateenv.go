@@ -51,7 +51,7 @@ func (c *migrateEnvCmd) Run(io streams) error {
 	return nil
 }
 
-// variablesIn reads a variable a line. Empty lines and comments mean nothing.
+// variablesIn reads one variable per line. It ignores empty lines and comments.
 func variablesIn(from io.Reader) (environ []string, err error) {
 	lines := bufio.NewScanner(from)
 	for n := 1; lines.Scan(); n++ {
@@ -74,7 +74,7 @@ func variablesIn(from io.Reader) (environ []string, err error) {
 	return environ, lines.Err()
 }
 
-// writeSettings writes a command line for a shell.
+// writeSettings writes the settings as a shell command.
 func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 	for _, remark := range s.Remarks {
 		fmt.Fprintln(w, "# "+remark)
@@ -99,10 +99,10 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 	fmt.Fprintln(w)
 }
 
-// plainWord is text that a shell leaves as it is.
+// plainWord matches a word that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=~-]*$`)
 
-// quoted is a word for a shell.
+// quoted quotes a word for a shell if necessary.
 func quoted(word string) string {
 	if plainWord.MatchString(word) {
 		return word

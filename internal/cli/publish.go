@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// publishTimeout bounds all of a publication.
+// publishTimeout bounds the whole command.
 const publishTimeout = 30 * time.Second
 
 type publishCmd struct {
@@ -48,11 +48,11 @@ Examples:
 }
 
 func (c *publishCmd) Run(ctx context.Context, io streams) error {
-	redis, err := store.ConnectForCommand(c.Store, c.StoreKeyPrefix) //nolint:contextcheck // it sends nothing yet
+	redis, err := store.ConnectForCommand(c.Store, c.StoreKeyPrefix) //nolint:contextcheck // it does not connect yet
 	if err != nil {
 		return usage(fmt.Errorf("--store: %w", err))
 	}
-	defer redis.Close() //nolint:errcheck // everything was answered
+	defer redis.Close() //nolint:errcheck // all responses have arrived
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	set, err := c.wanted(ctx, io)
@@ -62,7 +62,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 	return c.publish(ctx, io, rules.NewPublished(redis), set)
 }
 
-// wanted is the set that is to be published: checked, and without a version.
+// wanted returns the set to publish, checked, without a version.
 func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSet, error) {
 	snapshot, err := reload.Paths(c.Path).Read(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSe
 	var files []reload.File
 	root := filepath.Clean(c.Path)
 	for _, f := range snapshot.Files {
-		name, err := filepath.Rel(root, f.Name) // with slashes in the set
+		name, err := filepath.Rel(root, f.Name) // relative to the directory
 		if err != nil || name == "." {
 			name = filepath.Base(f.Name) // the path is the file
 		}
@@ -84,17 +84,17 @@ func (c *publishCmd) wanted(ctx context.Context, io streams) (*rules.PublishedSe
 	if err != nil {
 		return nil, err
 	}
-	// As a process will: under the names that the files have in Redis, with nothing beside them.
+	// Compile the set as a process will: under its names in Redis, without other files.
 	_, err = compileQuietly(io, set.Named(), "; not published")
 	return set, err
 }
 
-// publication is what --format json prints.
+// publication is the JSON output of publish.
 type publication struct {
 	rules.PublishedInfo
 
 	Result   string   `json:"result"`   // published, unchanged or dry_run
-	Previous uint64   `json:"previous"` // the version that was in force; 0: none
+	Previous uint64   `json:"previous"` // version that was active before, or 0
 	Added    []string `json:"added"`
 	Changed  []string `json:"changed"`
 	Removed  []string `json:"removed"`
@@ -103,7 +103,7 @@ type publication struct {
 func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Published, set *rules.PublishedSet) error {
 	before, err := sets.Current(ctx)
 	isDamaged := errors.Is(err, rules.ErrDamaged)
-	if isDamaged { // it can be replaced
+	if isDamaged { // publishing replaces a damaged set
 		fmt.Fprintf(io.err, "warning: %s\n", err)
 	} else if err != nil && !errors.Is(err, rules.ErrNothingPublished) {
 		return err
@@ -128,7 +128,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Publis
 	return nil
 }
 
-// print tells it to people.
+// print prints the publication as text.
 func (p *publication) print(io streams) {
 	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash),
 		words.Line(p.Author))

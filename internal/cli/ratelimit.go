@@ -13,12 +13,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/cli/ratelimitenv"
 )
 
-// ratelimitName is the name under which the program is envoyproxy/ratelimit: its environment says what to do, and
-// arguments mean nothing.
+// ratelimitName is the program name under which Weir behaves as envoyproxy/ratelimit: it reads that program's
+// environment and ignores arguments.
 const ratelimitName = "ratelimit"
 
-// start runs the program by the name that it was called by, which is args[0]; or by args[1] where that is the path of
-// ratelimit: in a container whose command was written for an image without an entrypoint.
+// start runs the program named args[0]. If args[1] is the path of ratelimit, it runs that: in a container whose command
+// was written for an image without an entrypoint.
 func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 1 && args[1] == "/bin/"+ratelimitName {
 		args = args[1:]
@@ -40,8 +40,8 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return runCommand(ctx, &grammar, own, stdout, stderr)
 }
 
-// replace prepares serve to run in place of envoyproxy/ratelimit with these settings, and returns its command line. A
-// flag whose own variable is set is not on it.
+// replace prepares serve to replace envoyproxy/ratelimit with these settings, and returns its command line, without the
+// flags whose own WEIR_ variable is set.
 func (c *serveCmd) replace(settings *ratelimitenv.Settings, getenv func(name string) string) (own []string) {
 	c.Remarks, c.Origins = settings.Remarks, map[string][]string{}
 	own = []string{"serve"}
@@ -57,8 +57,8 @@ func (c *serveCmd) replace(settings *ratelimitenv.Settings, getenv func(name str
 	return own
 }
 
-// checkStart returns why a process called ratelimit would refuse to start with these settings of an environment. It
-// makes the checks of the start, but for those of files and addresses of this machine.
+// checkStart returns the error with which a process named ratelimit would refuse to start with these settings. It does
+// not check files and addresses of this machine.
 func checkStart(settings *ratelimitenv.Settings) error {
 	var grammar cli
 	serve := &grammar.Serve
@@ -68,7 +68,7 @@ func checkStart(settings *ratelimitenv.Settings) error {
 	}
 	for _, command := range parser.Model.Children {
 		for _, f := range command.Flags {
-			f.Tag.Envs = nil // variables of this process
+			f.Tag.Envs = nil // ignore the variables of this process
 		}
 	}
 	if _, err = parser.Parse(serve.replace(settings, func(string) string { return "" })); err != nil {
@@ -82,7 +82,7 @@ func variableOf(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// environmentError is about variables of envoyproxy/ratelimit.
+// environmentError is an error of variables of envoyproxy/ratelimit.
 type environmentError struct{ err error }
 
 func (e *environmentError) Error() string {
@@ -91,10 +91,10 @@ func (e *environmentError) Error() string {
 
 func (e *environmentError) Unwrap() error { return e.err }
 
-// flagInError finds a flag.
+// flagInError matches a flag.
 var flagInError = regexp.MustCompile(`--[a-z0-9-]*[a-z0-9]`)
 
-// withOrigins names the variables from which the flags come that an error is about.
+// withOrigins adds to each flag in an error the variables that the flag comes from.
 func withOrigins(err error, origins map[string][]string) error {
 	if err == nil || len(origins) == 0 {
 		return err

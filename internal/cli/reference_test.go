@@ -154,7 +154,7 @@ func groupOf(f *kong.Flag) string {
 	return f.Group.Key
 }
 
-// isShown leaves out --format where it is what the head of the page describes once for all commands.
+// isShown omits --help, and --format if it has the help that the head of the page explains for all commands.
 func isShown(f *kong.Flag) bool {
 	return !f.Hidden && f.Name != "help" && f.Help != "text for people, or json."
 }

@@ -31,12 +31,12 @@ Examples:
     weir reload --token-file token --format json`
 }
 
-// maxShownErrors is how many errors of rule files are shown to people.
+// maxShownErrors is the maximum number of errors of rule files that text output shows.
 const maxShownErrors = 100
 
-// Run prints what became of it.
+// Run prints the result of the reload.
 func (c *reloadCmd) Run(ctx context.Context, io streams) error {
-	client, err := connect(c.To) //nolint:contextcheck // it only looks for a socket of this machine
+	client, err := connect(c.To) //nolint:contextcheck // it connects only to a socket of this machine
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 	return err
 }
 
-// printErrors prints the errors of rule files, of which there are count.
+// printErrors prints the first of count errors of rule files.
 func printErrors(w io.Writer, errs []string, count int) {
 	for _, e := range errs[:min(len(errs), maxShownErrors)] {
 		fmt.Fprintln(w, words.Line(e))

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// flagGroups are the headings in the help, most of them of serve.
+// flagGroups are the headings in the help. Most groups have flags of serve.
 var flagGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "xds", Title: "Rules by xDS:"},
@@ -36,7 +36,7 @@ var flagGroups = []kong.Group{
 type serveCmd struct {
 	Options app.Options `embed:""`
 
-	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
+	// Remarks are logged at the start. Origins are, by flag, the variables of envoyproxy/ratelimit that set it.
 	Remarks []string            `kong:"-"`
 	Origins map[string][]string `kong:"-"`
 }
@@ -67,15 +67,15 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 		}
 		return usage(err)
 	}
-	signal.Ignore(syscall.SIGPIPE) // whoever reads a log may go; requests are answered all the same
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may exit; Weir continues to serve
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP) // from the start on: by default it ends the process
+	signal.Notify(hangup, syscall.SIGHUP) // from the start, because SIGHUP ends a process by default
 	defer signal.Stop(hangup)
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 
-	log, err := logging.NewProcess(io.err, o.Logging) //nolint:contextcheck // it goes on when ctx is done
+	log, err := logging.NewProcess(io.err, o.Logging) //nolint:contextcheck // it continues after ctx is done
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	return err
 }
 
-// endInTime returns what f does, or an error when f has not ended a while after ctx has, whatever hangs.
+// endInTime returns the result of f, or an error if f does not end within the bounds of a stop after ctx.
 func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
@@ -111,7 +111,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	}
 }
 
-// serve is the App from its start to its end.
+// serve creates an App, runs it and closes it.
 func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	pace, err := app.StartGCPace()
 	if err != nil {
@@ -128,7 +128,7 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	return errors.Join(a.Run(ctx), a.Close())
 }
 
-// reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.
+// reloadOn reloads the rules at each signal until ctx is done.
 func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App) {
 	for {
 		select {

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// remoteFlags are of a command that asks a running process and prints the answer.
+// remoteFlags are the flags of a command that calls a running process.
 type remoteFlags struct {
 	To     adminapi.Options `embed:"" group:"server"`
 	Output outputFlags      `embed:""`
 }
 
-// ask calls do with a client of the process, and prints the answer: as JSON, or by show.
+// ask calls do with a client of the process, and prints the response as JSON or with show.
 func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error, show func(streams, *T)) error {
 	client, err := connect(f.To)
 	if err != nil {
@@ -34,18 +34,18 @@ func ask[T any](f *remoteFlags, io streams, do func(*adminapi.Client, *T) error,
 	return nil
 }
 
-// aligned returns a function that prints a name and what it is worth, one below the other.
+// aligned returns a function that prints a name and its value in two columns.
 func aligned(w io.Writer, indent string) func(name, format string, args ...any) {
 	return func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s%-10s %s\n", indent, name, words.Line(fmt.Sprintf(format, args...)))
 	}
 }
 
-// connect returns a client of the process. It does not connect yet: an error is of the command line.
+// connect returns a client of the process. Its error is a usage error, because it does not connect yet.
 func connect(o adminapi.Options) (*adminapi.Client, error) {
 	socket := ownSocket(&o)
 	if socket != "" {
-		o.TokenFile = "" // the socket needs none, and root may have found that of a stranger, who listened there first
+		o.TokenFile = "" // the socket needs no token, and another user's server at it must not get root's
 	}
 	o.Server = cmp.Or(o.Server, socket)
 	c, err := adminapi.New(o)
@@ -55,8 +55,8 @@ func connect(o adminapi.Options) (*adminapi.Client, error) {
 	return c, nil
 }
 
-// ownSocket returns the admin socket of a process on this machine, by the variables that say so to serve, too; empty if
-// nobody listens on it, or for flags of TLS.
+// ownSocket returns the admin socket of a process on this machine, according to serve's environment variables. It
+// returns "" if a server or TLS flags are given, or if no process listens on the socket.
 func ownSocket(o *adminapi.Options) string {
 	if o.Server != "" {
 		return ""

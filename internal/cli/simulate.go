@@ -72,7 +72,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	return c.write(io, report)
 }
 
-// parse reads what the flags say.
+// parse checks and parses the flags.
 func (c *simulateCmd) parse() (*offline.Traffic, error) {
 	var p problems
 	traffic, err := offline.ParseTraffic(c.Traffic)
@@ -84,7 +84,7 @@ func (c *simulateCmd) parse() (*offline.Traffic, error) {
 	return traffic, errors.Join(p...)
 }
 
-// rules compiles the rule files, or the limit on the command line. It prints what is wrong with them.
+// rules compiles the rule files, or the limit of --limit, and prints their errors.
 func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
 	if (c.Limit == "") == (len(c.Rules) == 0) {
 		return nil, usage(errors.New("give rule files, --rules PATH, or a limit: --limit 'requests_per_unit: 10, " +
@@ -105,7 +105,7 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	return set, err
 }
 
-// compileInline makes a rule file of one limit. Errors name positions within the limit.
+// compileInline compiles one limit. Errors have positions within its text.
 func compileInline(limit string) (*descriptors.Set, error) {
 	before, after := "{domain: inline, descriptors: [{key: rule, rate_limit: ", "}]}"
 	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {

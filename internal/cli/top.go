@@ -49,19 +49,19 @@ func (c *topCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 		if isTerminal(os.Stdout) {
-			_, _ = os.Stdout.WriteString("\x1b[H\x1b[2J") // from the upper left corner, on an empty screen
+			_, _ = os.Stdout.WriteString("\x1b[H\x1b[2J") // clear the screen
 		}
 		if _, err := screen.WriteTo(io.out); err != nil {
 			return err
 		}
 		if err := sleep.For(ctx, topEvery); err != nil {
-			return nil //nolint:nilerr // it was asked to end
+			return nil //nolint:nilerr // the user ended it
 		}
 	}
 	return c.show(ctx, io)
 }
 
-// topEvery is how often --watch shows the keys.
+// topEvery is the interval of --watch.
 const topEvery = 2 * time.Second
 
 func (c *topCmd) show(ctx context.Context, io streams) error {
@@ -88,7 +88,7 @@ func printTop(io streams, found *adminapi.TopKeys) {
 	}
 }
 
-// between is a count that may be too large by the error.
+// between formats a count that may be too large by the error.
 func between(n, by uint64) string {
 	if by == 0 {
 		return strconv.FormatUint(n, 10)

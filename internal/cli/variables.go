@@ -13,17 +13,17 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// variablePrefix begins every variable that sets a flag.
+// variablePrefix is the prefix of every variable that sets a flag.
 const variablePrefix = "WEIR_"
 
-// maxTypo is in how many characters a variable may differ from a known one to be taken for that one, misspelled.
+// maxTypo is the maximum number of characters in which a misspelled variable differs from the known one.
 const maxTypo = 2
 
-// ofService finds what Kubernetes sets in every container of a namespace in which there is a Service named weir, or
-// weir-and-more: WEIR_SERVICE_HOST, WEIR_SERVICE_PORT_GRPC, WEIR_PORT, WEIR_PORT_8081_TCP_ADDR and the like.
+// ofService matches the variables that Kubernetes sets in every container of a namespace with a Service named weir or
+// weir-*: WEIR_SERVICE_HOST, WEIR_SERVICE_PORT_GRPC, WEIR_PORT, WEIR_PORT_8081_TCP_ADDR.
 var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT(_|$)`)
 
-// misspelledVariables returns what is wrong with variables that are not empty and very like a known one, sorted.
+// misspelledVariables returns a sorted error text for each non-empty variable that resembles a known one.
 func misspelledVariables(environ []string, known map[string]bool) (wrong []string) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, variable := range environ {
@@ -39,7 +39,7 @@ func misspelledVariables(environ []string, known map[string]bool) (wrong []strin
 	return wrong
 }
 
-// knownVariables are those of all flags of all commands.
+// knownVariables returns the variables of all flags of all commands.
 func knownVariables(node *kong.Node) map[string]bool {
 	known := map[string]bool{}
 	for _, f := range node.Flags {
@@ -53,8 +53,8 @@ func knownVariables(node *kong.Node) map[string]bool {
 	return known
 }
 
-// checkVariables refuses an environment with a variable that is a misspelled one, as a flag that is misspelled is
-// refused: WEIR_STOER would leave the counters in memory. It is for commands that read variables at all.
+// checkVariables returns an error if a variable is misspelled, because for example WEIR_STOER would leave the counters
+// in memory. It checks only for commands that have variables.
 func checkVariables(command *kong.Context) error {
 	if !slices.ContainsFunc(command.Flags(), func(f *kong.Flag) bool { return len(f.Envs) > 0 }) {
 		return nil

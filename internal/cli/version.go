@@ -10,19 +10,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-// Of Main; `make module` has the linker set version.
+// Set by Main; `make module` sets version with the linker.
 var version, commit string
 
-// unknownCommit stands where a binary does not record its commit.
+// unknownCommit is shown if a binary does not record its commit.
 const unknownCommit = "unknown"
 
-// versionLine is the build for people: weir --version.
+// versionLine is the output of weir --version.
 func versionLine() string {
 	b := build()
 	return "weir " + buildLine(&b)
 }
 
-// buildLine is a build in one line.
+// buildLine formats a build in one line.
 func buildLine(b *app.Build) string {
 	parts := []string{"commit " + b.Commit}
 	for _, part := range []string{b.Date, b.Go, b.Platform} {
@@ -33,7 +33,7 @@ func buildLine(b *app.Build) string {
 	return fmt.Sprintf("%s (%s)", b.Version, strings.Join(parts, ", "))
 }
 
-// build says what this binary was built from.
+// build returns the build of this binary.
 func build() app.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -42,7 +42,7 @@ func build() app.Build {
 	return buildOf(info, version, commit)
 }
 
-// buildOf is what the binary records, unless the linker was given something else.
+// buildOf returns the build that the binary has recorded. Values of the linker have precedence.
 func buildOf(info *debug.BuildInfo, linkedVersion, linkedCommit string) app.Build {
 	recorded := map[string]string{}
 	for _, s := range info.Settings {

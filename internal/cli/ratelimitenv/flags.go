@@ -43,7 +43,7 @@ func (r *reader) listen() {
 	r.log()
 }
 
-// levels are those of logrus.
+// levels maps the levels of logrus to Weir's.
 var levels = map[string]string{
 	"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "warning": "warn",
 	"error": "error", "fatal": "error", "panic": "error",
@@ -80,7 +80,7 @@ func (r *reader) rules() {
 	r.flag("lenient-rules", "true")
 }
 
-// files are those that the loader of envoyproxy/ratelimit reads.
+// files adds the flags for the rule files that envoyproxy/ratelimit would load.
 func (r *reader) files() {
 	const root, sub, app = "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"
 	dir := filepath.Join(r.get(root), r.get(sub))
@@ -94,7 +94,7 @@ func (r *reader) files() {
 		dir = filepath.Join(dir, r.get(app))
 	}
 	if !filepath.IsAbs(dir) {
-		dir = "./" + dir // a directory may be called store
+		dir = "./" + dir // so that a directory named store is not taken for the store
 	}
 	r.flag("rules", escaped(dir, ","), root, sub, app, "RUNTIME_WATCH_ROOT")
 	r.flag("rules-every-file", "true")
@@ -147,13 +147,13 @@ func (r *reader) decisions() {
 	}
 }
 
-// fixed are the flags of this mode: what envoyproxy/ratelimit does and has no variable for.
+// fixed adds the flags for behaviour of envoyproxy/ratelimit that has no variable.
 func (r *reader) fixed() {
 	r.flag("on-store-failure", "error")
 	r.flag("allow-look-at-limit", "true")
 	r.flag("retry-after", "false")
 	r.flag("http-json", "true")
-	// As much as Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.
+	// The maximum that Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.
 	r.flag("max-descriptors", "2048")
 	r.flag("max-counters", "8192")
 }
@@ -234,7 +234,7 @@ func (r *reader) tracing() {
 	}
 }
 
-// attributes adds to OTEL_RESOURCE_ATTRIBUTES what it does not have.
+// attributes adds missing attributes to OTEL_RESOURCE_ATTRIBUTES.
 func (r *reader) attributes() {
 	const (
 		resource  = "OTEL_RESOURCE_ATTRIBUTES"
@@ -252,7 +252,7 @@ func (r *reader) attributes() {
 		all += a[0] + "=" + url.PathEscape(r.get(a[1]))
 	}
 	if all != r.env[resource] {
-		delete(r.env, resource) // to be replaced
+		delete(r.env, resource) // so that otel replaces it
 		r.otel(resource, all, namespace, instance)
 	}
 }

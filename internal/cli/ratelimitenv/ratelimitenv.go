@@ -1,5 +1,4 @@
-// Package ratelimitenv reads the environment of a process of envoyproxy/ratelimit and says by which flags weir serve
-// does the same.
+// Package ratelimitenv translates the environment of an envoyproxy/ratelimit process to flags of weir serve.
 package ratelimitenv
 
 import (
@@ -13,27 +12,27 @@ import (
 
 // Setting is a flag of weir serve, or a variable of OpenTelemetry.
 type Setting struct {
-	// Name names a flag, without dashes, or a variable.
+	// Name is the name of the flag, without dashes, or of the variable.
 	Name, Value string
 	// Shown is Value with placeholders for secrets.
 	Shown string
-	// From are the variables that are set and that it comes from. None: it is always so in this mode, or by default.
+	// From are the set variables that determine Value. If it is empty, Value is a default of this mode.
 	From []string
 }
 
-// Settings is what an environment means.
+// Settings is a translated environment.
 type Settings struct {
 	Flags []Setting
-	// OTel are variables of OpenTelemetry, which has no flags for them.
+	// OTel are variables of OpenTelemetry that have no flag.
 	OTel []Setting
-	// Env is the environment, with OTel.
+	// Env is the environment including OTel.
 	Env map[string]string
-	// Remarks are about variables that have no effect here, a line each.
+	// Remarks are sentences about variables that have no effect in Weir.
 	Remarks []string
 }
 
-// Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,
-// or that asks for what Weir cannot do; it quotes no secret.
+// Read translates an environment, in the form of os.Environ. Its error has a line for each variable that is malformed,
+// or whose function Weir does not have. The error contains no secrets.
 func Read(environ []string) (*Settings, error) {
 	r := reader{env: map[string]string{}}
 	for _, v := range environ {
@@ -55,9 +54,8 @@ func Read(environ []string) (*Settings, error) {
 	return &r.out, nil
 }
 
-// defaults are those of the variables of envoyproxy/ratelimit that are read here. Without one, a variable is empty,
-// false or 0.
-// docs/migrating/envoyproxy-ratelimit.md says what Weir does with each variable.
+// defaults are the defaults of envoyproxy/ratelimit. Other variables are empty, false or 0 by default.
+// docs/migrating/envoyproxy-ratelimit.md lists all variables.
 var defaults = map[string]string{
 	"HOST":                        "0.0.0.0",
 	"PORT":                        "8080",
@@ -92,7 +90,7 @@ var defaults = map[string]string{
 	"TRACING_SAMPLING_RATE":       "1",
 }
 
-// reader translates one environment. An empty variable is one that is not set.
+// reader translates one environment. An empty variable counts as not set.
 type reader struct {
 	env  map[string]string
 	out  Settings
@@ -107,13 +105,13 @@ func (r *reader) remark(name, format string, args ...any) {
 	r.out.Remarks = append(r.out.Remarks, name+": "+fmt.Sprintf(format, args...))
 }
 
-// isSet says whether the variable is set.
+// isSet reports whether the variable is set.
 func (r *reader) isSet(name string) bool { return r.env[name] != "" }
 
-// get is the variable's value or default.
+// get returns the variable's value, or its default.
 func (r *reader) get(name string) string { return cmp.Or(r.env[name], defaults[name]) }
 
-// read is the value of a variable as parse reads it. If it cannot, there is one error about it, and the default counts.
+// read returns the variable's value, parsed. If parse fails, read records one error and returns the default.
 func read[T any](r *reader, name, form string, parse func(string) (T, error)) T {
 	v, err := parse(r.get(name))
 	if err != nil {
@@ -134,18 +132,18 @@ func (r *reader) time(name string) time.Duration {
 	return read(r, name, "a time such as 10s or 24h", time.ParseDuration)
 }
 
-// number is the value of a whole number, 0 if it is not set.
+// number returns a whole number, or 0 if the variable is not set.
 func (r *reader) number(name string) int64 {
 	return read(r, name, "a whole number", func(text string) (int64, error) {
 		return strconv.ParseInt(cmp.Or(text, "0"), 0, 64)
 	})
 }
 
-// port is the value of a port.
+// port returns a port number.
 func (r *reader) port(name string) string {
 	n := read(r, name, "a port, from 1 to 65535 (Kubernetes sets tcp://... for a Service of that "+
 		"name, unless the pod has enableServiceLinks: false)", func(text string) (uint64, error) {
-		n, err := strconv.ParseUint(text, 0, 16) // it may be hexadecimal
+		n, err := strconv.ParseUint(text, 0, 16) // base 0 accepts hexadecimal numbers
 		if n == 0 {
 			err = strconv.ErrRange
 		}
@@ -154,7 +152,7 @@ func (r *reader) port(name string) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// pairs is the value of key:value,key:value, also with = instead of the colon. A value may be a secret.
+// pairs parses key:value,key:value; = may replace the colon. Errors do not quote a value, which may be a secret.
 func (r *reader) pairs(name string) (all [][2]string) {
 	if !r.isSet(name) {
 		return nil
@@ -170,10 +168,10 @@ func (r *reader) pairs(name string) (all [][2]string) {
 	return all
 }
 
-// flag adds a flag with a value that comes from the variables.
+// flag adds a flag whose value comes from the variables from.
 func (r *reader) flag(name, value string, from ...string) { r.secret(name, value, value, from...) }
 
-// secret is flag with a value that is shown otherwise.
+// secret is flag for a value that is shown as another text.
 func (r *reader) secret(name, value, shown string, from ...string) {
 	r.out.Flags = append(r.out.Flags, r.setting(name, value, shown, from))
 }
@@ -188,21 +186,21 @@ func (r *reader) setting(name, value, shown string, from []string) Setting {
 	return s
 }
 
-// copied adds a flag if the variable is set.
+// copied adds a flag with the variable's value if the variable is set.
 func (r *reader) copied(flag, from string) {
 	if r.isSet(from) {
 		r.flag(flag, r.get(from), from)
 	}
 }
 
-// on adds a flag without a value if the variable is true.
+// on adds a boolean flag if the variable is true.
 func (r *reader) on(flag, from string) {
 	if r.is(from) {
 		r.flag(flag, "true", from)
 	}
 }
 
-// otel adds a variable of OpenTelemetry unless it is set.
+// otel adds a variable of OpenTelemetry unless it is set already.
 func (r *reader) otel(name, value string, from ...string) {
 	if !r.isSet(name) {
 		r.out.OTel = append(r.out.OTel, r.setting(name, value, value, from))
@@ -210,5 +208,5 @@ func (r *reader) otel(name, value string, from ...string) {
 	}
 }
 
-// escaped is a value of a flag that may be given several times, separated by sep.
+// escaped escapes sep in the value of a flag that accepts several values separated by sep.
 func escaped(value, sep string) string { return strings.ReplaceAll(value, sep, `\`+sep) }

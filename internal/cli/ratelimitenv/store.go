@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// passwordFile and placeholder stand for secrets in what is shown.
+// passwordFile and placeholder replace secrets in Setting.Shown.
 const (
 	passwordFile = "/etc/weir/redis-password" //nolint:gosec // a path
 	placeholder  = "SECRET"
@@ -43,7 +43,7 @@ func (r *reader) store() {
 	r.redis("per-second-store", "REDIS_PERSECOND_", options)
 }
 
-// boundedTimeout is a time that a store may have.
+// boundedTimeout returns a timeout within the bounds of --store-timeout.
 func (r *reader) boundedTimeout(name string) string {
 	given := r.time(name)
 	if given == 0 {
@@ -56,7 +56,7 @@ func (r *reader) boundedTimeout(name string) string {
 	return timeout.String()
 }
 
-// redis adds a flag with the URL of a Redis, of which the names of the variables begin with prefix.
+// redis adds a flag with the URL of a Redis from the variables whose names begin with prefix.
 func (r *reader) redis(flag, prefix string, options url.Values) {
 	u := r.address(prefix)
 	if u == nil {
@@ -69,7 +69,7 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 	shown, shownOptions := *u, maps.Clone(options)
 	if password, _ := u.User.Password(); password != "" {
 		if shown.User = nil; u.User.Username() != "" {
-			shown.User = url.User("USER") // of REDIS_AUTH, it may be the first part of a password
+			shown.User = url.User("USER") // in REDIS_AUTH, this may be a part of a password
 		}
 		shownOptions.Set("password_file", passwordFile)
 	}
@@ -92,7 +92,7 @@ func withOptions(u *url.URL, options url.Values) string {
 	return u.String()
 }
 
-// certificates adds the options of TLS, which are those of REDIS_ for both servers, and returns their variables.
+// certificates adds the TLS options and returns their variables, which are the same for both Redis servers.
 func (r *reader) certificates(options url.Values) (from []string) {
 	for _, v := range [][2]string{
 		{"tls_ca", "REDIS_TLS_CACERT"}, {"tls_cert", "REDIS_TLS_CLIENT_CERT"}, {"tls_key", "REDIS_TLS_CLIENT_KEY"},
@@ -109,7 +109,7 @@ func (r *reader) certificates(options url.Values) (from []string) {
 	return from
 }
 
-// userAndPassword reads the value of REDIS_AUTH: nothing, password, or user:password.
+// userAndPassword parses REDIS_AUTH: empty, password, or user:password.
 func userAndPassword(auth string) *url.Userinfo {
 	if auth == "" {
 		return nil
@@ -120,7 +120,7 @@ func userAndPassword(auth string) *url.Userinfo {
 	return url.UserPassword("", auth)
 }
 
-// address reads where a Redis is. It is nil after an error.
+// address returns the URL of a Redis, or nil after an error.
 func (r *reader) address(prefix string) *url.URL {
 	u := &url.URL{Scheme: "redis", User: userAndPassword(r.get(prefix + "AUTH"))}
 	isTLS := r.is(prefix + "TLS")
@@ -167,7 +167,7 @@ func (r *reader) unixSocket(u *url.URL, prefix, path string, isTLS bool) *url.UR
 	return u
 }
 
-// hosts reads HOST:PORT,HOST:PORT, each of which may be a URL.
+// hosts parses HOST:PORT,HOST:PORT, each of which may be a URL.
 func (r *reader) hosts(u *url.URL, prefix, where string, isTLS bool) *url.URL {
 	var hosts []string
 	for host := range strings.SplitSeq(where, ",") {
