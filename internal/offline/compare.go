@@ -13,24 +13,24 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// maxKeys bounds the keys that Compare counts one by one, of all rules together.
+// maxKeys is the maximum number of keys that Compare counts separately, over all rules.
 const maxKeys = 100_000
 
-// Comparison is what two rule sets make of a log. Numbers are requests.
+// Comparison is the result of Compare. Numbers are requests.
 type Comparison struct {
 	Log
 
 	DeniedBefore int64 `json:"denied_before"`
 	DeniedAfter  int64 `json:"denied_after"`
 	NewCount
-	// Rules are the limits that make the difference, those of the most requests first.
+	// Rules are the limits whose decisions differ, in descending order of requests.
 	Rules []*RuleCount `json:"rules"`
-	// Notes are what else to know.
+	// Notes are sentences about the limits of the comparison.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows
-// the first keys of a rule, top of them. Errors are as in ReadLog.
+// Compare replays a log with two rule sets and reports the requests that only one of the sets denies. It reports at
+// most top keys per rule. Its errors are ReadLog's.
 func Compare(
 	ctx context.Context, before, after *descriptors.Set, in io.Reader, o LogOptions, top int,
 ) (*Comparison, error) {
@@ -58,7 +58,7 @@ type comparing struct {
 	top      int
 	rules    map[countedRule]*RuleCount
 	keys     map[*RuleCount]map[string]*KeyCount
-	keyCount int // of all rules
+	keyCount int // over all rules
 	report   Comparison
 }
 
@@ -69,7 +69,7 @@ func newComparing(before, after *descriptors.Set, top int) *comparing {
 	}
 }
 
-// decide decides a request by both sets.
+// decide decides a request with both sets.
 func (c *comparing) decide(ctx context.Context, r *Request) error {
 	before, err := c.engines[0].Decide(ctx, r)
 	after, err2 := c.engines[1].Decide(ctx, r)
@@ -80,7 +80,8 @@ func (c *comparing) decide(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// RuleCount is a limit's part in the difference. Shadow is what it would have denied in shadow mode, by either set.
+// RuleCount has the requests that a limit decides differently. The shadow counts are requests that the limit would have
+// denied if it were not in shadow mode, per set.
 type RuleCount struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
@@ -88,16 +89,16 @@ type RuleCount struct {
 	NewCount
 	ShadowBefore int64       `json:"shadow_denied_before"`
 	ShadowAfter  int64       `json:"shadow_denied_after"`
-	Keys         []*KeyCount `json:"keys,omitempty"` // those of the most requests first
+	Keys         []*KeyCount `json:"keys,omitempty"` // in descending order of requests
 }
 
-// KeyCount is one counter's part in that.
+// KeyCount has the requests that the counter of one key decides differently.
 type KeyCount struct {
 	Key string `json:"key"`
 	NewCount
 }
 
-// NewCount counts requests that are denied by the new rules and pass by the old ones, and the other way round.
+// NewCount counts the requests that only the new rules deny, and the requests that only the old rules deny.
 type NewCount struct {
 	NewlyDenied  int64 `json:"newly_denied"`
 	NewlyAllowed int64 `json:"newly_allowed"`
@@ -107,7 +108,7 @@ func (c *NewCount) size() int64 { return c.NewlyDenied + c.NewlyAllowed }
 
 type countedRule struct{ domain, rule, limit string }
 
-// count adds both verdicts on a request.
+// count adds both verdicts on one request.
 func (c *comparing) count(before, after *decide.Verdict) {
 	add := func(to *int64, yes bool) {
 		if yes {
@@ -147,7 +148,7 @@ func (c *comparing) rule(l *descriptors.Limit) *RuleCount {
 	return c.rules[at]
 }
 
-// key is where a counter of the limit is counted. Beyond maxKeys all others of the rule are one.
+// key returns the count for a counter of the limit. After maxKeys keys, new keys of a rule share one count.
 func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
 	all, text := c.keys[c.rule(l)], keyText(key)
 	if all[text] == nil && c.keyCount >= maxKeys {
@@ -160,7 +161,7 @@ func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
 	return all[text]
 }
 
-// keyText is what a counter's key says about who is counted.
+// keyText returns the descriptor in a counter's key.
 func keyText(key string) string {
 	terms, ok := descriptors.ParseKey(key)
 	if !ok {
@@ -198,7 +199,7 @@ func (c *comparing) finish(log *Log) {
 	}
 }
 
-// notes say what the numbers of a replay by these rules do not show.
+// notes returns sentences about what a replay with these rules cannot reproduce.
 func notes(sets ...*descriptors.Set) []string {
 	inFlight := func(l *descriptors.Limit) bool { return l.Policy.Algorithm().CountsInFlight() }
 	for _, set := range sets {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// What a Change did.
+// Values of Change.What.
 const (
 	Added     = "added"
 	Removed   = "removed"
@@ -20,30 +20,30 @@ const (
 	Reordered = "reordered"
 )
 
-// Change is one thing that means something else in a new set than in an old one.
+// Change is a rule or a domain whose meaning differs between two sets.
 type Change struct {
 	What   string `json:"what"` // Added, Removed, Changed or Reordered
 	Domain string `json:"domain"`
-	// Rule is its path; empty if it is a whole domain.
+	// Rule is the rule's path; empty for a whole domain.
 	Rule string `json:"rule,omitempty"`
 	// Source is the rule's position in the new set, or in the old one if it was removed.
 	Source string `json:"source,omitempty"`
-	// Fields are what changed, and of a rule that was added or removed what it says.
+	// Fields are the changed fields; for an added or removed rule, its fields.
 	Fields []FieldChange `json:"fields,omitempty"`
 }
 
-// FieldChange is one field. Old and New are as GET /rules shows them; empty: not there, or the default. A field of one
-// of several limits begins with the limit: by its name, else by algorithm and window.
+// FieldChange is a field with its old and new value, in the form of GET /rules. A value is empty if it is absent or the
+// default. If the rule has several limits, Field begins with the limit's name, else with its algorithm and window.
 type FieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old"`
 	New   string `json:"new"`
 }
 
-// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are
-// gone last. A rule is the same as before if its path is: one whose path shows another list of values is a new rule.
-// Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
-// owner) is no difference. The order of rules is one only for the patterns of one key.
+// Changes returns the differences between two sets, by domain, in the order of the new files, with removed rules last.
+// A rule is identified by its path, so a rule with another list of values is a new rule. The position of a rule, the
+// spelling of its values (window: 60s or unit: minute), comments, description and owner make no difference. The order
+// of rules is a difference only for patterns of the same key.
 func Changes(before, after *descriptors.Set) (all []Change) {
 	names := map[string]bool{}
 	for _, d := range slices.Concat(before.Domains(), after.Domains()) {
@@ -85,7 +85,7 @@ func domainChanges(before, after *descriptors.Domain) (all []Change) {
 			add(Removed, r, ruleChanges(r, &descriptors.Rule{}))
 		}
 	}
-	// The first pattern of a key that is matched before others than in the old order.
+	// Find the first pattern of a key that now precedes patterns that it used to follow.
 	for _, at := range slices.Sorted(maps.Keys(is.order)) {
 		now := slices.DeleteFunc(is.order[at], func(path string) bool { return !slices.Contains(was.order[at], path) })
 		old := slices.DeleteFunc(was.order[at], func(path string) bool { return !slices.Contains(now, path) })
@@ -99,10 +99,10 @@ func domainChanges(before, after *descriptors.Domain) (all []Change) {
 	return all
 }
 
-// tree is what the nodes of a domain say that its rules do not.
+// tree has the parts of a domain that its rules do not have.
 type tree struct {
-	items map[string]map[string]bool // values, patterns and blocks of a rule, by its path
-	order map[string][]string        // paths of the rules with patterns in their order, by the path above and the key
+	items map[string]map[string]bool // values, patterns and blocks of each rule, by its path
+	order map[string][]string        // paths of the rules with patterns, in order, by parent path and key
 }
 
 func treeOf(d *descriptors.Domain) tree {
@@ -124,7 +124,7 @@ func (t tree) add(n *descriptors.Node, path string) {
 			t.items[p.To.Rule.Path][prefix.String()] = true
 		}
 		var order []string
-		onlyBlocks := true // of which the longest matches first, whatever the order
+		onlyBlocks := true // the longest block matches, whatever the order
 		for _, p := range b.Patterns() {
 			order = append(order, p.To.Rule.Path)
 			if p.Kind() != descriptors.ByCIDR {
@@ -138,7 +138,7 @@ func (t tree) add(n *descriptors.Node, path string) {
 	}
 }
 
-// maxShownItems is how many items of a list that changed are shown.
+// maxShownItems is the maximum number of items to show of a changed list.
 const maxShownItems = 5
 
 func differentItems(before, after map[string]bool) []FieldChange {
@@ -160,8 +160,7 @@ func differentItems(before, after map[string]bool) []FieldChange {
 	return []FieldChange{f}
 }
 
-// ruleChanges are the fields of a rule, and then those of its limits, that are not equal. An empty rule stands for one
-// that is not there.
+// ruleChanges returns the fields of a rule and of its limits that differ. An empty rule means that the rule is absent.
 func ruleChanges(before, after *descriptors.Rule) []FieldChange {
 	about := []string{"path", "source", "limits", "description", "owner"}
 	all := differ("", fieldsOf(before, about...), fieldsOf(after, about...))
@@ -178,7 +177,7 @@ func ruleChanges(before, after *descriptors.Rule) []FieldChange {
 		}
 		params, newParams := was.Policy.Params(), is.Policy.Params()
 		for _, p := range was.Policy.Algorithm().Parameters() {
-			if !p.IsZone() && p.Get(&params) == p.Get(&newParams) { // whether the default is written does not matter
+			if !p.IsZone() && p.Get(&params) == p.Get(&newParams) { // an explicit default equals an implicit one
 				delete(fields, p.Name)
 				delete(newFields, p.Name)
 			}
@@ -191,7 +190,7 @@ func ruleChanges(before, after *descriptors.Rule) []FieldChange {
 	return all
 }
 
-// byLabel are limits by what begins the names of their fields: nothing for the only limit, else the limit's name, or
+// byLabel maps limits by the prefix of their field names: "" for the only limit, else the limit's name, or its
 // algorithm and window.
 func byLabel(limits []*descriptors.Limit, isOnly bool) map[string]*descriptors.Limit {
 	all := map[string]*descriptors.Limit{}
@@ -206,26 +205,26 @@ func byLabel(limits []*descriptors.Limit, isOnly bool) map[string]*descriptors.L
 	return all
 }
 
-// limitFields are what a limit says, by the names that rule files have for it, with defaults that depend on nothing.
+// limitFields returns the fields of a limit by their names in rule files, with all constant defaults.
 func limitFields(l *descriptors.Limit) map[string]string {
 	if l == nil {
 		return nil
 	}
-	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // of which other fields say the same
+	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // these repeat other fields
 	if l.Policy.Algorithm().CountsInFlight() {
-		delete(fields, "window") // the lease
+		delete(fields, "window") // it is the lease
 	}
 	return fields
 }
 
-// fieldsOf are the fields of v in JSON, texts without their quotes.
+// fieldsOf returns the JSON fields of v. Strings have no quotes.
 func fieldsOf(v any, omit ...string) map[string]string {
 	var raw map[string]json.RawMessage
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil || json.Unmarshal(b.Bytes(), &raw) != nil {
-		return nil // metadata that JSON cannot show was refused before
+		return nil // metadata that JSON cannot show is already refused
 	}
 	fields := map[string]string{}
 	for name, value := range raw {
@@ -239,7 +238,7 @@ func fieldsOf(v any, omit ...string) map[string]string {
 	return fields
 }
 
-// differ are the fields that are not equal, under names that begin with the label, those that say how many first.
+// differ returns the fields that differ. Their names begin with label; the fields of the rate come first.
 func differ(label string, before, after map[string]string) (all []FieldChange) {
 	names := []string{"algorithm", "requests_per_unit", "window", "burst"}
 	names = slices.Concat(names, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))

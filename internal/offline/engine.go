@@ -1,7 +1,7 @@
-// Package offline says what rules would do, without a server: by real rules and real steps in virtual time, with
-// counters of its own in memory, so that the same requests always get the same answers. An Engine decides requests,
-// Simulate shows what becomes of generated ones (weir simulate), Compare what two rule sets make of recorded ones, and
-// Changes what means something else in one set than in another (weir diff).
+// Package offline decides requests without a server: with real rules and real algorithms in virtual time, with its own
+// counters in memory, so that the same requests always get the same decisions. An Engine decides requests, Simulate
+// reports on generated requests (weir simulate), Compare on the requests of a log, and Changes compares the meaning of
+// two rule sets (weir diff).
 package offline
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// maxCounters bounds the counters of an Engine that decides a log.
+// maxCounters is the maximum number of counters of an Engine that decides a log.
 const maxCounters = 1_000_000
 
-// Engine decides requests by one rule set, in the order of their times. It begins with unused counters.
+// Engine decides requests with one rule set, in the order of their times. It begins with unused counters.
 type Engine struct {
 	now     atomic.Int64 // the store's sweeper reads it, too
 	store   *memstore.Store
@@ -25,7 +25,7 @@ type Engine struct {
 	request *decide.Request
 }
 
-// NewEngine returns an Engine, which the caller closes.
+// NewEngine returns an Engine. The caller must call Close.
 func NewEngine(rules *descriptors.Set) (*Engine, error) { return newEngine(rules, maxCounters) }
 
 func newEngine(rules *descriptors.Set, maxCounters int) (*Engine, error) {
@@ -52,18 +52,18 @@ func (e *Engine) Close() {
 	e.store.Close() //nolint:gosec // never fails
 }
 
-// Evicted is how many counters were forgotten because there were too many.
+// Evicted returns the number of counters that were dropped because there were too many.
 func (e *Engine) Evicted() uint64 { return e.store.Stats().Evicted }
 
-// Request is a request at a time in microseconds since the Unix epoch.
+// Request is a request with its time in microseconds since the Unix epoch.
 type Request struct {
 	At          int64
 	Domain      string
 	Descriptors []decide.Descriptor
 }
 
-// Decide decides a request that is not earlier than the one before. Nobody waits in virtual time. The verdict is valid
-// until the next call. The error says what is wrong with the request, or that ctx is done.
+// Decide decides a request, whose time must not be before the previous one. A delayed request does not wait. The
+// verdict is valid until the next call. Decide returns an error if the request is invalid or ctx is done.
 func (e *Engine) Decide(ctx context.Context, r *Request) (*decide.Verdict, error) {
 	e.now.Store(r.At)
 	e.request.Reset()
@@ -74,7 +74,7 @@ func (e *Engine) Decide(ctx context.Context, r *Request) (*decide.Verdict, error
 	e.request.Ctx = ctx
 	e.decider.Decide(e.request)
 	held := e.request.Verdict.TakeHeld()
-	held.Keep() // requests in flight end at the end of their lease
+	held.Keep() // requests in flight end with their lease
 	held.Release(ctx)
 	return &e.request.Verdict, e.request.Err
 }

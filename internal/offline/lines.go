@@ -16,10 +16,10 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// maxLine is the longest line that is read, in bytes.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 64 << 10
 
-// eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
+// eachLine calls do with each line and its number, until the input ends or do fails. A line longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	r := bufio.NewReaderSize(in, maxLine+len("\r\n"))
 	for number := int64(1); ; number++ {
@@ -40,15 +40,14 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	}
 }
 
-// Mapping is an entry that Envoy makes of a request, as an access log shows it.
+// Mapping describes an entry of Envoy's descriptors by the access log.
 type Mapping struct {
 	Key string
-	// Field of the log has the value; if it is empty, Value is it.
+	// Field is the log field with the value. If it is empty, the value is Value.
 	Field, Value string
 }
 
-// ParseMappings reads the entries of one descriptor, key=field,key="value", as commands take entries. The error says
-// what to write instead.
+// ParseMappings parses the entries of one descriptor, such as key=field,key="value".
 func ParseMappings(text string) (all []Mapping, err error) {
 	entries, err := descriptors.ParseEntries(text)
 	for _, e := range entries {
@@ -70,7 +69,7 @@ func ParseMappings(text string) (all []Mapping, err error) {
 	return all, nil
 }
 
-// parse makes a request of a line of JSON. Envoy sends none without a descriptor.
+// parse parses a line of JSON. Its request has no descriptors if Envoy would not call Weir.
 func (r *reader) parse(text []byte) (*recorded, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -89,7 +88,7 @@ func (r *reader) parse(text []byte) (*recorded, error) {
 	return q, nil
 }
 
-// entriesOf are a descriptor's. As in Envoy there is none if one of its fields is not there.
+// entriesOf returns a descriptor's entries. As in Envoy, there is no descriptor if one of its fields is missing.
 func entriesOf(fields map[string]any, ms []Mapping) (entries []descriptors.Entry, ok bool) {
 	for _, m := range ms {
 		value := m.Value
@@ -98,7 +97,7 @@ func entriesOf(fields map[string]any, ms []Mapping) (entries []descriptors.Entry
 				return nil, false
 			}
 		}
-		if m.Key == "remote_address" { // Envoy's descriptor has no port, its access log's address has
+		if m.Key == "remote_address" { // an access log has the port, Envoy's descriptor does not
 			if addr, err := netip.ParseAddrPort(value); err == nil {
 				value = addr.Addr().String()
 			}
@@ -108,7 +107,7 @@ func entriesOf(fields map[string]any, ms []Mapping) (entries []descriptors.Entry
 	return entries, true
 }
 
-// lookUp finds a field by its name, or else by the names of objects that it lies in, joined by dots.
+// lookUp finds a field by its name, or by the names of its enclosing objects and its own, joined by dots.
 func lookUp(fields map[string]any, name string) any {
 	if v, ok := fields[name]; ok {
 		return v
@@ -133,10 +132,10 @@ func valueText(v any) string {
 	}
 }
 
-// maxMoment is when the time is over in which limits count exactly: in 2112, in microseconds since the Unix epoch.
+// maxMoment is the end of the times for which limits count exactly, in microseconds since the Unix epoch: in 2112.
 const maxMoment = 1 << 52
 
-// moment reads RFC 3339, or a number of seconds since 1970: a time from 1970 to 2112.
+// moment parses a time from 1970 to 2112: RFC 3339, or a number of seconds since 1970.
 func moment(field string, v any) (int64, error) {
 	text := valueText(v)
 	if text == "" {

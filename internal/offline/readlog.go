@@ -10,41 +10,41 @@ import (
 	"time"
 )
 
-// Bounds of what is held in memory. Of a line that waits only the fields of its descriptors are held.
+// Bounds of memory. Of a waiting line, only its time and descriptors are in memory.
 const (
-	maxWaiting = 10_000 // lines that are put in order
-	maxBad     = 5      // lines that are shown
+	maxWaiting = 10_000 // number of lines to sort
+	maxBad     = 5      // number of invalid lines to show
 )
 
 // LogOptions describe an access log of Envoy.
 type LogOptions struct {
-	// Mappings are the descriptors that Envoy makes of a request.
+	// Mappings describe the descriptors that Envoy sends for a request.
 	Mappings [][]Mapping
-	// Domain is that of Envoy's filter. TimeField is the field with a request's time.
+	// Domain is the domain of Envoy's filter. TimeField is the field with a request's time.
 	Domain, TimeField string
 }
 
-// Log is what was read of a log.
+// Log is the summary of a log.
 type Log struct {
 	// From and To are the times of the first and the last request.
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Requests int64     `json:"requests"`
 	Lines    int64     `json:"lines"`
-	// NotAsked is how many lines are of no request that Envoy asks about, because it has no descriptor.
+	// NotAsked is the number of lines without a descriptor, for which Envoy would not call Weir.
 	NotAsked int64     `json:"lines_not_asked"`
 	BadLines int64     `json:"lines_bad"`
 	Bad      []BadLine `json:"bad,omitempty"` // the first ones
 }
 
-// BadLine is a line that was not replayed.
+// BadLine is a line that was skipped.
 type BadLine struct {
 	Line  int64  `json:"line"`
 	Error string `json:"error"`
 }
 
-// ReadLog calls do with each request of a log, in the order of their times. The log is read once, and not held in
-// memory. An error of do makes the request's line a bad one. The error is of reading, or says that no line is of use.
+// ReadLog calls do with each request of a log, in the order of their times. It reads the log as a stream. If do fails,
+// the line counts as bad. ReadLog returns an error if reading fails or no line is valid.
 func ReadLog(ctx context.Context, in io.Reader, o LogOptions, do func(*Request) error) (*Log, error) {
 	r := &reader{LogOptions: o, do: do}
 	err := eachLine(in, func(number int64, line []byte) error {
@@ -72,18 +72,18 @@ type reader struct {
 
 	log     Log
 	do      func(*Request) error
-	now     int64       // the last request's time
-	waiting []*recorded // by time
+	now     int64       // time of the last request
+	waiting []*recorded // sorted by time
 }
 
-// recorded is the request of a line.
+// recorded is the request of one line.
 type recorded struct {
 	Request
 
 	line int64
 }
 
-// line puts a line's request in order, and replays those that no later line can precede.
+// line sorts a line's request into waiting, and replays the earliest one if maxWaiting is exceeded.
 func (r *reader) line(number int64, text []byte) {
 	if text != nil && len(strings.TrimSpace(string(text))) == 0 {
 		return
@@ -103,7 +103,7 @@ func (r *reader) line(number int64, text []byte) {
 	}
 	q.line = number
 	at, _ := slices.BinarySearchFunc(r.waiting, q.At+1, func(w *recorded, at int64) int { return cmp.Compare(w.At, at) })
-	r.waiting = slices.Insert(r.waiting, at, q) // behind those of its time
+	r.waiting = slices.Insert(r.waiting, at, q) // after requests with the same time
 	if len(r.waiting) > maxWaiting {
 		r.next()
 	}
@@ -116,7 +116,7 @@ func (r *reader) bad(number int64, err error) {
 	}
 }
 
-// next replays the earliest of the waiting requests.
+// next replays the earliest waiting request.
 func (r *reader) next() {
 	q := r.waiting[0]
 	r.waiting[0], r.waiting = nil, r.waiting[1:]

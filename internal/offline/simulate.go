@@ -13,53 +13,52 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// SimulationOptions are the circumstances of a run.
+// SimulationOptions are the options of Simulate.
 type SimulationOptions struct {
-	// Length is how long the traffic lasts; requests that wait may go on later.
+	// Length is the duration of the traffic; delayed requests may pass later.
 	Length time.Duration
-	// Duration is how long a request of a concurrency limit takes until it is given back.
+	// Duration is the time for which an admitted request counts against a concurrency limit.
 	Duration time.Duration
 }
 
-// bucket is what a Bucket counts: whole milliseconds.
+// bucket returns the time that a Bucket covers, in whole milliseconds.
 func (o *SimulationOptions) bucket() time.Duration {
 	return time.Duration(ceilDiv(int64(o.Length), int64(columns*time.Millisecond))) * time.Millisecond
 }
 
-// Bucket counts requests of a short time.
+// Bucket counts the requests of a short period.
 type Bucket struct {
 	Offered  int64
-	Admitted int64 // at the time when they go on, which is later than they were offered if they wait
+	Admitted int64 // by the time when they pass, which is later than their arrival if they are delayed
 	Denied   int64
 }
 
-// Seconds is a time that is a number of seconds in JSON.
+// Seconds is a duration that JSON shows as a number of seconds.
 type Seconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-// Result is what became of the traffic. Numbers are requests.
+// Result is the result of a simulation. Numbers are requests.
 type Result struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`
-	// Worst is the most that was admitted within any window as long as the limit's, begin included and end not; of
-	// concurrency, the most in flight.
+	// Worst is the maximum number of requests admitted within any time [t, t+window), or for concurrency, in flight.
 	Worst int64 `json:"worst_window"`
-	// Bound is what Worst cannot exceed, whatever the traffic, as the page of its algorithm in docs/algorithms has it.
+	// Bound is the maximum of Worst for any traffic: see the page of the algorithm in docs/algorithms.
 	Bound int64 `json:"bound"`
-	// Lockout is the longest time in which requests came and all were denied: from the first of them to the last.
+	// Lockout is the longest time in which all requests were denied, from the first of them to the last.
 	Lockout Seconds `json:"lockout_seconds"`
-	// MeanWait and LongestWait are how long admitted requests were delayed.
+	// MeanWait and LongestWait are the delays of admitted requests.
 	MeanWait    Seconds `json:"mean_wait_seconds"`
 	LongestWait Seconds `json:"longest_wait_seconds"`
-	// Buckets are all requests by time, from the start until the traffic ended and the last request went on.
+	// Buckets are all requests over time, from the start to the end of the traffic or the last admitted request.
 	Buckets []Bucket `json:"-"`
 }
 
-// Simulate decides requests at the times, which are sorted, by each limit alone. Windows begin with the traffic. The
-// error is that of ctx.
+// Simulate decides requests that arrive at sorted times with each limit separately. Windows begin with the traffic. It
+// returns an error only if ctx is done.
 func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {
@@ -72,14 +71,14 @@ func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o Simulatio
 	return r, nil
 }
 
-// run is a run in progress.
+// run simulates one limit.
 type run struct {
 	policy  *limiter.Policy
 	options SimulationOptions
-	start   int64   // of the traffic, in microseconds since the Unix epoch
-	passed  []int64 // when admitted requests went on
-	denied  bool    // the last request was
-	since   int64   // when the first of the last requests was denied
+	start   int64   // start of the traffic, in microseconds since the Unix epoch
+	passed  []int64 // times when admitted requests passed
+	denied  bool    // whether the last request was denied
+	since   int64   // time of the first request of the current sequence of denials
 	waited  time.Duration
 	result  *Result
 }
@@ -89,8 +88,8 @@ func newRun(p *limiter.Policy, o SimulationOptions) *run {
 	return &run{policy: p, options: o, start: begin(p), result: &Result{Buckets: buckets}}
 }
 
-// decide has an Engine decide the arrivals, and counts them. An admitted request in flight is given back when it ends,
-// unless its lease ends first.
+// decide decides the arrivals with an Engine, and counts them. An admitted request in flight is released when it ends,
+// unless its lease expires before.
 func (r *run) decide(ctx context.Context, arrivals []int64) error {
 	rules, err := alone(r.policy)
 	if err != nil {
@@ -130,7 +129,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 // newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
 const newYear = 1_767_225_600_000_000
 
-// begin is when a window of the policy begins: of a calendar the first one in 2026, else somewhere in the past.
+// begin returns the start of a window of the policy: for a calendar, of the first window in 2026, else some past time.
 func begin(p *limiter.Policy) int64 {
 	if limit.Edges(p, newYear) != nil {
 		return limit.Edges(p, newYear-1)[2]
@@ -139,8 +138,8 @@ func begin(p *limiter.Policy) int64 {
 	return ceilDiv(1_000_000_000_000_000, w) * w
 }
 
-// shortWindow says whether a window of a calendar is shorter than its nominal length during the traffic, as a day of
-// 23 hours is, or February: as long a time then touches three windows.
+// shortWindow reports whether a calendar window during the traffic is shorter than its nominal length, such as a day of
+// 23 hours, or February: a time of the nominal length can then overlap three windows.
 func (r *run) shortWindow() bool {
 	w := r.policy.Window().Microseconds()
 	for t := r.start; t < r.start+r.options.Length.Microseconds(); {
@@ -156,7 +155,7 @@ func (r *run) shortWindow() bool {
 	return false
 }
 
-// count counts a request at a time since the start, which the limit has decided.
+// count counts a request that arrived at a time since the start.
 func (r *run) count(at int64, v *decide.Verdict) {
 	r.result.Offered++
 	r.bucket(at).Offered++
@@ -201,7 +200,7 @@ func (r *run) finish() *Result {
 	return r.result
 }
 
-// bucket is where hits at a time are counted.
+// bucket returns the bucket for a time since the start.
 func (r *run) bucket(at int64) *Bucket {
 	i := int(at / r.options.bucket().Microseconds())
 	if missing := i + 1 - len(r.result.Buckets); missing > 0 {
@@ -210,7 +209,7 @@ func (r *run) bucket(at int64) *Bucket {
 	return &r.result.Buckets[i]
 }
 
-// worst is the most that passed within any window [t, t+w).
+// worst returns the maximum number of requests that passed within any time [t, t+w).
 func worst(passed []int64, w int64) (most int64) {
 	slices.Sort(passed)
 	first := 0
@@ -223,7 +222,7 @@ func worst(passed []int64, w int64) (most int64) {
 	return most
 }
 
-// columns is about how many buckets there are.
+// columns is the approximate number of buckets.
 const columns = 60
 
 // ceilDiv divides a >= 0 by b > 0, rounding up.

@@ -125,7 +125,7 @@ func TestChartsFit(t *testing.T) {
 	}
 }
 
-// The worst window is what one finds by trying the window of every request.
+// The worst window equals the result of trying the window of every request.
 func TestWorstIsNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.Int64Range(1, 50).Draw(t, "window")
@@ -256,7 +256,7 @@ func TestSimulateIsCancelled(t *testing.T) {
 	}
 }
 
-// Traffic is what its specification says.
+// Traffic follows its specification.
 func TestTraffic(t *testing.T) {
 	times := func(arrivals []int64) (ms []int64) {
 		for _, a := range arrivals {
@@ -291,7 +291,7 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-// What is wrong with traffic is told with what to write instead.
+// Errors in traffic show how to correct it.
 func TestTrafficErrors(t *testing.T) {
 	for spec, want := range map[string]string{
 		"steady:5/s": `"steady:5/s" is not known traffic: write one of constant:100/s, poisson:100/s, ` +

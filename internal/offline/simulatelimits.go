@@ -10,15 +10,15 @@ import (
 
 // Limit is a limit to simulate.
 type Limit struct {
-	Name   string          `json:"name"`           // short: "funnel", or "2 daily funnel" where there are several limits
-	Rule   string          `json:"rule,omitempty"` // which of several: "2 shop: remote_address (rules.yaml:4)"
+	Name   string          `json:"name"`           // such as "funnel", or "2 daily funnel" if there are several limits
+	Rule   string          `json:"rule,omitempty"` // "2 shop: remote_address (rules.yaml:4)", or "" for a single limit
 	Policy *limiter.Policy `json:"-"`
 }
 
-// String is the name and the rate: "funnel: 10 per 1s, burst 20".
+// String returns the name and the rate, such as "funnel: 10 per 1s, burst 20".
 func (l Limit) String() string { return l.Name + ": " + descriptors.FormatRate(l.Policy) }
 
-// Limits are the limits of the rules.
+// Limits returns the limits of the rules.
 func Limits(set *descriptors.Set) (limits []Limit) {
 	for i, l := range set.Limits() {
 		name, rule := l.Policy.Algorithm().String(), ""
@@ -32,7 +32,7 @@ func Limits(set *descriptors.Set) (limits []Limit) {
 	return limits
 }
 
-// alone returns rules that have this limit only, for requests of onlyDomain with onlyKey and any value.
+// alone returns rules with only this limit, for requests of onlyDomain with onlyKey and any value.
 func alone(p *limiter.Policy) (*descriptors.Set, error) {
 	limit := &descriptors.RateLimit{Params: p.Params()}
 	b := descriptors.NewBuilder(descriptors.Process{})

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// Simulation is a simulation of one traffic against several limits, and how it is shown.
+// Simulation is the report on one traffic and several limits.
 type Simulation struct {
-	Rule          string            `json:"rule"` // as given, as Traffic
+	Rule          string            `json:"rule"` // as given, like Traffic
 	Traffic       string            `json:"traffic"`
 	Seed          uint64            `json:"seed"`
 	ForSeconds    float64           `json:"for_seconds"`
@@ -22,7 +22,7 @@ type Simulation struct {
 	Options       SimulationOptions `json:"-"`
 }
 
-// LimitRun is one limit and what became of the traffic.
+// LimitRun is one limit with its result.
 type LimitRun struct {
 	Limit
 
@@ -37,7 +37,7 @@ func newSimulation(o SimulationOptions) *Simulation {
 	return &Simulation{Options: o, ForSeconds: o.Length.Seconds(), BucketSeconds: o.bucket().Seconds()}
 }
 
-// add adds the run of a limit, which is complete.
+// add adds a completed run of a limit.
 func (r *Simulation) add(l Limit, run *run) {
 	p := l.Policy
 	r.Runs = append(r.Runs, LimitRun{
@@ -46,7 +46,7 @@ func (r *Simulation) add(l Limit, run *run) {
 	})
 }
 
-// Heading says what was simulated, and where there are several limits, where each is written.
+// Heading returns the rules, the traffic, and if there are several limits, their positions.
 func (r *Simulation) Heading() string {
 	lines := []string{"Rule: " + r.Rule, fmt.Sprintf("Traffic: %s for %s, seed %d", r.Traffic,
 		descriptors.FormatDuration(r.Options.Length), r.Seed)}
@@ -58,7 +58,7 @@ func (r *Simulation) Heading() string {
 	return strings.Join(lines, "\n")
 }
 
-// WriteTable writes one line for each limit.
+// WriteTable writes one line per limit.
 func (r *Simulation) WriteTable(w io.Writer) error {
 	widest := len("limit")
 	for _, run := range r.Runs {
@@ -79,7 +79,7 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 	return table.Flush()
 }
 
-// worstText is the worst window, or the most in flight.
+// worstText returns Worst with its unit.
 func (run LimitRun) worstText() string {
 	if run.Policy.Algorithm().CountsInFlight() {
 		return fmt.Sprintf("%d at once", run.Worst)
@@ -87,7 +87,7 @@ func (run LimitRun) worstText() string {
 	return fmt.Sprintf("%d in %s", run.Worst, descriptors.FormatDuration(run.Policy.Window()))
 }
 
-// rounded is a duration for people: three digits or so.
+// rounded formats a duration with about three digits.
 func rounded(s Seconds) string {
 	d := time.Duration(s)
 	switch {
@@ -103,10 +103,10 @@ func rounded(s Seconds) string {
 
 const eighths = " ▁▂▃▄▅▆▇█"
 
-// WriteCharts writes a chart for each limit, at most 80 columns wide: what was offered and what of it was
-// admitted, over time, in one scale for all.
+// WriteCharts writes a chart per limit, at most 80 columns wide, of the offered and the admitted requests over time.
+// All charts have the same scale.
 func (r *Simulation) WriteCharts(w io.Writer) {
-	n := ceilDiv(int64(r.Options.Length), int64(r.Options.bucket())) // requests that waited may go on later
+	n := ceilDiv(int64(r.Options.Length), int64(r.Options.bucket())) // delayed requests may pass later
 	most := int64(1)
 	for _, run := range r.Runs {
 		for _, b := range run.Buckets[:n] {
@@ -130,7 +130,7 @@ func (r *Simulation) WriteCharts(w io.Writer) {
 	}
 }
 
-// cell is a count's bar.
+// cell returns the bar for a count.
 func cell(count, most int64) rune {
 	height := int(math.Round(8 * float64(count) / float64(most)))
 	if count > 0 {

@@ -12,25 +12,24 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// MaxArrivals is the most requests of one simulation.
+// MaxArrivals is the maximum number of requests of one simulation.
 const MaxArrivals = 2_000_000
 
-// MaxLength is the longest traffic.
+// MaxLength is the maximum duration of traffic.
 const MaxLength = step.MaxWindow
 
-// Traffic is what can be generated from a specification such as "constant:100/s".
+// Traffic generates requests according to a specification such as "constant:100/s".
 type Traffic struct {
-	// Spec is the specification as it was written.
+	// Spec is the specification.
 	Spec string
 
 	generate generator
 }
 
-// generator yields the times of requests in order, in microseconds since the start, until the length has passed or
-// yield returns false.
+// generator yields sorted times of requests, in microseconds since the start, until length or yield returns false.
 type generator func(length int64, random *rand.Rand, yield func(at int64) bool)
 
-// kinds are the traffic that needs no log, by name, with an example for people.
+// kinds are the kinds of traffic by name, with an example for error messages.
 var kinds = []struct {
 	name, example string
 	parse         func(text string) (generator, error)
@@ -41,8 +40,7 @@ var kinds = []struct {
 	{"step", "step:10/s,100/s@10s", parseSteps},
 }
 
-// ParseTraffic reads constant:RATE, poisson:RATE, burst:SIZExEVERY or step:RATE,RATE@TIME,.... The error says what to
-// write instead.
+// ParseTraffic parses constant:RATE, poisson:RATE, burst:SIZExEVERY or step:RATE,RATE@TIME,....
 func ParseTraffic(spec string) (*Traffic, error) {
 	name, text, _ := strings.Cut(spec, ":")
 	examples := make([]string, len(kinds))
@@ -61,10 +59,9 @@ func ParseTraffic(spec string) (*Traffic, error) {
 		strings.Join(examples, ", "))
 }
 
-// Arrivals are the times of the requests before length has passed, in microseconds since the start. Equal seeds make
-// equal requests.
+// Arrivals returns the times of requests within length, in microseconds since the start. seed makes it repeatable.
 func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]int64, error) {
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time is what is asked for
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable on purpose
 	var all []int64
 	t.generate(length.Microseconds(), random, func(at int64) bool {
 		all = append(all, at)
@@ -80,7 +77,7 @@ func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]int64, error) {
 	return all, nil
 }
 
-// phase is a time of one rate.
+// phase is a period with one rate.
 type phase struct {
 	from      int64   // microseconds
 	perSecond float64 // requests
@@ -109,7 +106,7 @@ func parseSteps(text string) (generator, error) {
 	return steady(phases), nil
 }
 
-// steady is evenly spaced traffic, from the beginning of each phase.
+// steady returns evenly spaced requests, from the beginning of each phase.
 func steady(phases []phase) generator {
 	return func(length int64, _ *rand.Rand, yield func(int64) bool) {
 		for i, p := range phases {
@@ -165,7 +162,7 @@ func parseBurst(text string) (generator, error) {
 	}, nil
 }
 
-// parseRate reads a rate such as 100/s, 0.5/s, 6000/m or 10/h, in requests per second.
+// parseRate parses a rate such as 100/s, 0.5/s, 6000/m or 10/h to requests per second.
 func parseRate(text string) (perSecond float64, err error) {
 	number, unit, _ := strings.Cut(text, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]

@@ -1,6 +1,5 @@
-// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
-// descriptors match, where the walk stops, which counters that means, and what would be answered. It
-// decides nothing itself: internal/descriptors matches, and internal/decide answers.
+// Package explain shows why a request is limited or not: which rules its descriptors match, where matching stops, the
+// counters, and the response. It uses the matching of internal/descriptors and the decisions of internal/decide.
 package explain
 
 import (
@@ -21,29 +20,29 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Report is the answer, as GET /explain and `explain --format json` show it.
+// Report is the JSON of GET /explain and of explain --format json.
 type Report struct {
 	Domain string `json:"domain"`
-	// Hits is what each descriptor costs.
+	// Hits is the cost of each descriptor.
 	Hits uint32 `json:"hits"`
-	// Live says that the counters of a running process were looked at; else they are fresh ones.
+	// Live reports whether the counters are a running process's; otherwise they are unused ones.
 	Live        bool         `json:"live"`
 	Answer      Answer       `json:"answer"`
 	Descriptors []Descriptor `json:"descriptors"`
 }
 
-// Answer is what the request as a whole would be answered.
+// Answer is the response to the request.
 type Answer struct {
 	Code string `json:"code"` // OK or OVER_LIMIT
-	// DeniedBy are the limits that deny it.
+	// DeniedBy are the limits that deny the request.
 	DeniedBy []string `json:"denied_by,omitempty"`
-	// RetryAfter is the Retry-After: 0 if the request is not denied, nil (null in JSON) if no wait helps.
+	// RetryAfter is the Retry-After in seconds: 0 if the request is admitted, nil (null in JSON) if waiting does not help.
 	RetryAfter *float64 `json:"retry_after_seconds"`
-	// Wait is how long the answer would be delayed.
+	// Wait is the delay of the response in seconds.
 	Wait    float64              `json:"wait_seconds,omitempty"`
 	Headers []descriptors.Header `json:"headers,omitempty"`
 	Body    string               `json:"body,omitempty"`
-	// StoreError is why the store did not answer, so that each limit's on_store_failure did.
+	// StoreError is the error of the store, because of which each limit's on_store_failure applied.
 	StoreError string `json:"store_error,omitempty"`
 }
 
@@ -51,30 +50,30 @@ type Answer struct {
 type Descriptor struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Code    string              `json:"code"`
-	// Levels are the entries that led to a rule, and which.
+	// Levels are the entries that match a rule, with the rule.
 	Levels []Level `json:"levels"`
-	// Rule is what the last entry reaches. Nil if it reaches none.
+	// Rule is the rule that the last entry matches, or nil.
 	Rule *Rule `json:"rule,omitempty"`
-	// Message says why no limit applies: where the walk stops, and up to three keys or values of that level, the likest
-	// first. It also says which pattern a value is too long for.
+	// Message is the reason why no limit applies: the level where matching stops, and up to three similar keys or values
+	// of that level, or the pattern that a value is too long for.
 	Message string  `json:"message,omitempty"`
 	Limits  []Limit `json:"limits,omitempty"`
 }
 
-// Level is an entry that led to a rule.
+// Level is an entry that matches a rule.
 type Level struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
-	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule without a
-	// value; too_long if the value is too long to decide that.
+	// By is the part of the rule that matches: value (equal), pattern, cidr, regex, or key for a rule without a value. It
+	// is too_long if the value is too long to be matched.
 	By     string `json:"by"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
-	// Also are the positions of rules that match as well, but come after it.
+	// Also are the positions of later rules that match as well.
 	Also []string `json:"also,omitempty"`
 }
 
-// Rule is a rule, for people.
+// Rule is a rule in a Report.
 type Rule struct {
 	Path        string `json:"path"`
 	Source      string `json:"source"`
@@ -83,14 +82,14 @@ type Rule struct {
 	Owner       string `json:"owner,omitempty"`
 }
 
-// Limit is a limit of the rule, and what it says.
+// Limit is a limit of the rule, with its decision.
 type Limit struct {
 	Name string `json:"name,omitempty"`
-	// Text is the limit in words: "funnel: 10 per 1s, burst 20".
+	// Text describes the limit, such as "funnel: 10 per 1s, burst 20".
 	Text string `json:"text"`
-	// Key is the counter's.
+	// Key is the counter's key.
 	Key string `json:"key"`
-	// ReplacedBy names what replaces the limit in this request: the rest is then empty.
+	// ReplacedBy is the rule that replaces the limit in this request, or "". If it is set, the fields below are empty.
 	ReplacedBy string   `json:"replaced_by,omitempty"`
 	Outcome    string   `json:"outcome,omitempty"`
 	Fits       bool     `json:"fits"`
@@ -100,18 +99,18 @@ type Limit struct {
 	Wait       float64  `json:"wait_seconds,omitempty"`
 }
 
-// Codes of an answer, as Envoy has them.
+// Codes of a response, by Envoy's names.
 const (
 	OK        = "OK"
 	OverLimit = "OVER_LIMIT"
 )
 
-// Question is a request as people write it.
+// Question is a request to explain.
 type Question struct {
 	// Domain may be empty if the rules have only one.
 	Domain      string
 	Descriptors [][]descriptors.Entry
-	// Hits is the cost of each descriptor; 0 is 1.
+	// Hits is the cost of each descriptor; 0 means 1.
 	Hits uint32
 }
 
@@ -123,7 +122,7 @@ func (q *Question) descriptors() []decide.Descriptor {
 	return all
 }
 
-// chooseDomain names the domain that the question leaves out: the rules' only one.
+// chooseDomain sets the domain, if it is empty, to the only domain of the rules.
 func (q *Question) chooseDomain(rules *descriptors.Set) error {
 	if q.Domain != "" {
 		return nil
@@ -180,7 +179,7 @@ func answer(v *decide.Verdict) Answer {
 	return a
 }
 
-// limits are those of descriptor i's rule, with what each of them says.
+// limits returns the limits of descriptor i's rule, with their decisions.
 func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *decide.Verdict) (all []Limit) {
 	if matched[i] == nil {
 		return nil
@@ -197,7 +196,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
 		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
 		if asked.Policy.Core().Is(step.InWindows) && d.Remaining == asked.Policy.Capacity() {
-			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
+			shown.ResetAfter = 0 // the window has an end, but is empty
 		}
 		if !d.Allowed {
 			shown.RetryAfter = adminapi.Wait(d.RetryAfter)
@@ -217,7 +216,7 @@ func hitOf(v *decide.Verdict, i int, l *descriptors.Limit) int {
 	return -1
 }
 
-// replacer is the rule that replaces limits of that name in this request.
+// replacer returns the rule that replaces limits of that name in this request.
 func replacer(name string, matched []*descriptors.Rule) string {
 	for _, r := range matched {
 		if r == nil {
@@ -234,7 +233,7 @@ func replacer(name string, matched []*descriptors.Rule) string {
 	return "another limit"
 }
 
-// title names a limit and its position.
+// title returns a limit's name and its rule's position.
 func title(l *descriptors.Limit) string {
 	if l.Name != "" {
 		return located(l.Rule.Path+": "+l.Name, l.Rule.Source)
@@ -242,7 +241,7 @@ func title(l *descriptors.Limit) string {
 	return located(l.Rule.Path, l.Rule.Source)
 }
 
-// located is a rule's path and its position, which what denies too long values does not have.
+// located returns a rule's path and position. The rule that denies too long values has no position.
 func located(path, source string) string {
 	if source == "" {
 		return path
@@ -264,9 +263,9 @@ func code(over bool) string {
 	return OK
 }
 
-// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the
-// answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
-// reaches, by its path, its position, or the name of one of its limits.
+// Missing returns a text if the expectation is not met, else "". "ok" and "over" expect that code of the response;
+// "none" expects that no limit applies. Any other text expects that a descriptor matches the rule with this path,
+// position, or name of a limit.
 func (r *Report) Missing(expected string) string {
 	switch strings.ToLower(expected) {
 	case "ok", "over":
@@ -302,7 +301,7 @@ func (r *Report) missingRule(expected string) string {
 	return fmt.Sprintf("expected the rule %s, found %s", expected, strings.Join(found, " and "))
 }
 
-// Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
+// Query returns q as the query of GET /explain: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
 func Query(q Question) url.Values {
 	v := url.Values{"domain": {q.Domain}, "hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
 	for _, entries := range q.Descriptors {
@@ -311,7 +310,7 @@ func Query(q Question) url.Values {
 	return v
 }
 
-// ParseQuery reads what Query writes. Hits are 1 if left out. The error says all that is wrong.
+// ParseQuery parses a Query. Missing hits are 1. The error has a line for each invalid part.
 func ParseQuery(v url.Values) (Question, error) {
 	q := Question{Domain: v.Get("domain"), Hits: 1}
 	var errs []error
@@ -336,11 +335,11 @@ func ParseQuery(v url.Values) (Question, error) {
 	return q, errors.Join(errs...)
 }
 
-// begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
+// begin is the start of virtual time, when windows of every unit up to the week, and calendar windows in UTC, begin.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Live returns the answer of GET /explain by the live rules and counters, as something for JSON. Its error says what is
-// wrong with the question.
+// Live returns a function that explains a query of GET /explain with the active rules and the current counters. Its
+// result encodes to JSON. It returns an error if the query is invalid.
 func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Context, query url.Values) (any, error) {
 	return func(ctx context.Context, query url.Values) (any, error) {
 		q, err := ParseQuery(query)
@@ -369,7 +368,7 @@ func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Con
 	}
 }
 
-// Offline explains a question on fresh counters in virtual time, so that the same question always has the same answer.
+// Offline explains a question with unused counters in virtual time, so that it always returns the same report.
 func Offline(ctx context.Context, rules *descriptors.Set, q Question) (*Report, error) {
 	if err := q.chooseDomain(rules); err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func question(t *testing.T, hits uint32, ds ...string) explain.Question {
 	return q
 }
 
-// TestText compares what people are told with testdata/text.txt.
+// TestText compares the reports for people with testdata/text.txt.
 func TestText(t *testing.T) {
 	var got strings.Builder
 	for _, c := range []struct {

@@ -7,10 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why.
-// The rule is what Domain.Match returns. The time it takes grows with the number of rules at one level, and not with
-// their product: it is for people, not for requests. It does not show values of rules with
-// hash_values.
+// MatchDescriptor reports how a descriptor matches, level by level, and if no limit applies, the reason. The rule is
+// the result of Domain.Match. It is not for the hot path: its time grows with the number of rules at a level. It does
+// not show values of rules with hash_values.
 func MatchDescriptor(
 	s *descriptors.Set, domain string, entries []descriptors.Entry,
 ) (Descriptor, *descriptors.Rule) {
@@ -34,17 +33,17 @@ func MatchDescriptor(
 	return e.Descriptor, e.rule
 }
 
-// matcher makes a Descriptor.
+// matcher builds a Descriptor.
 type matcher struct {
 	Descriptor
 
 	set     *descriptors.Set
 	domain  *descriptors.Domain
 	entries []descriptors.Entry
-	rule    *descriptors.Rule // what the last entry reaches
+	rule    *descriptors.Rule // the rule that the last entry matches
 }
 
-// miss says why no limit applies.
+// miss sets the reason why no limit applies.
 func (e *matcher) miss(format string, args ...any) { e.Message = fmt.Sprintf(format, args...) }
 
 // walk follows the entries as Match does.
@@ -78,7 +77,7 @@ func (e *matcher) walk() {
 	}
 }
 
-// tooLong says that the entry's value is too long to decide whether it matches the pattern.
+// tooLong reports that the entry's value is too long to decide whether it matches the pattern.
 func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.rule = e.domain.Match(e.entries)
 	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
@@ -92,7 +91,7 @@ func newLevel(entry descriptors.Entry, by string, r *descriptors.Rule) Level {
 	return Level{Key: entry.Key, Value: entry.Value, By: by, Rule: r.Path, Source: r.Source}
 }
 
-// stuck says why entry i leads nowhere from the node.
+// stuck reports the reason why entry i matches no rule below the node.
 func (e *matcher) stuck(n *descriptors.Node, i int) {
 	entry := e.entries[i]
 	below := "in domain " + quotedShort(e.domain.Name())
@@ -110,7 +109,7 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 			"their values are hashed, and not shown"))
 }
 
-// matches is all that the entry matches below the node, as Branch.Matches has it.
+// matches returns all rules below the node that the entry matches, in the order of Branch.Matches.
 func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
 	b := n.Keys[entry.Key]
 	if b == nil {
@@ -119,8 +118,8 @@ func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
 	return b.Matches(entry.Value)
 }
 
-// at names a rule and its position.
+// at returns a rule's path and position.
 func at(r *descriptors.Rule) string { return located(words.Shorten(r.Path), r.Source) }
 
-// quotedShort shows a text of a request, with what cannot be seen.
+// quotedShort returns a shortened text in quotes, with escapes for invisible characters.
 func quotedShort(text string) string { return fmt.Sprintf("%q", words.Shorten(text)) }

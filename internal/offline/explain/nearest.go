@@ -12,16 +12,15 @@ import (
 
 // Bounds of nearest.
 const (
-	maxNearest  = 3  // names
-	maxCompared = 32 // bytes of a name
+	maxNearest  = 3  // number of names
+	maxCompared = 32 // number of bytes of a name
 )
 
-// named is a name and the position of its rule, which may be empty.
+// named is a name and the position of its rule, if it has one.
 type named struct{ name, source string }
 
-// nearest lists up to three of the names, those most like the text that was asked for first, each with its position:
-// `"gold" (rules.yaml:9), "silver" (rules.yaml:12) and more`. Case does not count. The order of the names does not
-// matter.
+// nearest returns up to three of the names, in descending order of similarity to asked, with their positions: `"gold"
+// (rules.yaml:9), "silver" (rules.yaml:12) and more`. It ignores case and the order of names.
 func nearest(asked string, names []named) string {
 	type candidate struct {
 		distance int
@@ -31,7 +30,7 @@ func nearest(asked string, names []named) string {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
 	}
 	asked = compared(asked)
-	best := make([]candidate, 0, maxNearest+1) // in order
+	best := make([]candidate, 0, maxNearest+1) // most similar first
 	for _, n := range names {
 		c := candidate{words.Distance(asked, compared(n.name)), n}
 		if i, _ := slices.BinarySearchFunc(best, c, order); i < maxNearest {
@@ -49,10 +48,10 @@ func nearest(asked string, names []named) string {
 	return text
 }
 
-// compared is what of a name is compared: long ones would take long.
+// compared returns the part of a name to compare, which is bounded because comparing long names takes long.
 func compared(name string) string { return strings.ToLower(name[:min(len(name), maxCompared)]) }
 
-// domainNames returns the names of the domains.
+// domainNames returns the names of all domains.
 func domainNames(s *descriptors.Set) (names []named) {
 	for _, d := range s.Domains() {
 		names = append(names, named{d.Name(), ""})
@@ -60,7 +59,7 @@ func domainNames(s *descriptors.Set) (names []named) {
 	return names
 }
 
-// keys returns the keys of the node.
+// keys returns the keys below the node.
 func keys(n *descriptors.Node) (names []named) {
 	for key := range n.Keys {
 		names = append(names, named{key, ""})
@@ -68,8 +67,7 @@ func keys(n *descriptors.Node) (names []named) {
 	return names
 }
 
-// values returns the values, patterns and blocks that the rules of entry i's key match, with their positions, but not
-// those of rules with hash_values.
+// values returns the values, patterns and blocks of entry i's key, with positions, but not hashed values.
 func values(b *descriptors.Branch, i int) (names []named) {
 	add := func(name string, r *descriptors.Rule) {
 		if !r.Hashes(i) {
@@ -90,7 +88,7 @@ func values(b *descriptors.Branch, i int) (names []named) {
 	return names
 }
 
-// listed is the text of nearest after a verb, or another text if there are no names.
+// listed returns verb and names, or none if there are no names.
 func listed(verb, names, none string) string {
 	if names == "" {
 		return none

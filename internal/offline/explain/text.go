@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// Text is the report for people.
+// Text writes the report as text.
 func (r *Report) Text(w io.Writer) error {
 	t := &page{}
 	t.line("domain %s", quoted(r.Domain))
@@ -65,7 +65,7 @@ func (t *page) descriptor(d *Descriptor) {
 	}
 }
 
-// how says what of a rule matches.
+// how describes a Level.By.
 var how = map[string]string{
 	"value":   "exactly the value of",
 	"pattern": "the pattern of",
@@ -154,7 +154,7 @@ func outcome(a *Answer) (text string) {
 	return text
 }
 
-// after says when something that is denied is no longer.
+// after returns a text about the time after which a denied request or hit passes.
 func after(what string, wait *float64) string {
 	if wait == nil {
 		return "never " + what
@@ -166,7 +166,7 @@ func duration(s float64) string {
 	return cmp.Or(descriptors.FormatDuration(time.Duration(s*float64(time.Second)).Round(time.Microsecond)), "0s")
 }
 
-// quoted shows a text with what cannot be seen in it, as it is if that is nothing.
+// quoted quotes a text if it has spaces, commas, quotes or invisible characters.
 func quoted(s string) string {
 	if strings.ContainsAny(s, " ,\"") || strconv.Quote(s) != `"`+s+`"` {
 		return strconv.Quote(s)
