@@ -1,7 +1,7 @@
 //go:build envoymodule
 
-// Envoy's event hooks. They are C so that a request enters Go once, with all that its plan reads, and a request that
-// nothing limits enters it never.
+// Envoy's event hooks. They are in C so that a request calls Go only once, with all data that its plan reads, and a
+// request without limits does not call Go.
 #include "abi.h"
 #include "_cgo_export.h"
 
@@ -12,19 +12,19 @@
 
 #define HOOK __attribute__((visibility("default")))
 
-enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4 };    // what a hook of headers returns
+enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4 }; // results of a hook for headers
 
-// TEXT is a view of a string literal.
+// TEXT returns a view of a string literal.
 #define TEXT(literal) ((weir_text){literal, sizeof literal - 1})
 
 // A request in this filter.
 typedef struct {
   const weir_config *config;
-  weir_config *route;    // with a reference; NULL: the filter's config applies at the end, too
-  weir_waiting *waiting; // of a request that was decided later
-  weir_answer *kept;     // headers of the response, of one that was decided at once
-  bool asked;            // the request has come here, so its end counts
-  bool obeyed;           // the answer has been followed
+  weir_config *route; // has a reference; if NULL, the filter's config applies at the end, too
+  weir_waiting *waiting; // for a request that was decided later
+  weir_answer *kept; // headers for the response, for a request that was decided at once
+  bool asked; // whether the request was seen here, so that its end counts
+  bool obeyed; // whether the answer was applied
 } stream;
 
 static const char *const counter_names[WEIR_COUNTERS] = {"ok", "over_limit", "error", "failure_mode_allowed"};
@@ -36,7 +36,7 @@ void weir_log(int level, const char *p, size_t n) {
 
 #define NEEDED(name) {(const void *)envoy_dynamic_module_callback_##name, #name}
 
-// What every Envoy must have. The functions that may be missing are asked for where they are called.
+// Functions that every Envoy must have. Optional ones are checked before each call.
 static const struct { const void *function; const char *name; } needed[] = {
     NEEDED(http_get_header), NEEDED(http_add_header), NEEDED(http_filter_get_attribute_string),
     NEEDED(http_get_metadata_string), NEEDED(http_get_metadata_number), NEEDED(http_set_dynamic_metadata_struct),
@@ -63,8 +63,8 @@ static void *exit_in_thread(void *unused) {
   return NULL;
 }
 
-// Envoy is about to end: what filters have closed gets a moment to end in order. Not on this thread, from which Envoy has
-// taken its stack for signals: a signal by which Go's runtime interrupts its code there would end the process.
+// Before Envoy ends, closed filters get time to stop. This runs on another thread: Envoy has removed this thread's
+// signal stack, so a signal with which Go's runtime preempts its code would end the process.
 __attribute__((destructor)) static void at_exit(void) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, exit_in_thread, NULL) == 0) pthread_join(thread, NULL);
@@ -121,7 +121,7 @@ void weir_unref(weir_waiting *w) {
 static _Thread_local weir_worker *this_worker;
 static _Atomic(weir_worker *) workers;
 
-// worker returns that of this thread. It is never freed: Go may look for answers after the thread has ended.
+// worker returns the worker of this thread. It is never freed, because Go may access it after the thread has ended.
 static weir_worker *worker(void) {
   if (!this_worker) {
     if (!(this_worker = calloc(1, sizeof *this_worker))) abort();
@@ -148,14 +148,14 @@ weir_waiting *weir_wait(void *envoy) {
   return w;
 }
 
-// commit_event has an event come to a stream of the worker. Its lock is held, so that the stream stays meanwhile: a commit
-// needs the worker's dispatcher, which Envoy may destroy once the stream is gone.
+// commit_event sends an event to a stream of the worker. The caller must hold its lock, so that the stream remains: a
+// commit needs the worker's dispatcher, which Envoy may destroy after the stream.
 static void commit_event(weir_worker *k, weir_waiting *carrier) {
   atomic_store(&k->carrier, carrier);
   envoy_dynamic_module_callback_http_filter_scheduler_commit(carrier->scheduler, 1);
 }
 
-// wake_locked has an event come if there are answers, and a stream that waits for one of them. The lock is held.
+// wake_locked sends an event if there are answers and a stream that waits for one. The caller must hold the lock.
 static void wake_locked(weir_worker *k) {
   if (atomic_load(&k->carrier)) return;
   for (weir_waiting *w = atomic_load(&k->answered); w; w = w->next) {
@@ -171,8 +171,8 @@ void weir_wake(weir_worker *k) {
   pthread_mutex_unlock(&k->lock);
 }
 
-// leave ends the waiting for an answer, and returns whether the answer is there. If an event was to come by this stream,
-// another one gets it.
+// leave stops waiting for an answer, and returns whether the answer has come. If this stream was to receive an event,
+// another stream gets it.
 static bool leave(stream *s) {
   weir_waiting *w = s->waiting;
   if (s->obeyed) return true;
@@ -215,7 +215,7 @@ static void count(void *envoy, const weir_config *c, int counter) {
   if (c->counts) envoy_dynamic_module_callback_http_filter_increment_counter(envoy, c->counter[counter], NULL, 0, 1);
 }
 
-// view makes views of an answer's headers, and returns where the body begins.
+// view sets views of an answer's headers, and returns the beginning of the body.
 static const char *view(const weir_answer *a, weir_header *headers) {
   const char *p = a->text;
   for (size_t i = 0; i < a->headers; i++) {
@@ -225,7 +225,7 @@ static const char *view(const weir_answer *a, weir_header *headers) {
   return p;
 }
 
-// set_metadata gives the request the answer's dynamic metadata.
+// set_metadata sets the answer's dynamic metadata on the request.
 static void set_metadata(void *envoy, const weir_answer *a) {
   if (!a->metadata) return;
   weir_header headers[WEIR_HEADERS];
@@ -243,14 +243,14 @@ static bool request_header(void *envoy, weir_text name, weir_text *value) {
   return envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, name, value, 0, &all);
 }
 
-// is_grpc reports whether Envoy answers the request as a gRPC client needs it.
+// is_grpc reports whether Envoy responds to the request in gRPC's form.
 static bool is_grpc(void *envoy) {
   weir_text type, grpc = TEXT("application/grpc");
   return request_header(envoy, TEXT("content-type"), &type) && begins(type, grpc) &&
          (type.n == grpc.n || type.p[grpc.n] == '+');
 }
 
-// grpc_status is the gRPC status that Envoy gives a response with an HTTP status.
+// grpc_status returns the gRPC status that Envoy sets for an HTTP status.
 static const char *grpc_status(uint32_t status, bool exhausted) {
   if (exhausted) return "8"; // RESOURCE_EXHAUSTED
   switch (status) {
@@ -263,7 +263,7 @@ static const char *grpc_status(uint32_t status, bool exhausted) {
   }
 }
 
-// add_grpc_status adds the status to the headers of a response to a gRPC request: else Envoy makes it 0, success.
+// add_grpc_status adds the gRPC status to the response to a gRPC request. Otherwise Envoy sets 0, success.
 static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir_header *headers, size_t n) {
   weir_text name = TEXT("grpc-status");
   if (!is_grpc(envoy)) return n;
@@ -274,7 +274,7 @@ static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir
   return n + 1;
 }
 
-// obey does what the answer says, and returns whether the request goes on.
+// obey applies the answer, and returns whether Envoy forwards the request.
 static bool obey(void *envoy, stream *s, const weir_answer *a) {
   const weir_config *filter = s->config;
   s->obeyed = true;
@@ -290,7 +290,7 @@ static bool obey(void *envoy, stream *s, const weir_answer *a) {
   return false;
 }
 
-// keep keeps the headers of a request that goes on, for its response.
+// keep keeps the headers for the response to a request that is forwarded.
 static void keep(stream *s, weir_answer *a) {
   if (a->status || !a->headers || !(s->kept = malloc(sizeof *a))) {
     free_text(a);
@@ -307,7 +307,7 @@ static _Thread_local size_t values_cap;
 static _Thread_local weir_metadata_value *metadata_values;
 static _Thread_local size_t metadata_cap;
 
-// read_headers returns how many values it has read.
+// read_headers returns the number of values that it has read.
 static size_t read_headers(void *envoy, const weir_reads *c) {
   size_t n = 0;
   for (size_t i = 0; i < c->headers_n; i++) {
@@ -339,7 +339,7 @@ static bool read_number(void *envoy, const weir_metadata_key *k, weir_metadata_v
   return envoy_dynamic_module_callback_http_get_metadata_number(envoy, k->source, k->ns, k->key, &v->number);
 }
 
-// read_value returns false without a value.
+// read_value returns false if the value is absent.
 static bool read_value(void *envoy, weir_metadata_key *k, weir_metadata_value *v) {
   if (!k->may_be_number) return read_text(envoy, k, v);
   bool was_text = atomic_load_explicit(&k->was_text, memory_order_relaxed);
@@ -349,7 +349,7 @@ static bool read_value(void *envoy, weir_metadata_key *k, weir_metadata_value *v
   return true;
 }
 
-// read_metadata returns how many values it has read.
+// read_metadata returns the number of values that it has read.
 static size_t read_metadata(void *envoy, const weir_reads *c) {
   if (metadata_cap < c->metadata_n) {
     weir_metadata_value *more = realloc(metadata_values, c->metadata_n * sizeof *more);
@@ -364,7 +364,7 @@ static size_t read_metadata(void *envoy, const weir_reads *c) {
   return n;
 }
 
-// read_request reads what Go needs, into the worker's memory.
+// read_request reads the data that Go needs into the worker's memory.
 static weir_request read_request(void *envoy, const weir_reads *c) {
   weir_request r = {.envoy = envoy};
   r.values_n = read_headers(envoy, c);
@@ -386,7 +386,7 @@ static bool is_limited(void *envoy, const weir_config *filter) {
   return internal == (filter->request_type == WEIR_INTERNAL);
 }
 
-// send_soon has the requests of this turn of the event loop sent at its end.
+// send_soon makes Go send the worker's new requests at the end of this turn of the event loop.
 static void send_soon(weir_waiting *w) {
   weir_worker *k = w->worker;
   if (k->unsent) return;
@@ -402,7 +402,7 @@ HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const 
   const weir_config *c = s->config, *route = envoy_dynamic_module_callback_get_most_specific_route_config(envoy);
   if (route) c = route;
   s->asked = true;
-  if (route && !s->route) { // Envoy may drop the route before the stream ends
+  if (route && !s->route) { // Envoy may remove the route before the stream ends
     s->route = (weir_config *)route;
     atomic_fetch_add(&s->route->refs, 1);
   }
@@ -421,7 +421,7 @@ HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const 
   return goes_on ? CONTINUE : STOP;
 }
 
-// An event is the worker's, whichever stream it comes to: requests are sent, and all answers are followed.
+// An event is for the worker, whichever stream receives it: it sends requests and applies all answers.
 HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void *module, uint64_t event) {
   weir_worker *k = worker();
   if (k->unsent) {
@@ -431,14 +431,14 @@ HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void 
   pthread_mutex_lock(&k->lock);
   atomic_store(&k->carrier, NULL);
   weir_waiting *last = atomic_exchange(&k->answered, NULL), *first = NULL;
-  for (weir_waiting *next; last; last = next) { // the first answer came first
+  for (weir_waiting *next; last; last = next) { // reverse the order
     next = last->next, last->next = first, first = last;
   }
   pthread_mutex_unlock(&k->lock);
   for (weir_waiting *w = first, *next; w; w = next) {
     next = w->next;
     stream *s = w->stream;
-    if (!w->left && s) { // else it has ended, perhaps by what another answer did, or weirDecide panicked behind weir_wait
+    if (!w->left && s) { // else the stream has ended, or weirDecide panicked after weir_wait
       w->left = true;
       if (obey(w->envoy, s, &w->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(w->envoy);
     }
@@ -446,15 +446,15 @@ HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void 
   }
 }
 
-// The stream has ended, in whatever way: what that costs is charged, and what the request holds is given back. A request
-// that ends before its answer is there costs nothing more; Go gives back what it holds.
+// The stream has ended: charge the cost of its end, and release its hits. If the request ends before its answer has
+// come, its end costs nothing, and Go releases its hits.
 HOOK void envoy_dynamic_module_on_http_filter_stream_complete(void *envoy, const void *module) {
   stream *s = (stream *)module;
   if (!s || !s->asked) return;
   if (s->waiting && !leave(s)) return;
   const weir_config *c = s->route ? s->route : s->config;
   if (c->on_stream_done.is_empty) return;
-  if (s->waiting && !s->obeyed) set_metadata(envoy, &s->waiting->answer); // the answer came too late to be followed
+  if (s->waiting && !s->obeyed) set_metadata(envoy, &s->waiting->answer); // the answer came too late to be applied
   weir_request r = read_request(envoy, &c->on_stream_done);
   weirStreamDone(s->config->id, s->route ? s->route->id : 0, &r);
 }
@@ -474,7 +474,7 @@ HOOK int envoy_dynamic_module_on_http_filter_response_headers(void *envoy, const
   return CONTINUE;
 }
 
-// Envoy does not load a module without these.
+// Envoy requires these hooks.
 HOOK int envoy_dynamic_module_on_http_filter_request_body(void *envoy, const void *module, bool end) { return CONTINUE; }
 HOOK int envoy_dynamic_module_on_http_filter_request_trailers(void *envoy, const void *module) { return CONTINUE; }
 HOOK int envoy_dynamic_module_on_http_filter_response_body(void *envoy, const void *module, bool end) { return CONTINUE; }

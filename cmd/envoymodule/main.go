@@ -1,7 +1,7 @@
 //go:build envoymodule
 
-// Command envoymodule is libweir.so: Weir inside Envoy, as a dynamic module. `make module` builds it. It joins Envoy's
-// hooks (hooks.c) to package embedded.
+// Command envoymodule is libweir.so: Weir inside Envoy, as a dynamic module. `make module` builds it. It connects
+// Envoy's hooks (hooks.c) to package embedded.
 package main
 
 /*
@@ -37,7 +37,7 @@ import (
 
 func main() {}
 
-// exitTimeout is how long Envoy's exit may take for what filters have closed.
+// exitTimeout is the maximum time that Envoy's exit waits for closed filters to stop.
 const exitTimeout = 2 * time.Second
 
 var (
@@ -48,7 +48,7 @@ var (
 	cancels sync.Map // from the id of a weir_waiting to its context.CancelFunc
 )
 
-// config is what a weir_config stands for: a filter or a route.
+// config is the Go part of a weir_config: a filter or a route.
 type config struct {
 	filter *embedded.Filter
 	route  *embedded.Route
@@ -88,7 +88,7 @@ func weirNewRoute(text *C.char, n C.size_t) *C.weir_config {
 	})
 }
 
-// guarded has Envoy refuse a configuration that is wrong or panics, and log why.
+// guarded makes Envoy refuse a configuration that is invalid or panics, and log the reason.
 func guarded(make func() (*C.weir_config, error)) (made *C.weir_config) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -97,7 +97,7 @@ func guarded(make func() (*C.weir_config, error)) (made *C.weir_config) {
 		}
 	}()
 	var err error
-	panics.Catch("configuration", func() { made, err = make() }) // which counts it once there is an instance
+	panics.Catch("configuration", func() { made, err = make() }) // also counts a panic if there is an instance
 	if err != nil {
 		logError("weir: " + err.Error())
 		return nil
@@ -109,7 +109,7 @@ func logError(line string) {
 	C.weir_log(C.WEIR_LOG_ERROR, (*C.char)(unsafe.Pointer(unsafe.StringData(line))), C.size_t(len(line)))
 }
 
-// register makes the weir_config of a filter or a route.
+// register creates the weir_config of a filter or a route.
 func register(c *config) *C.weir_config {
 	out := (*C.weir_config)(C.calloc(1, C.sizeof_weir_config))
 	out.refs = 1
@@ -120,7 +120,7 @@ func register(c *config) *C.weir_config {
 	return out
 }
 
-// fillReads tells C what a phase reads. The headers of the request come first.
+// fillReads sets the parts of a request that C must read for a phase. Request headers precede response headers.
 func fillReads(out *C.weir_reads, phase *actions.Phase) {
 	out.is_empty = C.bool(phase.IsEmpty())
 	out.remote, out.destination = C.bool(phase.RemoteAddress), C.bool(phase.DestinationCluster)
@@ -145,7 +145,7 @@ func fillReads(out *C.weir_reads, phase *actions.Phase) {
 	}
 }
 
-// toC copies into C's memory.
+// toC copies a text to C's memory.
 func toC(s string) C.weir_text { return C.weir_text{p: C.CString(s), n: C.size_t(len(s))} }
 
 func freeReads(of *C.weir_reads) {
@@ -173,8 +173,8 @@ func weirForget(c *C.weir_config) {
 	C.free(unsafe.Pointer(c))
 }
 
-// newCall begins a call with what one phase of the plan that applies reads. It returns nil for a config that is
-// forgotten, which does not happen: Envoy keeps that of a stream's filter, and the stream that of its route.
+// newCall begins a call with the parts of the request that one phase of the plan reads. It returns nil for a forgotten
+// config. That does not happen, because Envoy keeps the config of a stream's filter, and the stream keeps its route's.
 func newCall(
 	filter, route C.uint64_t, r *C.weir_request, phaseOf func(*actions.Plan) *actions.Phase,
 ) *embedded.Call {
@@ -215,8 +215,8 @@ func newCall(
 	return call
 }
 
-// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer. If that
-// panics, failure_mode_deny decides.
+// weirDecide decides a request. It fills the answer and returns nil, or returns a weir_waiting for a later answer.
+// After a panic, failure_mode_deny decides.
 //
 //export weirDecide
 func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) (w *C.weir_waiting) {
@@ -229,7 +229,7 @@ func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer)
 	return w
 }
 
-// decide is weirDecide without its guard.
+// decide is weirDecide without catching panics.
 func decide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.weir_waiting {
 	call := newCall(filter, route, r, (*actions.Plan).OnRequest)
 	if call == nil {
@@ -240,10 +240,10 @@ func decide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.
 		call.Release()
 		return nil
 	}
-	p, _ := pendings.Get().(*pending) // New makes nothing else
+	p, _ := pendings.Get().(*pending) // pendings.New always returns a *pending
 	w := C.weir_wait(r.envoy)
 	p.w, p.worker = w, w.worker
-	if call.MayWait() { // Envoy says when the request has gone, so that its delay ends
+	if call.MayWait() { // Envoy cancels the request through id, so that its delay ends
 		ctx, cancel := context.WithCancel(context.Background())
 		p.id = ids.Add(1)
 		w.id = C.uint64_t(p.id)
@@ -255,18 +255,18 @@ func decide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.
 	return w
 }
 
-// pending is a request that waits for its answer, and the context of one that cannot be delayed.
+// pending is a request that waits for its answer, and the context of a request that cannot be delayed.
 type pending struct {
 	context.Context //nolint:containedctx // the background
 
 	w      *C.weir_waiting // Go's reference, until Answered
 	worker *C.weir_worker
-	id     uint64 // in cancels; 0: it is not there
+	id     uint64 // key in cancels, or 0
 }
 
 var pendings = sync.Pool{New: func() any { return &pending{Context: context.Background()} }}
 
-// state is how C has it.
+// state returns the address of C's state.
 func (p *pending) state() *int32 { return (*int32)(unsafe.Pointer(&p.w.state)) }
 
 // Answered implements embedded.Waiter.
@@ -287,7 +287,7 @@ func (p *pending) Answered(call *embedded.Call) (inTime bool) {
 	}
 }
 
-// Ended implements embedded.Waiter. One event brings the worker all answers of a batch.
+// Ended implements embedded.Waiter. One event delivers all answers of a batch to the worker.
 func (p *pending) Ended() {
 	if p.id != 0 {
 		weirCancel(C.uint64_t(p.id))
@@ -310,12 +310,12 @@ func (p *pending) Err() error {
 	return nil
 }
 
-// weirSend sends the requests that wait for it.
+// weirSend sends the requests that Call.Later has collected.
 //
 //export weirSend
 func weirSend() { panics.Catch("send", module.Send) }
 
-// weirStreamDone charges what the end of a stream costs.
+// weirStreamDone charges the cost of the end of a stream.
 //
 //export weirStreamDone
 func weirStreamDone(filter, route C.uint64_t, r *C.weir_request) {
@@ -336,12 +336,12 @@ func weirCancel(id C.uint64_t) {
 //export weirExit
 func weirExit() { panics.Catch("exit", func() { module.Wait(exitTimeout) }) }
 
-// view is Envoy's text, which stays until the hook returns.
+// view returns a view of Envoy's text, which is valid until the hook returns.
 func view(t C.weir_text) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(t.p)), int(t.n)) }
 
 func viewString(t C.weir_text) string { return unsafe.String((*byte)(unsafe.Pointer(t.p)), int(t.n)) }
 
-// details are the constants of embedded.Answer.Details, in C's memory.
+// details are the values of embedded.Answer.Details, in C's memory.
 var details = map[string]C.weir_text{}
 
 func init() {
@@ -350,7 +350,7 @@ func init() {
 	}
 }
 
-// fill copies an answer into C's memory. Headers beyond the room for them are left out: no rule can have so many.
+// fill copies an answer to C's memory. It drops headers beyond WEIR_HEADERS, which rules cannot reach.
 func fill(out *C.weir_answer, a *embedded.Answer) {
 	out.outcome, out.status, out.details = C.int(a.Outcome), C.uint32_t(a.Status), details[a.Details]
 	headers := a.Headers[:min(len(a.Headers), C.WEIR_HEADERS)]

@@ -2,7 +2,7 @@
 
 package main
 
-// The tag sanitize has the C part find its own memory faults, for a test: e2e/envoymodule, TestMemory.
+// The tag sanitize makes the C part detect its memory errors, for a test: e2e/envoymodule, TestMemory.
 
 // #cgo CFLAGS: -fsanitize=address,undefined -fno-omit-frame-pointer -g
 // #cgo LDFLAGS: -fsanitize=address,undefined

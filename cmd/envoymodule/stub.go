@@ -1,7 +1,7 @@
 //go:build !envoymodule
 
-// Command envoymodule is libweir.so, Weir as a dynamic module of Envoy. Without the build tag envoymodule, which needs
-// a C compiler, it is a program that says how to build it.
+// Command envoymodule is libweir.so, Weir as a dynamic module of Envoy. Without the build tag envoymodule, which
+// requires a C compiler, it is a program that prints how to build it.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command weir is Weir, a rate limit service for Envoy. It is cmd/sidecar under the name that go install gives.
+// Command weir is Weir, a rate limit service for Envoy. It equals cmd/sidecar under the name that go install uses.
 package main
 
 import (

@@ -13,41 +13,41 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// Outcome is what became of a request.
+// Outcome is the result of a request.
 type Outcome uint8
 
 // The outcomes.
 const (
 	NotLimited Outcome = iota // it has no descriptors
-	OK                        // it passes
+	OK                        // it is admitted
 	OverLimit                 // it is denied
 	Failed                    // it could not be decided
 )
 
-// The details of responses, for Envoy's access log: those of Envoy's own filter.
+// Details of responses for Envoy's access log, as Envoy's own filter sets them.
 const (
 	detailsOverLimit = "request_rate_limited"
 	detailsError     = "rate_limiter_error"
 )
 
-// Details are all values of Answer.Details but the empty one.
+// Details returns all non-empty values of Answer.Details.
 func Details() []string { return []string{detailsOverLimit, detailsError} }
 
-// Answer says what the filter does with a request.
+// Answer tells the filter how to handle a request.
 type Answer struct {
 	Outcome Outcome
-	// Status: Envoy answers with it and does not ask the upstream; 0: the request goes on.
+	// Status is the status of the filter's own response; if it is 0, Envoy forwards the request.
 	Status uint32
-	// Headers are added to the response, whoever sends it.
+	// Headers are added to the response, whether the filter or the upstream sends it.
 	Headers []Header
-	// Body and Details belong to a response with a Status.
+	// Body and Details are set only with a Status.
 	Body, Details string
-	// Metadata is the dynamic metadata of the request: a google.protobuf.Struct on the wire, to be kept where Envoy's own
-	// filter keeps what a rate limit service answers. Empty: there is none.
+	// Metadata is the request's dynamic metadata, a google.protobuf.Struct on the wire, or empty. Its namespace must be
+	// the namespace of Envoy's own filter.
 	Metadata []byte
 }
 
-// Header is a field of the response. Its name is in lower case.
+// Header is a header of the response. Its name is in lower case.
 type Header struct{ Name, Value string }
 
 func (a *Answer) reset() {
@@ -57,7 +57,7 @@ func (a *Answer) reset() {
 
 func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{name, value}) }
 
-// answer is what Envoy's ratelimit filter does with the service's response to the same request.
+// answer converts a verdict to an Answer as Envoy's ratelimit filter converts the service's response.
 func (c *Call) answer(v *decide.Verdict) {
 	a, f := &c.Answer, c.filter
 	c.held = v.TakeHeld()
@@ -84,7 +84,7 @@ func (c *Call) answer(v *decide.Verdict) {
 	}
 }
 
-// addXRateLimit adds the headers of draft version 03, as Envoy's filter makes them of the service's statuses.
+// addXRateLimit adds the headers of draft version 03 as Envoy's filter does from the service's statuses.
 func (c *Call) addXRateLimit(v *decide.Verdict) {
 	least := -1
 	for i := range v.Statuses {
@@ -108,10 +108,10 @@ func (c *Call) addXRateLimit(v *decide.Verdict) {
 	c.Answer.add("x-ratelimit-reset", strconv.FormatInt(decide.CeilSeconds(st.Reset), 10))
 }
 
-// counted reports whether a counter has decided the status, as the service says by its current_limit.
+// counted reports whether a counter has decided the status. The service then sets current_limit.
 func counted(st *decide.Status) bool { return st.Limit != nil && st.HasReset }
 
-// showsXRateLimit reports whether descriptor i is shown: its entry of rate_limits decides, else the filter.
+// showsXRateLimit reports whether descriptor i appears in the headers, by its entry of rate_limits, else by the filter.
 func (c *Call) showsXRateLimit(i int) bool {
 	switch c.descriptors[i].XRateLimitHeaders {
 	case routev3.RateLimit_OFF:
@@ -123,8 +123,8 @@ func (c *Call) showsXRateLimit(i int) bool {
 	}
 }
 
-// appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. One whose window is no unit is
-// left out.
+// appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. It omits a limit whose
+// window is not in units.
 func appendPolicy(dst []byte, l *descriptors.Limit) []byte {
 	window := int64(l.Unit.Duration()/time.Second) * int64(max(1, l.UnitMultiplier))
 	if window == 0 {

@@ -17,19 +17,18 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Waiter gets the answer of a Call that is decided later. Its methods are called on any goroutine, also before Later
-// returns, and must not block.
+// Waiter receives the answer of a Call that is decided later. Its methods may run on any goroutine, and before Later
+// returns. They must not block.
 type Waiter interface {
-	// Answered is called once, when the call's Answer is there. It returns false if the request has gone before.
+	// Answered is called once, when the call's Answer is ready. It must return false if the request has been cancelled.
 	Answered(c *Call) (inTime bool)
-	// Ended is called once, after Answered, when those that were decided together have their answers, too. The call's
-	// Answer is valid no longer.
+	// Ended is called once, after Answered of all calls of the same batch. The call's Answer is no longer valid.
 	Ended()
 }
 
-// Call is one request: Filter.Call returns it, the caller fills it and calls Decide. If Decide returns false, it
-// calls Later, which ends the call; else the Answer is valid until Release. What the end of a stream costs is a Call,
-// too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
+// Call is one request. A caller gets it from Filter.Call, fills in the request and calls Decide. If Decide returns
+// true, the Answer is valid until Release. If it returns false, the caller must call Later, which ends the call. For
+// the end of a stream, the caller calls StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
 	actions.Request
 	Answer Answer
@@ -44,16 +43,16 @@ type Call struct {
 	later
 }
 
-// later is what a Call has that is decided later.
+// later has the state of a Call that is decided later.
 type later struct {
-	ctx       context.Context //nolint:containedctx // of the request
+	ctx       context.Context //nolint:containedctx // the request's
 	waiter    Waiter
-	isDecided bool // only the delay is left
+	isDecided bool // only the delay remains
 }
 
-// Call begins a request on a route with the given configuration, nil if the route has none.
+// Call begins a request on a route with this configuration, or nil if the route has none.
 func (f *Filter) Call(route *Route) *Call {
-	c, _ := f.calls.Get().(*Call) // New makes nothing else
+	c, _ := f.calls.Get().(*Call) // calls.New always returns a *Call
 	c.start = time.Now()
 	c.domain, c.plan, c.SourceCluster = f.Domain, f.Plan, f.SourceCluster
 	if route != nil {
@@ -62,20 +61,20 @@ func (f *Filter) Call(route *Route) *Call {
 	return c
 }
 
-// Release ends the call. Its Answer is valid no longer.
+// Release ends the call. Its Answer is no longer valid.
 func (c *Call) Release() {
 	c.held.Release(context.Background())
-	c.Request.Reset() //nolint:staticcheck // and not c.request
+	c.Request.Reset() //nolint:staticcheck // not c.request
 	c.Answer.reset()
 	c.request.Reset()
 	for i := range c.descriptors {
-		clear(c.descriptors[i].Entries) // the values are not kept; the memory is
+		clear(c.descriptors[i].Entries) // drop the values but keep the memory
 	}
 	c.descriptors, c.later = c.descriptors[:0], later{}
 	c.filter.calls.Put(c)
 }
 
-// Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
+// Decide decides the request if that needs no waiting. It never blocks. If it returns false, the caller must call
 // Later.
 func (c *Call) Decide() (answered bool) {
 	c.isDecided = c.try("request", (*actions.Plan).OnRequest)
@@ -87,16 +86,16 @@ func (c *Call) Decide() (answered bool) {
 	return true
 }
 
-// MayWait reports, after Decide, whether the request's limits may delay it.
+// MayWait reports, after Decide, whether a limit may delay the request.
 func (c *Call) MayWait() bool { return c.held.For() > 0 || c.request.MayWait() }
 
-// try decides the descriptors of a phase if nothing has to be waited for.
+// try decides the descriptors of a phase if that does not require waiting.
 func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (decided bool) {
 	decided = true
 	if panics.Catch(name, func() {
 		c.descriptors = phaseOf(c.plan).Descriptors(&c.Request, c.descriptors[:0])
 		if len(c.descriptors) == 0 {
-			return // there is nothing to decide
+			return // without descriptors there is nothing to decide
 		}
 		c.request.Since = c.start
 		if c.request.Err = c.describe(); c.request.Err == nil {
@@ -111,8 +110,7 @@ func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (dec
 	return decided
 }
 
-// settle makes the answer of what was decided, if anything was. A request whose decision panics is answered as one that
-// cannot be decided.
+// settle sets the answer after a decision. If the decision has panicked, the request counts as undecided.
 func (c *Call) settle() {
 	err := c.request.Err
 	if err == nil && len(c.descriptors) > 0 &&
@@ -122,17 +120,17 @@ func (c *Call) settle() {
 	if err == nil {
 		return
 	}
-	c.filter.instance.app.Metrics().Rejected(status.Code(grpcerr.Status(err))) // failure_mode_deny says what becomes of it
+	c.filter.instance.app.Metrics().Rejected(status.Code(grpcerr.Status(err))) // failure_mode_deny selects the answer
 	c.filter.Fail(&c.Answer)
-	if errors.Is(err, decide.ErrPanicked) { // what the request has may be half made: others must not get it
+	if errors.Is(err, decide.ErrPanicked) { // its memory may be inconsistent, so other calls must not reuse it
 		c.request, c.descriptors = c.filter.decider.NewRequest(), nil
 	}
 }
 
-// maxCost is the largest cost of a descriptor, in the service too.
+// maxCost is the maximum cost of a descriptor, as in the gRPC service.
 const maxCost = math.MaxUint32
 
-// describe makes the request of the descriptors.
+// describe adds the descriptors to the request.
 func (c *Call) describe() error {
 	c.request.Domain = c.domain
 	for i := range c.descriptors {
@@ -147,22 +145,22 @@ func (c *Call) describe() error {
 	return nil
 }
 
-// Later decides what Decide could not, together with others, and ends the call. Module.Send has to be called before
-// long. ctx is that of the request: see storekit.Call. A delay ends early when it is done.
+// Later decides the request in a batch, and ends the call. The caller must call Module.Send soon. If ctx, the request's
+// context, is done, a delay ends early; see also storekit.Call.
 func (c *Call) Later(ctx context.Context, w Waiter) {
 	c.ctx, c.waiter = ctx, w
 	c.filter.uses.Add(1)
 	if c.isDecided {
-		c.wait() //nolint:contextcheck // an instance closes without the request
+		c.wait() //nolint:contextcheck // an instance closes without the request's context
 		return
 	}
-	if !c.request.CountsInFlight() { // else Redis may have counted it when the request goes: only the answer says so
+	if !c.request.CountsInFlight() { // else wait for Redis's reply, which tells whether the request was counted
 		c.request.Ctx = ctx
 	}
-	c.filter.instance.collector.add(c) // c may be another request's once it is in a batch
+	c.filter.instance.collector.add(c) // once c is in a batch, it may become another request's
 }
 
-// wait delivers the answer when the request's turn has come, or when it has gone. It holds a timer, and no goroutine.
+// wait delivers the answer when the delay ends or the request is cancelled. It uses a timer and no goroutine.
 func (c *Call) wait() {
 	deliver := sync.OnceFunc(func() {
 		defer c.end()
@@ -170,17 +168,17 @@ func (c *Call) wait() {
 	})
 	ctx := c.ctx
 	timer := time.AfterFunc(c.held.For(), func() { panics.Catch("answer", deliver) })
-	context.AfterFunc(ctx, func() { // also after deliver, where it does nothing
+	context.AfterFunc(ctx, func() { // does nothing after deliver
 		timer.Stop()
 		panics.Catch("answer", deliver)
 	})
 }
 
-// deliver gives the answer to the waiter.
+// deliver passes the answer to the waiter.
 func (c *Call) deliver() {
 	panics.Catch("answer", func() {
 		defer func() {
-			if c.waiter.Answered(c) { // also after a panic: else the request waits for ever
+			if c.waiter.Answered(c) { // also after a panic: else the request would wait forever
 				c.held.Keep()
 			}
 		}()
@@ -188,7 +186,7 @@ func (c *Call) deliver() {
 	})
 }
 
-// end ends a call that has been answered. What has to be given back to a store is so in the background.
+// end ends an answered call. If it must release hits in a store, it does so in the background.
 func (c *Call) end() {
 	f, w := c.filter, c.waiter
 	if c.held.Owes() {
@@ -206,8 +204,8 @@ func (c *Call) end() {
 	w.Ended()
 }
 
-// StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
-// apply_on_stream_done. It never blocks. What has to be waited for is done in the background. It ends the call.
+// StreamDone charges or releases the hits of the entries with apply_on_stream_done, and ends the call. It never blocks:
+// it continues in the background if it has to wait.
 func (c *Call) StreamDone() {
 	if c.try("end of a stream", (*actions.Plan).OnStreamDone) {
 		c.observe()
@@ -219,22 +217,22 @@ func (c *Call) StreamDone() {
 	c.filter.module.Send()
 }
 
-// nobody waits for the answer to what the end of a stream costs.
+// nobody is the Waiter for the end of a stream, whose answer is not used.
 type nobody struct{}
 
 func (nobody) Answered(*Call) bool { return true }
 func (nobody) Ended()              {}
 
-// HitsAddend implements metadata.Costs: a request of the module has none of its own.
+// HitsAddend implements metadata.Costs. In the module, a request has no hits_addend of its own.
 func (c *Call) HitsAddend() uint32 { return 0 }
 
 // OwnHitsAddend implements metadata.Costs.
 func (c *Call) OwnHitsAddend(i int) (hits uint64, ok bool) {
 	d := &c.descriptors[i]
-	return uint64(max(d.HitsAddend, -d.HitsAddend)), d.HasHitsAddend //nolint:gosec // it is not negative
+	return uint64(max(d.HitsAddend, -d.HitsAddend)), d.HasHitsAddend //nolint:gosec // not negative
 }
 
-// observe counts a request that had something to decide.
+// observe counts a request that had descriptors.
 func (c *Call) observe() {
 	if c.Answer.Outcome != NotLimited {
 		c.filter.instance.app.Metrics().Requested(time.Since(c.start))

@@ -7,32 +7,32 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Bounds of a collector, those of redisstore's workers: while few calls come, up to maxBatches of them are decided at a
-// time, so that none waits for the answers to others; when a batch is busyBatch calls, one batch at a time.
+// Bounds of a collector, as of redisstore's workers. While batches are small, up to maxBatches of them are in flight,
+// so that calls need not wait for each other. From a batch of busyBatch calls, only one batch is in flight.
 const (
 	maxBatches = 4
 	busyBatch  = 8
 )
 
-// collector has the calls that an instance could not answer at once, and decides them in batches: a call to Redis costs
-// the same for many as for one, and so does a goroutine. It is safe for concurrent use.
+// collector decides the calls that an instance could not decide at once in batches, because a call to Redis and a
+// goroutine cost the same for one request as for many. It is safe for concurrent use.
 type collector struct {
 	decider *decide.Decider
 
 	mu      sync.Mutex
 	waiting []*Call
-	batches int // under way
-	last    int // calls in the latest batch
+	batches int // number of batches in flight
+	last    int // number of calls in the latest batch
 }
 
-// add puts the call into the next batch. begin has to be called before long.
+// add puts the call into the next batch. The caller must call begin soon.
 func (k *collector) add(c *Call) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting = append(k.waiting, c)
 }
 
-// begin starts a goroutine for the calls that wait, unless those under way have to take them. It does not block.
+// begin starts a goroutine for the waiting calls, unless the running ones must take them. It does not block.
 func (k *collector) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -42,14 +42,14 @@ func (k *collector) begin() {
 	}
 }
 
-// run decides batch after batch until nothing waits.
+// run decides batches until no call waits.
 func (k *collector) run() {
 	for calls := k.next(); calls != nil; calls = k.next() {
 		k.decide(calls)
 	}
 }
 
-// next returns the calls that wait; nil ends the goroutine.
+// next returns the waiting calls, or nil, which ends the goroutine.
 func (k *collector) next() (calls []*Call) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,8 +60,8 @@ func (k *collector) next() (calls []*Call) {
 	return calls
 }
 
-// decide decides a batch. Each of its calls is answered, whatever panics. The answers come first: what a request holds
-// that has gone meanwhile, or is denied, is given back after them.
+// decide decides a batch. It answers each call even after a panic. It delivers all answers before it releases the hits
+// of cancelled or denied requests.
 func (k *collector) decide(calls []*Call) {
 	requests := make([]*decide.Request, len(calls))
 	for i, c := range calls {
@@ -89,7 +89,7 @@ func (k *collector) decide(calls []*Call) {
 	}
 }
 
-// Send begins what Call.Later has collected, of all filters and threads. It does not block.
+// Send starts deciding the calls that Call.Later has collected, of all filters and threads. It does not block.
 func (m *Module) Send() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

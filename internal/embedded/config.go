@@ -17,8 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/embedded/actions"
 )
 
-// settings are what a filter_config says: Envoy's words, those of its filter envoy.filters.http.ratelimit, and the
-// module's own.
+// settings are the fields of a filter_config: of Envoy's filter envoy.filters.http.ratelimit, and the module's own.
 type settings struct {
 	Domain        string
 	Flags         []string // of weir serve
@@ -26,19 +25,19 @@ type settings struct {
 	Plan          *actions.Plan
 
 	envoy         *ratelimitv3.RateLimit
-	limitedStatus int32 // of denials
-	errorStatus   int32 // of failures, with failure_mode_deny
+	limitedStatus int32 // status of denials
+	errorStatus   int32 // status of failures, with failure_mode_deny
 	deniedHeaders []Header
 }
 
-// Route is the filter_config of a route: its rate_limits replace those of the filter. It is immutable.
+// Route is the filter_config of a route. Its rate_limits replace those of the filter. It is immutable.
 type Route struct {
 	Domain        string
 	SourceCluster string
 	Plan          *actions.Plan
 }
 
-// instead says what to write for words of Envoy's filter that the module does not have.
+// instead has replacements for fields of Envoy's filter that the module does not support.
 var instead = map[protoreflect.Name]string{
 	"rate_limit_service":        "there is no service to call: write flags",
 	"timeout":                   "write --store-timeout in flags",
@@ -52,7 +51,7 @@ var instead = map[protoreflect.Name]string{
 	"override_option":           "Envoy gives a module the most specific configuration alone: write all rate_limits there",
 }
 
-// RequestType says which requests a filter limits: those with the header x-envoy-internal: true are internal.
+// RequestType selects the requests that a filter limits. Requests with the header x-envoy-internal: true are internal.
 type RequestType uint8
 
 // The request types.
@@ -66,7 +65,7 @@ var requestTypes = map[string]RequestType{
 	"": BothRequests, "both": BothRequests, "internal": InternalRequests, "external": ExternalRequests,
 }
 
-// parseFilter reads filter_config.
+// parseFilter parses a filter_config.
 func parseFilter(text []byte) (s *settings, err error) {
 	s = &settings{envoy: &ratelimitv3.RateLimit{}}
 	_, err = read(text, s.envoy, map[string]any{"flags": &s.Flags, "source_cluster": &s.SourceCluster})
@@ -79,7 +78,7 @@ func parseFilter(text []byte) (s *settings, err error) {
 	}
 	s.Domain = e.GetDomain()
 	if s.limitedStatus = int32(e.GetRateLimitedStatus().GetCode()); s.limitedStatus < 400 {
-		s.limitedStatus = 429 // as Envoy's filter
+		s.limitedStatus = 429 // as Envoy's filter does
 	}
 	if s.errorStatus = 500; e.GetStatusOnError() != nil {
 		s.errorStatus = int32(e.GetStatusOnError().GetCode())
@@ -87,7 +86,7 @@ func parseFilter(text []byte) (s *settings, err error) {
 	return s, s.check()
 }
 
-// check says what is wrong beside the types of fields.
+// check checks the values of fields, whose types are correct already.
 func (s *settings) check() error {
 	var errs []error
 	wrong := func(ok bool, format string, args ...any) {
@@ -115,13 +114,13 @@ func (s *settings) check() error {
 	return errors.Join(errs...)
 }
 
-// statPrefix bounds what becomes a name of Envoy's counters.
+// statPrefix matches prefixes that can begin a name of Envoy's counters.
 var statPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,64}$`)
 
-// maxDeniedHeaders leaves room for a rule's own headers.
+// maxDeniedHeaders is the maximum number of the filter's headers, in addition to a rule's headers.
 const maxDeniedHeaders = 16
 
-// checkHeader says what is wrong with a header. The error begins with the field, after a dot.
+// checkHeader checks a header. Its error begins with a dot and the field.
 func checkHeader(h *corev3.HeaderValueOption) error {
 	key, value := h.GetHeader().GetKey(), h.GetHeader().GetValue()
 	switch plain := (&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: key, Value: value}}); {
@@ -139,7 +138,7 @@ func checkHeader(h *corev3.HeaderValueOption) error {
 
 func isStatus(code int32) bool { return code >= 200 && code <= 599 }
 
-// ParseRoute reads the filter_config of a route. The error says what is wrong, and names its path.
+// ParseRoute parses the filter_config of a route. Its error has the path of the invalid field.
 func ParseRoute(text []byte) (*Route, error) {
 	r, envoy := &Route{}, &ratelimitv3.RateLimitPerRoute{}
 	fields, err := read(text, envoy, map[string]any{"source_cluster": &r.SourceCluster})
@@ -156,7 +155,7 @@ func ParseRoute(text []byte) (*Route, error) {
 	return r, nil
 }
 
-// newPlan compiles rate_limits, and refuses what the module cannot read of a request.
+// newPlan compiles rate_limits. It returns an error if the module cannot read a part of the request that they need.
 func newPlan(config actions.Config, sourceCluster string) (*actions.Plan, error) {
 	plan, err := actions.New(config)
 	if err != nil {
@@ -169,10 +168,10 @@ func newPlan(config actions.Config, sourceCluster string) (*actions.Plan, error)
 	return plan, nil
 }
 
-// position is what protojson says of where an error is: a column in text that its author has written in YAML.
+// position matches the position in an error of protojson: a column of the JSON, while the author has written YAML.
 var position = regexp.MustCompile(`^proto:[\s\x{a0}]|\(line [0-9:]+\):[\s\x{a0}]`)
 
-// read reads a JSON object: fields of Envoy's message, and the module's own. It returns Envoy's.
+// read parses a JSON object with fields of Envoy's message and the module's own fields. It returns Envoy's fields.
 func read(text []byte, to proto.Message, own map[string]any) (fields map[string]json.RawMessage, err error) {
 	if err = json.Unmarshal(text, &fields); err == nil && fields == nil {
 		err = errors.New("it is null")

@@ -317,7 +317,7 @@ func testSharedAddress(t *testing.T, addr string) {
 		url = "http://weir/metrics"
 	}
 	rules := rulesFlag(t)
-	// The instances can be told apart by how many requests they have decided.
+	// The instances differ in the number of requests that they have decided.
 	filter := func(requests int, flags ...string) *Filter {
 		f := newTestFilter(t, m, configOf(t, append(flags, rules, "--http-addr="+addr)))
 		for range requests {

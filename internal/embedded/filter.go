@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
-// Filter is a filter_config: what limits the requests of a listener. It is safe for concurrent use.
+// Filter is a compiled filter_config. It is safe for concurrent use.
 type Filter struct {
 	*settings
 
@@ -16,7 +16,7 @@ type Filter struct {
 	decider  *decide.Decider
 	calls    sync.Pool // of *Call
 	closed   atomic.Bool
-	// uses is 1 for the filter_config, and 1 for each request that is decided later: the instance outlives them.
+	// uses is 1 for the filter_config plus 1 per request that is decided later. The instance is released at 0.
 	uses atomic.Int64
 }
 
@@ -27,7 +27,7 @@ func newFilter(m *Module, in *instance, s *settings) *Filter {
 	return f
 }
 
-// Close ends the use of the filter. Requests that are decided later keep what they need.
+// Close ends the use of the filter. Requests that are decided later can still complete.
 func (f *Filter) Close() {
 	if !f.closed.Swap(true) {
 		f.drop()
@@ -41,7 +41,7 @@ func (f *Filter) drop() {
 	}
 }
 
-// Fail makes the answer of a request that cannot be decided: failure_mode_deny says which.
+// Fail sets the answer for a request that cannot be decided, according to failure_mode_deny.
 func (f *Filter) Fail(a *Answer) {
 	a.reset()
 	a.Outcome = Failed
@@ -50,11 +50,11 @@ func (f *Filter) Fail(a *Answer) {
 	}
 }
 
-// Type says which requests the filter limits. Others pass, and have no end either.
+// Type returns the type of requests that the filter limits. For other requests, do not call StreamDone either.
 func (f *Filter) Type() RequestType { return requestTypes[f.envoy.GetRequestType()] }
 
-// StatPrefix begins the names of the filter's counters.
+// StatPrefix returns the prefix of the names of the filter's counters.
 func (f *Filter) StatPrefix() string { return f.envoy.GetStatPrefix() }
 
-// ResourceExhausted reports whether gRPC clients of denied requests get that status.
+// ResourceExhausted reports whether gRPC clients of denied requests get the status RESOURCE_EXHAUSTED.
 func (f *Filter) ResourceExhausted() bool { return f.envoy.GetRateLimitedAsResourceExhausted() }

@@ -1,9 +1,9 @@
-// Package embedded is Weir inside Envoy, without Envoy: it reads the configuration of the dynamic module, makes
-// descriptors of a request, has internal/decide decide it, and says what the filter is to do. Package main in
-// cmd/envoymodule joins it to Envoy's ABI.
+// Package embedded is Weir inside Envoy, except for Envoy's ABI: it parses the configuration of the dynamic module,
+// builds descriptors of a request, decides them with internal/decide, and returns an answer for the filter.
+// cmd/envoymodule connects it to Envoy's ABI.
 //
-// A Module has one Instance for each set of flags. Each filter_config is a Filter of an Instance, each route's own
-// configuration a Route. A request is a Call: it is decided at once, or later without keeping Envoy's worker waiting.
+// A Module has one instance per set of flags. Each filter_config is a Filter of an instance, each configuration of a
+// route a Route. A request is a Call: it is decided at once, or later without blocking Envoy's worker.
 package embedded
 
 import (
@@ -23,35 +23,34 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Module is Weir inside one Envoy. Its methods are safe for concurrent use.
+// Module is the Weir of one Envoy process. It is safe for concurrent use.
 type Module struct {
-	// Log receives the lines of all instances.
+	// Log receives the log lines of all instances.
 	Log io.Writer
 
 	survival survival
 
-	starting sync.Mutex  // of an instance: it may wait for rules, and Envoy's workers must not
-	pace     *app.GCPace // from the first instance on; guarded by starting
+	starting sync.Mutex  // held while an instance starts, which may wait for rules; Envoy's workers do not need it
+	pace     *app.GCPace // set by the first instance; protected by starting
 
-	mu        sync.Mutex // held for a moment
+	mu        sync.Mutex // held only briefly
 	instances []*instance
-	closing   sync.WaitGroup // for instances that are being closed
+	closing   sync.WaitGroup // for instances that are closing
 }
 
-// instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
-// together, and an update of a listener keeps the counters.
+// instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners have
+// common counters, and updating a listener keeps them.
 type instance struct {
 	app       *app.App
 	log       *logging.Process
-	options   app.Options // as they were read
-	filters   int         // that use it; the module's lock guards it
+	options   app.Options // as parsed
+	filters   int         // number of filters that use it; protected by Module.mu
 	stop      context.CancelFunc
-	ended     chan struct{} // Run has returned
+	ended     chan struct{} // closed when Run has returned
 	collector *collector
 }
 
-// NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
-// what is wrong.
+// NewFilter parses filter_config, and starts an instance unless another filter has the same flags.
 func (m *Module) NewFilter(config []byte) (*Filter, error) {
 	s, o, err := readFilter(config)
 	if err != nil {
@@ -64,14 +63,13 @@ func (m *Module) NewFilter(config []byte) (*Filter, error) {
 	return newFilter(m, in, s), nil
 }
 
-// CheckFilter reads filter_config as NewFilter does, but starts nothing: for a program that only validates its
-// configuration.
+// CheckFilter parses filter_config as NewFilter does, without starting an instance, to validate a configuration.
 func CheckFilter(config []byte) error {
 	_, _, err := readFilter(config)
 	return err
 }
 
-// readFilter reads filter_config and its flags.
+// readFilter parses filter_config and its flags.
 func readFilter(config []byte) (*settings, *app.Options, error) {
 	s, err := parseFilter(config)
 	if err != nil {
@@ -84,7 +82,7 @@ func readFilter(config []byte) (*settings, *app.Options, error) {
 	return s, o, nil
 }
 
-// acquire returns the instance with these options, for one more filter.
+// acquire returns the instance with these options, and adds a filter to it.
 func (m *Module) acquire(o *app.Options) (*instance, error) {
 	m.starting.Lock()
 	defer m.starting.Unlock()
@@ -101,7 +99,7 @@ func (m *Module) acquire(o *app.Options) (*instance, error) {
 	return in, nil
 }
 
-// share returns the running instance with these options, for one more filter; nil if there is none.
+// share returns the running instance with these options, and adds a filter to it. It returns nil if there is none.
 func (m *Module) share(o *app.Options) *instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +112,7 @@ func (m *Module) share(o *app.Options) *instance {
 	return nil
 }
 
-// start makes an instance for one filter, and runs it.
+// start starts an instance with one filter.
 func (m *Module) start(o *app.Options) (in *instance, err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -126,7 +124,7 @@ func (m *Module) start(o *app.Options) (in *instance, err error) {
 	if err != nil {
 		return nil, err
 	}
-	log.Logger = log.With(slog.String("program", "weir")) // among Envoy's lines
+	log.Logger = log.With(slog.String("program", "weir")) // to distinguish it from Envoy's lines
 	if m.pace == nil {
 		if m.pace, err = app.StartSharedGCPace(); err != nil {
 			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read",
@@ -150,7 +148,7 @@ func (m *Module) start(o *app.Options) (in *instance, err error) {
 	return in, nil
 }
 
-// run works until ctx is done. An instance whose run has ended by itself goes on deciding, without what its parts do.
+// run runs the App until ctx is done. If Run fails before, the instance continues to decide without background work.
 func (in *instance) run(ctx context.Context) {
 	defer close(in.ended)
 	if err := in.app.Run(ctx); err != nil {
@@ -158,7 +156,7 @@ func (in *instance) run(ctx context.Context) {
 	}
 }
 
-// release ends a filter's use of the instance. The last one closes it, without waiting: Wait does.
+// release ends a filter's use of the instance. After the last filter, it closes the instance in the background.
 func (m *Module) release(in *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +172,7 @@ func (m *Module) release(in *instance) {
 	})
 }
 
-// close stops the instance and frees what it has.
+// close stops the instance and frees its parts.
 func (in *instance) close() {
 	ctx := context.Background()
 	in.stop()
@@ -185,8 +183,8 @@ func (in *instance) close() {
 	in.log.Close()
 }
 
-// Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
-// the last lines of logs are written.
+// Wait waits until the instances without filters are closed, at most for limit. Then leased permits are released and
+// the last log lines are written.
 func (m *Module) Wait(limit time.Duration) {
 	closed := make(chan struct{})
 	panics.Go("wait for instances", func() {

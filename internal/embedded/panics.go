@@ -12,19 +12,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// survival keeps panics of Weir from ending Envoy. It is safe for concurrent use.
+// survival prevents panics of Weir from ending Envoy. It is safe for concurrent use.
 type survival struct {
-	out  io.Writer // for lines without an instance
+	out  io.Writer // for log lines while there is no instance
 	line logging.Every
 
 	begin  sync.Once
-	remove func() // ends it, for tests
+	remove func() // uninstalls the handler, for tests
 
-	instances sync.Map // *instance, which counts and logs panics; without a lock, for which whatever panics would wait
+	instances sync.Map // which count and log panics; lock-free, because a panicking goroutine may hold locks
 }
 
-// start has panics caught, from the first call until the process ends: also what an instance has left behind when it
-// was closed must not end Envoy.
+// start makes Weir catch panics from the first call until the process ends, because goroutines of a closed instance
+// must not end Envoy either.
 func (s *survival) start(out io.Writer) {
 	s.begin.Do(func() {
 		s.out, s.line.Interval = out, time.Second
@@ -32,12 +32,11 @@ func (s *survival) start(out io.Writer) {
 	})
 }
 
-// panicked counts a panic in every instance, since it is not known whose it was, and logs it in one of them, at most
-// once a second.
+// panicked counts a panic in every instance, because its origin is unknown. It logs at most one panic per second.
 func (s *survival) panicked(name string, value any, stack []byte) {
 	log := slog.New(slog.NewTextHandler(s.out, nil))
 	for in := range s.instances.Range {
-		if in, ok := in.(*instance); ok { // nothing else is there
+		if in, ok := in.(*instance); ok { // the map has no other values
 			in.app.Metrics().Panicked()
 			log = in.log.Logger
 		}

@@ -10,22 +10,22 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// action makes one entry of a descriptor.
+// action builds one entry of a descriptor.
 type action struct {
 	key   string
 	value func(req *Request) (string, found)
 }
 
-// found is what an action found.
+// found is the result of an action.
 type found uint8
 
 const (
 	no   found = iota // no value, so there is no descriptor
-	skip              // no value, so the descriptor lacks the entry
+	skip              // no value, so the descriptor lacks this entry
 	yes
 )
 
-// absent is what an action returns without a value.
+// absent returns the result of an action whose value is absent.
 func absent(skipIfAbsent bool) found {
 	if skipIfAbsent {
 		return skip
@@ -33,8 +33,8 @@ func absent(skipIfAbsent bool) found {
 	return no
 }
 
-// text is a value as an entry has it: what is not UTF-8 is replaced as internal/rls does, so that both ways to Weir
-// count by the same key.
+// text returns a value for an entry. It replaces invalid UTF-8 as internal/rls does, so that counters have the same
+// keys through the module and through gRPC.
 func text(value []byte) string {
 	if utf8.Valid(value) {
 		return string(value)
@@ -42,7 +42,7 @@ func text(value []byte) string {
 	return strings.ToValidUTF8(string(value), "?")
 }
 
-// refuse is the error of what is not supported.
+// refuse returns an error about an unsupported field.
 func refuse(at, what, reason string) error {
 	return fmt.Errorf("%s: %s is not supported: %s", at, what, reason)
 }
@@ -85,7 +85,7 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 	}
 }
 
-// fieldOf is the name that a member of a oneof has in a configuration.
+// fieldOf returns the name of a oneof's member in a configuration.
 func fieldOf(member any) string {
 	name := strings.TrimSuffix(fmt.Sprintf("%T", member), "_")
 	return snake(name[strings.LastIndexByte(name, '_')+1:])
@@ -97,8 +97,8 @@ func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, erro
 	return action{cmp.Or(g.GetDescriptorKey(), "generic_key"), constant}, checkConstant(at, value)
 }
 
-// checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has
-// envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value as a substitution format.
+// checkConstant refuses a descriptor_value that Envoy uses as a constant, or as a substitution format if its runtime
+// sets envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value.
 func checkConstant(at, value string) error {
 	if formatCommand.MatchString(value) {
 		return refuse(at+".descriptor_value", "a substitution format",
@@ -107,7 +107,7 @@ func checkConstant(at, value string) error {
 	return nil
 }
 
-// requestHeader is the first value of a header.
+// requestHeader reads the first value of a header.
 type requestHeader struct {
 	name         string
 	skipIfAbsent bool

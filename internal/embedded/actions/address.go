@@ -8,7 +8,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// remoteAddress is the client's address.
+// remoteAddress returns the client's address.
 func remoteAddress(req *Request) (string, found) {
 	if addr := req.remote; addr.IsValid() {
 		var b [48]byte
@@ -17,8 +17,8 @@ func remoteAddress(req *Request) (string, found) {
 	return "", no
 }
 
-// maskedRemoteAddress is the client's network.
-type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes
+// maskedRemoteAddress returns the client's network.
+type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes, in bits
 
 func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
 	p.RemoteAddress = true
@@ -46,8 +46,8 @@ func (m maskedRemoteAddress) value(req *Request) (string, found) {
 	return string(strconv.AppendInt(text, int64(bits), 10)), yes
 }
 
-// appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the
-// addresses ::a.b.c.d, whose last 32 bits inet_ntop writes as IPv4.
+// appendAddr appends the address in the form of C's inet_ntop, which Envoy uses. It differs from netip for ::a.b.c.d,
+// whose last 32 bits inet_ntop writes as IPv4.
 func appendAddr(b []byte, addr netip.Addr) []byte {
 	addr = addr.WithZone("")
 	if addr.Is6() {

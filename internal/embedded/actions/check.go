@@ -8,7 +8,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// checkLimit finds what Envoy's own bounds refuse, and what Weir cannot follow in the entry itself.
+// checkLimit checks an entry of rate_limits against Envoy's bounds and for fields that Weir does not support.
 func checkLimit(at string, rl *routev3.RateLimit) error {
 	if err := rl.Validate(); err != nil {
 		return violation(at, err)
@@ -23,7 +23,7 @@ func checkLimit(at string, rl *routev3.RateLimit) error {
 	return nil
 }
 
-// violation is an error of a generated Validate, with the path of what is wrong as people write it.
+// violation converts an error of a generated Validate to one with the field's path in the configuration.
 func violation(at string, err error) error {
 	for {
 		var v interface {
@@ -43,7 +43,7 @@ func violation(at string, err error) error {
 	}
 }
 
-// snake is the name that a Go field has in a configuration: header_name for HeaderName.
+// snake returns the name of a Go field in a configuration, such as header_name for HeaderName.
 func snake(field string) string {
 	var b strings.Builder
 	for i, r := range field {

@@ -217,7 +217,7 @@ func drawRequest(t *rapid.T) *drawnRequest {
 	return req
 }
 
-// metadata is what each route has as its own, and what a filter sets on each request.
+// metadata is the metadata of each route, and the dynamic metadata that a filter sets on each request.
 const metadata = `{"text": "t", "empty": "", "n": 5, "cost": 4}`
 
 // asEnvoySeesIt is the request with what Envoy adds to it.

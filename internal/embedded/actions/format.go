@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// command is a command of Envoy's substitution format, as in access logs, such as %REQ(x-user)%.
+// command is a command of Envoy's substitution format, such as %REQ(x-user)%.
 type command struct {
 	name string // REQ, RESP or DYNAMIC_METADATA
 
-	header, other string       // of REQ and RESP: the second one, "" if none, replaces an absent first one
-	metadata      *MetadataKey // of DYNAMIC_METADATA
-	most          int          // bytes of the value; -1 for all
+	header, other string       // for REQ and RESP: names of headers; other is used if header is absent
+	metadata      *MetadataKey // for DYNAMIC_METADATA
+	most          int          // maximum length of the value in bytes; -1 if unbounded
 }
 
-// formatCommand is %COMMAND(ARGUMENT):LENGTH%.
+// formatCommand matches %COMMAND(ARGUMENT):LENGTH%.
 var formatCommand = regexp.MustCompile(`%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%`)
 
-// compileFormat compiles a format that is one command.
+// compileFormat compiles a format that consists of one command.
 func (p *Phase) compileFormat(at, text string) (*command, error) {
 	m := formatCommand.FindStringSubmatch(text)
 	if m == nil || m[0] != text {
@@ -68,7 +68,7 @@ func (p *Phase) compileCommand(name, argument, length string) (part command, err
 	return part, nil
 }
 
-// headerValue is the value of REQ or RESP, and false without one.
+// headerValue returns the value of REQ or RESP, or false if there is none.
 func (f *command) headerValue(req *Request) ([]byte, bool) {
 	headers := req.headers
 	if f.name == "RESP" {

@@ -9,19 +9,19 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// maxHits is the largest hits_addend: Envoy refuses any above.
+// maxHits is Envoy's maximum of hits_addend.
 const maxHits = 1_000_000_000
 
 // hitsAddend is the hits_addend of one entry of rate_limits.
 type hitsAddend struct {
 	number     int64
-	format     *command // nil if the number counts
+	format     *command // nil if number applies
 	isNegative bool
 }
 
 func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAddend, error) {
 	if h == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no hits_addend
 	}
 	hits := &hitsAddend{number: int64(min(h.GetNumber().GetValue(), maxHits)), isNegative: h.GetIsNegativeHits()}
 	switch {
@@ -35,8 +35,7 @@ func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAd
 	return hits, err
 }
 
-// fill sets the descriptor's cost. It reports false if the request has none that is a number from 0 to maxHits, and so
-// no descriptor.
+// fill sets the descriptor's cost. It returns false if the cost is invalid; then Envoy sends no descriptor.
 func (h *hitsAddend) fill(req *Request, d *Descriptor) bool {
 	n := h.number
 	if h.format != nil {
@@ -73,7 +72,7 @@ func (f *command) hits(req *Request) (int64, bool) {
 	return wholeHits(n)
 }
 
-// parseNumber reads a number as C's strtod does. Hexadecimal ones need no exponent, unlike in Go, and none has a _.
+// parseNumber parses a number like C's strtod: unlike in Go, a hexadecimal number needs no exponent and _ is invalid.
 func parseNumber(s string) (float64, error) {
 	s = strings.Trim(s, asciiSpace)
 	if strings.Contains(s, "_") {
@@ -85,7 +84,7 @@ func parseNumber(s string) (float64, error) {
 	return strconv.ParseFloat(s, 64)
 }
 
-// wholeHits is a number without what follows the point, and false if it is no hits_addend.
+// wholeHits truncates n to an integer. It returns false if n is not a valid hits_addend.
 func wholeHits(n float64) (int64, bool) {
 	if math.IsNaN(n) || n < 0 || n > maxHits {
 		return 0, false

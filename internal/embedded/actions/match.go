@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// matched is a constant that depends on whether a request matches.
+// matched returns a constant if the request matches, or if it does not.
 type matched struct {
 	then    string
-	matches []matcher // all of them
+	matches []matcher // all must match
 	expect  bool
 }
 
@@ -36,7 +36,7 @@ func (m *matched) value(req *Request) (string, found) {
 	return m.then, yes
 }
 
-// matchAction has the value if a request matches, or with expect_match: false if it does not.
+// matchAction returns an action whose value applies if a request matches, or with expect_match: false if it does not.
 func matchAction(at, key, value string, matches []matcher, expect *wrapperspb.BoolValue) (action, error) {
 	m := &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}
 	return action{key, m.value}, checkConstant(at, value)
@@ -59,7 +59,7 @@ func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderVa
 type headerMatcher struct {
 	name           string
 	test           test // nil if only presence matters
-	present        bool // without a test: the header must be present, or absent
+	present        bool // without a test: whether the header must be present
 	invert         bool
 	missingIsEmpty bool
 }
@@ -88,7 +88,7 @@ func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatch
 	return m, err
 }
 
-// match compares the values one by one: one of them must match, or if inverted none.
+// match reports whether one of the values matches, or with invert, whether none does.
 func (m *headerMatcher) match(req *Request) bool {
 	value, ok := req.header(m.name, 0)
 	if !ok && !m.missingIsEmpty {
@@ -106,13 +106,13 @@ func (m *headerMatcher) match(req *Request) bool {
 	return matches != m.invert
 }
 
-// asciiSpace is what Envoy takes for white space around numbers.
+// asciiSpace are the characters that Envoy ignores around numbers.
 const asciiSpace = " \t\n\v\f\r"
 
-// test is a test of a value.
+// test tests a value.
 type test func(value []byte) bool
 
-// comparison is how a value is compared with a text.
+// comparison is a way to compare a value with a text.
 type comparison uint8
 
 const (
@@ -135,8 +135,8 @@ func (c comparison) holds(value, text []byte) bool {
 	}
 }
 
-// textTest compares values with a text. The case of ASCII letters may not matter; a copy of the value has them in lower
-// case then, so that the time grows with the value alone.
+// textTest compares values with a text. To ignore the case of ASCII letters, it converts a copy of the value to lower
+// case, so that the time is linear in the value's length.
 func textTest(compare comparison, text string, ignoreCase bool) test {
 	want := []byte(text)
 	if !ignoreCase {
@@ -144,7 +144,7 @@ func textTest(compare comparison, text string, ignoreCase bool) test {
 	}
 	want = appendLower(nil, want)
 	return func(value []byte) bool {
-		switch more := len(value) - len(want); { // only what matters is copied
+		switch more := len(value) - len(want); { // copy only the part to compare
 		case more <= 0:
 		case compare == hasPrefix:
 			value = value[:len(want)]
@@ -180,11 +180,11 @@ func stringTest(at string, m *matcherv3.StringMatcher) (test, error) {
 	}
 }
 
-// foldsCase finds the flag that makes a regex ignore case.
+// foldsCase matches the flag with which a regex ignores case.
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// regexTest compiles a regex that the whole value must match. Envoy's engine reads regex and value as Latin-1: each
-// byte is a character, so a letter beyond ASCII is several.
+// regexTest compiles a regex that must match the whole value. Envoy's engine reads regex and value as Latin-1: each
+// byte is a character.
 func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
 	text := r.GetRegex()
 	if !isASCII(text) {
@@ -193,7 +193,7 @@ func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
 		}
 		text = fromLatin1([]byte(text))
 	}
-	re, err := regexp.Compile(text) // alone at first: a parenthesis in it must not close ours
+	re, err := regexp.Compile(text) // alone first, because a parenthesis in text must not close ours
 	if err == nil {
 		re, err = regexp.Compile(`\A(?:` + text + `)\z`)
 	}
@@ -217,7 +217,7 @@ func isASCII[T string | []byte](text T) bool {
 	return true
 }
 
-// fromLatin1 is text whose characters are these bytes.
+// fromLatin1 converts Latin-1 to UTF-8.
 func fromLatin1(text []byte) string {
 	b := make([]byte, 0, 2*len(text))
 	for _, c := range text {

@@ -8,7 +8,7 @@ import (
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 )
 
-// readMetadata notes that the phase reads a key, and returns the one that the values of a Request have.
+// readMetadata records that the phase reads a key, and returns the key's pointer in Phase.Metadata.
 func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
 	for _, known := range p.Metadata {
 		if known.Source == key.Source && known.Namespace == key.Namespace && known.Key == key.Key {
@@ -20,7 +20,7 @@ func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
 	return &key
 }
 
-// metadataKey is the only key of a path.
+// metadataKey returns a path that consists of one key.
 func metadataKey(at string, from MetadataSource, k *metadatav3.MetadataKey) (MetadataKey, error) {
 	var path []string
 	for i, segment := range k.GetPath() {
@@ -37,7 +37,7 @@ func metadataKey(at string, from MetadataSource, k *metadatav3.MetadataKey) (Met
 	return MetadataKey{Source: from, Namespace: k.GetKey(), Key: path[0]}, checkPath(at, command, path)
 }
 
-// checkPath refuses what Envoy does not show a module.
+// checkPath returns an error for a path that Envoy does not show to a module.
 func checkPath(at, command string, path []string) error {
 	if len(path) == 1 {
 		return nil
@@ -47,7 +47,7 @@ func checkPath(at, command string, path []string) error {
 		at, command, strings.Join(path, ":"))
 }
 
-// metadataText is text of metadata.
+// metadataText reads a text of metadata.
 type metadataText struct {
 	key          *MetadataKey
 	orElse       string
@@ -64,7 +64,7 @@ func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) 
 	return action{m.GetDescriptorKey(), read.value}, err
 }
 
-// Empty text counts as absent, and so does a number.
+// value treats an empty text and a number as absent.
 func (m metadataText) value(req *Request) (string, found) {
 	switch value := req.valueOf(m.key).Text; {
 	case len(value) > 0:

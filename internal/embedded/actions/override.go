@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// units are the units that a limit may have, by Envoy's names.
+// units are the units of a limit by Envoy's names.
 var units = map[string]descriptors.Unit{
 	"SECOND": descriptors.Second, "MINUTE": descriptors.Minute, "HOUR": descriptors.Hour,
 	"DAY": descriptors.Day, "MONTH": descriptors.Month, "YEAR": descriptors.Year,
 }
 
-// compileOverride returns the limit that an entry of rate_limits brings along, the zero value without one.
+// compileOverride returns the limit in an entry of rate_limits, or the zero value if it has none.
 func compileOverride(at string, l *routev3.RateLimit_Override) (own decide.OwnLimit, err error) {
 	switch s := l.GetOverrideSpecifier().(type) {
 	case nil:

@@ -15,35 +15,35 @@ type Plan struct {
 	onRequest, onStreamDone Phase
 }
 
-// Phase is the part of a Plan for one moment of a request: when it arrives, or when its stream is done. It names what
-// it reads of the request, so that a caller can fetch that in one go.
+// Phase is the part of a Plan for one event of a request: its arrival, or the end of its stream. It lists the parts of
+// the request that it reads, so that a caller can fetch them together.
 type Phase struct {
-	// Headers and ResponseHeaders are names of headers, in lower case, each once.
+	// Headers and ResponseHeaders are unique names of headers, in lower case.
 	Headers, ResponseHeaders []string
-	// Metadata are keys, each once.
+	// Metadata are unique keys.
 	Metadata []*MetadataKey
-	// RemoteAddress, SourceCluster and DestinationCluster report whether the client's address is read, and the names of
-	// Envoy's own cluster and of the route's.
+	// RemoteAddress, SourceCluster and DestinationCluster report whether the phase reads the client's address, the name of
+	// Envoy's own cluster and the name of the route's cluster.
 	RemoteAddress, SourceCluster, DestinationCluster bool
 
 	limits []limit
 }
 
-// Descriptor is what one entry of rate_limits makes of a request.
+// Descriptor is the descriptor of a request for one entry of rate_limits.
 type Descriptor struct {
 	// Entries may be empty: Envoy sends a descriptor without entries if all of its actions skip an absent value.
 	Entries []descriptors.Entry
-	// Limit is the limit that replaces the rule's. A Window of 0 is none.
+	// Limit replaces the rule's limit, unless its Window is 0.
 	Limit decide.OwnLimit
-	// HitsAddend is the descriptor's own hits_addend. It is below 0 with is_negative_hits, and 0 only looks.
+	// HitsAddend is the descriptor's own hits_addend: negative with is_negative_hits; 0 is a peek.
 	HitsAddend int64
-	// HasHitsAddend reports whether there is a HitsAddend. Without one the request's own cost applies, usually 1.
+	// HasHitsAddend reports whether HitsAddend is set. Otherwise the request's cost applies, usually 1.
 	HasHitsAddend bool
 	// XRateLimitHeaders is the entry's x_ratelimit_option.
 	XRateLimitHeaders routev3.RateLimit_XRateLimitOption
 }
 
-// Cost returns what the descriptor costs in hits: its own HitsAddend if it has one, else ofRequest.
+// Cost returns the descriptor's cost in hits: its HitsAddend if it is set, else ofRequest.
 func (d *Descriptor) Cost(ofRequest int64) int64 {
 	if d.HasHitsAddend {
 		return d.HitsAddend
@@ -54,15 +54,15 @@ func (d *Descriptor) Cost(ofRequest int64) int64 {
 // limit is one compiled entry of rate_limits.
 type limit struct {
 	actions           []action
-	hits              *hitsAddend // nil if none
+	hits              *hitsAddend // nil if there is none
 	own               decide.OwnLimit
 	xRateLimitHeaders routev3.RateLimit_XRateLimitOption
 }
 
-// Config is a configuration of Envoy with rate_limits: a route, or that of its filter.
+// Config is a message of Envoy with rate_limits, for a route or for the filter.
 type Config interface{ GetRateLimits() []*routev3.RateLimit }
 
-// New compiles rate_limits. The error names the path of what is wrong or not supported, such as
+// New compiles rate_limits. The error has the path of the invalid or unsupported field, such as
 // rate_limits[2].actions[1].
 func New(c Config) (*Plan, error) {
 	p := new(Plan)
@@ -102,15 +102,14 @@ func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 // OnRequest returns the entries that apply before the request is forwarded.
 func (p *Plan) OnRequest() *Phase { return &p.onRequest }
 
-// OnStreamDone returns the entries with apply_on_stream_done, which apply when the request's stream has ended.
+// OnStreamDone returns the entries with apply_on_stream_done, which apply when the request's stream ends.
 func (p *Plan) OnStreamDone() *Phase { return &p.onStreamDone }
 
 // IsEmpty reports whether the phase has no entries of rate_limits.
 func (p *Phase) IsEmpty() bool { return len(p.limits) == 0 }
 
-// Descriptors appends to out the descriptors that Envoy would send at this moment. It reuses the memory of the
-// descriptors between the length and the capacity of out, so a caller that passes last time's slice as out[:0]
-// allocates the values alone.
+// Descriptors appends to out the descriptors that Envoy would send in this phase. It reuses the memory between the
+// length and the capacity of out: a caller that passes the previous slice as out[:0] allocates only the values.
 func (p *Phase) Descriptors(req *Request, out []Descriptor) []Descriptor {
 	for i := range p.limits {
 		n := len(out)
@@ -127,7 +126,7 @@ func (p *Phase) Descriptors(req *Request, out []Descriptor) []Descriptor {
 	return out
 }
 
-// fill reports whether the request has the descriptor.
+// fill fills d. It returns false if Envoy would send no descriptor.
 func (l *limit) fill(req *Request, d *Descriptor) bool {
 	for i := range l.actions {
 		a := &l.actions[i]
@@ -147,7 +146,7 @@ func (l *limit) fill(req *Request, d *Descriptor) bool {
 	return true
 }
 
-// header notes that the phase reads a request header, and returns its name in Headers.
+// header records that the phase reads a request header, and returns the header's name in Headers.
 func (p *Phase) header(name string) string {
 	name = string(appendLower(nil, []byte(name)))
 	if name == "host" {
@@ -156,12 +155,12 @@ func (p *Phase) header(name string) string {
 	return addOnce(&p.Headers, name)
 }
 
-// responseHeader is header for one of the response.
+// responseHeader is header for response headers.
 func (p *Phase) responseHeader(name string) string {
 	return addOnce(&p.ResponseHeaders, string(appendLower(nil, []byte(name))))
 }
 
-// addOnce adds the name unless it is there, and returns the one that is.
+// addOnce adds the name unless names contains it, and returns the name in names.
 func addOnce(names *[]string, name string) string {
 	if i := slices.Index(*names, name); i >= 0 {
 		return (*names)[i]

@@ -9,7 +9,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// queryParameter is the first value of a parameter of the path's query.
+// queryParameter reads the first value of a query parameter.
 type queryParameter struct {
 	path, name   string
 	skipIfAbsent bool
@@ -60,7 +60,7 @@ func (p *Phase) queryParameterValueMatch(
 type queryMatcher struct {
 	path, name string
 	test       test // nil if only presence matters
-	present    bool // without a test: the parameter must be present, or absent
+	present    bool // without a test: whether the parameter must be present
 }
 
 func (m *queryMatcher) match(req *Request) bool {
@@ -72,8 +72,8 @@ func (m *queryMatcher) match(req *Request) bool {
 	return ok && m.test(decodePercent(value))
 }
 
-// queryValue finds the first parameter with this name once that is decoded. The value is not decoded. A parameter
-// without = has an empty value.
+// queryValue finds the first parameter whose decoded name is name, and returns its undecoded value. A parameter without
+// = has an empty value.
 func queryValue(path []byte, name string) (value []byte, ok bool) {
 	_, query, _ := bytes.Cut(path, []byte("?"))
 	for len(query) > 0 {
@@ -87,7 +87,7 @@ func queryValue(path []byte, name string) (value []byte, ok bool) {
 	return nil, false
 }
 
-// decodePercent decodes %41 and the like; a + stays, and so does a % that no two hexadecimal digits follow.
+// decodePercent decodes sequences such as %41. It does not change a +, nor a % without two hexadecimal digits.
 func decodePercent(text []byte) []byte {
 	if bytes.IndexByte(text, '%') < 0 {
 		return text

@@ -2,10 +2,10 @@ package actions
 
 import "net/netip"
 
-// Request is what a Plan reads of an HTTP request. Its values may be views of memory that lives no longer than the call
-// of Descriptors.
+// Request has the parts of an HTTP request that a Plan reads. Its values may refer to memory that is valid only until
+// Descriptors returns.
 type Request struct {
-	// SourceCluster is the name that Envoy's own node has as a cluster: --service-cluster, or node.cluster.
+	// SourceCluster is the cluster name of Envoy's own node: --service-cluster, or node.cluster.
 	SourceCluster string
 
 	headers        []header
@@ -26,34 +26,33 @@ type metadataValue struct {
 	value MetadataValue
 }
 
-// AddHeader adds a value of a header, one of Phase.Headers. Several values of one header come in their order. Pseudo
-// headers have their colon: ":path" and, for the Host header, ":authority".
+// AddHeader adds a value of a header in Phase.Headers. Add several values of one header in their order. Pseudo headers
+// have a colon: ":path" and, for the Host header, ":authority".
 func (r *Request) AddHeader(name string, value []byte) {
 	r.headers = append(r.headers, header{name, value})
 }
 
-// AddResponseHeader adds a value of a header of the response, one of Phase.ResponseHeaders.
+// AddResponseHeader adds a value of a response header in Phase.ResponseHeaders.
 func (r *Request) AddResponseHeader(name string, value []byte) {
 	r.response = append(r.response, header{name, value})
 }
 
-// AddMetadata adds the value of a key, one of Phase.Metadata.
+// AddMetadata adds the value of a key in Phase.Metadata.
 func (r *Request) AddMetadata(key *MetadataKey, value MetadataValue) {
 	r.metadata = append(r.metadata, metadataValue{key, value})
 }
 
-// SetRemote sets the client's address as Envoy trusts it, with its port, as in Envoy's attribute source.address. What
-// is no such address is none.
+// SetRemote sets the client's address from Envoy's attribute source.address, with port. It ignores any other text.
 func (r *Request) SetRemote(address string) {
 	if addr, err := netip.ParseAddrPort(address); err == nil {
 		r.remote = addr.Addr()
 	}
 }
 
-// SetDestinationCluster sets the name of the cluster that the request's route leads to.
+// SetDestinationCluster sets the name of the cluster to which the request is routed.
 func (r *Request) SetDestinationCluster(name []byte) { r.destination, r.hasDestination = name, true }
 
-// Reset forgets the request, and keeps its memory.
+// Reset empties the request, but not its memory.
 func (r *Request) Reset() {
 	clear(r.headers)
 	clear(r.response)
@@ -61,10 +60,10 @@ func (r *Request) Reset() {
 	*r = Request{headers: r.headers[:0], response: r.response[:0], metadata: r.metadata[:0]}
 }
 
-// header returns the n-th value, from 0, of a request header.
+// header returns value n, from 0, of a request header.
 func (r *Request) header(name string, n int) (value []byte, ok bool) { return find(r.headers, name, n) }
 
-// find returns the n-th value of the header.
+// find returns value n of a header.
 func find(headers []header, name string, n int) (value []byte, ok bool) {
 	for i := range headers {
 		if h := &headers[i]; h.name == name {
@@ -77,7 +76,7 @@ func find(headers []header, name string, n int) (value []byte, ok bool) {
 	return nil, false
 }
 
-// valueOf returns the value below a key.
+// valueOf returns the value of a key.
 func (r *Request) valueOf(key *MetadataKey) MetadataValue {
 	for i := range r.metadata {
 		if m := &r.metadata[i]; m.key == key {
@@ -87,28 +86,28 @@ func (r *Request) valueOf(key *MetadataKey) MetadataValue {
 	return MetadataValue{}
 }
 
-// MetadataSource is where metadata comes from.
+// MetadataSource is the source of metadata.
 type MetadataSource uint8
 
 const (
-	// DynamicMetadata is what filters have set on the request.
+	// DynamicMetadata is the metadata that filters have set on the request.
 	DynamicMetadata MetadataSource = iota
 	// RouteMetadata is the metadata of the request's route.
 	RouteMetadata
 )
 
-// MetadataKey names a value in the metadata of a request.
+// MetadataKey identifies a value in the metadata of a request.
 type MetadataKey struct {
 	Source    MetadataSource
 	Namespace string // such as "envoy.filters.http.jwt_authn"
-	Key       string // directly below it: Envoy shows a module no other values
-	// MayBeNumber reports whether a number is a value, too. Without it, only text is.
+	Key       string // directly below Namespace, because Envoy shows a module no other values
+	// MayBeNumber reports whether the value may be a number; otherwise only text counts.
 	MayBeNumber bool
 }
 
-// MetadataValue is text or a number of metadata. The zero value is that of an absent one, and of any other type.
+// MetadataValue is a text or a number of metadata. The zero value is an absent value, or one of another type.
 type MetadataValue struct {
-	Text     []byte // not nil if it is text
+	Text     []byte // nil if the value is not text
 	Number   float64
 	IsNumber bool
 }
