@@ -10,41 +10,41 @@ import (
 )
 
 const (
-	// cover is the time for whose rates is charged: one tick, and aheadOf more, so that a lower rate arrives before the
-	// charged hits are used. delivery is the time after which a lower rate is taken to have arrived.
+	// cover is the time for which rates are charged in advance: a tick plus aheadOf, so that a lower rate arrives before
+	// the charged hits are used. delivery is the time after which a lowered rate is assumed to have arrived.
 	cover, aheadOf, delivery = tick + aheadOf, tick / 2, tick / 4
-	// burstPart: all bursts of a process together are one part in so many of a limit's capacity, as its leases are.
+	// All bursts of a process together are at most 1/burstPart of a limit's capacity, as its leases are.
 	burstPart = 10
-	// windowMargin is how long before its window ends unused hits are refunded at the latest. It is longer than a call
-	// takes.
+	// windowMargin is the time before the end of a window in which unused hits are no longer refunded. It exceeds the
+	// duration of a call to the store.
 	windowMargin = 20 * time.Millisecond
-	littleHit    = 1e-6 // that is not charged, as it may come of rounding
+	littleHit    = 1e-6 // not charged, because it may be a rounding error
 )
 
-// book is what is charged for all clients with the same limits. The keeper's lock guards it.
+// book is the account of all clients with the same limits. Keeper.mu protects it.
 //
-// ahead is how many charged hits nobody can have used yet. Time takes the clients' rates from it, an assignment takes a
-// burst, and a charge adds to it. So nothing passes uncharged while it is not negative.
+// ahead is the number of charged hits that no client can have used yet. Time subtracts the clients' rates from it, an
+// assignment subtracts a burst, a charge adds to it. While it is not negative, requests are charged before they pass.
 type book struct {
 	hits     []limiter.Hit // of the limits, with N unset
-	counters []*counter    // of hits
+	counters []*counter    // counters of hits
 	clients  []*client
 
-	isFailing bool    // the store did not answer the last charge
-	allows    float64 // requests a second that pass meanwhile
-	isSilent  bool    // nothing is assigned meanwhile
+	isFailing bool    // whether the store failed to decide the last charge
+	allows    float64 // requests per second to admit meanwhile
+	isSilent  bool    // whether to send no assignments meanwhile
 
 	ahead float64
-	debt  float64 // requests that passed uncharged
+	debt  float64 // number of requests that passed uncharged
 
-	urgent bool    // it does not wait for the next tick
-	back   float64 // hits to return to the windows
+	urgent bool    // does not wait for the next tick
+	back   float64 // hits to refund to the windows
 }
 
-// account takes from ahead what the clients can have used until now.
+// account subtracts from ahead the hits that the clients can have used until now.
 func (b *book) account(now time.Duration) {
 	for _, c := range b.clients {
-		if b.isFailing { // nothing of what it uses is to be refunded
+		if b.isFailing { // hits used meanwhile must not be refunded
 			c.window = 0
 		}
 		until := now
@@ -64,7 +64,7 @@ func (b *book) account(now time.Duration) {
 	}
 }
 
-// plan decides what each client is to have, and returns what is to be charged for it.
+// plan sets each client's goals, and returns the necessary charge.
 func (b *book) plan(now time.Duration) *ask {
 	b.account(now)
 	if b.isFailing {
@@ -82,7 +82,7 @@ func (b *book) plan(now time.Duration) *ask {
 			b.addBursts(c.goalBurst - c.burst)
 		}
 	}
-	for _, c := range b.clients { // bursts rise by what others have left
+	for _, c := range b.clients { // bursts rise by the room that other clients leave
 		if burst := c.burstGoal(); c.moves && burst > c.goalBurst {
 			burst = max(c.goalBurst, math.Floor(min(burst, c.goalBurst+b.burstRoom())))
 			if !c.hasBucket() && c.share > 0 { // a bucket has at least one token
@@ -95,17 +95,17 @@ func (b *book) plan(now time.Duration) *ask {
 	base, rise := b.needs(cover)
 	a := &ask{book: b, hits: b.hits, back: b.takeBack(now)}
 	owe := b.debt
-	for _, ct := range b.counters { // what a broken stream was assigned is charged, and may be in the debt
+	for _, ct := range b.counters { // the debt may include broken streams' hits, which are charged anyway
 		owe = min(owe, ct.spare)
 	}
 	a.n = int64(min(math.Ceil(max(0, base+rise-b.ahead)+owe-littleHit), b.capacity()))
-	if b.isFailing { // also if nothing is to be assigned, to see whether the store answers
+	if b.isFailing { // even with no goal, to test whether the store works
 		a.n = max(a.n, 1)
 	}
 	return a
 }
 
-// needs returns the hits that ahead must have for a time: for what is in force and stays, and for what is to rise.
+// needs returns the hits that ahead must have for this time: base for the rates that remain, rise for higher ones.
 func (b *book) needs(long time.Duration) (base, rise float64) {
 	for _, c := range b.clients {
 		if !c.moves {
@@ -118,14 +118,14 @@ func (b *book) needs(long time.Duration) (base, rise float64) {
 	return base, rise
 }
 
-// addBursts counts bursts that were planned.
+// addBursts adds planned bursts to the counters.
 func (b *book) addBursts(n float64) {
 	for _, ct := range b.counters {
 		ct.bursts += n
 	}
 }
 
-// burstRoom returns by how much the clients' bursts may rise.
+// burstRoom returns the number of hits by which the clients' bursts may rise.
 func (b *book) burstRoom() float64 {
 	room := math.Inf(1)
 	for _, ct := range b.counters {
@@ -134,7 +134,7 @@ func (b *book) burstRoom() float64 {
 	return max(0, room)
 }
 
-// settle assigns what the charged hits suffice for. The step was planned at a time before now.
+// settle assigns rates for which the charged hits suffice. planned is the time of plan.
 func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	b := a.book
 	b.account(now)
@@ -144,7 +144,7 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	long := max(cover-(now-planned), 2*delivery)
 	base, rise := b.needs(long)
 	switch {
-	case a.failure != nil: // what passes then is not charged, also later
+	case a.failure != nil: // requests that pass now are never charged
 		k.stats.Failures++
 		if b.isFailing, b.debt = true, 0; !b.isSilent {
 			k.assignAll(b, rise, rise, 1, planned, now)
@@ -166,8 +166,8 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 	k.assignAll(b, 0, rise, b.scale(long), planned, now)
 }
 
-// scale returns to what part the rates in force must sink, so that the charged hits suffice: until lower ones arrive,
-// they go on. Those of broken streams cannot sink.
+// scale returns the factor by which to lower rates so that the charged hits suffice. Until a lower rate arrives, the
+// client uses the old one. Rates of broken streams cannot be lowered.
 func (b *book) scale(long time.Duration) float64 {
 	room, scaled, tolerated := b.ahead, 0., 0.
 	for _, c := range b.clients {
@@ -188,10 +188,9 @@ func (b *book) scale(long time.Duration) float64 {
 	return max(0, room) / scaled
 }
 
-// assignAll assigns the goals: they rise by as much as pot suffices for, where rise would suffice for all, and all
-// rates sink to the part scale.
+// assignAll assigns the goals. If pot is less than rise, rates rise by only that part. scale multiplies all rates.
 func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.Duration) {
-	for _, c := range b.clients { // the first tokens come first
+	for _, c := range b.clients { // first tokens have priority
 		if c.moves && !c.hasBucket() && c.goalBurst >= 1 {
 			rise--
 			if pot >= 1-littleHit {
@@ -226,8 +225,8 @@ func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.
 	}
 }
 
-// deny makes an Envoy deny all requests of a bucket: its first token is not there, or its limit denies while the store
-// fails. If it goes on with what a broken stream was assigned, that is charged, and better.
+// deny makes an Envoy deny all requests of a bucket, because the bucket's first token is missing, or its limit denies
+// while the store fails. It does nothing if the Envoy can continue with the charged assignment of a broken stream.
 func (k *Keeper) deny(c *client, now time.Duration) {
 	c.isLow = true
 	goesOn := c.isResumed && c.expires == 0 && slices.ContainsFunc(c.book.clients, (*client).isBroken)
@@ -236,7 +235,7 @@ func (k *Keeper) deny(c *client, now time.Duration) {
 	}
 }
 
-// assign sends a rate and a burst, unless the Envoy has them and did not report. Both are charged.
+// assign sends a rate and a burst, which must be charged, unless the Envoy has them and has not reported.
 func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Duration) {
 	next := c.assigned
 	if rate, burst = max(rate, slowest), math.Floor(burst); !c.hasBucket() || rate != c.rate || burst != c.burst {
@@ -267,7 +266,7 @@ func (k *Keeper) assign(c *client, rate, burst float64, planned, now time.Durati
 	b.ahead -= charge
 }
 
-// capacity returns the most hits that can be charged at once.
+// capacity returns the maximum number of hits that can be charged at once.
 func (b *book) capacity() float64 {
 	least := int64(limiter.MaxHits)
 	for i := range b.hits {
@@ -276,8 +275,8 @@ func (b *book) capacity() float64 {
 	return float64(least)
 }
 
-// refund returns hits to the windows that the client did not use, as far as they were charged in these windows and
-// still count. since is the time since the last report.
+// refund refunds hits that the client did not use, if they were charged in the current windows and still count. since
+// is the time since the last report.
 func (b *book) refund(c *client, n float64, since time.Duration) {
 	canReturn := !slices.ContainsFunc(b.hits, func(h limiter.Hit) bool {
 		return !isWindow(h.Policy) || !h.Policy.Core().Is(step.InWindows) && h.Policy.Window() < 2*since
@@ -287,7 +286,7 @@ func (b *book) refund(c *client, n float64, since time.Duration) {
 	}
 }
 
-// takeBack returns how many hits to return to the windows now.
+// takeBack returns the number of hits to refund to the windows now.
 func (b *book) takeBack(now time.Duration) (n int64) {
 	for _, ct := range b.counters {
 		if ct.ends > 0 && now+windowMargin > ct.ends {
@@ -299,7 +298,7 @@ func (b *book) takeBack(now time.Duration) (n int64) {
 	return n
 }
 
-// window returns the number of the fixed windows that the counters are in. It rises as soon as one of them has ended.
+// window returns a number that rises when the fixed window of one of the counters ends.
 func (b *book) window() (n int) {
 	for _, ct := range b.counters {
 		n += ct.window

@@ -107,7 +107,7 @@ func (f *fleet) playRandom(
 	return nil
 }
 
-// bursts is what all Envoys may let pass at once, and how many buckets there are.
+// bursts returns the number of requests that all Envoys may admit at once, and the number of buckets.
 func (f *fleet) bursts() (sum, buckets float64) {
 	f.keeper.mu.Lock()
 	defer f.keeper.mu.Unlock()

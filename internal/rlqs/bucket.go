@@ -1,5 +1,5 @@
-// Package rlqs assigns parts of limits to Envoys that decide by themselves (Rate Limit Quota Service): an Envoy reports
-// what its buckets let pass, and gets a token bucket for each, whose tokens were charged to the limit's counter before.
+// Package rlqs assigns parts of limits to Envoys that decide without calls (Rate Limit Quota Service). An Envoy reports
+// its buckets' requests, and gets a token bucket for each, with tokens that Weir has charged in advance.
 package rlqs
 
 import (
@@ -9,50 +9,49 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Usage is what an Envoy reports of one bucket since its last report.
+// Usage is an Envoy's report on one bucket since the previous report.
 type Usage struct {
-	// ID names the bucket: see BucketID.
+	// ID identifies the bucket.
 	ID BucketID
 	// Allowed and Denied count requests.
 	Allowed, Denied uint64
-	// Elapsed is the time since the last report of the bucket; 0 in a bucket's first.
+	// Elapsed is the time since the bucket's previous report; 0 in its first.
 	Elapsed time.Duration
 }
 
-// BucketID is the text of a bucket's entries, sorted by key, so that equal maps have equal IDs. Only a Stream's own
-// messages compare it.
+// BucketID is the text of a bucket's entries, sorted by key, so that equal maps have equal IDs within a Stream.
 type BucketID string
 
-// Strategy says what an Envoy shall do with the requests of a bucket.
+// Strategy is the treatment of a bucket's requests by an Envoy.
 type Strategy uint8
 
 // The strategies.
 const (
 	AllowAll Strategy = iota
 	DenyAll
-	TokenBucket // lets requests pass that find a token
-	Abandon     // has Envoy forget the bucket until its next request
+	TokenBucket // admits requests while the bucket has tokens
+	Abandon     // makes Envoy drop the bucket until its next request
 )
 
-// Assignment is one bucket's part of a response.
+// Assignment is the assignment for one bucket in a response.
 type Assignment struct {
 	ID       BucketID
 	Strategy Strategy
-	// MaxTokens, PerFill and Fill are those of TokenBucket: at most so many tokens, and so many come in each Fill, which
-	// is whole seconds.
+	// MaxTokens, PerFill and Fill are set for TokenBucket: the bucket has at most MaxTokens, and gets PerFill tokens per
+	// Fill, which is in whole seconds.
 	MaxTokens, PerFill uint32
 	Fill               time.Duration
-	// TTL is how long the assignment holds, in whole seconds; nothing of Abandon.
+	// TTL is the lifetime of the assignment, in whole seconds; unused for Abandon.
 	TTL time.Duration
 }
 
-// Target is what a bucket counts, by the rules of now.
+// Target has the limits of a bucket by the current rules.
 type Target struct {
-	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket. Those in shadow mode
-	// let all requests pass, and are charged what was reported.
+	// Hits are the hits for the limits, with N unset, in the order of the rules; empty if the bucket has no limit. Limits
+	// in shadow mode admit all requests, and reported requests are charged to them.
 	Hits []limiter.Hit
-	// Limits are those of Hits: by them requests are counted, and they say what holds while the store does not answer.
+	// Limits are the limits of Hits.
 	Limits []*descriptors.Limit
-	// Refused says why the bucket gets no assignment; empty if it gets one.
+	// Refused is the reason why the bucket gets no assignment, or "".
 	Refused string
 }

@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// maxCalls is the most calls to the store at a time. A store far away sends those of one moment together.
+	// maxCalls is the maximum number of concurrent calls to the store. A remote store combines concurrent calls.
 	maxCalls = 250
-	// lastCharge is for how long rates are charged ahead when a Keeper stops: so long after, at the latest, an Envoy asks
-	// another one.
+	// lastCharge is the time for which rates are charged when a Keeper stops: after it, all Envoys use another server.
 	lastCharge = interval
 )
 
-// ask is hits to charge for a book, a demand, or a report of a limit in shadow mode, and what the store answered.
+// ask is a charge for a book, a demand, or a report of a limit in shadow mode, with the store's result.
 type ask struct {
 	book   *book
 	demand *demand
 	shadow *Decided
 
 	hits    []limiter.Hit
-	n, back int64 // hits of each limit to charge and to return
+	n, back int64 // hits of each limit to charge and to refund
 
 	got         int64
-	first, last []limiter.Decision // the answer to n, and the newest one
+	first, last []limiter.Decision // decisions on n, and the latest ones
 	failure     error
 }
 
-// chargeAll does all that is asked for, at the same time.
+// chargeAll runs all charges concurrently.
 func (k *Keeper) chargeAll(ctx context.Context, asks []*ask) {
 	todo := make(chan *ask, len(asks))
 	for _, a := range asks {
@@ -50,13 +49,13 @@ func (k *Keeper) chargeAll(ctx context.Context, asks []*ask) {
 	wait.Wait()
 }
 
-// charge returns hits, then charges others. If these do not fit, it charges as many as remain.
+// charge refunds a.back hits, then charges a.n hits, or the remaining ones if these do not fit.
 func (k *Keeper) charge(ctx context.Context, a *ask) {
 	take := func(n int64) bool {
 		hits := slices.Clone(a.hits)
 		for i := range hits {
 			if hits[i].N = n; len(hits) == 1 && n > 0 {
-				hits[i].Mode = limiter.Shadow // of one limit, the decision is the same, and no lease makes it
+				hits[i].Mode = limiter.Shadow // for one limit, the decision is the same, and shadow mode bypasses leases
 			}
 		}
 		a.last = make([]limiter.Decision, len(hits))
@@ -81,8 +80,8 @@ func (k *Keeper) charge(ctx context.Context, a *ask) {
 	}
 }
 
-// chargeLast charges what the Envoys may admit until they have found another server, as far as it fits. They keep what
-// they were assigned.
+// chargeLast charges the requests that Envoys may admit until they have found another server, as far as they fit. The
+// assignments remain valid.
 func (k *Keeper) chargeLast(ctx context.Context) {
 	k.mu.Lock()
 	now := k.now()

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// Below leastRate requests a second, a limit does not divide: an Envoy that is assigned a part of it denies requests
-	// that the limit as a whole has room for.
+	// leastRate is the rate, in requests per second, below which dividing a limit makes Envoys deny requests that the
+	// whole limit would admit.
 	leastRate = 10.
-	// minBurst is the shortest time whose hits a limit must admit at once, and minSlide the shortest window that may
-	// slide: what is charged a tick ahead counts a tick longer than the window.
+	// minBurst is the minimum time whose hits a limit must admit at once. minSlide is the minimum length of a sliding
+	// window, because hits that are charged a tick early count a tick longer than the window.
 	minBurst, minSlide = 2 * tick, 4 * time.Second
 )
 
-// Check returns what of the rules cannot be a quota of Envoys, and what can, but may not do what was meant.
+// Check returns errors for limits that cannot be quotas of Envoys, and warnings for limits that divide badly.
 func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 	for _, d := range set.Domains() {
 		for _, r := range d.Rules() {
@@ -39,7 +39,7 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 	return errs, warnings
 }
 
-// problemOf is about a rule.
+// problemOf returns an error or warning about a rule.
 func problemOf(r *descriptors.Rule, code, format string, args ...any) *descriptors.Error {
 	i := strings.LastIndexByte(r.Source, ':')
 	line, _ := strconv.Atoi(r.Source[i+1:])
@@ -48,8 +48,8 @@ func problemOf(r *descriptors.Rule, code, format string, args ...any) *descripto
 	return &descriptors.Error{Position: at, Msg: text, Code: code}
 }
 
-// Unfit says why a Keeper cannot assign parts of the limit that the hit asks; it is empty if it can. A limit of 0 fits:
-// it denies all.
+// Unfit returns the reason why a Keeper cannot assign parts of the hit's limit, or "" if it can. A limit of 0 is fit:
+// it denies all requests.
 func Unfit(h *limiter.Hit) string {
 	p := h.Policy
 	in := p.Params()
@@ -78,16 +78,16 @@ func Unfit(h *limiter.Hit) string {
 	return ""
 }
 
-// rateOf is how many hits the limit admits in a second, in the long run.
+// rateOf returns the limit's long-term rate in hits per second.
 func rateOf(p *limiter.Policy) float64 { return float64(p.Limit()) / p.Window().Seconds() }
 
-// prepaid returns the hit with a policy that charges a denied hit nothing, so that hits can be asked for that may not
-// fit. A fixed window counts requests that it denies, by default: nobody sees that, since the window is full.
+// prepaid returns the hit with a policy that does not charge denied hits, so that a Keeper can try hits that may not
+// fit. By default a fixed window counts denied requests, but that has no effect because the window is full.
 func prepaid(h limiter.Hit) limiter.Hit {
 	h.Mode, h.Group, h.ByItself, h.Look = limiter.Enforce, 0, false, false
 	if in := h.Policy.Params(); in.ChargeDenied != limiter.ChargeNone {
 		in.ChargeDenied = limiter.ChargeNone
-		if p, err := limiter.NewPolicy(in); err == nil { // each policy may be so
+		if p, err := limiter.NewPolicy(in); err == nil { // every policy can be changed so
 			h.Policy = p
 		}
 	}

@@ -7,66 +7,66 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// What reports mean, and how often assignments are sent.
+// Intervals of reports and assignments.
 const (
 	interval    = 5 * time.Second // between two reports of an Envoy
-	minMeasured = time.Second     // a shorter time between two reports says little of a rate
-	idleReports = 3               // a bucket without requests in so many reports is abandoned
-	// pushEvery is the shortest time between two responses to a stream that are sent without a report, but for shares that
-	// sink because a counter has not enough. recoverEvery is the same for shares that rise again after that.
+	minMeasured = time.Second     // minimum time between two reports for measuring a rate
+	idleReports = 3               // number of reports without requests after which a bucket is abandoned
+	// pushEvery is the minimum time between two responses without a report in between; lowering shares because of an
+	// exhausted counter is exempt. After that, recoverEvery applies until the shares have recovered.
 	pushEvery, recoverEvery = time.Second, 2 * tick
-	// certain is the time after which a message has arrived if its stream did not break.
+	// certain is the time after which a message has arrived unless its stream broke.
 	certain = time.Second
 )
 
-// client is a bucket of a stream. The keeper's lock guards it.
+// client is a bucket of a stream. Keeper.mu protects it.
 type client struct {
 	stream *Stream
 	id     BucketID
 
-	isNew     bool // nothing is known of its demand
-	isResumed bool // another stream had the bucket: what its first report says was charged there
-	reply     bool // it was reported since the last assignment was sent
+	isNew     bool // its demand is unknown
+	isResumed bool // another stream had the bucket, and its first report was charged there
+	reply     bool // it was reported since the last assignment
 
-	// Its limits. Without a book nothing is charged, and fixed is assigned.
+	// Without a book, the client gets fixed, and is not charged.
 	target Target
 	book   *book
 	fixed  Strategy
 
 	// Its reports.
-	lastCount     float64 // requests of the last report
-	want          float64 // requests a second
-	reports, idle int     // idle: those without a request since the last one with some
+	lastCount     float64 // number of requests in the last report
+	want          float64 // requests per second
+	reports, idle int     // idle is the number of consecutive reports without a request
 	reported      time.Duration
 
-	// Its assignment, as far as is known.
+	// Its last known assignment.
 	assigned    Assignment
 	expires     time.Duration
 	rate, burst float64       // of a token bucket
 	was         float64       // rate before it was lowered
-	wasUntil    time.Duration // until then was may be in force if the stream breaks
-	isLow       bool          // the rate was lowered because a counter had not enough
+	wasUntil    time.Duration // until then, was may still apply if the stream breaks
+	isLow       bool          // the rate was lowered because a counter had too little
 
-	// could is how many requests it may have admitted at the time at that were not reported yet.
+	// could is the number of unreported requests that the client may have admitted until at.
 	at     time.Duration
 	could  float64
-	window int // of the book, when it last reported
+	window int // the book's window at the last report
 
-	share, burstShare   float64  // what division gave it
-	limitedBy           *counter // that gave it the smallest share
-	moves               bool     // goalRate and goalBurst are to be assigned in this step
+	share, burstShare   float64  // results of divide
+	limitedBy           *counter // the counter with the smallest share
+	moves               bool     // goalRate and goalBurst are assigned in this step
 	goalRate, goalBurst float64
 }
 
-// report takes what an Envoy reports.
+// report records a report of an Envoy.
 func (c *client) report(u *Usage, now time.Duration) {
-	since := now - c.reported // Envoy's own time_elapsed is cut to whole seconds
+	since := now - c.reported // Envoy's time_elapsed is truncated to whole seconds
 	if c.reports == 0 {
 		since = u.Elapsed
 	}
 	seconds := max(since, minMeasured).Seconds()
 	c.lastCount = u.count()
-	if c.reports > 0 || since > 0 { // upward at once, downward to a quarter
+	if c.reports > 0 || since > 0 { // rises at once, falls at most to a quarter
 		c.isNew, c.want = false, max(c.lastCount/seconds, c.want/4)
 	}
 	c.reports++
@@ -80,8 +80,8 @@ func (c *client) report(u *Usage, now time.Duration) {
 	}
 }
 
-// settleReport compares what passed with what was charged for. Of what was not used, the Envoy can still use what its
-// bucket holds, and what comes while the report is on its way.
+// settleReport compares the admitted requests with the charged hits. Of the unused hits, the Envoy can still use those
+// in its bucket, and those that accrue during the report's delivery.
 func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	b := c.book
 	b.account(now)
@@ -98,26 +98,25 @@ func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	c.window = b.window()
 }
 
-// isBroken reports whether nothing can be sent to the client.
+// isBroken reports whether the client's stream has ended, so that no response can be sent.
 func (c *client) isBroken() bool { return c.stream.closed }
 
 // hasBucket reports whether the Envoy has a token bucket.
 func (c *client) hasBucket() bool { return c.assigned.Strategy == TokenBucket }
 
-// isListening reports whether an assignment can be sent: the stream is open, and the Envoy was not silent since the
-// last assignment ended.
+// isListening reports whether to send assignments: the stream is open, and the Envoy has not been silent too long.
 func (c *client) isListening() bool { return !c.isBroken() && (c.expires > 0 || c.reply) }
 
-// end is called when the last assignment is no longer in force.
+// end ends the last assignment.
 func (c *client) end() {
 	c.assigned, c.expires, c.rate, c.burst = Assignment{}, 0, 0, 0
-	if !c.reply { // it is silent
+	if !c.reply { // the Envoy is silent
 		c.want, c.isNew = 0, false
 	}
 }
 
-// mayMove reports whether the client's share is to be assigned now: it differs enough, and the stream was not sent
-// something a moment ago.
+// mayMove reports whether to assign the client's share now: the share differs enough, and the last response to the
+// stream is old enough.
 func (c *client) mayMove(now time.Duration) bool {
 	if !c.isListening() {
 		return false
@@ -135,14 +134,14 @@ func (c *client) mayMove(now time.Duration) bool {
 	return mayPush && (!c.hasBucket() || distance > c.rate/10 || burst < c.burst/2 || burst > c.burst*2)
 }
 
-// burstGoal returns the burst that the client is to have.
+// burstGoal returns the client's burst according to its share.
 func (c *client) burstGoal() float64 { return max(1, math.Floor(c.burstShare)) }
 
-// wholeHits rounds down to a number of hits that a store takes.
+// wholeHits rounds down to a number of hits that a store accepts.
 func wholeHits(v float64) int64 { return int64(min(v, limiter.MaxHits/2)) }
 
-// send puts an assignment into the next response to the client's stream. Its lifetime counts from the last report, so
-// that an Envoy that no longer reports is not charged for ever. It returns false if that has passed.
+// send adds an assignment to the next response of the client's stream. Its lifetime begins with the last report, so
+// that an Envoy that stops reporting is not charged forever. send returns false if that lifetime is over.
 func (k *Keeper) send(c *client, a Assignment, now time.Duration) bool {
 	a.ID = c.id
 	if a.TTL = (c.reported + ttl - now + time.Second - 1).Truncate(time.Second); a.TTL < time.Second {

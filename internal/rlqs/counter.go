@@ -13,48 +13,47 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// How a counter's limit is divided.
+// Parameters of the division of a counter's limit.
 const (
-	// While nothing is denied, clients are assigned at most slackOf times what they want and one part in slackPart of the
-	// limit, or half of the limit if that is more: an Envoy's requests may come to another one any time, but what is
-	// charged for nobody is others' loss.
+	// While no charge is denied, clients get in sum at most slackOf times their demand plus 1/slackPart of the limit, or
+	// 1/halfPart of the limit if that is more: requests may move to another Envoy, but unused charges are others' loss.
 	slackOf, slackPart, halfPart = 3, 10, 2
-	// While the counter has not enough, a process charges a little more than it got in the last second, to see whether
-	// there is more: probeOf times that, and one part in probePart of the limit.
+	// While the counter is exhausted, a process charges probeOf times the hits of the last second plus 1/probePart of the
+	// limit, to test whether there are more.
 	probeOf, probePart = 1.05, 50
-	// contended is how long after a denial a counter counts as one that has not enough.
+	// contended is the time after a denial in which a counter counts as exhausted.
 	contended = time.Second
-	// leavePart is the part of what remains in a window that is assigned for the time between two reports.
+	// 1/leavePart of the remaining hits of a window are assigned for the time between two reports.
 	leavePart = 4
 )
 
-// counter is the counter of one limit, and what this process may charge to it. The keeper's lock guards it.
+// counter is the counter of one limit, with this process's use of it. Keeper.mu protects it.
 type counter struct {
 	key    string
 	policy *limiter.Policy
-	route  any // of its hits
+	route  any // of the counter's hits
 	books  []*book
 
-	sustained float64 // hits a second that can be charged for ever
+	sustained float64 // hits per second that can be charged indefinitely
 
-	room     float64       // hits a second that it is thought to have; infinite while it denies nothing
-	granted  float64       // hits a second that it granted lately
-	began    time.Duration // when granted began to be measured
-	lastAt   time.Duration // of granted
+	room     float64       // estimated available hits per second; infinite while no charge is denied
+	granted  float64       // hits per second that the store granted recently
+	began    time.Duration // when measuring granted began
+	lastAt   time.Duration // when granted was updated
 	deniedAt time.Duration
 
-	remaining int64         // after the last charge
-	ends      time.Duration // when the fixed window that it was charged in ends, as far as is known, or 0
-	window    int           // number of that fixed window
+	remaining int64         // remaining hits after the last charge
+	ends      time.Duration // known end of the fixed window of the last charge, or 0
+	window    int           // number of that window
 
-	n      int     // of clients, in the step in progress
-	bursts float64 // of all clients, in the step in progress
-	spare  float64 // hits a second that broken streams do not have
+	n      int     // number of clients in this step
+	bursts float64 // sum of the clients' bursts in this step
+	spare  float64 // hits per second that broken streams leave
 
-	demand demand // of all keepers
+	demand demand // of all Keepers
 }
 
-// limit sets the counter's policy, which may be another one after rules changed.
+// limit sets the counter's policy, which may have changed with the rules.
 func (ct *counter) limit(h *limiter.Hit) {
 	if ct.policy == nil || limit.Identity(ct.policy) != limit.Identity(h.Policy) {
 		ct.room, ct.remaining, ct.ends = math.Inf(1), h.Policy.Limit(), 0
@@ -63,7 +62,7 @@ func (ct *counter) limit(h *limiter.Hit) {
 	ct.policy, ct.sustained, ct.route = h.Policy, sustained(h.Policy), h.Route
 }
 
-// sustained returns how many hits a second can be charged to a limit for ever, one tick early.
+// sustained returns the hits per second that can be charged to a limit indefinitely, one tick early.
 func sustained(p *limiter.Policy) float64 {
 	limit, window, in := float64(p.Limit()), p.Window(), p.Params()
 	switch p.Algorithm() {
@@ -84,7 +83,7 @@ func sustained(p *limiter.Policy) float64 {
 	}
 }
 
-// clients are those of all books that are charged to the counter.
+// clients returns the clients of all books that are charged to the counter.
 func (ct *counter) clients() iter.Seq[*client] {
 	return func(yield func(*client) bool) {
 		for _, b := range ct.books {
@@ -97,7 +96,7 @@ func (ct *counter) clients() iter.Seq[*client] {
 	}
 }
 
-// open makes the counter begin again where its fixed window has ended.
+// open resets the counter if its fixed window has ended.
 func (ct *counter) open(now time.Duration) {
 	if ct.ends == 0 || now < ct.ends {
 		return
@@ -107,7 +106,7 @@ func (ct *counter) open(now time.Duration) {
 	ct.room, ct.deniedAt = math.Inf(1), now-contended
 }
 
-// nextWindow begins another window: no hits are refunded that were charged before.
+// nextWindow begins the next window. Hits that were charged before are no longer refunded.
 func (ct *counter) nextWindow() {
 	ct.window++
 	for _, b := range ct.books {
@@ -115,10 +114,10 @@ func (ct *counter) nextWindow() {
 	}
 }
 
-// learn takes what the store answered to a charge: how many hits it granted, and whether that was less than asked for
-// because of this counter.
+// learn records the store's reply to a charge: the granted hits, and whether this counter was the reason for granting
+// fewer than requested.
 func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.Duration) {
-	over := max(contended.Seconds(), 3/ct.sustained) // some hits, of a slow limit
+	over := max(contended.Seconds(), 3/ct.sustained) // the time of some hits of a slow limit
 	ct.granted *= math.Exp(-(now - ct.lastAt).Seconds() / over)
 	ct.granted += float64(got) / over
 	ct.lastAt = now
@@ -135,8 +134,7 @@ func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.
 	ct.room = lately*probeOf + ct.most()/probePart
 }
 
-// sees takes the end of a fixed window as an answer of the store has it, which is late by the time that the answer
-// took: of one window the earliest end is the best.
+// sees records the end of a fixed window from a reply. Replies are late, so a window's earliest end is the best.
 func (ct *counter) sees(ends time.Duration) {
 	switch half := ct.policy.Window() / 2; {
 	case ct.ends == 0:
@@ -149,7 +147,7 @@ func (ct *counter) sees(ends time.Duration) {
 	}
 }
 
-// most returns how many hits a second the limit gives at most: of a window, a part of what remains.
+// most returns the maximum hits per second of the limit; for a window, at least a part of the remaining hits.
 func (ct *counter) most() float64 {
 	if isWindow(ct.policy) {
 		return max(ct.sustained, float64(ct.remaining)/leavePart/interval.Seconds())
@@ -157,7 +155,7 @@ func (ct *counter) most() float64 {
 	return ct.sustained
 }
 
-// divisible returns how many hits a second are divided, of clients that want that many.
+// divisible returns the hits per second to divide among clients with this demand.
 func (ct *counter) divisible(wanted float64, now time.Duration) float64 {
 	most := ct.most()
 	fair := ct.fair(most)
@@ -168,8 +166,8 @@ func (ct *counter) divisible(wanted float64, now time.Duration) float64 {
 	return min(fair, max(wanted*slackOf+most/slackPart, ct.sustained/halfPart))
 }
 
-// newcomersWant returns what a client is taken to want whose demand is not known: an equal part of the limit, or of
-// half of it if there are others.
+// newcomersWant returns the assumed demand of a client whose demand is unknown: an equal part of the limit, or of half
+// of it if there are other clients.
 func (ct *counter) newcomersWant() float64 {
 	newcomers, others := 0., 1.
 	for c := range ct.clients() {
@@ -183,7 +181,7 @@ func (ct *counter) newcomersWant() float64 {
 	return ct.most() / max(newcomers, 1) / others
 }
 
-// claim returns what the counter's clients want, none more than the limit gives at most, as a part of its rate.
+// claim returns the clients' demand, each client's capped at the limit's maximum, relative to the limit's rate.
 func (ct *counter) claim() float64 {
 	most, newcomers, wanted := ct.most(), ct.newcomersWant(), 0.
 	for c := range ct.clients() {
@@ -196,8 +194,8 @@ func (ct *counter) claim() float64 {
 	return leastClaim + wanted/rateOf(ct.policy)
 }
 
-// divide gives each client its share of each of its counters. A client has the least of its shares; what it cannot use
-// of a later counter because of an earlier one goes to others, so those with the fewest clients come first.
+// divide sets each client's share to the least of its shares of its counters. Counters with the fewest clients come
+// first, because hits that a client cannot use due to an earlier counter go to other clients.
 func (k *Keeper) divide(now time.Duration) {
 	all := slices.Collect(maps.Values(k.counters))
 	for _, ct := range all {
@@ -216,11 +214,11 @@ func (k *Keeper) divide(now time.Duration) {
 	}
 }
 
-// divide gives the counter's clients their shares. It uses the memory of wants.
+// divide sets the shares of the counter's clients. It reuses the memory of wants.
 func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 	newcomers, wanted, unpaid, broken := ct.newcomersWant(), 0., 0., 0.
 	for _, b := range ct.books {
-		if now-ct.deniedAt < contended { // else it is charged with the next tick
+		if now-ct.deniedAt < contended { // else the debt is charged with the next tick
 			unpaid += b.debt
 		}
 		for _, c := range b.clients {
@@ -228,7 +226,7 @@ func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 			if c.isNew {
 				want = min(newcomers, c.share)
 			}
-			if c.isBroken() { // it keeps what it has
+			if c.isBroken() { // it keeps its rate
 				broken += c.rate
 				want = 0
 			}
@@ -238,7 +236,7 @@ func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 	}
 	total := max(0, ct.divisible(wanted+unpaid+broken, now)-broken)
 	ct.spare = max(0, ct.most()-broken)
-	total -= min(unpaid, total/2) // is paid in some seconds
+	total -= min(unpaid, total/2) // the debt is paid within some seconds
 	shares := divide(wants, total)
 	i := 0
 	for c := range ct.clients() {

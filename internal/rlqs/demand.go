@@ -9,34 +9,33 @@ import (
 )
 
 const (
-	// addEvery is how often a Keeper adds its claim, aloneEvery the same while it sees no others, and averagedOver the
-	// time over which it averages what the others add.
+	// addEvery is the interval at which a Keeper adds its claim, aloneEvery the interval while it sees no other Keeper.
+	// averagedOver is the time over which the others' claims are averaged.
 	addEvery, aloneEvery, averagedOver = 2 * tick, time.Second, time.Second
-	// wholeClaim is how many hits a second stand for a claim to the whole limit. A claim is rounded to whole hits.
+	// wholeClaim is the number of hits per second that claims the whole limit. Claims are rounded to whole hits.
 	wholeClaim = 1000
-	// leastClaim is claimed in any case, so that a Keeper whose Envoys want little has some to spare. Less than half of it
-	// is left in an average, and comes from no Keeper.
+	// leastClaim is the minimum claim, so that a Keeper whose Envoys have little demand has a reserve. An average below
+	// half of it is a rest and comes from no Keeper.
 	leastClaim = 0.01
 )
 
-// demandParams are the limit that claims are counted by. It is never reached.
+// demandParams are the parameters of the limit that counts claims. It is never reached.
 var demandParams = limiter.Params{
 	Algorithm: limiter.FixedWindow, Limit: step.MaxLimit, Window: time.Minute, ChargeDenied: limiter.ChargeNone,
 }
 
-// demand is what the Keepers of a store claim of a counter, in parts of its rate. All add hits to one counter in the
-// store, as many a second as their claims are large. By how much it grows beyond its own hits, each Keeper knows the
-// claims of the others.
+// demand measures the other Keepers' claims to a counter, relative to its rate. Each Keeper adds hits in proportion to
+// its claim to a common counter in the store. The growth beyond its own hits is the claims of the others.
 type demand struct {
-	added, at time.Duration // when hits were added, and when the store last answered that
-	counted   int64         // hits of all, in that answer
+	added, at time.Duration // when hits were added, and when the store last replied to that
+	counted   int64         // hits of all Keepers in that reply
 	others    float64
 }
 
-// hasOthers reports whether other Keepers claim something.
+// hasOthers reports whether other Keepers have claims.
 func (d *demand) hasOthers() bool { return d.others > leastClaim/2 }
 
-// learn takes the answer of the store. Its counter begins again at the end of its window.
+// learn records the store's reply. The counter restarts at the end of its window.
 func (d *demand) learn(a *ask, now time.Duration) {
 	if a.failure != nil {
 		return
@@ -48,7 +47,7 @@ func (d *demand) learn(a *ask, now time.Duration) {
 	case more > 0:
 		claims := float64(more) / wholeClaim / long.Seconds()
 		d.others += (claims - d.others) * -math.Expm1(-long.Seconds()/averagedOver.Seconds())
-	case d.others > 0 && long < interval: // the Envoys of a Keeper that is gone go on with what they have
+	case d.others > 0 && long < interval: // the Envoys of a stopped Keeper keep their assignments
 		d.counted = counted
 		return
 	default:
@@ -57,7 +56,7 @@ func (d *demand) learn(a *ask, now time.Duration) {
 	d.at, d.counted = now, counted
 }
 
-// askDemand returns what to add to the claims of all counters, where it is time.
+// askDemand returns the due additions to the claims of all counters.
 func (k *Keeper) askDemand(now time.Duration) (asks []*ask) {
 	for _, ct := range k.counters {
 		d, every := &ct.demand, addEvery
@@ -75,12 +74,12 @@ func (k *Keeper) askDemand(now time.Duration) (asks []*ask) {
 	return asks
 }
 
-// came takes a client that comes from another Keeper from the claims of the others.
+// came subtracts a client that comes from another Keeper from the others' claims.
 func (ct *counter) came(c *client) {
 	ct.demand.others = max(0, ct.demand.others-min(c.want, ct.most())/rateOf(ct.policy))
 }
 
-// fair returns the part of most hits a second that this Keeper's clients may have beside those of other Keepers.
+// fair returns this Keeper's fair part of most hits per second.
 func (ct *counter) fair(most float64) float64 {
 	if !ct.demand.hasOthers() {
 		return most

@@ -461,7 +461,7 @@ func (f *fleet) most(span, from time.Duration) (most int64) {
 	return most
 }
 
-// between is how many passed from one time to another.
+// between returns the number of requests admitted from one time to another.
 func (f *fleet) between(from, to time.Duration) (n int64) {
 	for _, a := range f.admitted {
 		if a.at >= from && a.at < to {
@@ -483,7 +483,7 @@ func (f *fleet) assigned(id BucketID) (rate float64) {
 	return rate
 }
 
-// left is how many hits a counter has left.
+// left returns the remaining hits of a counter.
 func (f *fleet) left(h limiter.Hit) int64 {
 	f.t.Helper()
 	h.Look, h.N, h.Mode = true, 0, limiter.Enforce

@@ -6,31 +6,31 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// Stats say what a Keeper has and did. Counts are since New.
+// Stats are the state and the counts of a Keeper since New.
 type Stats struct {
-	Streams int   // open
-	Broken  int   // streams that broke while what was assigned to them may be in force
-	Buckets int   // of both
-	Debt    int64 // requests that passed uncharged, and are to be charged
+	Streams int   // open streams
+	Broken  int   // broken streams whose assignments may still apply
+	Buckets int   // buckets of all these streams
+	Debt    int64 // requests that passed uncharged and are to be charged
 
-	Sent [Abandon + 1]uint64 // assignments, by Strategy
+	Sent [Abandon + 1]uint64 // assignments by Strategy
 
 	Charged   uint64 // hits charged in advance
-	Refunded  uint64 // hits of those that were not used, and refunded to their windows
-	Over      uint64 // requests that passed uncharged, and were reported
-	Shortages uint64 // assignments lowered because a counter had not enough left
-	Failures  uint64 // charges that the store did not answer
-	Dropped   uint64 // usages of buckets that were too many
+	Refunded  uint64 // charged hits that were not used, and were refunded to their windows
+	Over      uint64 // requests that passed uncharged and were reported
+	Shortages uint64 // assignments lowered because a counter had too few hits left
+	Failures  uint64 // charges that the store did not decide
+	Dropped   uint64 // usages of buckets that exceed a maximum
 	Refused   uint64 // usages of buckets whose limits or entries cannot be assigned
 
 	Reports         uint64 // messages of Envoys
 	Allowed, Denied uint64 // requests that Envoys reported as admitted and as denied
-	InvalidEnded    uint64 // streams ended since a message was wrong
+	InvalidEnded    uint64 // streams ended because of an invalid message
 
-	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
+	OldestReport time.Duration // longest time since a report of an open stream's bucket
 }
 
-// Stats returns what the Keeper has and did.
+// Stats returns the current statistics.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,7 @@ func (k *Keeper) Stats() Stats {
 	return st
 }
 
-// Status is what GET /status shows.
+// Status returns the part of GET /status about quotas.
 func (k *Keeper) Status() adminapi.QuotaStatus {
 	s := k.Stats()
 	return adminapi.QuotaStatus{Streams: s.Streams, Broken: s.Broken, Buckets: s.Buckets, Uncharged: s.Over, Debt: s.Debt}

@@ -13,63 +13,63 @@ import (
 
 // Bounds and times of a Keeper.
 const (
-	// ttl is how long an Envoy may use what is assigned to it after its last report, in whole seconds: below 10 s, one
-	// lost report would make it fall back.
+	// ttl is the time for which an Envoy may use an assignment after its last report, in whole seconds. Below 10 s, a
+	// single lost report would make it fall back.
 	ttl = 15 * time.Second
 
-	maxBuckets    = 1000    // of one stream
-	maxAllBuckets = 100_000 // of all streams: about 100 MB
+	maxBuckets    = 1000    // per stream
+	maxAllBuckets = 100_000 // over all streams: about 100 MB
 
 	tick         = 100 * time.Millisecond // between two charges
-	betweenSteps = 5 * time.Millisecond   // so that many new buckets share a step
-	betweenLines = 10 * time.Second       // between two log lines of one kind that clients can cause
+	betweenSteps = 5 * time.Millisecond   // so that several new buckets share a step
+	betweenLines = 10 * time.Second       // between two log lines of the same kind that clients can cause
 )
 
-// Config are the flags of the parts of limits that are assigned to Envoys.
+// Config are the flags of quotas for Envoys.
 type Config struct {
 	Quota bool `env:"WEIR_QUOTA" help:"Assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide without calls to Weir: docs/operate/quotas.md. Experimental."`
 }
 
-// Options are the parts of a Keeper.
+// Options are the dependencies of a Keeper.
 type Options struct {
 	// Store has the counters that assignments are charged to. It must bound the time of each call.
 	Store limiter.Store
-	// Resolve finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
+	// Resolve returns the limits of a bucket. It must be safe for concurrent use; a Target must not change later.
 	Resolve func(domain string, id BucketID) Target
-	// Decided receives what Envoys reported, from one goroutine at a time. It must be quick, and not use the Keeper.
+	// Decided receives decisions that Envoys reported, one at a time. It must be fast, and must not call the Keeper.
 	Decided func(Decided)
-	// Reported receives how many requests were admitted and denied, as Decided does.
+	// Reported receives the numbers of admitted and denied requests of each usage, under the conditions of Decided.
 	Reported func(allowed, denied uint64)
-	// Logger receives what an operator should know.
+	// Logger receives warnings for the operator.
 	Logger *slog.Logger
 }
 
-// Keeper divides limits among Envoys. It charges in advance, to the limits' counters, what the Envoys may admit
+// Keeper divides limits among Envoys, and charges requests that they may admit to the limits' counters in advance
 // (docs/adr/0077). It is safe for concurrent use.
 type Keeper struct {
 	o     Options
 	start time.Time
-	wake  chan struct{} // has an element if something does not wait for the next tick
+	wake  chan struct{} // has an element if a step must not wait for the next tick
 	ended chan struct{} // closed by Stop
 
-	demandPolicy *limiter.Policy // of demandParams
+	demandPolicy *limiter.Policy // policy of demandParams
 
 	mu        sync.Mutex
-	streams   map[*Stream]struct{} // also broken ones while their assignments may be in force
+	streams   map[*Stream]struct{} // including broken ones while their assignments may apply
 	books     map[string]*book
 	counters  map[string]*counter
 	bucketsOf perHost // buckets of all streams
 	shadows   []*ask  // reports for limits in shadow mode that are not charged yet
 	tickAt    time.Duration
 
-	changed bool // all buckets are to be resolved again
+	changed bool // all buckets must be resolved again
 	stopped bool
-	dropped logging.Every // lines about too many buckets
-	refused logging.Every // lines about buckets that get no assignment
+	dropped logging.Every // log lines about too many buckets
+	refused logging.Every // log lines about buckets that get no assignment
 	stats   Stats
 }
 
-// New returns a Keeper. Its Run does the work.
+// New returns a Keeper. The caller must call Run.
 func New(o Options) (*Keeper, error) {
 	demandPolicy, err := limiter.NewPolicy(demandParams)
 	if err != nil {
@@ -87,7 +87,7 @@ func New(o Options) (*Keeper, error) {
 // now returns the time since New.
 func (k *Keeper) now() time.Duration { return time.Since(k.start) }
 
-// Run charges and assigns until ctx is done or Stop was called. It must be called once.
+// Run charges and assigns until ctx is done or Stop is called. Call it once.
 func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -107,7 +107,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// step does what is due: at a tick it charges for all books, between two for those with new buckets.
+// step charges and assigns: at a tick for all books, between ticks for those with new buckets.
 func (k *Keeper) step(ctx context.Context) {
 	now := k.now()
 	isTick := now >= k.tickAt
@@ -151,7 +151,7 @@ func (k *Keeper) step(ctx context.Context) {
 	}
 }
 
-// look drops what has ended, abandons idle buckets, and answers reports of buckets that need no charge.
+// look drops expired clients, abandons idle buckets, and responds to reports of buckets that need no charge.
 func (k *Keeper) look(now time.Duration) {
 	for key, b := range k.books {
 		b.account(now)
@@ -173,8 +173,8 @@ func (k *Keeper) look(now time.Duration) {
 	})
 }
 
-// Changed must be called after rules changed or a counter was reset. All buckets are resolved again, charges in advance
-// are forgotten, and new shares are sent at once.
+// Changed must be called after rules changed or a counter was reset. It resolves all buckets again, discards charges in
+// advance, and sends new shares at once.
 func (k *Keeper) Changed() {
 	k.mu.Lock()
 	k.changed = true
@@ -182,9 +182,9 @@ func (k *Keeper) Changed() {
 	reload.Hint(k.wake)
 }
 
-// Stop charges what Envoys may admit until they have found another server, as far as it fits. After that nothing is
-// assigned, and all gRPC streams end, also each that begins later: Envoys keep what is assigned to them until it
-// expires, and open another stream with their next report.
+// Stop charges the requests that Envoys may admit until they have found another server, as far as they fit. Then it
+// ends all gRPC streams, including those that begin later. Envoys keep their assignments until these expire, and open
+// another stream with their next report.
 func (k *Keeper) Stop(ctx context.Context) {
 	k.mu.Lock()
 	wasStopped := k.stopped
@@ -196,7 +196,7 @@ func (k *Keeper) Stop(ctx context.Context) {
 	}
 }
 
-// eachClient calls f with all clients.
+// eachClient calls f for all clients.
 func (k *Keeper) eachClient(f func(*client)) {
 	for s := range k.streams {
 		for _, c := range s.buckets {
@@ -205,14 +205,14 @@ func (k *Keeper) eachClient(f func(*client)) {
 	}
 }
 
-// perHost shares buckets among hosts: a host gets another one while it has fewer than are free, so a host alone gets
-// half of them, and never takes all. The owner must lock it.
+// perHost shares buckets among hosts: a host may take a bucket while it has fewer than are free, so a single host gets
+// half of them, and leaves room for others. The caller must lock it.
 type perHost struct {
 	most, used int
 	hosts      map[string]int
 }
 
-// take reports whether the host gets another one.
+// take takes a bucket for the host. It returns false if the host may not have more.
 func (p *perHost) take(host string) bool {
 	if p.hosts[host] >= p.most-p.used {
 		return false
@@ -222,7 +222,7 @@ func (p *perHost) take(host string) bool {
 	return true
 }
 
-// leave frees one of the host's.
+// leave frees a bucket of the host.
 func (p *perHost) leave(host string) {
 	p.used--
 	if p.hosts[host]--; p.hosts[host] == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// shared is what one token bucket that all Envoys share would let pass.
+// shared is one token bucket that all Envoys would share.
 type shared struct {
 	rate, capacity, tokens, passed float64
 }
@@ -21,7 +21,7 @@ func (b *shared) offer(n float64, since time.Duration) {
 	b.passed += n
 }
 
-// scenario is what each Envoy wants.
+// scenario returns the demand of an Envoy in requests per second.
 type scenario func(envoy int, at time.Duration) float64
 
 var scenarios = map[string]struct {

@@ -2,7 +2,7 @@ package rlqs
 
 import "github.com/weir-ratelimit/weir/internal/metrics/metric"
 
-// Metrics are of what is assigned to Envoys.
+// Metrics returns the metrics of quotas.
 func (k *Keeper) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(k.Stats,

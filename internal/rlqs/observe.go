@@ -6,22 +6,22 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Decided is what Envoys decided about requests of a bucket, by one of the bucket's limits.
+// Decided counts requests of a bucket that an Envoy decided, for one of the bucket's limits.
 type Decided struct {
 	Limit *descriptors.Limit
 	Key   string // of the limit's counter
-	// Outcome is Allowed; Denied, by the limit that gives the Envoy least; Uncharged, of the other limits of a request
-	// that was denied. A limit in shadow mode has Allowed and ShadowDenied: by the counter, after the report, if the store
-	// answers.
+	// Outcome is Allowed or, for denied requests, Denied for the limit with the smallest share and Uncharged for the other
+	// limits. For a limit in shadow mode it is Allowed or ShadowDenied, as the counter decides after the report; without a
+	// reply of the store, there is no Decided.
 	Outcome  decide.Outcome
 	Requests uint64
-	// IsFirst says that the limit is the bucket's first: by these, each request counts once.
+	// IsFirst reports whether the limit is the bucket's first. Only for first limits, each request counts once.
 	IsFirst bool
 }
 
-// note counts what was reported, under each limit. Limits in shadow mode are charged with the next step.
+// note counts the reported requests for each limit. Limits in shadow mode are charged in the next step.
 func (c *client) note(u *Usage) {
-	const most = limiter.MaxHits / 2 // an Envoy may report anything
+	const most = limiter.MaxHits / 2 // because an Envoy may report any number
 	k, allowed, denied := c.stream.keeper, min(u.Allowed, most), min(u.Denied, most)
 	for i := range c.target.Hits {
 		h := &c.target.Hits[i]
@@ -40,7 +40,7 @@ func (c *client) note(u *Usage) {
 	}
 }
 
-// noteShadow counts a report that was charged to a limit in shadow mode, if the ask is of one.
+// noteShadow counts a report that was charged to a limit in shadow mode. It ignores any other ask.
 func (k *Keeper) noteShadow(a *ask) {
 	if a.shadow != nil && a.failure == nil {
 		outcomes := [2]decide.Outcome{decide.Allowed, decide.ShadowDenied}
@@ -48,7 +48,7 @@ func (k *Keeper) noteShadow(a *ask) {
 	}
 }
 
-// decide hands two outcomes on, with how many requests had them.
+// decide reports the numbers of requests with two outcomes.
 func (k *Keeper) decide(d Decided, outcomes [2]decide.Outcome, requests ...uint64) {
 	for i, n := range requests {
 		if d.Outcome, d.Requests = outcomes[i], n; n > 0 {

@@ -14,11 +14,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// MaxIDBytes is the longest BucketID that gets an assignment. Envoy keeps each ID for ever, and sends it every 5 s.
+// MaxIDBytes is the maximum length of a BucketID that gets an assignment. Envoy sends each of its IDs every 5 s.
 const MaxIDBytes = 2 << 10
 
-// NewBucketID returns the ID of a bucket's entries: key=value,key=value, sorted by key, as descriptors.ParseEntries
-// reads it.
+// NewBucketID returns the ID of a bucket's entries: key=value,key=value, sorted by key, in the form of
+// descriptors.ParseEntries.
 func NewBucketID(entries map[string]string) BucketID {
 	all := make([]descriptors.Entry, 0, len(entries))
 	for key, value := range entries {
@@ -28,13 +28,13 @@ func NewBucketID(entries map[string]string) BucketID {
 	return BucketID(descriptors.FormatEntries(all))
 }
 
-// Entries returns the bucket's entries, sorted by key. The error is of a text that NewBucketID did not make.
+// Entries returns the bucket's entries, sorted by key. It returns an error if id is not a result of NewBucketID.
 func (id BucketID) Entries() ([]descriptors.Entry, error) {
 	return descriptors.ParseEntries(string(id))
 }
 
-// Resolver returns an Options.Resolve by the rules in force, nil while none are loaded. The decider finds limits and
-// their counters, so that a bucket has the same ones as a request with the same entries.
+// Resolver returns an Options.Resolve that uses the active rules; rules returns nil if none are loaded. A bucket has
+// the same limits and counters as a request with the same entries.
 func Resolver(rules func() *descriptors.Set, decider *decide.Decider) func(domain string, id BucketID) Target {
 	return func(domain string, id BucketID) (t Target) {
 		set := rules()
@@ -54,7 +54,7 @@ func Resolver(rules func() *descriptors.Set, decider *decide.Decider) func(domai
 	}
 }
 
-// entriesOf checks what an Envoy sent. The error says why the bucket gets no assignment.
+// entriesOf checks and parses a bucket's entries. Its error is the reason for refusing the bucket.
 func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	switch {
 	case id == "":
@@ -78,9 +78,9 @@ func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	return entries, nil
 }
 
-// hit makes the hits of the ordered entries, as a request with them has.
+// hit sets the hits and limits of the ordered entries, as for a request with these entries.
 func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, entries []descriptors.Entry) error {
-	req := by.NewRequest() // its own memory, which the hits keep
+	req := by.NewRequest() // a new request, because the hits keep its memory
 	req.Domain = domain
 	req.Add(decide.Descriptor{Entries: entries, Cost: 1})
 	v, err := by.Match(set, req)
@@ -98,8 +98,8 @@ func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, en
 	return nil
 }
 
-// Problem says why parts of a limit cannot be assigned to Envoys, with its position and what to write instead; it is
-// empty if they can. The hit is one of the limit, without a key.
+// Problem returns the reason why parts of a limit cannot be assigned to Envoys, with its position and a replacement, or
+// "". The hit is for this limit, without a key.
 func Problem(l *descriptors.Limit, h *limiter.Hit) string {
 	why := Unfit(h)
 	if why == "" {

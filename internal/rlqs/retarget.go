@@ -10,11 +10,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// resolveAll finds the limits of all clients again, after rules changed or a counter was reset.
+// resolveAll resolves all clients again after rules changed or a counter was reset.
 func (k *Keeper) resolveAll(now time.Duration) {
 	k.changed = false
 	k.eachClient(func(c *client) {
-		c.could, c.window, c.reply = min(c.could, c.burst), 0, true // a counter that was reset knows nothing of it
+		c.could, c.window, c.reply = min(c.could, c.burst), 0, true // a reset counter has lost the other charges
 		switch t := k.o.Resolve(c.stream.domain, c.id); {
 		case c.isBroken():
 		case t.Refused != "":
@@ -29,7 +29,7 @@ func (k *Keeper) resolveAll(now time.Duration) {
 	}
 }
 
-// retarget makes the client count what its target says.
+// retarget sets the client's target and charges it to the target's counters.
 func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	c.target, c.fixed = *t, AllowAll
 	var enforced []limiter.Hit
@@ -48,7 +48,7 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	}
 }
 
-// join makes the client be charged to the counters of hits.
+// join charges the client to the counters of hits.
 func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
 	key := ""
 	for i := range hits {
@@ -87,8 +87,8 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
 	b.clients = append(b.clients, c)
 }
 
-// onFailure returns how many requests a second pass while the store does not answer. isSilent: Envoys get nothing then,
-// and fall back when their assignments end.
+// onFailure returns the requests per second to admit while the store fails. If isSilent is true, Envoys get no
+// assignments then, and fall back when theirs expire.
 func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
 	allows = math.Inf(1)
 	for _, l := range limits {
@@ -107,7 +107,7 @@ func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
 	return allows, isSilent && allows > 0
 }
 
-// leave ends what the client is charged to, if it is to anything. What it was assigned stays in force.
+// leave stops charging the client. Its assignment remains valid.
 func (k *Keeper) leave(c *client) {
 	b := c.book
 	if b == nil {

@@ -20,17 +20,16 @@ import (
 const (
 	maxDomain = 200 // bytes of a domain's name
 
-	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket: a flood of invented ones
-	// must not delay the reports behind them. After each usagesAtOnce, Weir reads the stream as if they had come at
-	// usagesPerSecond.
+	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket. So that invented buckets do
+	// not delay other reports, Weir reads a stream at usagesPerSecond on average, pausing after each usagesAtOnce.
 	usagesPerSecond, usagesAtOnce = 20_000, 10_000
 )
 
-// envoy is the stream of an Envoy.
+// envoy is an Envoy's stream.
 type envoy = pb.RateLimitQuotaService_StreamRateLimitQuotasServer
 
-// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService, on a server that has Codec and bounds the time until
-// a stream's first message.
+// StreamRateLimitQuotas implements Envoy's RateLimitQuotaService. The server must use Codec and bound the time until a
+// stream's first message.
 func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	select {
 	case <-k.ended:
@@ -74,7 +73,7 @@ func (k *Keeper) StreamRateLimitQuotas(stream envoy) error {
 	}
 }
 
-// notEOF returns the error of a Recv, nil if the client has ended the stream.
+// notEOF returns the error of a Recv, or nil if the client has ended the stream.
 func notEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -82,7 +81,7 @@ func notEOF(err error) error {
 	return err
 }
 
-// invalid counts a wrong message, and returns the error that ends its stream: what is wrong, and what to send.
+// invalid counts an invalid message, and returns the error that ends its stream.
 func (k *Keeper) invalid(format string, args ...any) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +89,7 @@ func (k *Keeper) invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// write sends what is pending.
+// write sends pending assignments.
 func (s *Stream) write(to envoy) error {
 	all := s.take()
 	if len(all) == 0 {
@@ -99,7 +98,7 @@ func (s *Stream) write(to envoy) error {
 	return to.Send(responseOf(all))
 }
 
-// hostOf returns the client that a stream comes from.
+// hostOf returns the host of a stream's client.
 func hostOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -108,7 +107,7 @@ func hostOf(ctx context.Context) string {
 	return words.Client(p.Addr)
 }
 
-// read takes the stream's reports, from its first message on.
+// read reads the stream's reports, beginning with m.
 func (s *Stream) read(from envoy, m *pb.RateLimitQuotaUsageReports) error {
 	for unpaced := 0; ; {
 		usages, err := usagesOf(m)

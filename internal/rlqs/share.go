@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// divide returns what each of several clients gets of total, in requests a second, by what they want.
+// divide returns each client's share of total, in requests per second, according to wants.
 //
-// Where they want more than total, the shares are max-min fair: none can be raised without lowering one that is not
-// larger. Where they want less, each gets what it wants, and the rest is divided: half of it equally, so that a client
-// that wants more next time already has some of it, and half in proportion to what they want.
+// If the sum of wants exceeds total, the shares are max-min fair: no share can rise without lowering a share that is
+// not larger. Otherwise each client gets its want plus a part of the rest. Half of the rest is divided equally, so that
+// a client with a rising demand has a reserve, and half in proportion to wants.
 func divide(wants []float64, total float64) []float64 {
 	shares := make([]float64, 0, len(wants))
 	sum := 0.0
@@ -35,7 +35,7 @@ func divide(wants []float64, total float64) []float64 {
 	return shares
 }
 
-// waterLevel returns the level to which each want is cut, so that together they are total.
+// waterLevel returns the level at which to cut each want so that the sum is total.
 func waterLevel(wants []float64, total float64) float64 {
 	sorted := slices.Clone(wants)
 	slices.Sort(sorted)
@@ -48,22 +48,22 @@ func waterLevel(wants []float64, total float64) float64 {
 	return math.Inf(1)
 }
 
-// A token bucket has its tokens for a minute, or for longestFill where these would be fewer than minPerFill. An Envoy
-// refills continuously, so only rounding depends on that: it loses less than one part in minPerFill.
+// A token bucket's fill takes a minute, or longestFill if it would have fewer than minPerFill tokens. An Envoy refills
+// continuously, so only rounding depends on the fill: it loses less than 1/minPerFill.
 const (
 	longestFill = 100 * 24 * time.Hour
 	minPerFill  = 1000
-	// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
+	// slowest is the minimum rate of a token bucket in requests per second, with a margin because rates are rounded down.
 	slowest = 1.001 * float64(time.Second) / float64(longestFill)
 )
 
-// roundDown returns the token bucket for a rate in requests a second, at least slowest, and a burst. Its rate is never
-// higher.
+// roundDown returns a token bucket for a burst and a rate in requests per second, at least slowest. The bucket's rate
+// is not higher.
 //
-// An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
-// then.
+// An Envoy keeps a bucket if the numbers of tokens equal the last assignment's, even if the fill differs. So roundDown
+// then changes one of them.
 func roundDown(rate, burst float64, last Assignment) Assignment {
-	whole := func(tokens float64) uint32 { return uint32(min(max(tokens, 1), math.MaxUint32)) } // that a message can carry
+	whole := func(tokens float64) uint32 { return uint32(min(max(tokens, 1), math.MaxUint32)) } // the field's range
 	a := Assignment{Strategy: TokenBucket, MaxTokens: whole(burst), Fill: time.Minute}
 	if rate*a.Fill.Seconds() < minPerFill {
 		a.Fill = longestFill
@@ -75,7 +75,7 @@ func roundDown(rate, burst float64, last Assignment) Assignment {
 	return a
 }
 
-// rate is how many tokens a token bucket gets in a second.
+// rate returns the tokens per second of a token bucket.
 func (a *Assignment) rate() float64 {
 	if a.Strategy != TokenBucket || a.Fill <= 0 {
 		return 0

@@ -10,21 +10,21 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Stream is what one Envoy reports of one domain, and what it is assigned.
+// Stream has one Envoy's reports and assignments for one domain.
 type Stream struct {
 	keeper       *Keeper
 	host, domain string
-	full         chan struct{} // has an element if something is pending
+	full         chan struct{} // has an element if an assignment is pending
 
-	// The keeper's lock guards these.
+	// Keeper.mu protects these.
 	buckets map[BucketID]*client
 	former  *Stream // the broken stream of the same host; nil if there is none, or several
 	closed  bool
-	pushed  time.Duration           // when a changed share was last sent without a report before
-	pending map[BucketID]Assignment // the newest of each bucket, until it is taken
+	pushed  time.Duration           // when a changed share was last sent without a report
+	pending map[BucketID]Assignment // latest assignment of each bucket, until take
 }
 
-// Open begins a stream from a host. If one stream of the host is broken, its Envoy goes on in the new one.
+// Open begins a stream of a host. If exactly one stream of the host is broken, the new one takes over its buckets.
 func (k *Keeper) Open(host, domain string) *Stream {
 	s := &Stream{
 		keeper: k, host: host, domain: domain, full: make(chan struct{}, 1), buckets: map[BucketID]*client{},
@@ -39,15 +39,15 @@ func (k *Keeper) Open(host, domain string) *Stream {
 			found++
 		}
 	}
-	if found > 1 { // it may be any of them
+	if found > 1 { // any of them may be the Envoy's
 		s.former = nil
 	}
 	k.streams[s] = struct{}{}
 	return s
 }
 
-// put has an assignment sent. If the client does not read, further buckets are not abandoned: the Envoy reports them
-// again. The keeper's lock is held, so that the assignments of a step are taken together.
+// put queues an assignment for sending. If the client does not read, put drops further abandonments: the Envoy will
+// report those buckets again. The caller must hold Keeper.mu for a whole step, to send its assignments together.
 func (s *Stream) put(a Assignment) {
 	if _, ok := s.pending[a.ID]; !ok && a.Strategy == Abandon && len(s.pending) >= 2*maxBuckets {
 		return
@@ -56,7 +56,7 @@ func (s *Stream) put(a Assignment) {
 	reload.Hint(s.full)
 }
 
-// take returns what is to be sent.
+// take returns the assignments to send.
 func (s *Stream) take() []Assignment {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
@@ -65,8 +65,7 @@ func (s *Stream) take() []Assignment {
 	return all
 }
 
-// Report takes the usages of one message. It never waits for the store or for the Envoy, and keeps no reference to
-// usages.
+// Report records the usages of one message. It does not wait for the store or the Envoy, and does not keep usages.
 func (s *Stream) Report(usages []Usage) {
 	k := s.keeper
 	k.mu.Lock()
@@ -91,7 +90,7 @@ func (s *Stream) Report(usages []Usage) {
 		switch c := s.begin(u, now); {
 		case c != nil:
 			c.report(u, now)
-		case u.Elapsed > 0: // Envoy reports a new one at once, so that it is admitted when there is room
+		case u.Elapsed > 0: // Envoy then reports the bucket again at once, so it is admitted when there is room
 			k.stats.Sent[Abandon]++
 			s.put(Assignment{ID: u.ID, Strategy: Abandon})
 		}
@@ -101,20 +100,20 @@ func (s *Stream) Report(usages []Usage) {
 	}
 }
 
-// count returns how many requests were reported.
+// count returns the number of reported requests.
 func (u *Usage) count() float64 { return float64(u.Allowed) + float64(u.Denied) }
 
-// begin adds a bucket that is not known. It returns nil if there is no room for it, or no use. If the stream is full,
-// a bucket with fewer requests makes room: else invented buckets would keep real ones out.
+// begin adds an unknown bucket. It returns nil if there is no room or the bucket is not needed. If the stream is full,
+// a bucket with fewer requests makes room, because invented buckets must not displace real ones.
 func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k := s.keeper
-	if s.buckets[u.ID] != nil { // twice in one message
+	if s.buckets[u.ID] != nil { // it occurs twice in one message
 		return s.buckets[u.ID]
 	}
 	c := &client{stream: s, id: u.ID, at: now, isNew: u.Elapsed <= 0, isResumed: u.Elapsed > 0}
 	if u.Elapsed > 0 {
 		c.want = u.count() / max(u.Elapsed, minMeasured).Seconds()
-		if of := s.former; of != nil && of.buckets[u.ID] != nil { // the Envoy's own, of the stream that broke
+		if of := s.former; of != nil && of.buckets[u.ID] != nil { // the same Envoy's bucket in its broken stream
 			c = of.buckets[u.ID]
 			of.remove(c)
 			c.stream = s
@@ -154,16 +153,16 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	return nil
 }
 
-// refuse counts a bucket that gets no assignment, and logs why.
+// refuse counts and logs a bucket that gets no assignment.
 func (k *Keeper) refuse(domain, why string) {
 	k.stats.Refused++
-	if skipped, ok := k.refused.Allow(time.Now()); ok { // a bucket's values are the requests'
+	if skipped, ok := k.refused.Allow(time.Now()); ok { // without the bucket's values, which come from requests
 		k.o.Logger.Warn("a bucket gets no assignment, since its limit or its entries cannot have a quota",
 			slog.String("domain", domain), slog.String("reason", why), slog.Uint64("skipped", skipped))
 	}
 }
 
-// remove removes a client, and forgets a closed stream without clients.
+// remove removes a client, and also the stream if it is closed and has no other client.
 func (s *Stream) remove(c *client) {
 	s.keeper.bucketsOf.leave(s.host)
 	if delete(s.buckets, c.id); s.closed && len(s.buckets) == 0 {
@@ -171,8 +170,8 @@ func (s *Stream) remove(c *client) {
 	}
 }
 
-// Close ends a stream. Since the Envoy may live on, its buckets are charged until their assignments end. Only the first
-// call has an effect.
+// Close ends a stream. Its buckets are charged until their assignments expire, because the Envoy may still be running.
+// Further calls have no effect.
 func (s *Stream) Close() {
 	k := s.keeper
 	k.mu.Lock()
@@ -199,7 +198,7 @@ func (s *Stream) Close() {
 	}
 }
 
-// abandon makes the Envoy forget a bucket, and forgets it. What it did not use returns to its windows.
+// abandon drops a bucket, also in the Envoy. Its unused hits are refunded to their windows.
 func (k *Keeper) abandon(c *client, now time.Duration) {
 	if b := c.book; b != nil {
 		b.account(now)
@@ -210,7 +209,7 @@ func (k *Keeper) abandon(c *client, now time.Duration) {
 	k.drop(c)
 }
 
-// drop forgets a bucket.
+// drop drops a bucket.
 func (k *Keeper) drop(c *client) {
 	k.leave(c)
 	c.stream.remove(c)

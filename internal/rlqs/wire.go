@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	maxElapsed = time.Hour // that a report may claim
-	// maxUsages bounds the memory of a report: protobuf takes up to 100 bytes for a usage of 2 bytes on the wire.
+	maxElapsed = time.Hour // maximum that a report may claim
+	// maxUsages bounds the memory of a report: protobuf uses up to 100 bytes for a usage of 2 bytes on the wire.
 	maxUsages = 200_000
 )
 
-// Codec is the codec of, except that a RateLimitQuotaUsageReports may have bucket ids that are not UTF-8: each byte
-// that is wrong becomes 0, which entriesOf refuses. protobuf refuses the whole message for one such value, and values
-// come from headers: a client must not be able to end the quotas of all others.
+// Codec returns a codec that accepts invalid UTF-8 in the bucket ids of a RateLimitQuotaUsageReports. It replaces each
+// invalid byte by 0, which entriesOf refuses. protobuf would refuse the whole message, and because values come from
+// headers, one client could end the quotas of all others.
 func Codec(of encoding.CodecV2) encoding.CodecV2 { return codec{of} }
 
 type codec struct{ encoding.CodecV2 }
@@ -38,8 +38,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// clearInvalid clears the bytes that are not UTF-8 in all texts of the messages at a path of fields, and returns how
-// many messages the first of these fields has. What is no message stays as it is.
+// clearInvalid replaces the bytes that are not UTF-8 in all texts of the messages at a path of fields, and returns the
+// number of messages in the first of these fields. It ignores malformed data.
 func clearInvalid(wire []byte, path ...protowire.Number) (messages int) {
 	for len(wire) > 0 {
 		number, kind, tag := protowire.ConsumeTag(wire)
@@ -75,7 +75,7 @@ func clearText(text []byte) {
 	}
 }
 
-// usagesOf returns the usages of a message. The error says what it must not have.
+// usagesOf returns the usages of a message, or an error if the message is invalid.
 func usagesOf(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
 	all := make([]Usage, 0, len(m.GetBucketQuotaUsages()))
 	for i, u := range m.GetBucketQuotaUsages() {
@@ -91,7 +91,7 @@ func usagesOf(m *pb.RateLimitQuotaUsageReports) ([]Usage, error) {
 	return all, nil
 }
 
-// responseOf is what Envoy gets of the assignments, in their order.
+// responseOf converts assignments to Envoy's response, in their order.
 func responseOf(all []Assignment) *pb.RateLimitQuotaResponse {
 	res := &pb.RateLimitQuotaResponse{BucketAction: make([]*pb.RateLimitQuotaResponse_BucketAction, 0, len(all))}
 	for i := range all {
@@ -102,8 +102,8 @@ func responseOf(all []Assignment) *pb.RateLimitQuotaResponse {
 	return res
 }
 
-// actionOf returns the assignment for Envoy, nil if its ID is not one that NewBucketID made. Envoy divides by whole
-// seconds, so that a fill of less than one would limit nothing.
+// actionOf converts an assignment to Envoy's form. It returns nil if the ID is not a result of NewBucketID. Envoy
+// divides by whole seconds, so a fill below one second would not limit.
 func actionOf(a *Assignment) *pb.RateLimitQuotaResponse_BucketAction {
 	entries, err := a.ID.Entries()
 	if err != nil {
