@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// protect refuses requests that change state or take a profile unless they may: see authorize.
+// protect refuses requests that change state or take a profile unless authorize accepts them.
 func (h *handler) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimPrefix(r.URL.Path, api)
@@ -26,20 +26,20 @@ func (h *handler) protect(next http.Handler) http.Handler {
 	})
 }
 
-// onSocket is the key, in a request's context, of a request that has come through the admin socket.
+// onSocket is the context key of requests through the admin socket.
 type onSocket struct{}
 
-// NewSocketServer is an HTTP server for the admin socket, where every request may do everything. handler is that of
-// NewServer. It does not listen.
+// NewSocketServer returns an HTTP server for the admin socket, which accepts every request. handler is the Handler of
+// NewServer. The server does not listen yet.
 func NewSocketServer(handler http.Handler) *http.Server {
 	return newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), onSocket{}, true)))
 	}))
 }
 
-// authorize returns an error unless the request may change state and see the values of keys: it has come through the
-// admin socket, or shows a client certificate or the token. Where it comes from proves nothing, since a proxy on the
-// same machine sends strangers' requests from loopback: docs/adr/0042.
+// authorize returns an error unless the request may change state and see the values of keys: it comes through the admin
+// socket, or has a client certificate or the token. Its address proves nothing, because a proxy on the same machine
+// sends other clients' requests from loopback: docs/adr/0042.
 func (h *handler) authorize(r *http.Request) error {
 	switch {
 	case r.Context().Value(onSocket{}) != nil:
@@ -61,7 +61,7 @@ func (h *handler) hasCertificate(r *http.Request) bool {
 	return h.HTTPTLSClientCA != "" && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 }
 
-// tokenLines is the pause between two lines about a token that cannot be read: every request can cause one.
+// tokenLines is the minimum interval between two log lines about an unreadable token. Every request can cause one.
 const tokenLines = 10 * time.Second
 
 func (h *handler) checkToken(r *http.Request) error {
@@ -86,7 +86,7 @@ func (h *handler) checkToken(r *http.Request) error {
 	return nil
 }
 
-// wrongToken counts a wrong token, and logs who sent it, but not what.
+// wrongToken counts a wrong token, and logs its sender but not the token.
 func (h *handler) wrongToken(r *http.Request) {
 	h.wrongTokens.Add(1)
 	if skipped, ok := h.wrongLine.Allow(time.Now()); ok {
@@ -95,7 +95,7 @@ func (h *handler) wrongToken(r *http.Request) {
 	}
 }
 
-// seesValues reports whether the request may see the values of keys, which clients have sent and may be secrets.
+// seesValues reports whether the request may see the values of keys, which come from clients and may be secrets.
 func (h *handler) seesValues(r *http.Request) bool {
 	if r.Context().Value(onSocket{}) == nil && !h.hasCertificate(r) && r.Header.Get("Authorization") == "" {
 		return false // without reading the token
@@ -103,8 +103,8 @@ func (h *handler) seesValues(r *http.Request) bool {
 	return h.authorize(r) == nil
 }
 
-// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a
-// hash of the key is.
+// audit logs a change, its author and its result. It does not log values of requests; it logs the hash of a counter's
+// key, which contains some.
 func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
 	result, level := "ok", slog.LevelInfo
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog
 	h.Log.LogAttrs(r.Context(), level, "audit", append(fields, attrs...)...)
 }
 
-// withoutValues is an error for the log.
+// withoutValues returns an error's text without values of requests.
 func withoutValues(err error) string {
 	switch {
 	case errors.Is(err, errNotFound):
@@ -130,13 +130,13 @@ func withoutValues(err error) string {
 	}
 }
 
-// client returns who sends the request: socket, the name in a verified certificate, or token.
+// client returns the sender of the request: "socket", the name in a verified certificate, or "token".
 func (h *handler) client(r *http.Request) string {
 	switch {
 	case r.Context().Value(onSocket{}) != nil:
 		return "socket"
 	case !h.hasCertificate(r):
-		return "token" // without it, authorize has refused the request
+		return "token" // authorize has refused requests without it
 	}
 	cert := r.TLS.VerifiedChains[0][0]
 	if len(cert.URIs) > 0 {

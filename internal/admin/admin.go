@@ -1,5 +1,5 @@
-// Package admin is the process over HTTP, for people, probes and Prometheus: is it alive, is it ready, which
-// rules are live, load them again now.
+// Package admin serves HTTP for people, probes and Prometheus: liveness and readiness, the active rules and their
+// reload, counters and metrics.
 package admin
 
 import (
@@ -23,84 +23,83 @@ import (
 
 // Bounds of the server.
 const (
-	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
-	checkFresh   = time.Second            // how long the result of a check that asks a server is used again
-	maxBody      = 16 << 10               // bytes: of a reset
+	readyTimeout = 500 * time.Millisecond // for all checks of one /readyz: half of the usual timeout of a Kubernetes probe
+	checkFresh   = time.Second            // how long the result of a remote check is reused
+	maxBody      = 16 << 10               // bytes of a reset's body
 	maxHeader    = 16 << 10               // bytes
 )
 
-// Check is one thing that must hold for the process to be ready.
+// Check is a condition of readiness.
 type Check struct {
-	// Name is the word before the colon in the answer of /readyz.
+	// Name is the word before the colon in the response of /readyz.
 	Name string
-	// Err is why it does not hold, nil if it does. It must return soon after ctx is done, and its text must
-	// carry no secret.
+	// Err returns an error if the condition does not hold, without secrets. It must return soon after ctx is done.
 	Err func(ctx context.Context) error
-	// Note, if not nil, is what somebody should know although the check holds; empty if nothing.
+	// Note, if not nil, returns a remark for operators although the condition holds, or "".
 	Note func() string
-	// Remote says that Err asks a server. It is called at most once a second, and one at a time.
+	// Remote means that Err calls a server. Such an Err runs at most once a second, and not concurrently.
 	Remote bool
 }
 
-// Rules are the rule files and what became of them.
+// Rules are the rule files and their state.
 type Rules interface {
-	// Status is the state of the last load.
+	// Status returns the state of the last load.
 	Status() adminapi.RulesStatus
-	// Set is the rules in force, nil if there are none.
+	// Set returns the active rules, or nil.
 	Set() *descriptors.Set
-	// Reload reads the files now. Its error is in the Status after it, too.
+	// Reload reads the files now. Its error is also in the next Status.
 	Reload(ctx context.Context) error
 }
 
-// Options are what the handler shows, and what no flag changes.
+// Options are the parts of the process that the handler shows, and settings without a flag.
 type Options struct {
 	Config
 
-	// Checks are asked by /readyz, in this order.
+	// Checks are run by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
-	// Explain answers GET /explain, as something for JSON. The error says what is wrong with the query.
+	// Explain returns the response to GET /explain, which must encode to JSON, or an error about the query.
 	Explain func(ctx context.Context, query url.Values) (any, error)
-	// Counters answers /keys/get and /keys/reset.
+	// Counters serves /keys/get and /keys/reset.
 	Counters *Counters
-	// Metrics answers GET /metrics.
+	// Metrics serves GET /metrics.
 	Metrics http.Handler
-	// Build answers GET /version.
+	// Build is the response to GET /version.
 	Build adminapi.Build
-	// Decisions is how often a limit had each outcome, by decide.Outcome, also in requests that Envoys decided by quotas;
-	// nil if that is not counted for it alone.
+	// Decisions returns how often a limit had each outcome, by decide.Outcome, including requests that Envoys decided by
+	// quotas. It returns nil if the limit has no counts of its own.
 	Decisions func(*descriptors.Limit) []uint64
-	// Top answers GET /top. Nil: keys are not counted.
+	// Top returns the response to GET /top; nil if keys are not counted.
 	Top func(topkeys.Query) (adminapi.TopKeys, error)
-	// Quotas is what /status shows of the parts of limits that are assigned to Envoys. Nil: none are assigned here.
+	// Quotas returns the part of /status about quotas of Envoys; nil without quotas.
 	Quotas func() adminapi.QuotaStatus
-	// History answers GET /history. Nil: counts over time are not kept.
+	// History serves GET /history; nil if counts over time are not kept.
 	History *History
-	// Degraded says what limits do while only a Remote check fails. It is asked with the check.
+	// Degraded returns the effect on limits while only a Remote check fails. It runs after that check.
 	Degraded func(ctx context.Context) string
-	// Store is what counters are kept in, StartedAt when the process started.
+	// Store describes the store of the counters. StartedAt is the start of the process.
 	Store     string
 	StartedAt time.Time
-	// Counted is why the store has not counted since the process started; nil if it has. The function may be nil, too.
+	// Counted returns an error if the store has not counted since the process started. It may be nil.
 	Counted func(ctx context.Context) error
-	// DecideJSON decides a request in protobuf's JSON form, with --http-json. DecideGuarded says that it needs what
-	// changing state needs.
+	// DecideJSON decides a request in protobuf's JSON form, with --http-json. If DecideGuarded is true, it requires the
+	// same rights as changing state.
 	DecideJSON    func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error)
 	DecideGuarded bool
-	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request
-	// needs it as "Authorization: Bearer ...", or a verified client certificate with --http-tls-client-ca. With neither,
-	// only requests through NewSocketServer may. Nil is the token in --http-token-file.
+	// Token returns the token; nil means the token in --http-token-file. It runs for each request that changes state,
+	// takes a profile or sees values of keys. Such a request requires the token as "Authorization: Bearer ...", or a
+	// verified client certificate with --http-tls-client-ca; without either, the admin socket.
 	Token func() (string, error)
-	// ClassicText writes a line for each metric of envoyproxy/ratelimit.
+	// ClassicText writes a line per metric of envoyproxy/ratelimit.
 	ClassicText func(w io.Writer) error
 	// Panicked counts a panic of a request.
 	Panicked func()
-	// Guard bounds the connections of --http-addr, and Budget what waits for all clients.
+	// Guard bounds the connections of --http-addr, and Budget the memory that all clients occupy.
 	Guard  *conns.Guard
 	Budget *conns.Budget
-	// Embedded lets another Weir have the same addresses: the one before this one, which still ends.
+	// Embedded allows sharing the addresses with a previous Weir that is still stopping.
 	Embedded bool
-	// Log has a line for each change of state.
+	// Log receives a line for each change of state.
 	Log *slog.Logger
 }
 
@@ -126,11 +125,10 @@ Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST and
 need the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
 
-// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
+// NewServer returns an HTTP server for the endpoints, with every timeout set. The server does not listen yet.
 func NewServer(o Options) *http.Server { return newServer(newHandler(o).serve()) }
 
-// api begins the paths that programs are to use. The same without it are kept for people, and for what was there
-// before.
+// api is the prefix of the paths for programs. Without the prefix, the paths are for people and compatibility.
 const api = "/api/v1"
 
 func newHandler(o Options) *handler {
@@ -163,7 +161,7 @@ func newHandler(o Options) *handler {
 	return h
 }
 
-// Route is an endpoint. A route without a method answers to all. One that is Versioned is also there below /api/v1.
+// Route is an endpoint. A Route without a method serves all methods. A Versioned one is also served below /api/v1.
 type Route struct {
 	Method, Path string
 	Versioned    bool
@@ -171,7 +169,7 @@ type Route struct {
 	handler http.HandlerFunc
 }
 
-// Routes are the endpoints of a server with these options, as the mux knows them.
+// Routes returns the endpoints of a server with these options, as patterns of the mux.
 func Routes(o Options) []Route { return newHandler(o).routes() }
 
 func (h *handler) routes() []Route {
@@ -202,7 +200,7 @@ func (h *handler) routes() []Route {
 	return all
 }
 
-// serve is the endpoints with what every request passes before.
+// serve returns the handler of all endpoints, behind the checks that every request must pass.
 func (h *handler) serve() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range h.routes() {
@@ -212,7 +210,7 @@ func (h *handler) serve() http.Handler {
 		}
 	}
 	mux.HandleFunc("/", h.missing)
-	// A web page that an operator happens to look at must not be able to reload through the browser.
+	// A web page in an operator's browser must not be able to reload the rules.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
@@ -225,14 +223,14 @@ type handler struct {
 
 	reloads  *shared[error]
 	stopping atomic.Bool
-	degraded atomic.Pointer[string] // what Options.Degraded said when a Remote check failed last
+	degraded atomic.Pointer[string] // the last result of Options.Degraded
 
-	tokenLine   logging.Every // about a token that cannot be read
-	wrongLine   logging.Every // about a wrong token
+	tokenLine   logging.Every // for log lines about an unreadable token
+	wrongLine   logging.Every // for log lines about a wrong token
 	wrongTokens atomic.Uint64
 }
 
-// explain answers one question at a time, since one among many rules may take a CPU for a while.
+// explain serves GET /explain.
 func (h *handler) explain(r *http.Request) (any, error) {
 	answer, err := h.Explain(r.Context(), r.URL.Query())
 	if err != nil {
@@ -241,8 +239,7 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// ready answers one line for each check, and 503 if one fails. As with Kubernetes' own /readyz, ?exclude=store leaves a
-// check out.
+// ready responds with one line per check, and with 503 if one fails. ?exclude=store skips a check, as in Kubernetes.
 func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 	exclude := r.URL.Query()["exclude"]
 	ready, checks := h.check(r.Context(), exclude...)
@@ -260,7 +257,7 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 	writeText(w, status, strings.Join(lines, "\n")+"\n")
 }
 
-// reload answers 200 when the files as they are now are live, 422 when they were refused.
+// reload responds with 200 if the current files are active, and with 422 if they were refused.
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	answer := adminapi.Reloaded{Result: "ok"}
 	ctx := context.WithoutCancel(r.Context())
@@ -278,10 +275,10 @@ func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusUnprocessableEntity, answer)
 }
 
-// maxShownErrors bounds the errors in a status; the log and weir check have more.
+// maxShownErrors is the maximum number of errors in a status; the log and weir check show more.
 const maxShownErrors = 100
 
-// check asks every check.
+// check runs all checks except the excluded ones.
 func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, checks []adminapi.Check) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -301,7 +298,7 @@ func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, che
 	return ready, checks
 }
 
-// decides reports whether the process decides requests although checks fail: only those that ask a server do.
+// decides reports whether the process decides requests although checks fail: this is so if only remote checks fail.
 func (h *handler) decides(checks []adminapi.Check) bool {
 	for i, c := range checks {
 		if c.Error != "" && !h.Checks[i].Remote {
@@ -311,7 +308,7 @@ func (h *handler) decides(checks []adminapi.Check) bool {
 	return true
 }
 
-// status is the answer of GET /status.
+// status returns the response to GET /status.
 func (h *handler) status(ctx context.Context) adminapi.Status {
 	s := adminapi.Status{
 		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// number reads a parameter of a query.
+// number parses a parameter of a query.
 func number(query url.Values, name string, otherwise, least, most int) (int, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -42,7 +42,7 @@ func readJSON(r *http.Request, into any) error {
 	return nil
 }
 
-// statusError is an error with the status of its answer, and what belongs into the header.
+// statusError is an error with the status and headers of its response.
 type statusError struct {
 	status int
 	msg    string
@@ -62,10 +62,10 @@ func isInvalid(err error) bool {
 	return ok && known.status == http.StatusBadRequest
 }
 
-// maxError is the longest error in bytes that a client gets: it may quote what the client has sent.
+// maxError is the maximum length of an error in a response, in bytes, because an error may quote the client's request.
 const maxError = 2 << 10
 
-// writeError answers what went wrong. All errors have this form.
+// writeError responds with an error. All errors have this form.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	known, isKnown := errors.AsType[*statusError](err)
@@ -81,7 +81,7 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, status, adminapi.Error{Error: logging.Shorten(err.Error(), maxError)})
 }
 
-// answers is a handler of what f returns, as JSON.
+// answers returns a handler that responds with the result of f as JSON.
 func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, err := f(r)
@@ -95,10 +95,10 @@ func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
 
 func writeText(w http.ResponseWriter, status int, text string) {
 	header(w, status, "text/plain; charset=utf-8")
-	_, _ = io.WriteString(words.Plain{Writer: w}, text) // the client has gone: nobody is left to tell
+	_, _ = io.WriteString(words.Plain{Writer: w}, text) // on error the client has disconnected
 }
 
-// maxIndented is the largest answer in bytes that is indented for people: it may become ten times as large.
+// maxIndented is the maximum size of an indented response in bytes, because indentation can make it ten times as large.
 const maxIndented = 32 << 10
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -122,7 +122,7 @@ func header(w http.ResponseWriter, status int, contentType string) {
 	w.WriteHeader(status)
 }
 
-// missing answers requests for paths and methods that are not there.
+// missing responds to requests for unknown paths and methods.
 func (h *handler) missing(w http.ResponseWriter, r *http.Request) {
 	what := r.Method + " " + r.URL.Path
 	for _, route := range h.routes() {

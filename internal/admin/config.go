@@ -33,7 +33,7 @@ type Config struct {
 	MetricsPath string `group:"metrics" env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
 }
 
-// metricsPath is a path without patterns.
+// metricsPath matches a path that is not a pattern of http.ServeMux.
 var metricsPath = regexp.MustCompile("^/[A-Za-z0-9._~/-]*$")
 
 // Check checks the flags.
@@ -52,8 +52,8 @@ func (c *Config) Check(e *flags.Errors) {
 	}
 }
 
-// tls returns the certificates of --http-addr. It requires no certificate for reading. It does not speak HTTP/2, whose
-// clients could ask hundreds of things at once on each connection.
+// tls returns the TLS configuration of --http-addr. Reading requires no certificate. HTTP/2 is off, because its clients
+// could send hundreds of concurrent requests per connection.
 func (c *Config) tls(log *slog.Logger) *listen.TLS {
 	return &listen.TLS{
 		Listener: "http", Cert: c.HTTPTLSCert, Key: c.HTTPTLSKey, ClientCA: c.HTTPTLSClientCA,
@@ -61,7 +61,7 @@ func (c *Config) tls(log *slog.Logger) *listen.TLS {
 	}
 }
 
-// token reads the token again for each request, so that it can be changed.
+// token reads the token for each request, so that the file can change.
 func (c *Config) token() (string, error) {
 	text, err := fileread.ReadFile(context.Background(), c.HTTPTokenFile)
 	if err != nil {

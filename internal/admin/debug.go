@@ -8,7 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/pprof" // its handlers are only there on request: see profiles
+	"net/http/pprof" // it also registers handlers in http.DefaultServeMux, which is not served
 	"net/url"
 	"strings"
 	"time"
@@ -17,20 +17,20 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// debugIndex lists the pages, as envoyproxy/ratelimit does at its debug port.
+// debugIndex lists the pages, in the form of envoyproxy/ratelimit's debug port.
 const debugIndex = `/rlconfig: print out the currently loaded configuration for debugging
 /stats: print out stats
 `
 
-// NewDebugServer is an HTTP server of the debug pages of envoyproxy/ratelimit, but for its profiles, which
-// Options.Pprof serves to those who may change state. They change nothing. It does not listen. rules returns the rules
-// in force, nil if there are none. stats writes a line for each counter and gauge.
+// NewDebugServer returns an HTTP server for the debug pages of envoyproxy/ratelimit, which are read-only. Profiles are
+// not among them: Options.Pprof serves them to authorized clients. The server does not listen yet. rules returns the
+// active rules or nil. stats writes a line per counter and gauge.
 func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
 	mux.HandleFunc("GET /rlconfig", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
-		_ = writeLimits(w, rules()) // the client has gone: nobody is left to tell
+		_ = writeLimits(w, rules()) // on error the client has disconnected
 	}))
 	mux.HandleFunc("GET /stats", inTurn(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
@@ -39,18 +39,17 @@ func NewDebugServer(rules func() *descriptors.Set, stats func(w io.Writer) error
 	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
-// NewMetricsServer is an HTTP server of metrics at a path, and of nothing else. It does not listen.
+// NewMetricsServer returns an HTTP server that serves only metrics at path. The server does not listen yet.
 func NewMetricsServer(path string, metrics http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+path, scraped(metrics))
 	return newServer(http.MaxBytesHandler(mux, maxBody))
 }
 
-// scrapeTime is how long a client may take for an answer of GET /metrics. Prometheus does not wait longer, unless it is
-// configured to.
+// scrapeTime is the time for which a client may read a response of GET /metrics. It is Prometheus' default timeout.
 const scrapeTime = 10 * time.Second
 
-// scrape is an answer of GET /metrics.
+// scrape is a response of GET /metrics.
 type scrape struct {
 	header http.Header
 	status int
@@ -60,7 +59,7 @@ type scrape struct {
 func (s *scrape) Header() http.Header    { return s.header }
 func (s *scrape) WriteHeader(status int) { s.status = status }
 
-// scraped makes one answer at a time, for all who wait for it, and keeps it compressed: the text may have 30 MB.
+// scraped serves concurrent scrapes with one response, which it stores compressed: the text may have 30 MB.
 func scraped(metrics http.Handler) http.HandlerFunc {
 	newest := newShared[*scrape]()
 	asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {"gzip"}}}
@@ -81,26 +80,26 @@ func scraped(metrics http.Handler) http.HandlerFunc {
 			}
 			body = plain
 		}
-		// Where it fails, the server's own deadline holds.
+		// On error, the server's own deadline applies.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
 		w.WriteHeader(made.status)
-		_, _ = io.Copy(w, body) // if it fails, the client has gone
+		_, _ = io.Copy(w, body) // on error the client has disconnected
 	}
 }
 
-// newServer leaves ErrorLog to the caller.
+// newServer returns a server without an ErrorLog, which the caller may set.
 func newServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      60 * time.Second, // a large rule set over a slow line
+		WriteTimeout:      60 * time.Second, // a large rule set over a slow connection
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeader,
 	}
 }
 
-// writeLimits writes a line for each limit, as envoyproxy/ratelimit shows its configuration.
+// writeLimits writes a line per limit, in the form of envoyproxy/ratelimit's configuration.
 func writeLimits(w io.Writer, set *descriptors.Set) error {
 	if set == nil {
 		return nil
@@ -127,7 +126,7 @@ func writeLimits(w io.Writer, set *descriptors.Set) error {
 	return b.Flush()
 }
 
-// statName is a rule as envoyproxy/ratelimit names it: key_value.key_value.
+// statName returns envoyproxy/ratelimit's name of a rule: key_value.key_value.
 func statName(path string) string {
 	var levels []string
 	for _, level := range descriptors.SplitPath(path) {
@@ -140,11 +139,11 @@ func statName(path string) string {
 	return strings.Join(levels, ".")
 }
 
-// debug is where profiles are.
+// debug is the path of the profiles.
 const debug = "/debug/pprof/"
 
-// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
-// the password of a store may be on it.
+// profiles returns the routes of profiles. Because these show internals and cost CPU time, they require a flag. The
+// command line is not served, because it may contain a store's password.
 func profiles() []Route {
 	return []Route{
 		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...

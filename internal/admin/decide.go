@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// jsonPath is where requests for a decision come, as with envoyproxy/ratelimit.
+	// jsonPath is the path for deciding requests, as in envoyproxy/ratelimit.
 	jsonPath = "/json"
-	// maxJSON is the largest of them, in bytes.
+	// maxJSON is the maximum size of such a request, in bytes.
 	maxJSON = 256 << 10
 )
 
-// healthcheck is the health check of envoyproxy/ratelimit: 200 and OK, or 500 and nothing.
+// healthcheck is the health check of envoyproxy/ratelimit: 200 with OK, or 500 without a body.
 func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
@@ -26,8 +26,9 @@ func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusOK, "OK")
 }
 
-// unhealthy returns why GET /healthcheck answers 500. Envoy Gateway restarts a process that answers so for half a
-// minute. So a Redis that has answered once and is unreachable now does not count: all replicas would be restarted.
+// unhealthy returns the reason why GET /healthcheck responds with 500. Envoy Gateway restarts a process that does so
+// for half a minute. Therefore a Redis that has responded before and is unreachable now does not count: else all
+// replicas would restart.
 func (h *handler) unhealthy(ctx context.Context) error {
 	if err := h.stoppingErr(ctx); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (h *handler) stoppingErr(context.Context) error {
 	return nil
 }
 
-// decideJSON answers a request for a decision: 200, 429 for OVER_LIMIT, 400 for one that cannot be decided.
+// decideJSON responds with a decision: 200, 429 for OVER_LIMIT, or 400 for an invalid request.
 func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 	answer, isOver, err := h.DecideJSON(r.Context(), r.Body)
 	if err != nil {
@@ -63,11 +64,10 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusTooManyRequests
 	}
 	header(w, status, "application/json")
-	_, _ = words.Plain{Writer: w}.Write(answer) // the client has gone: nobody is left to tell
+	_, _ = words.Plain{Writer: w}.Write(answer) // on error the client has disconnected
 }
 
-// asksForDecision says whether the request may be answered without a right to change state: whoever may ask by gRPC may
-// ask here.
+// asksForDecision reports whether the request needs no right: clients of the gRPC service may use /json, too.
 func (h *handler) asksForDecision(r *http.Request) bool {
 	return r.URL.Path == jsonPath && !h.DecideGuarded
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// errNotFound is wrapped by errors about a domain, a rule or a descriptor that the live rules do not have.
+// errNotFound is wrapped by errors about a domain, rule or descriptor that the active rules do not have.
 var errNotFound = errors.New("not found")
 
 // matchRule returns the rule that a descriptor matches, and the descriptor's entries.
@@ -31,7 +31,7 @@ func matchRule(set *descriptors.Set, domain, descriptor string) (*descriptors.Ru
 	return rule, entries, nil
 }
 
-// findDomain returns the domain of that name. Its error lists the domains of the set.
+// findDomain returns the domain of that name. Its error lists the existing domains.
 func findDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
 	if set == nil {
 		return nil, fmt.Errorf("domain: no rules are loaded yet (%w)", errNotFound)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// inTurn makes one answer at a time, since it takes a CPU for a while. While a client reads what was made, the turn is
-// another's.
+// inTurn runs one request at a time, because each may use a CPU for a while. While a client reads the response, the
+// next request may run.
 func inTurn(next http.HandlerFunc) http.HandlerFunc {
 	turn := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -19,13 +19,13 @@ func inTurn(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// inTurns ends the turn for the time of a Write.
+// inTurns releases the turn during a Write.
 type inTurns struct {
 	http.ResponseWriter
 	turn chan struct{}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (w *inTurns) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *inTurns) Write(p []byte) (int, error) {
@@ -34,16 +34,16 @@ func (w *inTurns) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// shared makes one value at a time for all who want it.
+// shared computes one value at a time and shares it among callers.
 type shared[T any] struct {
 	turn  chan struct{}
-	began time.Time // the making of value
+	began time.Time // when computing value began
 	value T
 }
 
 func newShared[T any]() *shared[T] { return &shared[T]{turn: make(chan struct{}, 1)} }
 
-// get returns what f returns. f has begun after the call, or at most so long before it, which bounds how often f runs.
+// get returns the result of an f that began after the call, or at most age before it. So f runs at most once in age.
 func (s *shared[T]) get(age time.Duration, f func() T) T {
 	asked := time.Now()
 	s.turn <- struct{}{}

@@ -23,36 +23,36 @@ const (
 	// MaxSeries is the maximum number of limits with a series of their own. A series has 12 bytes for each point, so all
 	// of them together take at most 2 MB.
 	MaxSeries = 1000
-	// denyingPoints is over how many points the limits that denied the most are found: 5 minutes.
+	// denyingPoints is the number of points over which the limits with the most denials are found: 5 minutes.
 	denyingPoints = 10
 	// maxDenying is the maximum number of limits in the response of GET /history.
 	maxDenying = 5
 )
 
-// Sampler yields what was counted of each limit since its last call, and returns the counts of all requests.
+// Sampler yields each limit's counts since its last call, and returns the counts of all requests.
 type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
 
-// History keeps how many requests each limit allowed and denied in every 30 seconds of the last hour. It reads the
-// counters that metrics keep anyway, so it costs a request nothing. Its memory is bounded by MaxSeries, whatever the
-// number of rules (ADR 0026). It is safe for concurrent use.
+// History stores the allowed and denied requests of each limit for every 30 seconds of the last hour. It reads the
+// counters of the metrics, so it costs requests nothing. MaxSeries bounds its memory for any number of rules (ADR
+// 0026). It is safe for concurrent use.
 type History struct {
 	sample Sampler
 	since  time.Time
 
 	mu     sync.Mutex
-	until  time.Time // when the newest sample was taken
-	tick   int64     // the newest point is the one that began tick*Step after 1970
+	until  time.Time // time of the latest sample
+	tick   int64     // the latest point began tick*Step after 1970
 	total  series
 	limits map[adminapi.LimitName]*series
 }
 
-// series is a ring of points: that of a tick is at tick % Points. Idle ones are zero.
+// series is a ring of points: the point of a tick is at tick % Points. Idle points are zero.
 type series struct {
 	points [Points]point
-	active int64 // tick of the last point that is not zero
+	active int64 // tick of the last non-zero point
 }
 
-// point is what was counted in one Step. Counts beyond 2^32-1 are shown as that.
+// point has the counts of one Step. They saturate at 2^32-1.
 type point struct{ allowed, denied, near uint32 }
 
 // NewHistory returns a History that begins now. Run fills it.
@@ -66,7 +66,7 @@ func NewHistory(sample Sampler) *History {
 
 // Run takes samples until ctx is done.
 func (h *History) Run(ctx context.Context) {
-	h.sample(func(adminapi.LimitCounts) {}) // what was counted before is in no sample
+	h.sample(func(adminapi.LimitCounts) {}) // discards earlier counts
 	for {
 		now := time.Now()
 		timer := time.NewTimer(now.Truncate(SampleEvery).Add(SampleEvery).Sub(now))
@@ -93,8 +93,8 @@ func (h *History) Add(now time.Time) {
 	}))
 }
 
-// advance makes tick the newest point, with all counts 0. A clock that was set back adds to the newest. The caller must
-// hold h.mu.
+// advance makes tick the latest point, with zero counts. If the clock was set back, the latest point remains. The
+// caller must hold h.mu.
 func (h *History) advance(tick int64) {
 	gone := min(tick-h.tick, Points)
 	if gone <= 0 {
@@ -124,14 +124,14 @@ func (h *History) seriesOf(n adminapi.LimitName) *series {
 	return s
 }
 
-// add adds to the newest point of a series. The caller must hold h.mu.
+// add adds counts to the latest point of a series. The caller must hold h.mu.
 func (h *History) add(s *series, c adminapi.Counts) {
 	p := &s.points[h.tick%Points]
 	p.allowed, p.denied, p.near = plus(p.allowed, c.Allowed), plus(p.denied, c.Denied), plus(p.near, c.Near)
 	s.active = h.tick
 }
 
-// plus adds without overflow.
+// plus adds and saturates.
 func plus(a uint32, b uint64) uint32 {
 	return uint32(min(uint64(a)+min(b, math.MaxUint32), math.MaxUint32))
 }
@@ -161,7 +161,7 @@ func (h *History) Read() adminapi.History {
 	return all
 }
 
-// Of returns the last hour of a limit, or nil if nothing was counted of it.
+// Of returns the last hour of a limit, or nil if it has no counts.
 func (h *History) Of(n adminapi.LimitName) *adminapi.CountsOverTime {
 	h.mu.Lock()
 	defer h.mu.Unlock()

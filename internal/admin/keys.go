@@ -17,19 +17,18 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Counters reads and resets the counters of a process. A function may be nil where the process has no such thing. It is
-// safe for concurrent use.
+// Counters reads and resets the counters of a process. It is safe for concurrent use.
 type Counters struct {
-	// Rules returns the live rules.
+	// Rules returns the active rules.
 	Rules func() *descriptors.Set
-	// Store has the counters. It is not one that may answer from a cached denial or a lease.
+	// Store has the counters. It must not decide from cached denials or leases.
 	Store limiter.Store
 	// Forget resets a counter in the store and in all processes.
 	Forget func(ctx context.Context, key string) (existed bool, err error)
 }
 
-// Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
-// wraps limiter.ErrUnavailable.
+// Get returns the counters of a descriptor without charging them. Its error is about the arguments, or wraps
+// limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
 	rule, entries, err := matchRule(c.Rules(), domain, descriptor)
 	if err != nil {
@@ -50,7 +49,7 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	return s, nil
 }
 
-// look asks the store about one counter.
+// look reads one counter from the store.
 func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (*adminapi.KeyLimit, error) {
 	p := l.Policy
 	var out [1]limiter.Decision
@@ -69,8 +68,8 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	return s, nil
 }
 
-// Reset forgets counters, in the store and in all processes. Errors are as in Get. With an error the result, if
-// not nil, has the counters that are reset; the one after them may be.
+// Reset resets counters, in the store and in all processes. It returns the errors of Get. If it returns an error and a
+// result, the result has the counters that are reset; the next counter may be reset, too.
 func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error) {
 	rule, entries, err := matchRule(c.Rules(), t.Domain, t.Descriptor)
 	if err != nil {
@@ -93,7 +92,7 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 	return f, nil
 }
 
-// getKey shows the key of a counter to everybody: it has no value that was not asked for.
+// getKey shows everybody the key of a counter, because its values are in the request.
 func (h *handler) getKey(r *http.Request) (*adminapi.KeyState, error) {
 	q := r.URL.Query()
 	return h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
@@ -118,10 +117,10 @@ func (h *handler) resetKey(r *http.Request) (*adminapi.ResetResult, error) {
 	return done, err
 }
 
-// maxTop is the most keys of one answer.
+// maxTop is the maximum number of keys in a response.
 const maxTop = 1000
 
-// top answers GET /top?domain=&rule=&by=hits|denied&n=20.
+// top serves GET /top?domain=&rule=&by=hits|denied&n=20.
 func (h *handler) top(r *http.Request) (keys adminapi.TopKeys, err error) {
 	if h.Top == nil {
 		return keys, refused(http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100")

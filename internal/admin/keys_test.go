@@ -87,7 +87,7 @@ func terms(l *adminapi.KeyLimit) string {
 	return fmt.Sprintf("%s%d left, retry %s, reset %g", counted, l.Remaining, retry, l.ResetAfter)
 }
 
-// Each algorithm is told in its own words, and a look charges nothing.
+// Each algorithm has its own words, and a peek charges nothing.
 func TestGet(t *testing.T) {
 	for limit, want := range map[string]string{
 		"requests_per_unit: 5, unit: hour":                                                    "count 3, 2 left, retry 0, reset 3600",
@@ -187,7 +187,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// Where the store fails, what was reset before is told, and what was tried.
+// If the store fails, the result shows the counters that were reset before, and the attempted ones.
 func TestResetThatFails(t *testing.T) {
 	b := newBench(t, rules)
 	b.Forget = func(_ context.Context, key string) (bool, error) {

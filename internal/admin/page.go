@@ -2,15 +2,15 @@ package admin
 
 import (
 	"crypto/sha256"
-	_ "embed" // the page
+	_ "embed" // for the page
 	"encoding/base64"
 	"io"
 	"net/http"
 	"strings"
 )
 
-// The page is one file to the browser: its style and its script are within, and nothing else may run or be loaded. It
-// asks /status, /rules and /top like anybody, and so works behind a proxy that adds a path, too.
+// The page is a single file that includes its style and script; nothing else may be loaded or run. It reads /status,
+// /rules and /top by relative paths, so it works behind a proxy that adds a path.
 var (
 	//go:embed page/page.html
 	pageHTML string
@@ -26,13 +26,13 @@ var (
 		integrity(pageScript) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-// integrity is how a Content-Security-Policy names a text that may be in the page.
+// integrity returns the hash by which a Content-Security-Policy allows a text in the page.
 func integrity(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// root is the page for browsers, and an index of the endpoints for everybody else.
+// root serves the page to browsers, and a list of endpoints to other clients.
 func root(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {

@@ -18,7 +18,7 @@ const (
 	maxListed     = 1000
 )
 
-// listedRule is a rule for people, with what became of its requests.
+// listedRule is a rule in the response of GET /rules.
 type listedRule struct {
 	Domain      string        `json:"domain"`
 	Path        string        `json:"path"`
@@ -28,11 +28,11 @@ type listedRule struct {
 	Owner       string        `json:"owner,omitempty"`
 	Description string        `json:"description,omitempty"`
 	Limits      []listedLimit `json:"limits"`
-	// Rule is the rule as Weir has compiled it.
+	// Rule is the compiled rule.
 	Rule *descriptors.Rule `json:"rule"`
 }
 
-// rulesPage is the answer of GET /rules.
+// rulesPage is the response of GET /rules.
 type rulesPage struct {
 	Status adminapi.RulesSummary `json:"status"`
 	Found  int                   `json:"found"`
@@ -40,19 +40,19 @@ type rulesPage struct {
 	Rules  []listedRule          `json:"rules"`
 }
 
-// listedLimit is a limit in words.
+// listedLimit is a limit as text, with its counts.
 type listedLimit struct {
 	Name string `json:"name,omitempty"`
 	Text string `json:"text"`
-	// Decisions are by outcome, those that have happened, also by quotas of Envoys; nil where they are not counted for
-	// this limit alone.
+	// Decisions are the counts by outcome, without zeros, including requests that Envoys decided by quotas. It is nil if
+	// the limit has no counts of its own.
 	Decisions map[string]uint64 `json:"decisions"`
-	// LastHour is the limit's counts over time, if the query asks for them and there are any.
+	// LastHour has the limit's counts over time, if requested and not empty.
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
 
-// rules answers GET /rules?domain=&rule=PATH&search=&sort=denied|asked&offset=0&n=50&history=true: the state of the
-// rules, and one page of those that are live, as rule files have them or the most first.
+// rules serves GET /rules?domain=&rule=PATH&search=&sort=denied|asked&offset=0&n=50&history=true: the state of the
+// rules, and one page of the active ones, in the order of the files or of sort.
 func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)
@@ -82,8 +82,8 @@ func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	return page, nil
 }
 
-// findRules are the live rules that a query chooses: one by its path, or those with all words of the search somewhere,
-// in whatever case.
+// findRules returns the active rules that a query selects: a rule by its path, or rules that contain all words of the
+// search, in any case.
 func (h *handler) findRules(query url.Values) (found []*descriptors.Rule, err error) {
 	set := h.Rules.Set()
 	if path := query.Get("rule"); path != "" {
@@ -120,7 +120,7 @@ func hasAll(r *descriptors.Rule, sought []string) bool {
 	return !slices.ContainsFunc(sought, func(word string) bool { return !strings.Contains(text, word) })
 }
 
-// sortRules puts those first that were asked, or that denied, the most. Others keep their order.
+// sortRules sorts by denied or by all decisions, in descending order. The sort is stable.
 func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	counts := make(map[*descriptors.Rule]uint64, len(rules))
 	for _, r := range rules {
@@ -137,7 +137,7 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
 }
 
-// list returns a rule for people, with the last hour of its limits if withHistory is set.
+// list returns a listed rule, with the last hour of its limits if withHistory is set.
 func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
@@ -156,7 +156,7 @@ func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 	return shown
 }
 
-// byName are the outcomes that have happened.
+// byName returns the non-zero counts by outcome.
 func byName(counts []uint64) map[string]uint64 {
 	all := map[string]uint64{}
 	for o, n := range counts {

@@ -19,23 +19,22 @@ import (
 )
 
 const (
-	// maxExtra is the most connections to each HTTP address besides --http-addr.
+	// maxExtra is the maximum number of connections to each HTTP address other than --http-addr.
 	maxExtra = 64
-	// socketFlag has the path of the admin socket, which serves the HTTP endpoints to those on this machine who may change
-	// state. socketMode is its permissions, if it is a file: for the user of the process, and root.
+	// socketFlag has the path of the admin socket, which serves the HTTP endpoints to clients on this machine that may
+	// change state. socketMode is its permissions, if it is a file: for the user of the process and root.
 	socketFlag             = "--admin-socket"
 	socketMode fs.FileMode = 0o600
-	// socketRetry is the pause after which an admin socket is tried again that could not be opened, such as one of the
-	// process before this one, which still ends.
+	// socketRetry is the interval between attempts to open the admin socket, which a previous process may still hold.
 	socketRetry = time.Second
-	// quietTries is how often an embedded Weir tries to open its socket before it warns: while Envoy replaces a filter or
-	// itself, the process or filter before has the socket.
+	// quietTries is the number of attempts after which an embedded Weir warns: while Envoy replaces a filter or itself,
+	// the previous filter or process has the socket.
 	quietTries = 30
 )
 
-// Server is the HTTP servers of a process.
+// Server has the HTTP servers of a process.
 type Server struct {
-	Addresses []*Address // that the flags name
+	Addresses []*Address // for the addresses in the flags
 	History   *History
 	TLS       *listen.TLS
 
@@ -43,7 +42,7 @@ type Server struct {
 	http *Address // nil without --http-addr
 }
 
-// New makes the servers of the addresses that the flags name. They listen later.
+// New creates the servers for the addresses in the flags. They do not listen yet.
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{History: o.History, TLS: o.tls(o.Log), h: newHandler(o)}
 	s.h.Checks = slices.Concat([]Check{{Name: "process", Err: s.h.stoppingErr}}, s.h.Checks)
@@ -72,7 +71,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// countPanics counts panics of requests. package net/http logs them, and closes their connections.
+// countPanics counts panics of requests. net/http logs them and closes their connections.
 func (s *Server) countPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		returned := false
@@ -90,14 +89,14 @@ func (s *Server) countPanics(next http.Handler) http.Handler {
 type Address struct {
 	Name string
 
-	flag, addr string // flag has the address
+	flag, addr string // flag is the name of the flag with the address
 	of         *Server
 	server     *http.Server
 	guard      *conns.Guard
-	listener   net.Listener // nil before Listen, and while the admin socket cannot be opened
+	listener   net.Listener // nil before Listen, and until the admin socket could be opened
 }
 
-// add adds a server. Without a guard it gets its own.
+// add adds a server. If guard is nil, the server gets its own one.
 func (s *Server) add(name, flag, addr string, server *http.Server, guard *conns.Guard) *Address {
 	if guard == nil {
 		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Budget: s.h.Budget, Log: s.h.Log})
@@ -109,7 +108,7 @@ func (s *Server) add(name, flag, addr string, server *http.Server, guard *conns.
 	return a
 }
 
-// Addr returns where --http-addr is; empty if nowhere.
+// Addr returns the address of --http-addr, or "".
 func (s *Server) Addr() string {
 	if s.http == nil {
 		return ""
@@ -117,7 +116,7 @@ func (s *Server) Addr() string {
 	return listen.Address(s.http.listener)
 }
 
-// Metrics are of the HTTP requests.
+// Metrics returns the metrics of HTTP requests.
 func (s *Server) Metrics() []metric.Group {
 	return []metric.Group{metric.Of(s.h.wrongTokens.Load,
 		metric.Counter("weir_http_wrong_tokens_total",
@@ -129,7 +128,7 @@ func (s *Server) Metrics() []metric.Group {
 // Stopping makes the process not ready.
 func (s *Server) Stopping() { s.h.stopping.Store(true) }
 
-// Stop ends the servers once their requests are answered, and cuts these off when ctx is done.
+// Stop stops the servers after their current requests, and cancels these when ctx is done.
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
 	for _, a := range s.Addresses {
@@ -140,7 +139,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Listen opens the address. Weir works without an admin socket, which Run opens then.
+// Listen opens the address. A failure to open the admin socket is not an error: Run tries again.
 func (a *Address) Listen(ctx context.Context) (err error) {
 	if a.flag == socketFlag {
 		a.listenOnSocket(ctx, 0)
@@ -177,7 +176,7 @@ func (a *Address) Close() error {
 	return listen.Except(net.ErrClosed, a.listener.Close())
 }
 
-// listenOnSocket opens the admin socket, which needs the port of the HTTP address. A failure is logged once.
+// listenOnSocket tries to open the admin socket, which needs the port of the HTTP address. It logs a failure once.
 func (a *Address) listenOnSocket(ctx context.Context, try int) {
 	o := &a.of.h.Options
 	socket := adminapi.Socket(a.addr, cmp.Or(a.of.Addr(), o.HTTPAddr))

@@ -1,4 +1,4 @@
-// Package adminapi has the JSON of the HTTP API of a process, once for the server and for its clients.
+// Package adminapi has the JSON types of the HTTP API and its client.
 package adminapi
 
 import (
@@ -10,98 +10,98 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// RulesStatus is the state of the rules: which are in force, and what was wrong at the last load.
+// RulesStatus is the state of the rules: the active rules, and the errors of the last load.
 type RulesStatus struct {
-	// Hash is of the content of the files that the live rules were compiled from; empty if no rules are live.
+	// Hash is the hash of the files that the active rules were compiled from; empty if there are none.
 	Hash string `json:"hash"`
-	// LoadedAt is when the live rules went live.
+	// LoadedAt is when the active rules became active.
 	LoadedAt time.Time `json:"loaded_at,omitzero"`
-	// Files are the names of the files that the live rules come from.
+	// Files are the names of the active rules' files.
 	Files []string `json:"files"`
-	// Errors are what was wrong with the files at the last load, one error each; empty if it was good.
+	// Errors are the errors in the files of the last load; empty if it succeeded.
 	Errors []string `json:"errors,omitempty"`
-	// ErrorsAt is when they were found.
+	// ErrorsAt is when the errors were found.
 	ErrorsAt time.Time `json:"errors_at,omitzero"`
-	// LoadingSince is since when newer files are loaded, zero if none are.
+	// LoadingSince is when the load in progress began; zero if there is none.
 	LoadingSince time.Time `json:"loading_since,omitzero"`
-	// Warnings are what the live rules have that may not do what was meant: the first 100 of WarningCount.
+	// Warnings are the first 100 of WarningCount warnings about the active rules.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
-	// Published is nil where no rules come from Redis.
+	// Published is nil if no rules come from Redis.
 	Published *PublishedStatus `json:"published,omitempty"`
-	// XDS is nil where no rules come by xDS.
+	// XDS is nil if no rules come over xDS.
 	XDS *XDSStatus `json:"xds,omitempty"`
 }
 
-// XDSStatus is the state of the rules that a control plane sends by xDS.
+// XDSStatus is the state of the rules from a control plane.
 type XDSStatus struct {
 	Server    string `json:"server"` // xds://host:port
 	Connected bool   `json:"connected"`
-	// Error is why there is no connection.
+	// Error is the error of the connection while there is none.
 	Error string `json:"error,omitempty"`
-	// Version is of the answer that was accepted last, and Domains how many domains it and those before left in use.
+	// Version is the version of the last accepted response. Domains is the number of domains that are now in use.
 	Version string `json:"version"`
 	Domains int    `json:"domains"`
-	// ReceivedAt is when the newest answer came.
+	// ReceivedAt is when the latest response arrived.
 	ReceivedAt time.Time `json:"received_at,omitzero"`
-	// RefusedDomains is how many domains of the newest answer are not used: the last good rules of each stay. Findings say
-	// why: the first 100 of FindingCount.
+	// RefusedDomains is the number of domains in the latest response that are not used, so that their previous rules stay
+	// active. Findings are the first 100 of FindingCount reasons.
 	RefusedDomains int      `json:"refused_domains,omitempty"`
 	Findings       []string `json:"findings,omitempty"`
 	FindingCount   int      `json:"finding_count,omitempty"`
-	// Connections, Accepted and Refused count streams and answers since the start.
+	// Connections, Accepted and Refused count streams and responses since the start.
 	Connections uint64 `json:"connections"`
 	Accepted    uint64 `json:"accepted"`
 	Refused     uint64 `json:"refused"`
 }
 
-// PublishedStatus is the state of the rules that are published in Redis.
+// PublishedStatus is the state of the rules published in Redis.
 type PublishedStatus struct {
-	// Version is of the set that is live, 0 if none is; the next three fields describe it.
+	// Version is the version of the active set, or 0; Hash, Author and PublishedAt describe that set.
 	Version     uint64    `json:"version"`
 	Hash        string    `json:"hash"`
 	Author      string    `json:"author"`
 	PublishedAt time.Time `json:"published_at,omitzero"`
-	// Newest is the version that was read last. If it is not Version, it was refused: see RulesStatus.Errors.
+	// Newest is the version that was read last. If it differs from Version, it was refused: see RulesStatus.Errors.
 	Newest uint64 `json:"newest_version"`
-	// Error is why the last read from Redis failed.
+	// Error is the error of the last read from Redis, or "".
 	Error string `json:"error,omitempty"`
 }
 
-// Build is the answer of GET /version: what was built.
+// Build is the response of GET /version.
 type Build struct {
 	Version string `json:"version"`
-	// Commit is the revision of the source code, "unknown" if the binary does not record it.
+	// Commit is the revision of the source code, or "unknown".
 	Commit string `json:"commit"`
-	// Date is the time of the commit, in RFC 3339. A build has no time of its own: it can be repeated. It may be empty.
+	// Date is the time of the commit in RFC 3339, or "". There is no time of the build: builds are reproducible.
 	Date     string `json:"date,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform,omitempty"` // such as linux/amd64
 }
 
-// Status is the answer of GET /status: what GET /readyz, /version and /rules show, without the rules.
+// Status is the response of GET /status: /readyz, /version and /rules without the rules.
 type Status struct {
 	Ready bool `json:"ready"`
-	// Degraded says what limits do while Redis does not decide; empty if it does, or if this process decides nothing.
+	// Degraded is the effect on limits while Redis does not decide; empty if it does, or if this process decides nothing.
 	Degraded  string       `json:"degraded,omitempty"`
 	Checks    []Check      `json:"checks"`
 	Build     Build        `json:"build"`
 	StartedAt time.Time    `json:"started_at"`
 	Now       time.Time    `json:"now"`
 	Store     string       `json:"store"`
-	TopKeys   bool         `json:"top_keys"` // GET /top answers
+	TopKeys   bool         `json:"top_keys"` // whether GET /top is available
 	Rules     RulesSummary `json:"rules"`
-	// Quotas is nil (null in JSON) without --quota, and from servers that are older than it.
+	// Quotas is nil (null in JSON) without --quota, and from older servers.
 	Quotas *QuotaStatus `json:"quotas"`
 }
 
-// QuotaStatus is the state of the parts of limits that are assigned to Envoys.
+// QuotaStatus is the state of quotas of Envoys.
 type QuotaStatus struct {
-	Streams int `json:"streams"` // of Envoys that are open
-	Broken  int `json:"broken"`  // that broke, while what was assigned to them may be in force
-	Buckets int `json:"buckets"` // of both
-	// Uncharged counts requests since the start that Envoys let pass before they were charged. Debt is those of them that
-	// still are to be charged.
+	Streams int `json:"streams"` // open streams of Envoys
+	Broken  int `json:"broken"`  // broken streams whose assignments may still apply
+	Buckets int `json:"buckets"` // buckets of all these streams
+	// Uncharged counts requests since the start that Envoys admitted before they were charged. Debt is the part of them
+	// that is still to be charged.
 	Uncharged uint64 `json:"uncharged"`
 	Debt      int64  `json:"debt"`
 }
@@ -109,32 +109,32 @@ type QuotaStatus struct {
 // Check is one condition of readiness.
 type Check struct {
 	Name  string `json:"name"`
-	Error string `json:"error,omitempty"` // why it fails; empty if it holds
+	Error string `json:"error,omitempty"` // why the condition does not hold, or ""
 	Note  string `json:"note,omitempty"`
 }
 
-// RulesSummary is the state of the rules, and how many there are.
+// RulesSummary is the state of the rules without the names of files, and the numbers of rules.
 type RulesSummary struct {
 	RulesStatus
-	Files      int `json:"files"`       // in place of their names
-	ErrorCount int `json:"error_count"` // Errors has the first of them
+	Files      int `json:"files"`       // number of files
+	ErrorCount int `json:"error_count"` // number of errors; Errors has the first ones
 	Domains    int `json:"domains"`
 	Rules      int `json:"rules"`
 	Limits     int `json:"limits"`
 }
 
-// Reloaded is the answer of POST /reload.
+// Reloaded is the response of POST /reload.
 type Reloaded struct {
 	Result string `json:"result"` // ok or refused
 	RulesStatus
 }
 
-// Error is the answer to a request that failed.
+// Error is the response to a failed request.
 type Error struct {
 	Error string `json:"error"`
 }
 
-// KeyState is the answer of GET /keys/get: the counters of one descriptor.
+// KeyState is the response of GET /keys/get: the counters of one descriptor.
 type KeyState struct {
 	Domain     string     `json:"domain"`
 	Descriptor string     `json:"descriptor"`
@@ -145,32 +145,32 @@ type KeyState struct {
 	Limits     []KeyLimit `json:"limits"`
 }
 
-// KeyLimit is one counter and its limit.
+// KeyLimit is a limit with one of its counters.
 type KeyLimit struct {
 	Limit           string `json:"limit,omitempty"` // its name
 	Algorithm       string `json:"algorithm"`
 	Key             string `json:"key"`             // of the counter
-	Store           string `json:"store,omitempty"` // that the limit names
+	Store           string `json:"store,omitempty"` // name of the limit's store
 	RequestsPerUnit int64  `json:"requests_per_unit"`
 	Window          string `json:"window"`
-	Capacity        int64  `json:"capacity"` // most at once
+	Capacity        int64  `json:"capacity"` // maximum number of hits at once
 
-	// Counts is what the algorithm counts: count (of a window), level (of a funnel), tokens (of a bucket), stored (unused
-	// permits), queued, in_use (requests in flight); empty if that is not one number. Counted is how many hits that is.
+	// Counts is the kind of number in Counted: count (in a window), level (of a funnel), tokens (of a bucket), stored
+	// (unused permits), queued, or in_use (requests in flight). It is empty if the algorithm has no such number.
 	Counts  string `json:"counts,omitempty"`
 	Counted int64  `json:"counted"`
 
-	// Remaining is how many requests of cost 1 would be admitted now.
+	// Remaining is the number of requests of cost 1 that would be admitted now.
 	Remaining int64 `json:"remaining"`
-	// RetryAfter is the time until one more is admitted: 0 for now, nil (null in JSON) if no wait helps.
+	// RetryAfter is the time until one more request would be admitted, or nil (null in JSON) if waiting does not help.
 	RetryAfter *float64 `json:"retry_after_seconds"`
-	// ResetAfter is the time until the limit is fully available again, of a fixed_window until the window ends, and
-	// ResetAt that moment by the clock of the process.
+	// ResetAfter is the time until the limit is fully available again, or for fixed_window, until the window ends. ResetAt
+	// is that time by the clock of the process.
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
 }
 
-// Wait is a wait in seconds, nil if none helps.
+// Wait returns a wait in seconds, or nil if waiting does not help.
 func Wait(wait time.Duration) *float64 {
 	if wait == limiter.Never {
 		return nil
@@ -179,35 +179,35 @@ func Wait(wait time.Duration) *float64 {
 	return &s
 }
 
-// ResetRequest names the descriptor whose counters are to be reset.
+// ResetRequest is the body of POST /keys/reset: the descriptor whose counters to reset.
 type ResetRequest struct {
 	Domain     string `json:"domain"`
 	Descriptor string `json:"descriptor"`
 }
 
-// ResetResult is the answer of POST /keys/reset.
+// ResetResult is the response of POST /keys/reset.
 type ResetResult struct {
 	Domain   string         `json:"domain"`
 	Rule     string         `json:"rule"` // its path
 	Counters []ResetCounter `json:"counters"`
-	// Tried are the keys of all counters that were to be reset.
+	// Tried are the keys of all counters of the descriptor.
 	Tried []string `json:"-"`
 }
 
-// ResetCounter is one that was reset.
+// ResetCounter is a counter that was reset.
 type ResetCounter struct {
 	Key     string `json:"key"`
 	Existed bool   `json:"existed"` // false: its limit was fully available
 }
 
-// History is the answer of GET /history: counts over time. All lists have the same length, oldest first.
+// History is the response of GET /history: counts over time. All lists have the same length, oldest first.
 type History struct {
-	// Until is when the newest counts were taken, Since when counting began: points before it are 0.
+	// Until is when the latest counts were taken. Since is when counting began: earlier points are 0.
 	Until time.Time `json:"until"`
 	Since time.Time `json:"since"`
-	// Step is the length of a point in seconds. Points begin at multiples of it since 1970; the newest one is not over.
+	// Step is the length of a point in seconds. Points begin at multiples of it since 1970; the latest is incomplete.
 	Step int64 `json:"step_seconds"`
-	// Total is of requests.
+	// Total counts requests.
 	Total *CountsOverTime `json:"total"`
 	// Denying are the limits that denied the most in the last 5 minutes, at most 5.
 	Denying []LimitOverTime `json:"denying"`
@@ -216,19 +216,19 @@ type History struct {
 // CountsOverTime are counts of one series.
 type CountsOverTime struct {
 	Allowed []uint32 `json:"allowed"`
-	Denied  []uint32 `json:"denied"` // also those that shadow or quota mode let pass
+	Denied  []uint32 `json:"denied"` // including those that shadow or quota mode admitted
 	Near    []uint32 `json:"near"`   // the part of Allowed that was near the limit
 }
 
-// LimitName names a limit by its domain, by its rule's path, and by its name, or its number in a rule with several. The
-// labels of metrics are the same.
+// LimitName identifies a limit by its domain, its rule's path, and its name or its number in the rule. Labels of
+// metrics are the same.
 type LimitName struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
 }
 
-// NameOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
+// NameOf returns a limit's LimitName: with its name, or if the rule has several limits, its number from 1.
 func NameOf(l *descriptors.Limit) LimitName {
 	name := LimitName{Domain: l.Rule.Domain, Rule: l.Rule.Path, Limit: l.Name}
 	if number := l.Position(); name.Limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
@@ -248,7 +248,7 @@ type LimitOverTime struct {
 	CountsOverTime
 }
 
-// Counts are what was counted since the sample before.
+// Counts are counts since the previous sample.
 type Counts struct {
 	Allowed uint64 `json:"allowed"`
 	Denied  uint64 `json:"denied"`
@@ -264,39 +264,38 @@ type LimitCounts struct {
 // TopBy is the order of keys.
 type TopBy string
 
-// The orders.
+// Values of TopBy.
 const (
 	ByHits   TopBy = "hits"
 	ByDenied TopBy = "denied"
 )
 
-// TopKeys is the answer of GET /top.
+// TopKeys is the response of GET /top.
 type TopKeys struct {
 	By TopBy `json:"by"`
-	// Since is when the counting of what is shown began: one to two minutes ago.
+	// Since is when counting the shown hits began: one to two minutes ago.
 	Since time.Time `json:"since"`
-	// KeptPerRule is the number of keys that are counted for each rule. Hashed says that values are shown as hashes.
+	// KeptPerRule is the number of keys counted per rule. Hashed reports whether values are shown as hashes.
 	KeptPerRule int  `json:"kept_per_rule"`
 	Hashed      bool `json:"values_hashed"`
-	// Missed is the hits of rules for which there was no room, since the process started.
+	// Missed is the number of hits since the start of rules that had no room for counting.
 	Missed uint64   `json:"missed_hits"`
 	Keys   []TopKey `json:"keys"`
 }
 
-// TopKey is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were
-// denied.
+// TopKey is a key of a rule, with Hits-HitsError to Hits hits, of which Denied-DeniedError to Denied were denied.
 type TopKey struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	// Descriptor is the entries as commands take them: key=value,key=value.
+	// Descriptor has the entries in the form of commands: key=value,key=value.
 	Descriptor string              `json:"descriptor"`
 	Entries    []descriptors.Entry `json:"entries"`
-	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
+	// Counter is the key of the counter of the rule's first limit; empty if values are hashed.
 	Counter     string `json:"counter,omitempty"`
 	Hits        uint64 `json:"hits"`
 	HitsError   uint64 `json:"hits_error"`
 	Denied      uint64 `json:"denied"`
 	DeniedError uint64 `json:"denied_error"`
-	// Share is the key's part of its rule's hits, or of what the rule denied: at most 1.
+	// Share is the key's part of its rule's hits, or denied hits; at most 1.
 	Share float64 `json:"share"`
 }

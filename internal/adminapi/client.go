@@ -27,15 +27,15 @@ const (
 	DefaultTimeout = 10 * time.Second
 )
 
-// api begins every path.
+// api is the prefix of every path.
 const api = "/api/v1"
 
-// maxAnswer bounds what is read of a response, in bytes.
+// maxAnswer is the maximum size of a response, in bytes.
 const maxAnswer = 64 << 20
 
-// Options name the process to connect to, and the credentials, as flags of commands. Zero values are the defaults.
+// Options are the flags for connecting to a process. Zero values are the defaults.
 type Options struct {
-	// Server may have a path, which is put before every endpoint's own.
+	// Server may have a path, which is a prefix of every endpoint's path.
 	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket on the same machine for the same user or root (found by WEIR_HTTP_ADDR), else http://127.0.0.1:8080."`
 	// TokenFile is read for each request.
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
@@ -49,13 +49,12 @@ type Options struct {
 // Client sends requests to one process. It is safe for concurrent use.
 type Client struct {
 	base      url.URL
-	shown     string // the server, in errors and for people
+	shown     string // the server's name in errors
 	tokenFile string
 	http      *http.Client
 }
 
-// New checks the options and reads the certificates and the token; it does not connect. The error says what to write
-// instead.
+// New checks the options, and reads the certificates and the token. It does not connect.
 func New(o Options) (*Client, error) {
 	c := &Client{shown: cmp.Or(o.Server, DefaultServer), tokenFile: o.TokenFile}
 	if _, err := c.token(); err != nil {
@@ -80,13 +79,13 @@ func New(o Options) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: transport, Timeout: cmp.Or(o.Timeout, DefaultTimeout),
-		// A redirection might carry the token elsewhere.
+		// A redirect might send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
 }
 
-// parse reads a server that is no Unix socket.
+// parse parses a server that is not a Unix socket.
 func (c *Client) parse() error {
 	text := c.shown
 	if !strings.Contains(text, "://") {
@@ -94,7 +93,7 @@ func (c *Client) parse() error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
-		u.RawQuery != "" || u.Fragment != "" { // which is not quoted: it may have a password
+		u.RawQuery != "" || u.Fragment != "" { // not quoted, because it may have a password
 		return errors.New("--server: must be http://host:port, https://host:port, host:port or unix:PATH, without user and " +
 			"password (a token goes into a file, --token-file), ? and #")
 	}
@@ -102,7 +101,7 @@ func (c *Client) parse() error {
 	return nil
 }
 
-// secure reads the files of TLS.
+// secure reads the TLS files.
 func (o *Options) secure(transport *http.Transport, scheme string) error {
 	if o.CA == "" && o.Cert == "" && o.Key == "" {
 		return nil
@@ -118,16 +117,16 @@ func (o *Options) secure(transport *http.Transport, scheme string) error {
 	return err
 }
 
-// String names the server.
+// String returns the server's name.
 func (c *Client) String() string { return c.shown }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// StatusError is an answer that is not 2xx.
+// StatusError is a response with a status other than 2xx.
 type StatusError struct {
 	Status int
-	// Msg is the error that the server sent, with what to do about it.
+	// Msg is the server's error and a hint.
 	Msg string
 	// Body is the whole response.
 	Body   []byte
@@ -142,12 +141,12 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// Post sends body as JSON (nil is none) and decodes the JSON of the response into answer.
+// Post sends body as JSON, or no body if it is nil, and decodes the JSON of the response into answer.
 func (c *Client) Post(ctx context.Context, path string, body, answer any) error {
 	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
 }
 
-// Text requests path and returns the response as it is, whatever the status.
+// Text requests path and returns the response for any status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
 	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
 	if err != nil {
@@ -197,7 +196,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return res, text, nil
 }
 
-// request has the body as JSON, and the token.
+// request returns a request with the body as JSON and the token.
 func (c *Client) request(ctx context.Context, method, to string, body any) (*http.Request, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
@@ -225,7 +224,7 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 	return r, nil
 }
 
-// token reads the caller's token, empty without one.
+// token reads the token, or returns "" without a token file.
 func (c *Client) token() (string, error) {
 	if c.tokenFile == "" {
 		return "", nil
@@ -241,10 +240,10 @@ func (c *Client) token() (string, error) {
 	return token, nil
 }
 
-// MinToken is the length in bytes of the shortest token: a shorter one can be guessed.
+// MinToken is the minimum length of a token in bytes: shorter ones can be guessed.
 const MinToken = 16
 
-// ParseToken returns the token in the content of a file. The error is to be read behind the file's name.
+// ParseToken returns the token in the content of a file. Its error is a predicate of the file's name.
 func ParseToken(content []byte) (string, error) {
 	token := strings.TrimSpace(string(content))
 	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
@@ -254,10 +253,10 @@ func ParseToken(content []byte) (string, error) {
 	return token, nil
 }
 
-// unreachable returns why there is no response, with a hint.
+// unreachable returns the error of a failed request, with a hint.
 func (c *Client) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
-		err = inner.Err // without method and URL, which the message names already
+		err = inner.Err // the message has method and URL already
 	}
 	hint := "is Weir running there, and is this its --http-addr? See --server"
 	switch {
@@ -269,10 +268,10 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
 }
 
-// refused is the error of a response other than 2xx. The server sends an Error, or one line of text if it is no Weir.
+// refused returns the error of a response other than 2xx. Weir sends an Error; other servers may send text.
 func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	var answer Error
-	_ = json.Unmarshal(text, &answer) // else it stays empty
+	_ = json.Unmarshal(text, &answer) // otherwise answer stays empty
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
 	msg := cmp.Or(answer.Error, line, "it answers "+res.Status)
 	switch {
@@ -288,7 +287,7 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	return &StatusError{Status: res.StatusCode, Msg: msg, Body: text, server: c.shown}
 }
 
-// orSocket says, behind an error, which socket needs no token.
+// orSocket returns a hint about a socket that needs no token, for the end of an error.
 func (c *Client) orSocket() string {
 	addr := c.base.Host
 	if strings.HasPrefix(c.shown, "unix:") {

@@ -23,10 +23,10 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// seen is what the server was asked.
+// seen is the request that the server received.
 type seen struct{ Method, Target, Authorization, Body string }
 
-// echo answers with what it was asked.
+// echo responds with the request.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	_ = json.NewEncoder(w).Encode(seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), string(body)})

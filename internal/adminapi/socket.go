@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// DefaultSocket is the value of --admin-socket that stands for a socket beside the HTTP address.
+// DefaultSocket is the value of --admin-socket for the socket that belongs to the HTTP address.
 const DefaultSocket = "auto"
 
-// Socket returns the path of the admin socket of a process with these values of --admin-socket and --http-addr, or
-// @NAME for an abstract socket; empty for none. Process and commands find each other by it.
+// Socket returns the path of the admin socket for these values of --admin-socket and --http-addr, @NAME for an abstract
+// socket, or "" for none. Processes and commands use the same function.
 func Socket(flag, httpAddr string) string {
 	if flag != DefaultSocket {
 		return flag
@@ -27,18 +27,18 @@ func Socket(flag, httpAddr string) string {
 	case err != nil:
 		return ""
 	case runtime.GOOS == "linux":
-		return "@weir-" + port // needs no folder that can be written, and is gone with its process
+		return "@weir-" + port // needs no writable folder, and ends with its process
 	default:
 		return filepath.Join(os.TempDir(), "weir-"+port+".sock")
 	}
 }
 
-// IsAbstract reports whether the socket is no file. Such a socket has no permissions, so each side checks the other's
-// user.
+// IsAbstract reports whether the socket is abstract, not a file. Abstract sockets have no permissions, so each side
+// checks the other's user.
 func IsAbstract(socket string) bool { return strings.HasPrefix(socket, "@") }
 
-// ListensOn reports whether a process listens on the socket. Of an abstract socket, which everybody may create, it must
-// be a process of the same user, unless this is root.
+// ListensOn reports whether a process listens on the socket. Because everybody may create an abstract socket, its
+// process must have the same user, unless this user is root.
 func ListensOn(socket string) bool {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", socket)
 	if err != nil {
@@ -52,8 +52,8 @@ func ListensOn(socket string) bool {
 	return ok && user == os.Geteuid()
 }
 
-// SameUser returns the connections of a listener on an abstract socket that come from the user of this process or from
-// root. It closes all others.
+// SameUser returns a listener that accepts only connections from this process's user or root, for an abstract socket.
+// It closes all others.
 func SameUser(l net.Listener) net.Listener { return sameUser{l} }
 
 type sameUser struct{ net.Listener }

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// peerUser returns the user of the process at the other end of a Unix socket. It knows none of a process of another PID
-// namespace, such as another container with this network, or the machine's own: the number of its user may be another
-// user's here. A user namespace shows all users that it does not know as 65534, which is also the user of Weir's image.
+// peerUser returns the user of the process at the other end of a Unix socket. It returns false for another PID
+// namespace, such as a container that shares this network or the machine itself, because the same number may be another
+// user there. A user namespace shows unknown users as 65534, which is also the user of Weir's image.
 func peerUser(conn net.Conn) (uid int, ok bool) {
 	c, isRaw := conn.(syscall.Conn)
 	if !isRaw {

@@ -4,5 +4,5 @@ package adminapi
 
 import "net"
 
-// peerUser knows no user: abstract sockets are only on Linux.
+// peerUser returns false, because only Linux has abstract sockets.
 func peerUser(net.Conn) (uid int, ok bool) { return 0, false }

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
-// The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
-// src/stats/prom/default_mapper.yaml. Rules there have one level (key1) or two (key2). Deeper rules, and all limits of
-// one rule, count together under the first two levels.
+// The metrics of envoyproxy/ratelimit, with the names and labels of its Prometheus sink
+// (src/stats/prom/default_mapper.yaml). Its rules have one level (key1) or two (key2). Weir counts deeper rules, and
+// all limits of a rule, together under the first two levels.
 
 var classicRuleRows = []metric.Row[*classicRule]{
 	classicCounter("total_hits", "Hits of a rule.",
@@ -68,14 +68,14 @@ func classicCounter(name, help string, value func(*classicRule) uint64) metric.R
 		func(r *classicRule, w metric.Writer) { metric.Put(w, value(r), r.key[:]...) })
 }
 
-// classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.
+// classicRule has the hits of all limits that envoyproxy/ratelimit counts as one rule.
 type classicRule struct {
 	key          [3]string // domain, key1, key2
 	hits         outcomeCounts
 	near, cached uint64
 }
 
-// classicRules yields the rules that requests asked.
+// classicRules yields the rules that have had requests.
 func (m *Metrics) classicRules(yield func(*classicRule) bool) {
 	rules := map[[3]string]*classicRule{}
 	for c := range m.counts.having(decidedHere) {
@@ -107,20 +107,20 @@ func (c *limitCounters) classicKey() [3]string {
 			key[i+1] = classicText(level[0] + "_" + level[1][1:])
 		}
 	}
-	if c.Rule == "" { // a limit that a request brought along, and no rule matched
+	if c.Rule == "" { // a limit that came with a request that no rule matches
 		key[1] = c.Limit
 	}
 	return key
 }
 
 var (
-	// ipv4 matches the addresses in which envoyproxy/ratelimit replaces dots, which statsd would take for levels.
+	// ipv4 matches addresses, in which envoyproxy/ratelimit replaces dots, because dots separate levels in statsd.
 	ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
-	// classicSigns replaces what has a meaning in statsd.
+	// classicSigns replaces characters with a meaning in statsd.
 	classicSigns = strings.NewReplacer(":", "_", "|", "_")
 )
 
-// classicText replaces what a name in statsd must not have, as envoyproxy/ratelimit does.
+// classicText replaces characters that a name in statsd must not have, as envoyproxy/ratelimit does.
 func classicText(s string) string {
 	return ipv4.ReplaceAllStringFunc(classicSigns.Replace(s), func(ip string) string {
 		return strings.ReplaceAll(ip, ".", "_")

@@ -13,27 +13,27 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// ruleCounts is what each limit decided, and how many requests of each domain were answered. A set's counters are
-// resolved when it goes live; a request that was matched by the set before finds its counters by their labels.
+// ruleCounts counts each limit's decisions and each domain's requests. Prepare assigns a set's counters before it
+// becomes active. A request that the previous set has matched finds its counters by their labels.
 type ruleCounts struct {
-	maxRules  int     // with counters of their own; so do domains
-	ratio     float64 // share of a limit above which a hit is near it
+	maxRules  int     // maximum number of rules, and of domains, with their own counters
+	ratio     float64 // part of a limit above which a hit is near the limit
 	live      atomic.Pointer[setCounters]
-	request   limitCounters  // of limits that requests bring along
-	other     limitCounters  // of the limits of all other rules
-	elsewhere domainCounters // of all other domains, and of requests without rules
+	request   limitCounters  // for limits that come with requests
+	other     limitCounters  // for the limits of all other rules
+	elsewhere domainCounters // for all other domains, and for requests without rules
 }
 
-// setCounters is the counters of one set. It is immutable, except for the counts.
+// setCounters has the counters of one set. Only the counts change.
 type setCounters struct {
 	limits   []slot[*descriptors.Rule, limitCounters] // by Limit.ID
 	byLabels map[adminapi.LimitName]*limitCounters
 	domains  []slot[*descriptors.Domain, domainCounters] // by Domain.ID
 	byName   map[string]*domainCounters
-	others   int // rules without counters of their own
+	others   int // number of rules without their own counters
 }
 
-// slot is the counters of a limit or a domain, and the rule or the domain, by which one of another set is recognized.
+// slot has the counters of a limit or domain. of identifies the rule or domain, to detect one of another set.
 type slot[Of comparable, Counters any] struct {
 	of       Of
 	counters *Counters
@@ -45,10 +45,10 @@ type limitCounters struct {
 	byEnvoys               outcomeCounts // requests that Envoys decided by quotas
 	near, cached, refunded atomic.Uint64 // hits
 
-	sampled sampled // by Sample alone
+	sampled sampled // used only by Sample
 }
 
-// domainCounters are a domain's, by the code that Envoy received.
+// domainCounters counts a domain's requests by the code that Envoy received.
 type domainCounters struct {
 	domain        string
 	ok, overLimit atomic.Uint64
@@ -58,10 +58,10 @@ type domainCounters struct {
 
 const outcomeCount = decide.DeniedLocally + 1
 
-// outcomeCounts are by decide.Outcome.
+// outcomeCounts are indexed by decide.Outcome.
 type outcomeCounts [outcomeCount]atomic.Uint64
 
-// otherRules labels rules and domains without series of their own.
+// otherRules is the label of rules and domains without their own series.
 const otherRules = "(other)"
 
 func newCounts(maxRules int, ratio float64) *ruleCounts {
@@ -73,8 +73,8 @@ func newCounts(maxRules int, ratio float64) *ruleCounts {
 	return cs
 }
 
-// Prepare makes the counters of the next rules, just before these go live. A limit or a domain that both sets have
-// keeps its counts; one that is gone loses its series. The first MaxRules rules and domains have counters of their own.
+// Prepare creates the counters of the next rules, before these become active. A limit or domain of both sets keeps its
+// counts; removed ones lose their series. The first MaxRules rules and domains have their own counters.
 func (m *Metrics) Prepare(set *descriptors.Set) {
 	cs, before := m.counts, m.counts.live.Load()
 	t := &setCounters{
@@ -85,7 +85,7 @@ func (m *Metrics) Prepare(set *descriptors.Set) {
 	}
 	rules := 0
 	for i, l := range set.Limits() {
-		if i == 0 || l.Rule != set.Limits()[i-1].Rule { // a rule's limits stand side by side
+		if i == 0 || l.Rule != set.Limits()[i-1].Rule { // a rule's limits are adjacent
 			rules++
 		}
 		if rules > cs.maxRules {
@@ -94,7 +94,7 @@ func (m *Metrics) Prepare(set *descriptors.Set) {
 		}
 		name := adminapi.NameOf(l)
 		c := cmp.Or(t.byLabels[name], before.byLabels[name])
-		if c == nil { // its labels outlive the rules
+		if c == nil { // labels must not keep the rules' memory
 			c = &limitCounters{LimitName: adminapi.LimitName{
 				Domain: strings.Clone(name.Domain), Rule: strings.Clone(name.Rule), Limit: strings.Clone(name.Limit),
 			}}
@@ -139,20 +139,20 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 	}
 }
 
-// ReportedByEnvoys counts requests that Envoys reported, whatever limits decided them.
+// ReportedByEnvoys counts requests that Envoys reported, for any limit.
 func (m *Metrics) ReportedByEnvoys(allowed, denied uint64) {
 	m.allowedByEnvoys.Add(allowed)
 	m.deniedByEnvoys.Add(denied)
 }
 
-// DecidedByEnvoys counts requests that Envoys decided by their quotas of a limit.
+// DecidedByEnvoys counts requests that Envoys decided by quotas of a limit.
 func (m *Metrics) DecidedByEnvoys(l *descriptors.Limit, o decide.Outcome, requests uint64) {
 	if c := m.counts.limit(l); c != nil {
 		c.byEnvoys[o].Add(requests)
 	}
 }
 
-// nearHits returns how many of the hits just charged lie above the ratio of the capacity. It rounds down, as
+// nearHits returns the number of the charged hits that are above the ratio of the capacity. It rounds down, as
 // envoyproxy/ratelimit does.
 func (cs *ruleCounts) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
 	capacity := p.Capacity()
@@ -169,7 +169,7 @@ func (cs *ruleCounts) limit(l *descriptors.Limit) *limitCounters {
 	}
 	c := t.byLabels[adminapi.NameOf(l)]
 	if c == nil && t.others > 0 {
-		return &cs.other // or the rule is gone: the labels do not tell
+		return &cs.other // the rule may have been removed instead, which the labels do not show
 	}
 	return c
 }
@@ -182,13 +182,13 @@ func (cs *ruleCounts) domain(d *descriptors.Domain) *domainCounters {
 	if id := d.ID(); id < len(t.domains) && t.domains[id].of == d {
 		return t.domains[id].counters
 	}
-	if c := t.byName[d.Name()]; c != nil { // matched by the set before
+	if c := t.byName[d.Name()]; c != nil { // matched by the previous set
 		return c
 	}
 	return &cs.elsewhere
 }
 
-// allLimits yields the counters of every limit.
+// allLimits yields the counters of all limits.
 func (cs *ruleCounts) allLimits(yield func(*limitCounters) bool) {
 	if !yield(&cs.request) || !yield(&cs.other) {
 		return
@@ -196,14 +196,14 @@ func (cs *ruleCounts) allLimits(yield func(*limitCounters) bool) {
 	maps.Values(cs.live.Load().byLabels)(yield)
 }
 
-// allDomains yields the counters of every domain.
+// allDomains yields the counters of all domains.
 func (cs *ruleCounts) allDomains(yield func(*domainCounters) bool) {
 	if yield(&cs.elsewhere) {
 		maps.Values(cs.live.Load().byName)(yield)
 	}
 }
 
-// having yields the counters of every limit that has had an outcome, here or by the quotas of Envoys.
+// having yields the counters of all limits that have had an outcome.
 func (cs *ruleCounts) having(outcomes func(*limitCounters) *outcomeCounts) iter.Seq[*limitCounters] {
 	return func(yield func(*limitCounters) bool) {
 		for c := range cs.allLimits {
@@ -214,7 +214,7 @@ func (cs *ruleCounts) having(outcomes func(*limitCounters) *outcomeCounts) iter.
 	}
 }
 
-// any reports whether there was any outcome.
+// any reports whether any count is not 0.
 func (counts *outcomeCounts) any() bool {
 	for o := range counts {
 		if counts[o].Load() > 0 {
@@ -224,8 +224,8 @@ func (counts *outcomeCounts) any() bool {
 	return false
 }
 
-// Decisions returns how often a limit had each outcome, by decide.Outcome, also in requests that Envoys decided by
-// quotas. It is nil for a limit without counters of its own.
+// Decisions returns how often a limit had each outcome, by decide.Outcome, including requests that Envoys decided by
+// quotas. It returns nil for a limit without its own counters.
 func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
 	c := m.counts.limit(l)
 	if c == nil || c.LimitName != adminapi.NameOf(l) {
@@ -248,12 +248,11 @@ func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
 	}
 }
 
-// sampled is the values of a limit's counters at the last Sample.
+// sampled has the values of a limit's counters at the last Sample.
 type sampled struct{ allowed, denied, hits, near, allowedByEnvoys, deniedByEnvoys uint64 }
 
-// Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
-// how many requests were answered. It leaves out limits without series of their own, and limits that requests bring
-// along. It is the Sampler of admin.History.
+// Sample yields the growth of each limit's counters since the last call, if it is not 0, and returns all requests'
+// counts. It omits limits of requests and limits without their own series. It is the Sampler of admin.History.
 func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Counts) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
@@ -277,8 +276,8 @@ func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Count
 	return total
 }
 
-// sample returns how much the counters have grown since the last call. Hits near the limit become requests by their
-// share of the hits that were charged, which is exact where a request costs one hit.
+// sample returns the growth of the counters since the last call. It converts hits near the limit to requests by their
+// part of the charged hits, which is exact if each request costs one hit.
 func (c *limitCounters) sample() (s adminapi.Counts) {
 	near, hits := grown(&c.sampled.near, c.near.Load()), grown(&c.sampled.hits, c.hits[decide.Allowed].Load())
 	s.Allowed = grown(&c.sampled.allowed, c.decisions.allowed())
@@ -306,7 +305,7 @@ func (counts *outcomeCounts) sum(of ...decide.Outcome) (n uint64) {
 	return n
 }
 
-// grown returns how much a counter has grown since before, which becomes now.
+// grown returns now - *before, and sets *before to now.
 func grown(before *uint64, now uint64) uint64 {
 	n := now - *before
 	*before = now

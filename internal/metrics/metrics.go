@@ -1,7 +1,7 @@
-// Package metrics counts what was decided, and shows it, with the metrics of all parts, to Prometheus and by statsd.
+// Package metrics counts decisions, and exports them and the metrics of all parts to Prometheus and statsd.
 //
 // Label values come from rule files, never from requests, so the number of rules bounds the number of series. A request
-// finds a limit's counters by the limit's ID; it looks nothing up by name.
+// finds its counters by the limit's ID.
 package metrics
 
 import (
@@ -34,36 +34,36 @@ import (
 
 var _ decide.Observer = (*Metrics)(nil)
 
-// Metrics counts what was decided, and shows the metrics of all parts. It is safe for concurrent use.
+// Metrics counts decisions and exports the metrics of all parts. It is safe for concurrent use.
 type Metrics struct {
 	o        Options
 	registry *prometheus.Registry
 	classic  *prometheus.Registry // the metrics of envoyproxy/ratelimit
-	all      []metric.Description // of both
+	all      []metric.Description // of both registries
 
 	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
-	sampling sync.Mutex // one Sample runs at a time
+	sampling sync.Mutex // held by Sample
 	panics   atomic.Uint64
-	// requests that Envoys reported, and those of them that Sample has returned
+	// Requests that Envoys reported, and the part of them that Sample has returned.
 	allowedByEnvoys, deniedByEnvoys atomic.Uint64
 	sampledByEnvoys                 adminapi.Counts
 
-	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
+	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests that failed with a gRPC error, by code
 	storeErrors struct{ timeout, breakerOpen, unreachable, answered, late atomic.Uint64 }
-	abandoned   atomic.Uint64 // requests whose callers' time was over
+	abandoned   atomic.Uint64 // requests whose callers timed out
 }
 
-// Options say what was built, and as flags of serve what is shown.
+// Options are the flags of metrics, and the build.
 type Options struct {
 	Build adminapi.Build `kong:"-"`
-	// MaxRules is how many rules have series of their own; the others share one. So do domains.
+	// MaxRules is the maximum number of rules, and of domains, with their own series. The others share one.
 	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Maximum number of rules with their own series in GET /metrics; others count together as (other)."`
-	// NearLimitRatio is the share of a limit, from 0 to 1, above which a hit is near it.
+	// NearLimitRatio is the part of a limit, from 0 to 1, above which a hit is near the limit.
 	NearLimitRatio float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
-	// Classic shows the metrics of envoyproxy/ratelimit in Handler, too, under its names.
+	// Classic adds the metrics of envoyproxy/ratelimit to Handler.
 	Classic bool `name:"classic-metrics" env:"WEIR_CLASSIC_METRICS" help:"Add metrics under the names of envoyproxy/ratelimit (ratelimit_service_rate_limit_total_hits, ...)."`
 }
 
@@ -73,7 +73,7 @@ func (o *Options) Check(e *flags.Errors) {
 	flags.Between(e, "--near-limit-ratio", o.NearLimitRatio, 0, 1)
 }
 
-// New returns the metrics of a process, in a registry of their own.
+// New returns the metrics of a process, in their own registry.
 func New(o Options) *Metrics {
 	m := &Metrics{
 		o: o, registry: prometheus.NewRegistry(), classic: prometheus.NewRegistry(),
@@ -83,14 +83,14 @@ func New(o Options) *Metrics {
 	}
 	m.Add(slices.Concat(m.requestMetrics(), m.failureMetrics(), m.processMetrics(), m.classicMetrics())...)
 	m.registry.MustRegister(
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics( // how late goroutines get a CPU
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics( // how long goroutines wait for a CPU
 			collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/latencies:seconds$`)})),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
 
-// Add shows the metrics of a part. Those of envoyproxy/ratelimit go to Classic.
+// Add adds the metrics of a part. Metrics of envoyproxy/ratelimit go to Classic.
 func (m *Metrics) Add(groups ...metric.Group) {
 	for _, g := range groups {
 		described := g.Descriptions()
@@ -105,30 +105,30 @@ func (m *Metrics) Add(groups ...metric.Group) {
 	}
 }
 
-// Describe returns every metric of the parts, by name.
+// Describe returns all metrics, sorted by name.
 func (m *Metrics) Describe() []metric.Description {
 	byName := func(a, b metric.Description) int { return cmp.Compare(a.Name, b.Name) }
 	return slices.SortedFunc(slices.Values(m.all), byName)
 }
 
-// Handler answers a scrape.
+// Handler serves a scrape.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// Classic returns the metrics of envoyproxy/ratelimit, under its names.
+// Classic returns the metrics of envoyproxy/ratelimit.
 func (m *Metrics) Classic() prometheus.Gatherer { return m.classic }
 
-// Requested counts a request and how long it took.
+// Requested counts a request with its duration.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
 
-// Abandoned counts a request whose caller waited no more, since its time was over.
+// Abandoned counts a request whose caller timed out.
 func (m *Metrics) Abandoned() { m.abandoned.Add(1) }
 
-// Requests returns how many requests were answered.
+// Requests returns the number of completed requests.
 func (m *Metrics) Requests() uint64 { return m.requestHistogram().GetSampleCount() }
 
-// requestHistogram returns the times of requests; nil, which is empty, if they cannot be read.
+// requestHistogram returns the histogram of request times, or nil, which is empty, on error.
 func (m *Metrics) requestHistogram() *dto.Histogram {
 	var now dto.Metric
 	if m.requestSeconds.Write(&now) != nil {
@@ -140,7 +140,7 @@ func (m *Metrics) requestHistogram() *dto.Histogram {
 // Panicked counts a panic that the process survived.
 func (m *Metrics) Panicked() { m.panics.Add(1) }
 
-// Rejected counts a request that was answered with a gRPC error.
+// Rejected counts a request that failed with a gRPC error.
 func (m *Metrics) Rejected(code codes.Code) {
 	if int(code) >= len(m.rejected) {
 		code = codes.Unknown
@@ -164,8 +164,8 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// Timed measures the calls to stores of these names; "" is the first. It is for stores behind a network: memory decides
-// in less time than it takes to read the clock.
+// Timed measures calls to the stores of these names; "" is --store. It is for stores behind a network: for a decision
+// in memory, reading the clock would take longer than the decision.
 func (m *Metrics) Timed(names ...string) take.Stage {
 	t := timed{}
 	for _, name := range names {
@@ -174,7 +174,7 @@ func (m *Metrics) Timed(names ...string) take.Stage {
 	return t
 }
 
-// timed has the histograms by the names of stores.
+// timed has the histograms by names of stores.
 type timed map[string]prometheus.Observer
 
 // Before implements take.Stage.
@@ -183,12 +183,12 @@ func (timed) Before(c *take.Call) (answered bool) {
 	return false
 }
 
-// After implements take.Stage. Calls for which no request waits are not measured.
+// After implements take.Stage. It does not measure calls for which no request waits.
 func (t timed) After(c *take.Call) {
 	if len(c.Hits) == 0 || guard.IsBackground(c.Ctx) {
 		return
 	}
-	if histogram := t[limit.StoreName(&c.Hits[0])]; histogram != nil { // else no store has the name: the call failed
+	if histogram := t[limit.StoreName(&c.Hits[0])]; histogram != nil { // else no store has the name
 		histogram.Observe(time.Since(c.Began).Seconds())
 	}
 }

@@ -48,7 +48,7 @@ func newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Options{MaxRules: 100, NearLimitRatio: 0.8})
 }
 
-// scrape is what Prometheus gets: series to value.
+// scrape returns the values by series, as Prometheus reads them.
 func scrape(tb testing.TB, m *metrics.Metrics) map[string]string {
 	tb.Helper()
 	w := httptest.NewRecorder()

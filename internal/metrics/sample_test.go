@@ -115,7 +115,8 @@ func TestDecidedByEnvoys(t *testing.T) {
 	}
 }
 
-// BenchmarkSample is what a sample costs, once in 5 seconds, with so many rules that were all asked.
+// BenchmarkSample measures a sample, which is taken every 5 seconds, of this number of rules that all have had
+// requests.
 func BenchmarkSample(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

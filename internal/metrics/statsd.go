@@ -20,41 +20,41 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
-// Bounds of what is sent by statsd, in bytes.
+// Maximum sizes in statsd, in bytes.
 const (
-	maxPacket = 1432 // what an Ethernet frame of 1500 bytes carries, also through a tunnel
+	maxPacket = 1432 // fits into an Ethernet frame of 1500 bytes, even through a tunnel
 	maxPart   = 200  // of a part of a name, and of a tag's value
 	maxTags   = 400  // of all configured tags
 )
 
-// lastSend is how long a process that ends waits for its last packets.
+// lastSend is the time that a stopping process waits for its last packets.
 const lastSend = time.Second
 
-// The formats.
+// Values of StatsdOptions.Format.
 const (
 	statsdFormat    = "statsd"
 	dogstatsdFormat = "dogstatsd"
 )
 
-// StatsdOptions say where to send metrics by statsd, and how, as flags of serve.
+// StatsdOptions are the flags of statsd.
 type StatsdOptions struct {
 	Addr string `env:"ADDR" placeholder:"ADDR" help:"Send the metrics of envoyproxy/ratelimit by statsd to udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH."`
-	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
+	// Format is statsd, with labels as parts of the name, or dogstatsd, with labels as tags.
 	Format   string        `env:"FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
 	Interval time.Duration `env:"INTERVAL" default:"10s" help:"Time between two sends."`
 	Tags     []string      `name:"tag" env:"TAG" placeholder:"NAME:VALUE" help:"A tag for every metric, with dogstatsd. Repeatable."`
-	// Log receives a line when sending fails, and one when it works again.
+	// Log receives a line when sending begins to fail, and when it works again.
 	Log *slog.Logger `kong:"-"`
 }
 
-// Statsd sends the metrics of envoyproxy/ratelimit in statsd's or DogStatsD's format, at an interval. A request never
-// waits for it. It is for one goroutine.
+// Statsd sends the metrics of envoyproxy/ratelimit periodically in the format of statsd or DogStatsD. It does not delay
+// requests. It is not safe for concurrent use.
 type Statsd struct {
 	o             StatsdOptions
 	from          prometheus.Gatherer
 	network, addr string
-	tags          string             // of the options
-	sent          map[string]float64 // the counters that the receiver has, by name and tags
+	tags          string             // from the options
+	sent          map[string]float64 // values that the receiver has, by name and tags
 	failing       bool
 }
 
@@ -96,7 +96,7 @@ func (o *StatsdOptions) Check(e *flags.Errors) {
 	e.Check(len(all) <= maxTags, "--statsd-tag", "all together may have %d bytes, got %d", maxTags, len(all))
 }
 
-// NewStatsd returns a sender of these metrics. It does not connect.
+// NewStatsd returns a sender of from's metrics. It does not connect.
 func NewStatsd(o StatsdOptions, from prometheus.Gatherer) (*Statsd, error) {
 	s := &Statsd{o: o, from: from, tags: strings.Join(o.Tags, ",")}
 	var err error
@@ -104,7 +104,7 @@ func NewStatsd(o StatsdOptions, from prometheus.Gatherer) (*Statsd, error) {
 	return s, err
 }
 
-// Run sends what has changed at each interval until ctx is done, and then a last time.
+// Run sends changes at each interval, and when ctx is done, a last time.
 func (s *Statsd) Run(ctx context.Context) {
 	tick := time.NewTicker(s.o.Interval)
 	defer tick.Stop()
@@ -119,11 +119,11 @@ func (s *Statsd) Run(ctx context.Context) {
 	}
 }
 
-// send takes no longer than timeout. It connects each time, so that it follows a host name to another address.
+// send sends changes within timeout. It connects each time, so that it follows changes of a host name's address.
 func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	families, err := s.from.Gather() // of an error that concerns some of them, GET /metrics tells
+	families, err := s.from.Gather() // GET /metrics reports an error about some families
 	if len(families) == 0 {
 		s.log(ctx, err)
 		return
@@ -152,15 +152,15 @@ func (s *Statsd) log(ctx context.Context, err error) {
 	s.failing = err != nil
 }
 
-// total is a counter as statsd has it. Series whose names are the same after clean add up.
+// total is a statsd counter. Series whose names are equal after clean are added.
 type total struct {
 	name, tags string
 	value      float64
 }
 
-// totals returns the counters of the series, in their order, and a histogram's count and sum.
+// totals returns the counters of the series in order, and the counts and sums of histograms.
 func (s *Statsd) totals(families []*dto.MetricFamily) (all []total) {
-	at := map[string]int{} // in all, by name and tags
+	at := map[string]int{} // index in all, by name and tags
 	add := func(name, tags string, value float64) {
 		if i, ok := at[name+tags]; ok {
 			all[i].value += value
@@ -183,15 +183,15 @@ func (s *Statsd) totals(families []*dto.MetricFamily) (all []total) {
 	return all
 }
 
-// write sends what the counters have grown by, in as few packets as possible. After an error it stops; the counts that
-// it has not sent wait for the next time. A counter that is less than before began again, and counts from there.
+// write sends the growth of the counters in as few packets as possible. It stops at an error; unsent counts are sent
+// next time. A counter that is less than before has restarted from 0.
 func (s *Statsd) write(to io.Writer, families []*dto.MetricFamily) (err error) {
 	before := s.sent
-	s.sent = make(map[string]float64, len(before)) // without those that are gone
+	s.sent = make(map[string]float64, len(before)) // without removed counters
 	var packet []byte
 	var waiting []total // whose lines are in the packet
 	flush := func() {
-		if s.network == "tcp" && len(packet) > 0 { // where packets have no ends of their own
+		if s.network == "tcp" && len(packet) > 0 { // a TCP stream has no packet boundaries
 			packet = append(packet, '\n')
 		}
 		if err == nil && len(packet) > 0 {
@@ -225,15 +225,14 @@ func (s *Statsd) write(to io.Writer, families []*dto.MetricFamily) (err error) {
 
 func formatted(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }
 
-// classicNames are those classic metrics that envoyproxy/ratelimit sends by statsd under names of another form than by
-// Prometheus. * stands for the value of the label.
+// classicNames maps metrics whose names differ in form between statsd and Prometheus. * is the label's value.
 var classicNames = map[string]string{
 	"total_requests":          "ratelimit_server.*.total_requests",
 	"response_time_seconds":   "ratelimit_server.*.response_time",
 	"should_rate_limit_error": "ratelimit.service.call.should_rate_limit.*",
 }
 
-// name returns a series' name in the format, and its tags, which end its line.
+// name returns a series' name in the format, and its tags, with which its line ends.
 func (s *Statsd) name(metric string, labels []*dto.LabelPair) (name, tags string) {
 	classic := strings.TrimPrefix(metric, "ratelimit_service_")
 	rule, isRule := strings.CutPrefix(classic, "rate_limit_")
@@ -253,8 +252,7 @@ func (s *Statsd) name(metric string, labels []*dto.LabelPair) (name, tags string
 	return "ratelimit.service." + classic, ""
 }
 
-// classicParts are the labels' values in the alphabetical order of the labels, which is that of envoyproxy/ratelimit's
-// names.
+// classicParts returns the label values in the alphabetical order of the labels, as in envoyproxy/ratelimit's names.
 func classicParts(labels []*dto.LabelPair) (parts []string) {
 	for _, l := range labels {
 		if l.GetValue() != "" { // a rule of one level has no key2
@@ -266,7 +264,7 @@ func classicParts(labels []*dto.LabelPair) (parts []string) {
 	return parts
 }
 
-// tagged returns the end of a line with these labels and the tags of the options.
+// tagged returns the end of a line with these labels and the configured tags.
 func (s *Statsd) tagged(labels []*dto.LabelPair) string {
 	var all []string
 	for _, l := range labels {
@@ -285,7 +283,7 @@ func (s *Statsd) tagged(labels []*dto.LabelPair) string {
 	return "|#" + strings.Join(all, ",")
 }
 
-// clean replaces runes that are not allowed, and cuts what is too long.
+// clean replaces invalid runes and truncates the value.
 func clean(value string, isAllowed func(c rune) bool) string {
 	value = strings.Map(func(c rune) rune {
 		if isAllowed(c) {
@@ -299,8 +297,7 @@ func clean(value string, isAllowed func(c rune) bool) string {
 	return value
 }
 
-// WriteText writes a line for each of the classic counters, and for the count and the sum of a histogram,
-// "name: value", by the names of statsd.
+// WriteText writes a line "name: value" per classic counter, and per histogram's count and sum, with statsd's names.
 func (m *Metrics) WriteText(w io.Writer) error {
 	families, err := m.classic.Gather()
 	if len(families) == 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
-// This file and classic.go have the metrics of what was decided. The parts of the process have their own.
+// This file and classic.go have the metrics of decisions. The parts of the process have their own metrics.
 
-// byEnvoy is a label that weir_decisions_total does not have, so that the two can be added up.
+// byEnvoy is a label value that weir_decisions_total does not have, so that the two metrics can be added.
 const byEnvoy = "envoy"
 
 var requestSecondsRow = metric.Description{
@@ -27,7 +27,7 @@ var takeSecondsRow = metric.Description{
 // self is the source of metrics that m counts.
 func (m *Metrics) self() *Metrics { return m }
 
-// requestMetrics are of what was decided.
+// requestMetrics returns the metrics of decisions.
 func (m *Metrics) requestMetrics() []metric.Group {
 	return []metric.Group{
 		metric.Measured{Collector: m.requestSeconds, Description: requestSecondsRow},
@@ -75,7 +75,7 @@ func (m *Metrics) requestMetrics() []metric.Group {
 	}
 }
 
-// failureMetrics are of requests that got no decision, or not the store's.
+// failureMetrics returns the metrics of requests that were not decided, or not by the store.
 func (m *Metrics) failureMetrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(m.self,
@@ -110,7 +110,7 @@ func (m *Metrics) failureMetrics() []metric.Group {
 	}
 }
 
-// Delayed are the metrics of delayed requests, which the decider counts.
+// Delayed returns the metrics of delayed requests.
 func Delayed(read func() decide.DelayedStats) metric.Group {
 	return metric.Of(read,
 		metric.Gauge("weir_delayed_requests",
@@ -122,7 +122,7 @@ func Delayed(read func() decide.DelayedStats) metric.Group {
 	)
 }
 
-// processMetrics are of files and the build.
+// processMetrics returns the metrics of files and the build.
 func (m *Metrics) processMetrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(fileread.Default.Hung,
@@ -137,7 +137,7 @@ func (m *Metrics) processMetrics() []metric.Group {
 	}
 }
 
-// putIfAny writes a series that appears with its first value.
+// putIfAny writes a series if its value is not 0.
 func putIfAny(w metric.Writer, n uint64, labels ...string) {
 	if n > 0 {
 		metric.Put(w, n, labels...)
@@ -147,8 +147,8 @@ func putIfAny(w metric.Writer, n uint64, labels ...string) {
 func decidedHere(c *limitCounters) *outcomeCounts     { return &c.decisions }
 func decidedByEnvoys(c *limitCounters) *outcomeCounts { return &c.byEnvoys }
 
-// byOutcome writes a series for each outcome, with more labels behind it. Allowed and denied appear with the first
-// request, so that rates start from 0; the other outcomes appear once the decisions have had them.
+// byOutcome writes a series per outcome, with additional labels. The series of allowed and denied begin with the first
+// request, so that rates start from 0; other outcomes begin with their first decision.
 func byOutcome(
 	decisions, counts func(*limitCounters) *outcomeCounts, more ...string,
 ) func(*limitCounters, metric.Writer) {

@@ -12,22 +12,22 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// ErrBy is the error of any other order.
+// ErrBy is the error for an invalid order.
 var ErrBy = errors.New("by: must be hits or denied")
 
-// Query asks for keys.
+// Query selects keys.
 type Query struct {
-	// Domain and Rule, a rule's path, choose the rules; empty is any.
+	// Domain and Rule, a rule's path, select rules; an empty text selects all.
 	Domain, Rule string
-	// By is the order. Keys without any hits, or denials, are left out.
+	// By is the order. Keys without hits, or without denials, are omitted.
 	By adminapi.TopBy
-	// N is the most keys of the answer.
+	// N is the maximum number of keys.
 	N int
-	// HashValues shows a value as # and the first 16 bytes of its SHA-256, as `hash_values` does in counters' names.
+	// HashValues shows each value as # and the first 16 bytes of its SHA-256, as `hash_values` does in keys of counters.
 	HashValues bool
 }
 
-// Keys are the busiest or the most denied keys, the most first.
+// Keys returns the busiest or the most denied keys, in descending order.
 func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 	if q.By != adminapi.ByHits && q.By != adminapi.ByDenied {
 		return adminapi.TopKeys{}, ErrBy
@@ -50,13 +50,13 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 	return a, nil
 }
 
-// row is a key as its rule's sketches have it.
+// row is a key with the estimates of its rule's sketches.
 type row struct {
 	of           *descriptors.Rule
 	key          string
-	by           Estimate // hits or denied, as Query.By says
+	by           Estimate // hits or denied, according to Query.By
 	hits, denied Estimate
-	total        uint64 // all hits, or denials, of the rule
+	total        uint64 // sum of the rule's hits or denials
 }
 
 // first sorts the rows, and returns the first n.
@@ -67,7 +67,7 @@ func first(rows []row, n int) []row {
 	return rows[:min(n, len(rows))]
 }
 
-// rows returns the first of the rule's keys, if the query chooses the rule.
+// rows returns the rule's first keys if the query selects the rule.
 func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,10 +130,10 @@ func (r *row) show(hash bool) adminapi.TopKey {
 	return k
 }
 
-// isHash matches what `hash_values` makes of a value.
+// isHash matches a value hashed by `hash_values`.
 var isHash = regexp.MustCompile("^#[0-9a-f]{32}$")
 
-// Hashed returns a value as `hash_values` writes it. A value that is a hash already stays.
+// Hashed returns a value in the form of `hash_values`. It does not hash a hash again.
 func Hashed(value string) string {
 	if isHash.MatchString(value) {
 		return value

@@ -50,7 +50,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// Halves begin and rules go while all cores count: counters are given back to the last one.
+// Halves begin and rules are removed while all cores count: every counter is freed.
 func TestNoCounterLeaks(t *testing.T) {
 	top, set := New(Options{PerRule: 5}), casetest.Compile(t, shop)
 	rules, none := set.Domain("shop").Rules(), casetest.Compile(t, "domain: api\ndescriptors: [{key: a}]")

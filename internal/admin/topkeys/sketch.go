@@ -2,53 +2,54 @@ package topkeys
 
 import "math"
 
-// sketch counts the keys of one stream in bounded memory: a space-saving sketch (Ahmed Metwally, Divyakant Agrawal,
-// Amr El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005). It has counters for
-// at most k keys. When all are taken, a new key replaces a key with the least count and starts from that count, which
-// is its error: all of it may be the other key's. So in a stream with N hits
+// sketch counts the keys of a stream in bounded memory. It is a space-saving sketch (Ahmed Metwally, Divyakant Agrawal,
+// Amr El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005), with counters for at
+// most k keys. When all counters are used, a new key replaces a key with the lowest count and starts from that count,
+// which is also its error: all of it may belong to the replaced key. So in a stream with N hits
 //
-//	count - err <= true count <= count    of a key with a counter,
-//	true count <= floor <= N/k            of a key without,
+//	count - err <= true count <= count    for a key with a counter,
+//	true count <= floor <= N/k            for a key without one,
 //
 // and every key with more than N/k hits has a counter. The same holds if an occurrence has several hits (Radu Berinde,
 // Piotr Indyk, Graham Cormode, Martin J. Strauss: Space-optimal Heavy Hitters with Strong Error Bounds, TODS 2010).
 //
-// A process has as many sketches as its rules need, far more than fit into the CPU's caches, so a hit must touch little
-// memory: for a key with a counter that is one slot, 16 bytes, of a table with linear probing. The least count is found
-// by a hand that goes round the table. Nothing in the table is a pointer, so that the garbage collector passes over it
-// (ADR 0026). A key's identity is its hash of 64 bits, with a seed of the process.
+// A process has a sketch per rule, and all together exceed the CPU's caches, so a hit must touch little memory: for a
+// key with a counter one slot of 16 bytes in a table with linear probing. A hand that cycles through the table finds
+// the lowest count. The table has no pointers, so that the garbage collector skips it (ADR 0026). A key is identified
+// by a 64-bit hash with a seed of the process.
 //
-// The zero value is ready to use. It is not safe for concurrent use.
+// The zero value is ready to use. A sketch is not safe for concurrent use.
 type sketch struct {
-	slots   []slot   // by hash; their number is 0 or a power of two, and one of them is always free
-	details []detail // of the key in the slot with the same index
-	keys    []byte   // cells of width bytes, one for each counter
-	// floor is the count of the last key that was replaced. No counter has less, since none falls and it was the least.
-	// A key without a counter was replaced at this count or a lower one, or never came. Without any counter it is N.
+	slots   []slot   // by hash; 0 or a power of two, with at least one free slot
+	details []detail // of the keys in the slots with the same indexes
+	keys    []byte   // cells of width bytes, one per counter
+	// floor is the count of the last key that was replaced. No counter is lower, because counts only rise and floor was
+	// the lowest. A key without a counter was replaced at this count or a lower one, or never occurred. If there are no
+	// counters, floor is N.
 	floor uint64
 	width uint32
-	used  uint16 // counters
-	hand  uint16 // the slot at which the search for the least count stopped
-	full  bool   // a key got no counter of its own: no later key may start from 0
+	used  uint16 // number of counters
+	hand  uint16 // the slot at which the last search for the lowest count stopped
+	full  bool   // whether a key has been refused a counter of its own, so that later keys cannot start from 0
 }
 
-// slot is what each hit of a key needs. It is free if count is 0.
+// slot has the data that each hit of a key needs. It is free if count is 0.
 type slot struct{ hash, count uint64 }
 
-// detail is what a key's hits do not need.
+// detail has the data that hits of a key do not need.
 type detail struct {
 	err          uint64
-	cell, length uint32 // of the key, in sketch.keys
+	cell, length uint32 // position of the key in sketch.keys
 }
 
-// add counts n > 0 hits of a key. Before it makes another counter, it calls mayGrow with the number that it has.
+// add counts n > 0 hits of a key. Before it adds a counter, it calls mayGrow with the current number.
 func (s *sketch) add(hash uint64, key []byte, n uint64, mayGrow func(has int) bool) {
 	i, found := s.find(hash)
 	switch {
 	case found:
 		s.slots[i].count = sum(s.slots[i].count, n)
 	case !s.full && mayGrow(int(s.used)):
-		const most, of = 7, 8 // slots that are taken
+		const most, of = 7, 8 // maximum part of used slots
 		if of*(int(s.used)+1) > most*len(s.slots) {
 			s.grow()
 			i, _ = s.find(hash)
@@ -70,8 +71,7 @@ func (s *sketch) add(hash uint64, key []byte, n uint64, mayGrow func(has int) bo
 	}
 }
 
-// find returns the index of the key's slot. If it has none, find returns the index of the free slot that it would take,
-// or 0 if there are no slots.
+// find returns the index of the key's slot; if there is none, of the free slot to use, or 0 in an empty table.
 func (s *sketch) find(hash uint64) (i int, found bool) {
 	if len(s.slots) == 0 {
 		return 0, false
@@ -84,7 +84,7 @@ func (s *sketch) find(hash uint64) (i int, found bool) {
 	return i, false
 }
 
-// home returns the first index where a key may be.
+// home returns the first index for a key.
 func (s *sketch) home(hash uint64) int {
 	return int(hash & uint64(len(s.slots)-1)) //nolint:gosec // below len(s.slots)
 }
@@ -104,14 +104,13 @@ func (s *sketch) grow() {
 	}
 }
 
-// store writes a key into a cell, which may be the first behind the last one, and returns the key's length.
+// store writes a key into a cell, which may be a new last one, and returns the key's length.
 func (s *sketch) store(cell uint32, key []byte) uint32 {
 	s.makeRoom(max(int(s.used), int(cell)+1), len(key))
 	return uint32(copy(s.keys[int(cell)*int(s.width):], key)) //nolint:gosec // gRPC's messages are shorter than 4 GiB
 }
 
-// makeRoom makes room for that many cells, all of them as wide as a key of that length needs, if it is longer than
-// those before.
+// makeRoom makes room for this number of cells, and widens all of them if the key's length exceeds their width.
 func (s *sketch) makeRoom(cells, length int) {
 	const step = 16 // so that keys that grow by a few bytes do not widen the cells each time
 	was := int(s.width)
@@ -127,14 +126,14 @@ func (s *sketch) makeRoom(cells, length int) {
 	s.keys, s.width = keys, uint32(width) //nolint:gosec // as above
 }
 
-// key returns the key of the slot with the index.
+// key returns the key in slot i.
 func (s *sketch) key(i int) []byte {
 	d := &s.details[i]
 	return s.keys[int(d.cell)*int(s.width):][:d.length]
 }
 
-// least returns the index of a counter with the least count. Where hits come one by one, many counters have that count,
-// and the hand finds the next of them soon. It goes round the whole table only when the least count has risen.
+// least returns the index of a counter with the lowest count. If each hit comes alone, many counters have that count,
+// and the hand soon finds the next one. It cycles through the whole table only after the lowest count has risen.
 func (s *sketch) least() int {
 	i, least := int(s.hand), -1
 	for range s.slots {
@@ -154,7 +153,7 @@ func (s *sketch) least() int {
 	return least
 }
 
-// remove frees a slot, and moves those behind it that would no longer be found.
+// remove frees a slot, and moves later slots that would otherwise not be found.
 func (s *sketch) remove(i int) {
 	s.slots[i] = slot{}
 	for j := s.next(i); s.slots[j].count != 0; j = s.next(j) {
@@ -179,14 +178,14 @@ func (s *sketch) total() uint64 {
 	return n
 }
 
-// Estimate bounds a count: it is at least Count-Error, and at most Count.
+// Estimate is a bounded count: the true count is between Count-Error and Count.
 type Estimate struct{ Count, Error uint64 }
 
 func (e Estimate) plus(o Estimate) Estimate {
 	return Estimate{sum(e.Count, o.Count), sum(e.Error, o.Error)}
 }
 
-// estimate returns the count of any key, with a counter or without.
+// estimate returns an estimate for any key, with or without a counter.
 func (s *sketch) estimate(hash uint64) Estimate {
 	if i, found := s.find(hash); found {
 		return Estimate{s.slots[i].count, s.details[i].err}
@@ -194,7 +193,7 @@ func (s *sketch) estimate(hash uint64) Estimate {
 	return Estimate{s.floor, s.floor}
 }
 
-// sum stops at the largest number.
+// sum adds and saturates.
 func sum(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64

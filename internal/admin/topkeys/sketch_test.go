@@ -100,7 +100,7 @@ func TestSketchRefusedAtTimes(t *testing.T) {
 	})
 }
 
-// Keys of any length stay whole while longer and shorter ones come, as new keys and in place of others.
+// Keys of any length stay intact while longer and shorter keys are added or replace others.
 func TestSketchKeepsKeysOfAnyLength(t *testing.T) {
 	var s sketch
 	longest := strings.Repeat("abcdefghij", 30)

@@ -1,5 +1,5 @@
-// Package topkeys finds the busiest and the most denied keys of each rule in the last minute or two. Its memory is
-// bounded: it keeps space-saving sketches (see sketch), never a map of all keys.
+// Package topkeys finds the busiest and the most denied keys of each rule in the last one to two minutes. Space-saving
+// sketches (see sketch) bound its memory.
 package topkeys
 
 import (
@@ -19,23 +19,23 @@ var _ decide.Watcher = (*Top)(nil)
 
 // Bounds.
 const (
-	// MaxPerRule is the largest Options.PerRule.
+	// MaxPerRule is the maximum of Options.PerRule.
 	MaxPerRule = 1000
-	// Half is how long a sketch is filled. Keys returns the sketch that is being filled and the one before.
+	// Half is the time for which a sketch is filled. Keys returns the current sketch and the previous one.
 	Half = time.Minute
 
-	// maxCounters bounds the counters of all rules together: 15 to 25 MB, 35 MB with the longest keys
-	// (TestMemoryIsBounded). A key has up to four: for hits and for denials, in this half and in the one before.
+	// maxCounters is the maximum number of counters over all rules: 15 to 25 MB, 35 MB with the longest keys
+	// (TestMemoryIsBounded). A key has up to four: for hits and for denials, in the current half and in the previous one.
 	maxCounters = 100_000
-	// halfCost is how many counters a half's own memory counts as.
+	// halfCost is the number of counters that a half's own memory counts as.
 	halfCost = 2
-	// batch is how many notes a stripe collects before it counts them.
+	// batch is the number of notes that a stripe collects before it counts them.
 	batch = 64
 )
 
 // Options are the bounds of a Top.
 type Options struct {
-	// PerRule is how many busiest and how many most denied keys each rule counts: 1 to MaxPerRule. A key with more than
+	// PerRule is the number of busiest keys and of most denied keys per rule: 1 to MaxPerRule. A key with more than
 	// 1/PerRule of a rule's hits is always found.
 	PerRule int `name:"top-keys" env:"WEIR_TOP_KEYS" default:"100" help:"Number of keys to count per rule, for GET /top and weir top; 0 for none."`
 }
@@ -45,40 +45,40 @@ func (o *Options) Check(e *flags.Errors) { flags.Between(e, "--top-keys", o.PerR
 
 // Top counts keys. It is safe for concurrent use.
 //
-// A request does not touch the sketches, which all cores share. It notes its keys in a stripe, usually its core's own.
-// About every 64th key moves the stripe's notes into the sketches.
+// Because all cores share the sketches, a request only notes its keys in a stripe, usually its core's own. About every
+// 64th key moves the stripe's notes into the sketches.
 type Top struct {
 	o      Options
 	seed   maphash.Seed
-	free   atomic.Int64  // counters, of maxCounters
-	missed atomic.Uint64 // hits that no sketch counted: there was no counter, or the rule was gone, or has no limit
+	free   atomic.Int64  // number of unused counters of maxCounters
+	missed atomic.Uint64 // hits that no sketch counted: no counter was free, or the rule was removed or has no limit
 
 	stripes []stripe
-	pool    sync.Pool // of *stripe, each one of stripes: usually the one that this core used last
+	pool    sync.Pool // pointers into stripes; Get usually returns the one that this core used last
 	next    atomic.Uint32
 
 	keeping sync.Mutex                   // held by Keep
 	live    atomic.Pointer[[]liveRule]   // by the ID of a rule's first limit
-	since   atomic.Pointer[[2]time.Time] // when this half and the one before began
+	since   atomic.Pointer[[2]time.Time] // when this half and the previous one began
 }
 
-// liveRule is a rule of the live set, in place of its first limit.
+// liveRule is an active rule, at the ID of its first limit.
 type liveRule struct {
 	of   *descriptors.Rule
-	keys atomic.Pointer[rule] // nil until a request asks the rule
+	keys atomic.Pointer[rule] // nil until a request matches the rule
 }
 
-// rule is the sketches of one rule.
+// rule has the sketches of one rule.
 type rule struct {
 	mu          sync.Mutex
-	of          *descriptors.Rule // of the live set
-	now, before *half             // nil: no hits
+	of          *descriptors.Rule // from the active set
+	now, before *half             // nil if there were no hits
 }
 
-// half is the keys of one half of the window.
+// half has the keys of one half of the window.
 type half struct{ hits, denied sketch }
 
-// halves returns what the window has of the rule, which must be locked.
+// halves returns the rule's halves with hits. The caller must hold r.mu.
 func (r *rule) halves() (all []*half) {
 	for _, h := range []*half{r.now, r.before} {
 		if h != nil {
@@ -88,7 +88,7 @@ func (r *rule) halves() (all []*half) {
 	return all
 }
 
-// release gives the counters of a half back.
+// release frees the counters of a half.
 func (t *Top) release(h *half) {
 	if h != nil {
 		t.free.Add(halfCost + int64(h.hits.used) + int64(h.denied.used))
@@ -101,14 +101,14 @@ type stripe struct {
 	notes []note
 	keys  []byte
 
-	_ [64]byte // keeps the next stripe, which another core uses, off this cache line
+	_ [64]byte // separates the next stripe, which another core uses, from this cache line
 }
 
 // note is one key of a request.
 type note struct {
 	rule     *descriptors.Rule
 	id       int // of the limit
-	from, to int // of the key, in stripe.keys
+	from, to int // range of the key in stripe.keys
 	hits     uint64
 	denied   bool
 }
@@ -122,7 +122,7 @@ func New(o Options) *Top {
 	return t
 }
 
-// Run begins a new half each minute, until ctx is done.
+// Run begins a new half every minute until ctx is done.
 func (t *Top) Run(ctx context.Context) {
 	tick := time.NewTicker(Half)
 	defer tick.Stop()
@@ -136,8 +136,8 @@ func (t *Top) Run(ctx context.Context) {
 	}
 }
 
-// Watch implements decide.Watcher. A descriptor counts its cost under its first limit's key. Costs of 0 and below do
-// not count. The descriptor counts as denied if one of its own limits does not fit, also in shadow or quota mode.
+// Watch implements decide.Watcher. A descriptor's positive cost counts under the key of its first limit. It counts as
+// denied if one of its limits does not fit, also in shadow or quota mode.
 func (t *Top) Watch(_ context.Context, v *decide.Verdict) {
 	if len(v.Hits) == 0 {
 		return
@@ -157,8 +157,7 @@ func (t *Top) Watch(_ context.Context, v *decide.Verdict) {
 	t.pool.Put(s)
 }
 
-// Add counts requests that Envoys decided: those of one limit, and whether they were denied, or would have been but for
-// shadow mode.
+// Add counts requests that Envoys decided, for one limit. denied also applies to denials in shadow mode.
 func (t *Top) Add(l *descriptors.Limit, key string, requests uint64, denied bool) {
 	s := t.stripe()
 	s.mu.Lock()
@@ -167,7 +166,7 @@ func (t *Top) Add(l *descriptors.Limit, key string, requests uint64, denied bool
 	t.pool.Put(s)
 }
 
-// stripe returns a stripe. Put it back into pool.
+// stripe returns a stripe. The caller must put it back into t.pool.
 func (t *Top) stripe() *stripe {
 	if s, ok := t.pool.Get().(*stripe); ok {
 		return s
@@ -175,7 +174,7 @@ func (t *Top) stripe() *stripe {
 	return &t.stripes[int(t.next.Add(1))%len(t.stripes)]
 }
 
-// note adds a note to the stripe, which must be locked.
+// note adds a note to the stripe. The caller must hold s.mu.
 func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, denied bool) {
 	from := len(s.keys)
 	s.keys = append(s.keys, key...)
@@ -185,10 +184,10 @@ func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, den
 	}
 }
 
-// count moves the stripe's notes into the sketches. The stripe must be locked.
+// count moves the stripe's notes into the sketches. The caller must hold s.mu.
 //
-// With many rules, live rules and sketches are in none of the CPU's caches. So each step is a loop of its own: the CPU
-// then loads several of them at once.
+// With many rules, the rules and sketches are not in the CPU's caches. Each step is a separate loop so that the CPU
+// loads several of them at once.
 func (t *Top) count(s *stripe) {
 	var rules [batch]*rule
 	live := *t.live.Load()
@@ -205,18 +204,18 @@ func (t *Top) count(s *stripe) {
 	s.notes, s.keys = s.notes[:0], s.keys[:0]
 }
 
-// keysOf returns the sketches of the note's rule, nil if it is not live or there is no room for it. The rule itself is
-// seldom looked at.
+// keysOf returns the sketches of the note's rule, or nil if the rule is not active or there is no room. It rarely reads
+// the rule itself, to save a cache miss.
 func (t *Top) keysOf(live []liveRule, n *note) *rule {
 	id := n.id
 	if isLive := id >= 0 && id < len(live) && live[id].of == n.rule; !isLive {
 		if len(n.rule.Limits) == 0 {
-			return nil // a request has brought its limit along
+			return nil // the limit came with the request
 		}
 		id = n.rule.Limits[0].ID
 	}
 	if id >= len(live) || live[id].of != n.rule {
-		return nil // a request that was matched by another set
+		return nil // another set matched the request
 	}
 	keys := &live[id].keys
 	if keys.Load() == nil && t.free.Load() >= halfCost {
@@ -235,9 +234,8 @@ func (t *Top) countAll() {
 	}
 }
 
-// takeCounter takes a free counter for a sketch that has some already, and reports whether the sketch may have it.
-// When less than a quarter of all counters is free, a sketch may have a smaller share of PerRule, so that new rules
-// get some.
+// takeCounter takes a free counter for a sketch with has counters, and reports whether the sketch may have it. If less
+// than a quarter of all counters is free, a sketch gets less than PerRule, so that new rules get some.
 func (t *Top) takeCounter(has int) bool {
 	if has >= t.o.PerRule || int64(has)*maxCounters >= t.free.Load()*4*int64(t.o.PerRule) {
 		return false
@@ -249,7 +247,7 @@ func (t *Top) takeCounter(has int) bool {
 	return true
 }
 
-// add counts one note. It returns false if the rule is gone, or if there is no room for it.
+// add counts one note. It returns false if there is no room.
 func (r *rule) add(t *Top, key []byte, hits uint64, denied bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,7 +266,7 @@ func (r *rule) add(t *Top, key []byte, hits uint64, denied bool) bool {
 	return true
 }
 
-// rotate begins a new half, and drops the one before the last.
+// rotate begins a new half, and drops the half before the previous one.
 func (t *Top) rotate(now time.Time) {
 	t.countAll()
 	t.since.Store(&[2]time.Time{now, t.since.Load()[0]})
@@ -280,8 +278,8 @@ func (t *Top) rotate(now time.Time) {
 	}
 }
 
-// Keep is called when the set goes live. It drops the keys of rules that are not in the set. Requests under way that
-// were matched by the set before are missed.
+// Keep must be called when the set becomes active. It drops the keys of rules that are not in the set. Requests in
+// flight that the previous set has matched count as missed.
 func (t *Top) Keep(set *descriptors.Set) {
 	t.keeping.Lock()
 	defer t.keeping.Unlock()
@@ -304,7 +302,7 @@ func (t *Top) Keep(set *descriptors.Set) {
 		}
 	}
 	t.live.Store(&live)
-	t.countAll() // no count by the set before is under way after that
+	t.countAll() // afterwards no count with the previous set is running
 	for _, r := range rulesOf(old) {
 		if id := r.of.Limits[0].ID; id >= len(live) || live[id].keys.Load() != r {
 			r.mu.Lock()
@@ -316,7 +314,7 @@ func (t *Top) Keep(set *descriptors.Set) {
 	}
 }
 
-// rulesOf returns the sketches of live rules that requests have asked.
+// rulesOf returns the sketches of active rules that requests have matched.
 func rulesOf(live []liveRule) (all []*rule) {
 	for i := range live {
 		if r := live[i].keys.Load(); r != nil {

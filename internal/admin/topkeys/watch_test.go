@@ -12,9 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// Of a request each descriptor counts once, whatever limits its rule has: with its cost, and as denied if a limit of
-// its own does not let it pass, in whatever mode. What costs nothing, what gives back, and what no limit is for is not
-// counted.
+// Each descriptor of a request counts once for any number of limits: with its cost, and as denied if one of its limits
+// does not fit, in any mode. Costs of 0 and below, and descriptors without a limit, do not count.
 func TestWatch(t *testing.T) {
 	top := New(Options{PerRule: 10})
 	set := casetest.Compile(t, `

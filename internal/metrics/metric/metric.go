@@ -1,6 +1,5 @@
-// Package metric describes metrics and reads them at a scrape. A part of the process keeps its numbers, and its method
-// Metrics returns them as groups: a line for each metric, with its name, labels, help and where the number comes from.
-// The package knows no part.
+// Package metric describes metrics and reads them at a scrape. Each part of the process keeps its numbers. Its method
+// Metrics returns groups with a row per metric: name, labels, help and source.
 package metric
 
 import (
@@ -13,42 +12,42 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Description is a metric as documentation shows it. Type is counter, gauge or histogram.
+// Description is a metric in the documentation. Type is counter, gauge or histogram.
 type Description struct {
 	Name, Type, Help string
 	Labels           []string
 }
 
-// Row is one metric: what it is, and how its series are written from S, the numbers of its source.
+// Row is one metric: its description, and a function that writes its series from the numbers S of its source.
 type Row[S any] struct {
 	Description
 
 	write func(S, Writer)
 }
 
-// Group is metrics with one source. Each part of the process has a method Metrics that returns its groups.
+// Group is a set of metrics with one source.
 type Group interface {
 	prometheus.Collector
 	// Descriptions returns the metrics of the group.
 	Descriptions() []Description
 }
 
-// Number is what a series may be.
+// Number is the type of a series' value.
 type Number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Counter returns a row with one series, which only grows.
+// Counter returns a row with one series that only grows.
 func Counter[S any, N Number](name, help string, value func(S) N) Row[S] {
 	return Counters(name, "", help, func(s S, w Writer) { Put(w, value(s)) })
 }
 
-// Gauge returns a row with one series, which goes up and down.
+// Gauge returns a row with one series that may rise and fall.
 func Gauge[S any, N Number](name, help string, value func(S) N) Row[S] {
 	return Gauges(name, "", help, func(s S, w Writer) { Put(w, value(s)) })
 }
 
-// Counters returns a row with a series for each combination of its labels' values. The labels are separated by spaces.
+// Counters returns a row with a series per combination of label values. labels is separated by spaces.
 func Counters[S any](name, labels, help string, write func(S, Writer)) Row[S] {
 	return Row[S]{Description{name, "counter", help, strings.Fields(labels)}, write}
 }
@@ -70,13 +69,13 @@ type Writer struct {
 	to   chan<- prometheus.Metric
 }
 
-// Put writes the series that has these values of the row's labels, in the row's order.
+// Put writes the series with these label values, in the order of the row's labels.
 func Put[N Number](w Writer, value N, labels ...string) {
 	m, err := prometheus.NewConstMetric(w.desc, w.kind, float64(value), labels...)
 	w.send(m, err)
 }
 
-// Histogram writes a series of count values up to the given bounds.
+// Histogram writes a series with count values and their sum; upTo has the cumulative counts by upper bound.
 func (w Writer) Histogram(count uint64, sum float64, upTo map[float64]uint64, labels ...string) {
 	m, err := prometheus.NewConstHistogram(w.desc, count, sum, upTo, labels...)
 	w.send(m, err)
@@ -89,20 +88,19 @@ func (w Writer) send(m prometheus.Metric, err error) {
 	w.to <- m
 }
 
-// group is rows that read the same source.
+// group has rows that read the same source.
 type group[S any] struct {
 	source  iter.Seq[S]
 	rows    []Row[S]
 	writers []Writer
 }
 
-// Of returns a group whose numbers read returns, at each scrape. It must be safe for concurrent use.
+// Of returns a group that calls read at each scrape. read must be safe for concurrent use.
 func Of[S any](read func() S, rows ...Row[S]) Group {
 	return Each(func(yield func(S) bool) { yield(read()) }, rows...)
 }
 
-// Each returns a group whose metrics have series for each element of the source: for each store, limit, ...; none while
-// the process has no such thing.
+// Each returns a group whose metrics have series per element of the source, such as a store or limit.
 func Each[S any](source iter.Seq[S], rows ...Row[S]) Group {
 	g := &group[S]{source: source, rows: rows}
 	for _, r := range rows {
@@ -115,7 +113,7 @@ func Each[S any](source iter.Seq[S], rows ...Row[S]) Group {
 	return g
 }
 
-// If yields what read returns, unless that is nil: the process has no such part.
+// If yields the result of read unless it is nil.
 func If[T any](read func() *T) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		if part := read(); part != nil {
@@ -133,7 +131,7 @@ func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *group[S]) Collect(to chan<- prometheus.Metric) {
-	panics.Catch("metrics", func() { // the registry collects in goroutines of its own
+	panics.Catch("metrics", func() { // the registry collects in its own goroutines
 		for s := range g.source {
 			for i, w := range g.writers {
 				w.to = to
@@ -160,8 +158,7 @@ type Measured struct {
 // Descriptions implements Group.
 func (m Measured) Descriptions() []Description { return []Description{m.Description} }
 
-// Seconds returns the options of a histogram of times. Its bounds are finest around the deadlines: the store's 15 ms
-// and Envoy's 20 ms.
+// Seconds returns the options of a histogram of times, finest near the timeouts of the store, 15 ms, and Envoy, 20 ms.
 func (d Description) Seconds() prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: d.Name, Help: d.Help,
@@ -169,7 +166,7 @@ func (d Description) Seconds() prometheus.HistogramOpts {
 	}
 }
 
-// Itself is for a source that is the number.
+// Itself is the value function for a source that is a number.
 func Itself[N Number](n N) N { return n }
 
 // OneIf returns 1 if is, else 0.
@@ -180,5 +177,5 @@ func OneIf(is bool) int {
 	return 0
 }
 
-// Store returns the label of a store by its name, "" for --store. No named store has parentheses in its name.
+// Store returns the label of a store by its name, or of --store for "". Names of stores have no parentheses.
 func Store(name string) string { return cmp.Or(name, "(default)") }

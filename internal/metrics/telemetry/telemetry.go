@@ -1,10 +1,10 @@
-// Package telemetry sends traces by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Only this package knows
+// Package telemetry sends traces over OTLP, OpenTelemetry's protocol, by gRPC or HTTP. Only this package depends on
 // OpenTelemetry.
 //
-// OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
-// which headers, certificates and resource attributes, how often, and which requests to trace. Their defaults are
-// OpenTelemetry's, except for the sampler: by default, Weir traces a request if its caller does. A collector that does
-// not answer does not slow down requests: spans wait in a queue of fixed size, and a full queue drops them.
+// OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) set the destination,
+// headers, certificates, resource attributes, intervals and sampling. Their defaults are OpenTelemetry's, except for
+// the sampler: by default, Weir traces a request if its caller does. An unresponsive collector does not slow down
+// requests: spans wait in a queue of fixed size, and are dropped if it is full.
 package telemetry
 
 import (
@@ -41,14 +41,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/take"
 )
 
-// Options say what to send, as flags of serve. The zero value sends nothing.
+// Options are the flags of traces. The zero value sends no traces.
 type Options struct {
-	// Traces sends a span for each traced request, and one for each of its calls to the store.
+	// Traces sends a span for each traced request and for each of its calls to the store.
 	Traces   bool   `env:"TRACES" help:"Send traces by OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, for requests that OTEL_TRACES_SAMPLER selects; default: those that Envoy traces."`
 	Protocol string `env:"PROTOCOL" default:"grpc" help:"Protocol of OTLP: grpc, or http (protobuf over HTTP)."`
-	// Version is the process's.
+	// Version is the version of the process.
 	Version string `kong:"-"`
-	// Log receives errors, at most one line a minute.
+	// Log receives errors, at most one line per minute.
 	Log *slog.Logger `kong:"-"`
 }
 
@@ -64,7 +64,7 @@ type Telemetry struct {
 	log    *slog.Logger
 }
 
-// Start checks the environment. It does not connect. Its error names the variable that is wrong.
+// Start checks the environment. It does not connect. Its error has the name of the invalid variable.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if !o.Traces {
 		return &Telemetry{}, nil
@@ -72,7 +72,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.CheckEnvironment(os.Getenv); err != nil {
 		return nil, err
 	}
-	otel.SetLogger(logr.Discard()) // which shows the values of variables that are wrong, as of ..._OTLP_HEADERS
+	otel.SetLogger(logr.Discard()) // it would log invalid values, such as of ..._OTLP_HEADERS
 	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
@@ -91,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	return &Telemetry{traces: sdktrace.NewTracerProvider(opts...), log: o.Log}, nil
 }
 
-// newExporter returns the exporter of a protocol, which the environment configures.
+// newExporter returns an exporter that the environment configures.
 func newExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error) {
 	if isHTTP {
 		return otlptracehttp.New(ctx)
@@ -99,10 +99,10 @@ func newExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error
 	return otlptracegrpc.New(ctx)
 }
 
-// lastSend is how long Close sends.
+// lastSend is the maximum time that Close sends.
 const lastSend = time.Second
 
-// Close sends the spans that wait in the queue, and ends. A collector that is unreachable is no failure.
+// Close sends the queued spans, and stops. An unreachable collector is not an error.
 func (t *Telemetry) Close() error {
 	if t.traces == nil {
 		return nil
@@ -115,7 +115,7 @@ func (t *Telemetry) Close() error {
 	return nil
 }
 
-// errorLog logs few of the errors: a collector that is away causes one every few seconds.
+// errorLog logs errors at a limited rate, because an unreachable collector causes one every few seconds.
 type errorLog struct {
 	log  *slog.Logger
 	line logging.Every
@@ -137,8 +137,8 @@ var samplers = []string{
 	"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 }
 
-// CheckEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
-// trace all requests. Without Options.Traces, nothing reads them.
+// CheckEnvironment returns an error for values that OpenTelemetry would replace by a default: for example, with a
+// misspelt sampler it would trace all requests. Without Options.Traces it checks nothing.
 func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 	if !o.Traces {
 		return nil
@@ -151,21 +151,21 @@ func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 		endpoint := strings.TrimSpace(getenv(name))
 		u, err := url.Parse(endpoint)
 		if endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", name)) // it may hold a secret
+			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", name)) // without the value: it may be secret
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names, or the b3
-// headers of Zipkin where that is missing. There are none without Options.Traces.
+// ServerOptions make a gRPC server trace its requests, as part of the trace in W3C's traceparent, or else in Zipkin's
+// b3 headers. They are empty without Options.Traces.
 func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 	if t.traces == nil {
 		return nil
 	}
 	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.traces),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds is the same
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds has the same data
 		otelgrpc.WithPropagators(propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{})),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
 			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // not health checks
@@ -173,7 +173,7 @@ func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 	))}
 }
 
-// Watchers write the decision on the spans of requests. There are none without Options.Traces.
+// Watchers write decisions to the spans of requests. They are empty without Options.Traces.
 func (t *Telemetry) Watchers() []decide.Watcher {
 	if t.traces == nil {
 		return nil
@@ -181,8 +181,8 @@ func (t *Telemetry) Watchers() []decide.Watcher {
 	return []decide.Watcher{decisions{}}
 }
 
-// decisions writes a request's domain, whether it was denied, its rules and, in the same order, the outcome of each of
-// their limits. It does not write keys and values: they may be secrets.
+// decisions writes a request's domain, whether it was denied, its rules, and in the same order the outcomes of their
+// limits. It does not write keys and values, which may be secrets.
 type decisions struct{}
 
 func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
@@ -206,8 +206,8 @@ func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	)
 }
 
-// Stages have a span around each call of a traced request: the time that the request waited for Redis, in a call that
-// it may have shared with other requests. There are none without Options.Traces.
+// Stages create a span for each store call of a traced request: the time that the request waited for Redis, in a call
+// that other requests may share. They are empty without Options.Traces.
 func (t *Telemetry) Stages() []take.Stage {
 	if t.traces == nil {
 		return nil
