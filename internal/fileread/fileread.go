@@ -1,13 +1,12 @@
-// Package fileread reads files on a file system that may hang, because an NFS server is away or a disk is lost. On
-// such a file system a read, or even a stat, may never return, and nothing can end it.
+// Package fileread reads files on a file system that may hang, for example because an NFS server is unreachable. On
+// such a file system a read, or even a stat, may never return, and cannot be cancelled.
 //
 // [ReadFile] reads one small file:
 //
 //	key, err := fileread.ReadFile(ctx, "/run/secrets/key")
 //
-// [Do] runs any other reading, such as a walk through directories, in a goroutine of its own. It gives up when one step
-// of the reading takes longer than Timeout, or when its context ends, and leaves the goroutine behind, which ends when
-// the step returns.
+// [Do] runs any other reading, such as a walk through directories, in its own goroutine. It returns an error if a step
+// of the reading takes longer than Timeout, or if its context ends. The goroutine then ends when the step returns.
 package fileread
 
 import (
@@ -26,47 +25,47 @@ import (
 	"time"
 )
 
-// Timeout is how long one step may take. An NFS server usually restarts in less.
+// Timeout is the maximum time of one step. An NFS server usually restarts in less.
 const Timeout = 10 * time.Second
 
-// Bounds of what is left behind.
+// Bounds of hanging readings.
 const (
-	maxHung    = 100 // maximum number of readings that may hang at once
-	retryAfter = 3   // times Timeout: how long after a reading that hangs the same is tried again
+	maxHung    = 100 // maximum number of concurrently hanging readings
+	retryAfter = 3   // in Timeouts: the time after which a hanging reading is tried again
 )
 
-// ErrHung is wrapped by the error about a step that takes longer than Reader.Timeout.
+// ErrHung is wrapped by the error about a step that exceeds Reader.Timeout.
 var ErrHung = errors.New("the file system hangs")
 
-// Reader bounds how many readings hang. The zero value is ready to use. It is safe for concurrent use. Use Default,
-// unless you need another Timeout.
+// Reader bounds the number of hanging readings. The zero value is ready to use. It is safe for concurrent use. Use
+// Default unless you need another Timeout.
 type Reader struct {
-	// Timeout is how long one step may take; 0 means the constant Timeout.
+	// Timeout is the maximum time of one step; 0 means the constant Timeout.
 	Timeout time.Duration
 
 	mu       sync.Mutex
-	readings []*reading // under way, in the order of their beginnings
+	readings []*reading // in progress, in the order of their start
 }
 
 // Default is the process's Reader.
 var Default = &Reader{}
 
-// reading is one that is under way.
+// reading is a reading in progress.
 type reading struct {
 	name  string
 	begun time.Time
 	done  chan struct{}
 
-	path  string    // of the step under way
-	since time.Time // when that began
+	path  string    // of the current step
+	since time.Time // start of the current step
 }
 
-// left returns how long the step under way may still take.
+// left returns the remaining time of the current step.
 func (r *Reader) left(of *reading) time.Duration {
 	return cmp.Or(r.Timeout, Timeout) - time.Since(of.since)
 }
 
-// Hung returns how many readings have a step that has taken longer than Timeout and has not returned.
+// Hung returns the number of readings whose current step has exceeded Timeout.
 func (r *Reader) Hung() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,12 +77,12 @@ func (r *Reader) Hung() (n int) {
 	return n
 }
 
-// Do runs f in a goroutine of its own, and returns f's results. f must call at before each step that may hang, with the
-// path that the step is about. There is one reading of a name at a time: another one waits for it. Do returns an
-// ErrHung if a step hangs, or at once if a reading of that name hangs already, but begins another one each half
-// minute, in case another file has taken the place of the one that hangs. It returns ctx's error if ctx ends. Then f
-// goes on until its step returns, so it must not write to anything that the caller reads after an error, and should
-// look at ctx between steps. A panic in f becomes an error.
+// Do runs f in its own goroutine and returns f's results. Before each step that may hang, f must call at with the
+// step's path. Only one reading of a name runs at a time; others wait for it. Do returns an ErrHung if a step hangs, or
+// at once if a reading of that name hangs already. It starts another reading of that name every half minute, because
+// the hanging file may have been replaced. It returns ctx's error if ctx ends. After an error, f may still run until
+// its step returns, so it must not write to variables that the caller reads, and should check ctx between steps. A
+// panic in f becomes an error.
 func Do[T any](
 	ctx context.Context, r *Reader, name string, f func(at func(path string)) (T, error),
 ) (none T, err error) {
@@ -91,7 +90,7 @@ func Do[T any](
 	if err != nil {
 		return none, err
 	}
-	var value T // which nobody reads before the end
+	var value T // not read before the end
 	var failed error
 	go func() {
 		defer func() {
@@ -108,11 +107,11 @@ func Do[T any](
 	return value, failed
 }
 
-// begin registers a reading of the name, once no other one of that name is under way, or a while after one that hangs.
+// begin registers a reading of the name. It waits for another reading of that name, unless that has hung for a while.
 func (r *Reader) begin(ctx context.Context, name string) (*reading, error) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		var before *reading // the newest one
+		var before *reading // the latest one
 		for _, of := range r.readings {
 			if of.name == name {
 				before = of
@@ -137,7 +136,7 @@ func (r *Reader) begin(ctx context.Context, name string) (*reading, error) {
 	return nil, ctx.Err()
 }
 
-// wait returns when the reading has ended. It is an error if a step hangs, or if ctx ends before.
+// wait waits until the reading has ended. It returns an error if a step hangs or ctx ends.
 func (r *Reader) wait(ctx context.Context, of *reading) error {
 	for {
 		r.mu.Lock()
@@ -174,12 +173,11 @@ func (r *Reader) end(now *reading) {
 	r.readings = slices.DeleteFunc(r.readings, func(of *reading) bool { return of == now })
 }
 
-// maxSmall is the size of the largest file that ReadFile reads, in bytes.
+// maxSmall is the maximum size of a file for ReadFile, in bytes.
 const maxSmall = 16 << 20
 
-// ReadFile is os.ReadFile for a file system that may hang. The file must be a regular one of at most 16 MiB: it is for
-// certificates, keys and passwords. It returns an ErrHung if a step takes longer than Timeout, and ctx's error if ctx
-// ends.
+// ReadFile is os.ReadFile for a file system that may hang. The file must be regular and at most 16 MiB large. ReadFile
+// returns an ErrHung if a step exceeds Timeout, and ctx's error if ctx ends.
 func ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return Do(ctx, Default, path, func(func(string)) ([]byte, error) {
 		info, err := os.Stat(path)
@@ -190,17 +188,17 @@ func ReadFile(ctx context.Context, path string) ([]byte, error) {
 	})
 }
 
-// Regular reads a regular file of at most limit bytes, at a path where info was found. Errors name it as name. It may
-// hang.
+// Regular reads a regular file of at most limit bytes. info is the result of a stat of path. Errors contain name
+// instead of path. Regular may hang.
 func Regular(path, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	tooLarge := fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
 	switch {
-	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
+	case !info.Mode().IsRegular(): // before opening, because opening a pipe blocks
 		return nil, fmt.Errorf("%s: not a regular file", name)
 	case info.Size() > limit:
 		return nil, tooLarge
 	}
-	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
+	f, err := os.Open(path) //nolint:gosec // the operator has given the path
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, errors.Unwrap(err))
 	}
@@ -230,7 +228,7 @@ func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certif
 	return tls.X509KeyPair(cert, key)
 }
 
-// CertPool returns the certificates in PEM of a file, read with ReadFile. A file without any is an error.
+// CertPool returns the PEM certificates of a file, read with ReadFile. It returns an error if there are none.
 func CertPool(ctx context.Context, file string) (*x509.CertPool, error) {
 	text, err := ReadFile(ctx, file)
 	if err != nil {
@@ -243,9 +241,9 @@ func CertPool(ctx context.Context, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ClientTLS returns the configuration of a client of TLS 1.2 or newer, whose files are read with ReadFile: the
-// authorities of the server's certificate, "" for those of the system, and the client's own certificate and key, "" for
-// none. An error names the option: prefix and ca, or cert and key.
+// ClientTLS returns a client configuration for TLS 1.2 or newer. ca is a file with the authorities of the server's
+// certificate, or "" for the system's; cert and key are the client's own, or "". The files are read with ReadFile.
+// Errors begin with prefix and ca, or cert and key.
 func ClientTLS(ctx context.Context, prefix, ca, cert, key string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	var err error

@@ -18,19 +18,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
-// Calls measures requests, and lets the process survive their panics.
+// Calls measures requests, and converts their panics to errors.
 type Calls struct {
 	metrics    *metrics.Metrics
 	log        *slog.Logger
-	reflecting chan struct{} // has an element while an answer of gRPC's reflection is made
+	reflecting chan struct{} // held while a response of gRPC reflection is built
 }
 
-// NewCalls returns the interceptors.
+// NewCalls returns a Calls.
 func NewCalls(m *metrics.Metrics, log *slog.Logger) *Calls {
 	return &Calls{metrics: m, log: log, reflecting: make(chan struct{}, 1)}
 }
 
-// Unary measures requests, and makes a panic an Internal error of that request alone.
+// Unary measures requests, and converts a panic to an Internal error of that request.
 func (c *Calls) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (res any, err error) {
@@ -39,8 +39,8 @@ func (c *Calls) Unary(
 		defer func() {
 			took := time.Since(start)
 			c.metrics.Requested(took)
-			// Envoy also gives up a request whose client has gone, and nothing passes: mostly before the end of its timeout, and
-			// after the request was read, unless this process is late.
+			// Envoy also cancels requests whose client has disconnected; these do not count as abandoned. Envoy cancels most of
+			// them before their timeout ends and after the request was read, unless this process is late.
 			if end, ok := ctx.Deadline(); isOver || ok && end.Sub(start)-took < took/10 && ctx.Err() != nil {
 				c.metrics.Abandoned()
 			}
@@ -57,7 +57,7 @@ func (c *Calls) Unary(
 	return res, err
 }
 
-// stream makes a panic an Internal error of that stream alone.
+// stream converts a panic to an Internal error of that stream.
 func (c *Calls) stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) (err error) {
@@ -67,7 +67,7 @@ func (c *Calls) stream(
 		}
 	}()
 	var turn chan struct{}
-	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") { // a short question has an answer of 100 KB
+	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") { // a short request has a response of 100 KB
 		turn = c.reflecting
 	}
 	return conns.Stream(stream, turn, func(s grpc.ServerStream) error { return handler(srv, s) })

@@ -29,20 +29,19 @@ import (
 
 const (
 	handshakeTimeout = 10 * time.Second
-	// maxAgeGrace is how long the requests of a connection that has reached its age have to end.
+	// maxAgeGrace is the time for the requests of a connection to end after it has reached its maximum age.
 	maxAgeGrace = 30 * time.Second
-	// workersPerCPU are goroutines that are kept for requests. A new one for each request has to grow its stack
-	// first, which costs 3 of 19 us. Requests beyond them get a goroutine of their own.
+	// workersPerCPU is the number of goroutines per CPU that wait for requests. A new goroutine per request would first
+	// have to grow its stack, which costs 3 of 19 us. Further requests get new goroutines.
 	workersPerCPU = 64
-	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to
-	// the client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
+	// connWindow is the flow-control window of a connection, in bytes. Without a fixed window, gRPC would measure the
+	// bandwidth with a ping to the client for nearly every request that comes alone.
 	connWindow = 1 << 20
-	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16
-	// MB.
+	// maxHeaderList is the maximum size of a request's headers, in bytes. Envoy sends a few hundred; gRPC allows 16 MB.
 	maxHeaderList = 16 << 10
-	// keepaliveTime is how long a client may be silent until it gets a ping.
+	// keepaliveTime is the time of silence after which a client gets a ping.
 	keepaliveTime = time.Minute
-	// minPing is the shortest pause between a client's pings; faster ones are cut off.
+	// minPing is the minimum interval between a client's pings. Weir disconnects clients that send more.
 	minPing = 5 * time.Second
 )
 
@@ -57,13 +56,13 @@ type Config struct {
 
 	GRPCMaxConnectionAge time.Duration `group:"grpc" name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Make clients reconnect after this time, so that they spread over all replicas; 0 for never."`
 
-	// What clients may take besides conns.Bounds, and no flag changes; 0 is the default.
-	IdleConnection time.Duration `kong:"-"` // after which a connection without requests is closed, gracefully
-	MaxStreams     uint32        `kong:"-"` // requests at once on one connection
-	MaxMessage     int           `kong:"-"` // bytes of a request
+	// Bounds on clients in addition to conns.Bounds. Only tests set them; 0 is the default.
+	IdleConnection time.Duration `kong:"-"` // after which a connection without requests is closed gracefully
+	MaxStreams     uint32        `kong:"-"` // maximum number of concurrent requests per connection
+	MaxMessage     int           `kong:"-"` // maximum size of a request in bytes
 }
 
-// TLS returns the certificates of the address.
+// TLS returns the TLS configuration of the address.
 func (c *Config) TLS(log *slog.Logger) *listen.TLS {
 	return &listen.TLS{
 		Listener: "grpc", Cert: c.GRPCTLSCert, Key: c.GRPCTLSKey, ClientCA: c.GRPCTLSClientCA, Names: c.GRPCTLSClientNames,
@@ -80,7 +79,7 @@ func (c *Config) Check(e *flags.Errors) {
 	}
 }
 
-// Options are the parts of a Server, and what no flag changes.
+// Options are the dependencies of a Server, and settings without a flag.
 type Options struct {
 	Config
 
@@ -88,7 +87,7 @@ type Options struct {
 	Quotas  *rlqs.Keeper // nil without --quota
 	Calls   *Calls
 	Guard   *conns.Guard
-	// ServerOptions are of traces.
+	// ServerOptions are for tracing.
 	ServerOptions []grpc.ServerOption
 	Log           *slog.Logger
 }
@@ -103,7 +102,7 @@ type Server struct {
 	listener net.Listener
 }
 
-// New reads the certificates. The server does not listen yet.
+// New returns a Server with its certificates. It does not listen yet.
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{Health: newHealth(), TLS: o.TLS(o.Log), o: o}
 	config, err := s.TLS.Load(ctx)
@@ -127,7 +126,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a server without services.
+// newServer returns a gRPC server without services.
 func newServer(o *Options, codec encoding.CodecV2) *grpc.Server {
 	return grpc.NewServer(append(o.ServerOptions,
 		grpc.ForceServerCodecV2(codec),
@@ -137,9 +136,9 @@ func newServer(o *Options, codec encoding.CodecV2) *grpc.Server {
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(cmp.Or(o.MaxStreams, 1000)),
-		// Envoy sends its largest header, of 60 KiB unless set, once in each descriptor: room for 68 of them.
+		// Envoy sends its largest header, up to 60 KiB by default, once per descriptor. This is enough for 68 descriptors.
 		grpc.MaxRecvMsgSize(cmp.Or(o.MaxMessage, 4<<20)),
-		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else stands before the registered gzip
+		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // only this option has precedence over the registered gzip
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     cmp.Or(o.IdleConnection, 10*time.Minute),
@@ -163,30 +162,30 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
-// Addr returns where the server listens: "host:port" or "unix:PATH".
+// Addr returns the server's address: "host:port" or "unix:PATH".
 func (s *Server) Addr() string { return listen.Address(s.listener) }
 
 // Run serves until Stop or Close.
 func (s *Server) Run(context.Context) error { return s.server.Serve(s.listener) }
 
-// Stop ends the server once its requests are answered. Health must have ended, and the streams of quotas.
+// Stop stops the server after its current requests. The caller must first end Health and the streams of quotas.
 func (s *Server) Stop() { s.server.GracefulStop() }
 
-// Cut ends all requests.
+// Cut cancels all requests.
 func (s *Server) Cut() { s.server.Stop() }
 
-// Close frees the address. It may be called again, and without Run.
+// Close frees the address. It may be called repeatedly, and without Run.
 func (s *Server) Close() error {
 	s.Health.End()
-	s.server.Stop() // it has workers before it serves
+	s.server.Stop() // its workers start before it serves
 	if s.listener == nil {
 		return nil
 	}
 	return listen.Except(net.ErrClosed, s.listener.Close())
 }
 
-// uncompressed refuses messages that are compressed by gzip, which a library registers for all servers of the process.
-// Envoy does not compress, and a client could have Weir make a megabyte of each kilobyte.
+// uncompressed refuses messages compressed with gzip, which a library registers for all servers of the process. Envoy
+// does not compress, and with compression a client could make Weir allocate a megabyte per kilobyte.
 type uncompressed struct{}
 
 // Type implements grpc.Decompressor.

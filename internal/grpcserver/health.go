@@ -11,18 +11,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Health is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
-// health.Server it can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
+// Health implements grpc.health.v1 for the server, "", and for both names of the service. Unlike a health.Server, it
+// can end the streams of watches, for which a graceful stop would otherwise wait forever.
 type Health struct {
 	*health.Server
-	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
+	watched context.Context //nolint:containedctx // ends all watches
 	cancel  context.CancelFunc
 }
 
-// ratelimitService is what envoyproxy/ratelimit calls the service in health checks.
+// ratelimitService is the service's name in envoyproxy/ratelimit's health checks.
 const ratelimitService = "ratelimit"
 
-// newHealth returns a Health that says NOT_SERVING.
+// newHealth returns a Health with the status NOT_SERVING.
 func newHealth() *Health {
 	h := &Health{Server: health.NewServer()}
 	h.watched, h.cancel = context.WithCancel(context.Background())
@@ -30,14 +30,14 @@ func newHealth() *Health {
 	return h
 }
 
-// set changes the answer, unless Shutdown was called.
+// set sets the status, unless Shutdown was called.
 func (h *Health) set(to healthpb.HealthCheckResponse_ServingStatus) {
 	for _, name := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName, ratelimitService} {
 		h.SetServingStatus(name, to)
 	}
 }
 
-// Serving says that there are rules, unless Shutdown was called.
+// Serving sets the status SERVING, unless Shutdown was called.
 func (h *Health) Serving() { h.set(healthpb.HealthCheckResponse_SERVING) }
 
 // End ends all watches.
@@ -57,10 +57,10 @@ func (h *Health) Watch(
 	return err
 }
 
-// endingStream is a stream that ends with a context of its own.
+// endingStream is a stream with another context.
 type endingStream struct {
 	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
-	ctx context.Context //nolint:containedctx // what a stream's Context is for
+	ctx context.Context //nolint:containedctx // returned by Context
 }
 
 func (s endingStream) Context() context.Context { return s.ctx }

@@ -1,4 +1,4 @@
-// Package listen opens the addresses of the servers, and reads their certificates.
+// Package listen opens the servers' addresses and reads their certificates.
 package listen
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
-// Except returns the error, unless it is the expected one of a server or listener that was closed before.
+// Except returns err, unless it is the expected error after closing a server or listener.
 func Except(expected, err error) error {
 	if errors.Is(err, expected) {
 		return nil
@@ -26,12 +26,11 @@ func Except(expected, err error) error {
 	return err
 }
 
-// SocketMode is the permissions of Unix sockets: for the user of the process, and its group, which Envoy is in.
+// SocketMode is the permissions of Unix sockets: for the user of the process and its group, which includes Envoy.
 const SocketMode fs.FileMode = 0o660
 
-// Listen opens the address that the flag names: TCP, or a Unix socket with the given permissions. If it is shared,
-// other listeners may have the same address: connections go to any listener of a TCP address, and to the newest
-// listener of a Unix socket.
+// Listen opens the address of a flag: TCP, or a Unix socket with these permissions. If shared is true, other listeners
+// may have the same address: any of them gets a TCP connection, the latest a connection to a Unix socket.
 func Listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared bool) (net.Listener, error) {
 	network := "tcp"
 	path, isUnix := strings.CutPrefix(addr, flags.Unix)
@@ -56,7 +55,7 @@ func Listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared boo
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(!shared) // the path may be a newer one's
+		u.SetUnlinkOnClose(!shared) // the path may belong to a newer listener
 	}
 	if isFile {
 		if err := os.Chmod(path, mode); err != nil {
@@ -66,16 +65,16 @@ func Listen(ctx context.Context, flag, addr string, mode fs.FileMode, shared boo
 	return l, nil
 }
 
-// withMode gives a Unix socket its permissions before it has a name, so that at no time too many can connect: Linux
-// creates the file with those of the socket, less the umask. Elsewhere this has no effect, and the file gets its
-// permissions a moment later.
+// withMode sets the permissions of a Unix socket before it has a name, so that unauthorized clients can never connect:
+// Linux creates the file with the permissions of the socket, minus the umask. On other systems it has no effect, and
+// Listen sets the permissions just after creation.
 func withMode(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
 	}
 }
 
-// reusePort lets several listeners have one TCP address: those of an Envoy that updates a listener, or of two Envoys
+// reusePort allows several listeners of one TCP address, for an Envoy that updates a listener, and for two Envoys
 // during a hot restart.
 func reusePort(_, _ string, c syscall.RawConn) error {
 	var err error
@@ -85,8 +84,8 @@ func reusePort(_, _ string, c syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
-// removeStale removes the socket that an ended process has left at path. It removes no socket on which a process
-// listens, unless it is shared, and no other file.
+// removeStale removes a socket that an ended process has left at path. It returns an error if a process listens on the
+// socket, unless shared is true, or if the file is not a socket.
 func removeStale(ctx context.Context, path string, shared bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +111,7 @@ func removeStale(ctx context.Context, path string, shared bool) error {
 	return os.Remove(path)
 }
 
-// Address returns a listener's address as --grpc-addr and --server take it; empty without a listener.
+// Address returns a listener's address in the form of --grpc-addr and --server, or "" for nil.
 func Address(l net.Listener) string {
 	if l == nil {
 		return ""

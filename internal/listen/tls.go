@@ -24,24 +24,24 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
-// certFresh is how often certificates are read again: a renewed one is in use that soon.
+// certFresh is the interval at which certificates are read again.
 const certFresh = time.Second
 
-// TLS is the certificates of one listener, which can be renewed while the process runs. While they cannot be read, for
-// instance because only one of two files has been replaced, the last ones are used.
+// TLS is the TLS configuration of one listener. It reloads renewed certificates. While they cannot be read, for
+// instance because only one of two files has been replaced, the previous ones remain in use.
 type TLS struct {
-	Listener  string // in flags, metrics and the log: grpc or http
-	Cert, Key string // files; empty: the listener speaks plain text
-	ClientCA  string // file; empty: clients are not asked for a certificate
+	Listener  string // name in flags, metrics and the log: grpc or http
+	Cert, Key string // files; empty for plain text
+	ClientCA  string // file; empty to request no client certificates
 	Auth      tls.ClientAuthType
-	Names     []string // one of which a client's certificate must have; empty: any that ClientCA has signed
-	Protocols []string // that are offered (ALPN)
+	Names     []string // a client's certificate must have one of these names; empty: any certificate of ClientCA
+	Protocols []string // offered protocols (ALPN)
 	Log       *slog.Logger
 
 	last     atomic.Pointer[tls.Config]
-	line     logging.Every // about refused clients
-	failures atomic.Uint64 // of handshakes
-	failed   logging.Every // about these
+	line     logging.Every // for log lines about refused clients
+	failures atomic.Uint64 // number of failed handshakes
+	failed   logging.Every // for log lines about failed handshakes
 }
 
 // Check checks the flags.
@@ -53,11 +53,11 @@ func (s *TLS) Check(e *flags.Errors) {
 	e.Check(len(s.Names) == 0 || s.ClientCA != "", flag+"client-names", "needs %sclient-ca", flag)
 }
 
-// Load returns the configuration of the listener, nil where it speaks plain text. It fails if the files cannot be used.
+// Load returns the configuration of the listener, or nil for plain text. It fails if the files cannot be used.
 func (s *TLS) Load(ctx context.Context) (*tls.Config, error) {
 	s.line.Interval, s.failed.Interval = clientLines, clientLines
 	if s.Cert == "" {
-		return nil, nil //nolint:nilnil // net/http and gRPC take nil for plain text
+		return nil, nil //nolint:nilnil // net/http and gRPC use plain text for nil
 	}
 	first, err := s.read(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *TLS) Load(ctx context.Context) (*tls.Config, error) {
 	}, nil
 }
 
-// Metrics are of the handshakes of these listeners.
+// Metrics returns the metrics of these listeners' handshakes.
 func Metrics(all ...*TLS) []metric.Group {
 	return []metric.Group{metric.Each(slices.Values(all),
 		metric.Counters("weir_tls_handshakes_failed_total", "listener",
@@ -79,7 +79,7 @@ func Metrics(all ...*TLS) []metric.Group {
 	)}
 }
 
-// Run reads the files again until ctx is done.
+// Run reloads the files periodically until ctx is done.
 func (s *TLS) Run(ctx context.Context) {
 	if s.Cert == "" {
 		return
@@ -121,7 +121,7 @@ func (s *TLS) read(ctx context.Context) (*tls.Config, error) {
 	return config, nil
 }
 
-// verify refuses clients whose certificates have none of the names.
+// verify refuses clients whose certificates have none of Names.
 func (s *TLS) verify(state tls.ConnectionState) error {
 	if len(s.Names) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
@@ -131,16 +131,16 @@ func (s *TLS) verify(state tls.ConnectionState) error {
 		return nil
 	}
 	err := fmt.Errorf("the client's certificate is for %q, of which --%s-tls-client-names has none", names, s.Listener)
-	// The client hears only that its certificate is bad, and will try again.
+	// The client learns only that its certificate is bad, and will retry.
 	if _, ok := s.line.Allow(time.Now()); ok {
 		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "client refused", slog.String("error", err.Error()))
 	}
 	return err
 }
 
-// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses.
-// A name that is written like one of another sort is not among them: an authority that checks only the URIs that it
-// signs may sign any DNS name.
+// certNames returns the subject alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail
+// addresses. It omits names in the form of another type, because an authority that checks only the URIs that it signs
+// may sign any DNS name.
 func certNames(cert *x509.Certificate) (names []string) {
 	for _, name := range slices.Concat(cert.DNSNames, cert.EmailAddresses) {
 		isMail := slices.Contains(cert.EmailAddresses, name)
@@ -160,13 +160,13 @@ func certNames(cert *x509.Certificate) (names []string) {
 }
 
 const (
-	// clientLines is how often a line that clients can cause is logged at most.
+	// clientLines is the minimum interval between log lines that clients can cause.
 	clientLines = 10 * time.Second
-	// maxClientText is the most that is logged of a text that a client may have caused, in bytes.
+	// maxClientText is the maximum length of a logged text that a client may have caused, in bytes.
 	maxClientText = 300
 )
 
-// handshakeFailed counts a failed handshake, and logs one in clientLines, since whoever can connect can cause many.
+// handshakeFailed counts a failed handshake, and logs at most one per clientLines, because any client can cause many.
 func (s *TLS) handshakeFailed(why string) {
 	s.failures.Add(1)
 	if n, ok := s.failed.Allow(time.Now()); ok {
@@ -175,13 +175,12 @@ func (s *TLS) handshakeFailed(why string) {
 	}
 }
 
-// Credentials returns the credentials of gRPC with the configuration of Load, for connections that a conns.Guard has
-// accepted.
+// Credentials returns gRPC credentials with the configuration of Load, for connections accepted by a conns.Guard.
 func (s *TLS) Credentials(config *tls.Config) credentials.TransportCredentials {
 	return watchedTLS{credentials.NewTLS(config), s}
 }
 
-// watchedTLS counts handshakes. A client that disconnects before it has sent anything (a probe) is counted, not logged.
+// watchedTLS counts failed handshakes. It does not log clients that disconnect without sending, such as probes.
 type watchedTLS struct {
 	credentials.TransportCredentials
 
@@ -205,7 +204,7 @@ func (w watchedTLS) Clone() credentials.TransportCredentials {
 	return watchedTLS{w.TransportCredentials.Clone(), w.watch}
 }
 
-// Watch bounds the lines of a server's log, which clients can cause.
+// Watch bounds the rate of a server's log lines, which clients can cause.
 func (s *TLS) Watch(server *http.Server) {
 	bounded := boundedHTTP{s.Log.Handler(), s, &logging.Every{Interval: clientLines}}
 	server.ErrorLog = slog.NewLogLogger(bounded, slog.LevelWarn)
@@ -218,12 +217,12 @@ type boundedHTTP struct {
 	other *logging.Every
 }
 
-// handshakeError begins the line of a handshake that failed.
+// handshakeError is the prefix of net/http's line about a failed handshake.
 const handshakeError = "http: TLS handshake error from "
 
 func (q boundedHTTP) Handle(ctx context.Context, r slog.Record) error {
 	if why, ok := strings.CutPrefix(r.Message, handshakeError); ok {
-		q.watch.handshakeFailed(why) //nolint:contextcheck // the log needs none
+		q.watch.handshakeFailed(why) //nolint:contextcheck // the log does not use the context
 		return nil
 	}
 	skipped, ok := q.other.Allow(r.Time)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Every allows one line in an interval, for lines that clients can cause. It is safe for concurrent use.
+// Every bounds the rate of log lines that clients can cause. It is safe for concurrent use.
 type Every struct {
 	Interval time.Duration
-	// Lines is how many lines an interval may have; 0 is 1.
+	// Lines is the maximum number of lines per interval; 0 means 1.
 	Lines int
 
 	mu      sync.Mutex
-	began   time.Time // the interval
-	lines   int       // in it
+	began   time.Time // start of the interval
+	lines   int       // number of lines in the interval
 	skipped uint64
 }
 
-// Allow reports whether a line may be logged now, and if so, how many were not since the last one.
+// Allow reports whether a line may be logged now, and if so, the number of lines skipped since the last one.
 func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,7 +36,7 @@ func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
 	return skipped, true
 }
 
-// Shorten cuts a text that a client may have caused off after some bytes, marked by "...".
+// Shorten truncates a text that a client may have caused to about limit bytes, and appends "...".
 func Shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -44,8 +44,8 @@ func Shorten(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "..."
 }
 
-// HashKey is what the log has of a counter's key, whose values may be secrets: the start of its SHA-256, as of
-// printf %s KEY | sha256sum.
+// HashKey returns a hash of a counter's key for the log, because the key may contain secrets: the start of its SHA-256,
+// as in printf %s KEY | sha256sum.
 func HashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -1,5 +1,4 @@
-// Package logging is how a process logs: without waiting for the reader of its log, and without letting clients fill
-// it.
+// Package logging is the log of a process. It never waits for the reader of the log, and clients cannot flood it.
 package logging
 
 import (
@@ -14,15 +13,15 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// lastLines is how long Close writes the lines that still wait.
+// lastLines is the maximum time for which Close writes waiting lines.
 const lastLines = time.Second
 
-// Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the
-// process waits for the reader of its standard error. Write queues lines, too.
+// Process is the log of a process: a queue that drops and counts lines if the reader of standard error is too slow, so
+// that logging never blocks. Write queues lines, too.
 type Process struct {
 	*slog.Logger
 	*Queue
-	dropped uint64 // in the last line about it; only the queue's goroutine uses it
+	dropped uint64 // total in the last line about dropped lines; used only by the queue's goroutine
 }
 
 // Config are the flags of the log.
@@ -31,7 +30,7 @@ type Config struct {
 	LogFormat string `env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 }
 
-// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC.
+// NewProcess starts a log, which Close ends. It becomes the default of package slog and of gRPC.
 func NewProcess(w io.Writer, c Config) (*Process, error) {
 	l := &Process{}
 	write := func(lines []byte) error {
@@ -46,17 +45,16 @@ func NewProcess(w io.Writer, c Config) (*Process, error) {
 	if l.Logger, err = c.newLogger(l.Queue); err != nil {
 		return nil, err
 	}
-	slog.SetDefault(l.Logger) // also of package log
+	slog.SetDefault(l.Logger) // also for package log
 	grpcErrors.Store(l.Queue)
 	logGRPC()
 	return l, nil
 }
 
-// grpcErrors is the log that began last: gRPC's logger may only be set before gRPC is used, but inside Envoy a log may
-// begin while another one is in use.
+// grpcErrors is the latest log. gRPC's logger must be set before gRPC is used, but inside Envoy a log may begin later.
 var grpcErrors atomic.Pointer[Queue]
 
-// logGRPC sends gRPC's errors there, unless the environment configures gRPC's own log.
+// logGRPC sends gRPC's errors to grpcErrors, unless the environment configures gRPC's own log.
 var logGRPC = sync.OnceFunc(func() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		toLast := writer(func(line []byte) error {
@@ -67,7 +65,7 @@ var logGRPC = sync.OnceFunc(func() {
 	}
 })
 
-// note logs how many lines were dropped since the last such line, past the queue.
+// note logs the number of lines dropped since the last note. It bypasses the queue.
 func (l *Process) note(to *slog.Logger, now QueueStats) {
 	if dropped := now.FullBuffer + now.NotWritten; dropped != l.dropped {
 		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot "+
@@ -77,10 +75,10 @@ func (l *Process) note(to *slog.Logger, now QueueStats) {
 	}
 }
 
-// Close writes the lines that wait, for a second at most.
+// Close writes waiting lines, for at most lastLines.
 func (l *Process) Close() { l.Queue.Close(lastLines) }
 
-// writer is a function as an io.Writer.
+// writer makes a function an io.Writer.
 type writer func([]byte) error
 
 func (w writer) Write(text []byte) (int, error) { return len(text), w(text) }
@@ -96,7 +94,7 @@ func (c *Config) newLogger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: least})), nil
 }
 
-// durationAsText shows a duration as "2s" in JSON, too, where it would be a number of nanoseconds.
+// durationAsText formats a duration as "2s" in JSON, instead of a number of nanoseconds.
 func durationAsText(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, a.Value.Duration().String())

@@ -12,25 +12,24 @@ import (
 
 // Bounds of a Queue.
 const (
-	// NoteEvery is how often, at most, the function that notes losses is called.
+	// NoteEvery is the interval at which the function that reports losses is called.
 	NoteEvery = 10 * time.Second
 
-	maxBuffer = 1 << 20  // bytes that wait to be written
-	maxLine   = 64 << 10 // bytes; a longer line ends with cut
+	maxBuffer = 1 << 20  // maximum number of bytes that wait to be written
+	maxLine   = 64 << 10 // in bytes; a longer line is truncated and ends with cut
 	cut       = "... (cut)\n"
 )
 
 // QueueStats counts lines since the start.
 type QueueStats struct {
 	Written    uint64
-	FullBuffer uint64 // dropped: lines came faster than they were written, or one was longer than 64 KiB
+	FullBuffer uint64 // dropped: the buffer was full, or the line was too long
 	NotWritten uint64 // dropped: the write failed
 }
 
-// Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded
-// buffer, which one goroutine writes out, and a line that does not fit is dropped and counted. So a pipe that nobody
-// reads, a full disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent
-// use. Close ends it.
+// Queue writes lines to a file or a stream without blocking the caller. A line goes into a bounded buffer, which one
+// goroutine writes, and is dropped and counted if the buffer is full. So an unread pipe, a full disk or a hanging file
+// system only costs lines. It is safe for concurrent use. Close ends it.
 type Queue struct {
 	maxBuffer, maxLine int
 	write              func(lines []byte) error
@@ -38,7 +37,7 @@ type Queue struct {
 
 	mu     sync.Mutex
 	buffer []byte
-	count  uint64 // lines in buffer
+	count  uint64 // number of lines in buffer
 	closed bool
 
 	wake, closing, done chan struct{}
@@ -47,9 +46,8 @@ type Queue struct {
 	written, full, notWritten atomic.Uint64
 }
 
-// NewQueue starts a queue that writes whole lines by write, which may block; if it fails, they are counted as lost, and
-// the queue goes on. note is called every NoteEvery and at the end, by the goroutine that calls write: it may write a
-// line that says how many lines were dropped.
+// NewQueue starts a queue that writes complete lines with write, which may block. If write fails, its lines are lost.
+// The same goroutine calls note every NoteEvery and at the end; note may write a line about dropped lines.
 func NewQueue(write func(lines []byte) error, note func(now QueueStats)) *Queue {
 	return newQueue(maxBuffer, maxLine, write, note)
 }
@@ -66,7 +64,7 @@ func newQueue(maxBuffer, maxLine int, write func([]byte) error, note func(QueueS
 	return q
 }
 
-// Put queues a copy of a line, which ends with a newline. It returns false if the line was dropped.
+// Put queues a copy of a line, which must end with a newline. It returns false if the line was dropped.
 func (q *Queue) Put(line []byte) bool {
 	if !q.put(line) {
 		q.full.Add(1)
@@ -90,7 +88,7 @@ func (q *Queue) put(line []byte) bool {
 	return true
 }
 
-// Write implements io.Writer: it queues each line, cut to 64 KiB. It never fails or waits; Stats counts dropped lines.
+// Write implements io.Writer: it queues each line, truncated to 64 KiB. It never fails or blocks; it may drop lines.
 func (q *Queue) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
 		if len(line) > q.maxLine {
@@ -101,13 +99,13 @@ func (q *Queue) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Stats returns how many lines were written and dropped.
+// Stats returns the numbers of written and dropped lines.
 func (q *Queue) Stats() QueueStats {
 	return QueueStats{Written: q.written.Load(), FullBuffer: q.full.Load(), NotWritten: q.notWritten.Load()}
 }
 
-// Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not,
-// a goroutine goes on until the write returns. Lines that come later are dropped. A second Close only waits.
+// Close writes waiting lines, for at most within, and returns whether it has written all of them. If not, a goroutine
+// continues until the write returns. Later lines are dropped. A second Close only waits.
 func (q *Queue) Close(within time.Duration) bool {
 	q.end.Do(func() {
 		q.mu.Lock()
@@ -121,7 +119,7 @@ func (q *Queue) Close(within time.Duration) bool {
 	case <-time.After(within):
 	}
 	select {
-	case <-q.done: // at the same time
+	case <-q.done: // both were ready
 		return true
 	default:
 		return false
@@ -146,7 +144,7 @@ func (q *Queue) run() {
 	}
 }
 
-// flush writes the buffer, puts an empty one in its place, and returns the written one to be used again.
+// flush writes the buffer and replaces it by spare. It returns the written buffer for reuse.
 func (q *Queue) flush(spare []byte) []byte {
 	q.mu.Lock()
 	lines, count := q.buffer, q.count
@@ -163,7 +161,7 @@ func (q *Queue) flush(spare []byte) []byte {
 	return lines
 }
 
-// Metrics are of the lines that were dropped.
+// Metrics returns the metrics of dropped lines.
 func (q *Queue) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(q.Stats,
