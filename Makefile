@@ -1,11 +1,11 @@
-# make help says what there is.
+# make help lists the targets.
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# What the tests start; only make long starts containers.
+# Programs that the tests start. Only make long starts containers.
 TOOLS = cc redis envoy pages chromium redis_cell prometheus twemproxy peer site
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo
-# Go reuses results of the unit tests, which run with the race detector, and of no test that starts programs: it does not
-# see what these read. GORACE: the race detector would wait a second at the end of each process.
+# Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
+# because it does not see which files these read. GORACE: saves the race detector's wait of a second at the end.
 UNIT = GORACE=atexit_sleep_ms=10 $(GO) test -vet=off -timeout 30m -parallel 4 -race ./pkg/... ./internal/... ./cmd/...
 STARTING = $(GO) test -vet=off -timeout 30m -parallel 4 -count=1 -p 2 -tags e2e
 BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$' -benchmem -benchtime 0.2s -count 6
@@ -13,22 +13,22 @@ BENCH_GO = -run '^$$' -bench '^Benchmark(Match|AppendKey|Step|Take|TakeFullStore
 .DEFAULT_GOAL := help
 .PHONY: $(MAKECMDGOALS)
 
-help: ## this list
+help: ## show this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 23
 
-build: ## bin/weir
+build: ## build bin/weir
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
-module: ## bin/libweir.so: Weir inside Envoy, docs/operate/envoy-module.md; needs a C compiler
+module: ## build bin/libweir.so, Weir inside Envoy (docs/operate/envoy-module.md); needs a C compiler
 	@scripts/tools.sh cc
 	$(LIBRARY) -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
 	@rm -f bin/libweir.h
-demo: ## Weir behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
+demo: ## run Weir behind a real Envoy, with limited requests, until Ctrl-C; DEMO_EXIT=1 ends without it
 	@scripts/tools.sh envoy
 	@echo 'demo: compiling Weir, which takes about a minute and a half at first'
 	@$(MAKE) --no-print-directory build && $(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
-test: ## every test, with real Redis and Envoy; slow ones in their short form
+test: ## run all tests, with real Redis and Envoy; slow ones in their short form
 	@scripts/tools.sh $(TOOLS)
 	@mkdir -p bin/test/built
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/test/built/weir ./cmd/sidecar
@@ -41,52 +41,52 @@ test-programs:
 	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs
 	for m in deploy/charttest tools; do (cd $$m && $(GO) vet ./... && $(STARTING) ./...) || exit 1; done
 
-short: ## go test -short: what needs no other program, in half a minute
+short: ## run the tests that need no other program (go test -short), in half a minute
 	$(GO) test -vet=off -short ./...
-long: ## make test with slow tests in their long form, images in containers, the chart before a real API server; hours
+long: ## make test with slow tests in their long form, containers and a real Kubernetes API server; takes hours
 	@scripts/tools.sh containers kubernetes
 	WEIR_LONG=1 $(MAKE) --no-print-directory test
 	$(STARTING) ./examples/composetest
 
-e2e-gateway: ## Weir in a real Envoy Gateway, its pod run by podman; builds take ten minutes at first
+e2e-gateway: ## test Weir in a real Envoy Gateway, with its pod in podman; the first build takes ten minutes
 	@scripts/tools.sh redis envoy prometheus containers peer kubernetes gateway
 	WEIR_TEST_GATEWAY=1 $(STARTING) -v -run 'TestGateway$$' ./e2e/gateway
-e2e-istio: ## Weir in a real Istio; builds take fifteen minutes at first
+e2e-istio: ## test Weir in a real Istio; the first build takes fifteen minutes
 	@scripts/tools.sh envoy containers kubernetes istio
 	WEIR_TEST_ISTIO=1 $(STARTING) -v -run 'TestIstio$$' ./e2e/istio
-chaos: ## the table of docs/operate/failure.md: what every kind of failure of Redis does
+chaos: ## measure the table of docs/operate/failure.md: the effect of each kind of Redis failure
 	@scripts/tools.sh $(TOOLS)
 	@$(STARTING) -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
-bench: ## Weir beside a gRPC server that does nothing: docs/performance.md; BENCH=-h
+bench: ## compare Weir with a gRPC server that does nothing: docs/performance.md; BENCH=-h
 	cd bench && $(GO) run . -out results/service.md $(BENCH)
-bench-envoy: module ## the same through a real Envoy, inside Envoy, and envoyproxy/ratelimit; 5 minutes
+bench-envoy: module ## compare Weir behind and inside a real Envoy with envoyproxy/ratelimit; 5 minutes
 	@scripts/tools.sh redis envoy
 	cd bench && $(GO) run . -envoy -out results/envoy.md -module ../bin/libweir.so -targets noop,memory,redis,peer -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
-bench-go: ## ns and allocations of matching, keys, steps and stores, compared with bench/results/go.txt
+bench-go: ## measure ns and allocations of matching, keys, steps and stores; compare with bench/results/go.txt
 	@mkdir -p bin
 	$(GO) test $(BENCH_GO) ./internal/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/rls >bin/go.txt || { cat bin/go.txt; exit 1; }
 	cd tools && $(GO) tool benchstat ../bench/results/go.txt ../bin/go.txt
 
-lint: ## vale for prose; golangci-lint, all modules; actionlint. FIX=--fix also formats
+lint: ## check prose (vale), all Go modules (golangci-lint) and workflows (actionlint); FIX=--fix also formats
 	@mkdir -p bin && cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@if scripts/tools.sh cc vale; then .tools/bin/vale --output=line README.md CONTRIBUTING.md CHANGELOG.md docs deploy/helm/weir/README.md; \
 	  else echo 'prose: NOT CHECKED, vale cannot be built here'; fi
-	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # its YAML is not golangci-lint's
+	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # golangci-lint does not check YAML
 	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]
-vuln: ## known vulnerabilities in what is called
+vuln: ## check the called code for known vulnerabilities
 	@scripts/vuln.sh
 
-docs: ## what code writes of docs/: metrics, command line, exit codes, drawings
+docs: ## generate pages of docs/: metrics, command line, exit codes, drawings
 	$(GO) test ./internal/app -run 'TestMetricsPage$$' -update
 	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
-manifests: ## deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
+manifests: ## generate deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
 	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
 
-site: ## docs/ as a site in bin/site; a broken link fails. SITE=serve shows it on localhost:8000
+site: ## build docs/ as a site in bin/site; a broken link fails. SITE=serve serves it on localhost:8000
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/venv/bin/python -m mkdocs $(or $(SITE),build)
-release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice; RELEASE='-ref v0.1.0'
+release: ## build archives, SBOMs, checksums and image of a commit, twice, in bin/release; RELEASE='-ref v0.1.0'
 	@mkdir -p bin
 	cd tools && $(GO) run ./release -repo .. -out ../bin/release $(RELEASE)

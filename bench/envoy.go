@@ -17,26 +17,26 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// nameNone is Envoy without the rate limit filter.
+// nameNone is the name of an Envoy without the rate limit filter.
 const nameNone = "none"
 
-// front is an Envoy of its own before the upstream that all have, so that its CPU time and its memory are its own. It
-// has one filter before the router, or none: the filter asks a service, or is Weir as a dynamic module.
+// front is an Envoy in front of the common upstream, as a separate process so that its CPU time and memory can be
+// measured. It has at most one filter before the router: the filter calls a service, or is Weir as a dynamic module.
 type front struct {
 	*launch.Process
 
 	name    string
 	addr    string  // host:port of the listener
-	filter  string  // YAML in one line; empty: none
-	service *target // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
-	modules string  // folder of dynamic modules; empty: none
+	filter  string  // YAML in one line, or ""
+	service *target // the service that the filter calls, or the Redis of Weir inside Envoy
+	modules string  // folder of dynamic modules, or ""
 }
 
-// noFilter is the front that the others are compared with.
+// noFilter returns the front with which the others are compared.
 func noFilter() *front { return &front{name: nameNone, service: &target{}} }
 
-// asking is a front with the rate limit filter of Envoy. The filter never fails open: whatever is wrong with a call is
-// a status 500, which counts as an error.
+// asking returns a front with Envoy's rate limit filter. The filter fails closed: a failed call results in status 500,
+// which counts as an error.
 func asking(domain string, service *target) *front {
 	return &front{name: service.name, service: service, filter: fmt.Sprintf(`{name: envoy.filters.http.ratelimit, `+
 		`typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, `+
@@ -88,7 +88,7 @@ static_resources:
 {{- end}}
 `))
 
-// start starts the front's Envoy before a given upstream, and waits until it answers.
+// start starts the front's Envoy before an upstream, and waits until it responds.
 func (f *front) start(ctx context.Context, dir, upstream string) error {
 	binary, err := launch.FindEnvoy()
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.Command(binary, //nolint:noctx // the user's; Stop ends it
+	cmd := exec.Command(binary, //nolint:noctx // Stop ends it
 		"--config-path", file, "--disable-hot-restart", "--log-level", "warning")
 	if f.modules != "" {
 		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+f.modules)
@@ -128,14 +128,14 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 	return nil
 }
 
-// answers is nil if the front lets a request through.
+// answers returns nil if the front admits a request.
 func (f *front) answers(ctx context.Context) error {
 	t := &tally{}
 	f.ask(ctx, func() []byte { return httpRequests(1)[0] }, time.Now(), t)
 	return t.failed()
 }
 
-// httpRequests are requests with the header that the rate limit filter asks for.
+// httpRequests returns requests with the header that the rate limit filter uses.
 func httpRequests(keys int) [][]byte {
 	all := make([][]byte, keys)
 	for k := range all {
@@ -144,7 +144,7 @@ func httpRequests(keys int) [][]byte {
 	return all
 }
 
-// ask sends requests over one connection, one after the other, until the time is over, and at least one.
+// ask sends requests sequentially over one connection until the time is over, but at least one.
 func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t *tally) {
 	fail := func(err error) { t.errors, t.firstErr = t.errors+1, err }
 	var d net.Dialer
@@ -153,7 +153,7 @@ func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t 
 		fail(err)
 		return
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close() //nolint:errcheck // no request is in flight
 	if err := conn.SetDeadline(until.Add(patienceOfCaller)); err != nil {
 		fail(err)
 		return
@@ -182,7 +182,7 @@ func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t 
 	}
 }
 
-// readResponse reads one response of at most len(buf) bytes, as Envoy writes them, and returns its status.
+// readResponse reads one response of at most len(buf) bytes, in Envoy's form, and returns its status.
 func readResponse(r io.Reader, buf []byte) (status string, err error) {
 	for n := 0; ; {
 		got, err := r.Read(buf[n:])
@@ -205,7 +205,7 @@ func readResponse(r io.Reader, buf []byte) (status string, err error) {
 	}
 }
 
-// contentLength is that of a response's head. Envoy writes names in lower case.
+// contentLength returns the Content-Length in a response's head. Envoy writes names in lower case.
 func contentLength(head []byte) (int, error) {
 	_, rest, ok := bytes.Cut(head, []byte("\r\ncontent-length: "))
 	if !ok {
@@ -215,7 +215,7 @@ func contentLength(head []byte) (int, error) {
 	return strconv.Atoi(string(digits))
 }
 
-// serveUpstream answers every HTTP request without a body with 200, until the listener is closed.
+// serveUpstream responds to every HTTP request without a body with 200, until the listener is closed.
 func serveUpstream(l net.Listener) {
 	for {
 		conn, err := l.Accept()

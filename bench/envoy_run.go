@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// envoyRow is a front under a number of outstanding requests.
+// envoyRow has the results of a front with a number of outstanding requests.
 type envoyRow struct {
 	atOnce int
 	front  *front
 	rounds []sample
 }
 
-// throughEnvoy measures HTTP requests through an Envoy without the filter and with each target behind it.
+// throughEnvoy measures HTTP requests through an Envoy without the filter and through one per target.
 func (o *options) throughEnvoy(
 	ctx context.Context, dir string, targets []*target, progress io.Writer,
 ) ([]envoyRow, error) {
@@ -30,7 +30,7 @@ func (o *options) throughEnvoy(
 	if err != nil {
 		return nil, err
 	}
-	defer upstream.Close() //nolint:errcheck // nothing is under way
+	defer upstream.Close() //nolint:errcheck // no request is in flight
 	go serveUpstream(upstream)
 	fronts := []*front{noFilter()}
 	for _, t := range targets {
@@ -75,7 +75,7 @@ func (o *options) envoyRounds(
 	}
 	for round := range o.Rounds {
 		for i := range rows {
-			of := i - i%len(fronts) // the first with as many outstanding
+			of := i - i%len(fronts) // the first row with this number of outstanding requests
 			r := &rows[of+(i+round)%len(fronts)]
 			s, err := o.measureFront(ctx, r.front, requests, w, r.atOnce)
 			if err != nil {
@@ -118,7 +118,7 @@ func (o *options) measureFront(
 	return s, err
 }
 
-// usage is what the front's Envoy and the service behind it have taken so far.
+// usage returns the resources used so far by the front's Envoy and its service.
 func (f *front) usage(ctx context.Context) (u usage, err error) {
 	if u, err = f.service.usage(ctx); err == nil {
 		u.envoy, err = cpuTime(f.PID())
@@ -126,20 +126,20 @@ func (f *front) usage(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// residentBytes is the memory of a process that is in RAM, the pages of its program included.
+// residentBytes returns the resident memory of a process, including its program.
 func residentBytes(pid int) (int64, error) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
 		return 0, err
 	}
-	var size, resident int64 // pages
+	var size, resident int64 // in pages
 	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
 		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, statm, err)
 	}
 	return resident * int64(os.Getpagesize()), nil
 }
 
-// envoyTables are a table for each number of outstanding requests, in Markdown.
+// envoyTables returns a Markdown table per number of outstanding requests.
 func (o *options) envoyTables(rows []envoyRow) string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "%s, %s. Medians of %d interleaved rounds of %s; w1; %s.\n", time.Now().Format(time.DateOnly),

@@ -17,17 +17,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// patienceOfCaller is the deadline of one request, far beyond any answer: a request that has none is one less timer
-// for the server than Envoy's.
+// patienceOfCaller is the timeout of one request, far above any response time.
 const patienceOfCaller = 5 * time.Second
 
-// openWorkers is the most requests outstanding in an open loop. Those beyond wait, and their latency runs.
+// openWorkers is the maximum number of outstanding requests in an open loop. Further requests wait, which counts as
+// latency.
 const openWorkers = 1024
 
-// latencies are of all requests.
+// latencies are the latencies of all requests.
 type latencies []time.Duration
 
-// quantile is the smallest that a share q of all does not exceed; 0 if there are none. They must be sorted.
+// quantile returns the smallest latency that a share q of all does not exceed, or 0 if there are none. The latencies
+// must be sorted.
 func (l latencies) quantile(q float64) time.Duration {
 	if len(l) == 0 {
 		return 0
@@ -35,7 +36,7 @@ func (l latencies) quantile(q float64) time.Duration {
 	return l[max(0, int(math.Ceil(q*float64(len(l))))-1)]
 }
 
-// tally is what came of requests.
+// tally counts the results of requests.
 type tally struct {
 	latency  latencies
 	ok, over uint64
@@ -53,10 +54,10 @@ func (t *tally) merge(o *tally) {
 	t.firstErr = cmp.Or(t.firstErr, o.firstErr)
 }
 
-// answered is how many requests had an answer.
+// answered returns the number of requests with a response.
 func (t *tally) answered() uint64 { return t.ok + t.over + t.wrong }
 
-// failed is an error if requests failed, or had a code that is no decision.
+// failed returns an error if requests failed or had an unknown code.
 func (t *tally) failed() error {
 	if t.errors > 0 {
 		return fmt.Errorf("%d requests failed, the first with: %w", t.errors, t.firstErr)
@@ -70,14 +71,14 @@ func (t *tally) failed() error {
 	return nil
 }
 
-// load asks one server.
+// load sends requests to one server.
 type load struct {
 	w        *workload
 	requests *requests
 	conns    []*grpc.ClientConn
 }
 
-// dial opens connections. They connect with the first request.
+// dial creates connections, which connect with their first request.
 func dial(addr string, w *workload, r *requests, conns int) (*load, error) {
 	l := &load{w: w, requests: r}
 	for range conns {
@@ -94,11 +95,11 @@ func dial(addr string, w *workload, r *requests, conns int) (*load, error) {
 
 func (l *load) close() {
 	for _, c := range l.conns {
-		_ = c.Close() // nothing is under way
+		_ = c.Close() // no request is in flight
 	}
 }
 
-// ask asks for key k and notes the latency since the given time.
+// ask sends the request of key k and records the latency since the given time.
 func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, since time.Time, t *tally) {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfCaller)
 	defer cancel()
@@ -120,7 +121,7 @@ func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, since time
 	}
 }
 
-// inParallel runs work n times at once, each with a number and a tally of its own.
+// inParallel runs n concurrent calls of work, each with a number and its own tally.
 func inParallel(n int, work func(i int, t *tally)) *tally {
 	tallies := make([]tally, n)
 	var running sync.WaitGroup
@@ -136,10 +137,10 @@ func inParallel(n int, work func(i int, t *tally)) *tally {
 	return all
 }
 
-// conn is the connection of worker i.
+// conn returns the connection of worker i.
 func (l *load) conn(i int) *grpc.ClientConn { return l.conns[i%len(l.conns)] }
 
-// each asks for every one of the keys once, several at a time.
+// each sends the request of each key once, atOnce at a time.
 func (l *load) each(ctx context.Context, keys []int, atOnce int) *tally {
 	return inParallel(atOnce, func(i int, t *tally) {
 		conn := l.conn(i)
@@ -149,7 +150,7 @@ func (l *load) each(ctx context.Context, keys []int, atOnce int) *tally {
 	})
 }
 
-// closed keeps the given number of requests outstanding for a time, and sends as many at least.
+// closed keeps atOnce requests outstanding for a time, and sends at least as many.
 func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
 	end := time.Now().Add(d)
 	return inParallel(atOnce, func(i int, t *tally) {
@@ -161,12 +162,12 @@ func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
 	})
 }
 
-// open starts requests at a fixed rate for a time, whether or not earlier ones are answered, and measures latency
-// from when each was due: a server that stalls is charged for all that it kept waiting, also for those requests that
-// were not sent because so many were outstanding.
+// open starts requests at a fixed rate for a time, independently of responses. It measures latency from the scheduled
+// start, so a server that stalls is charged for all requests that had to wait, including those that could not be sent
+// because too many were outstanding.
 func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost int) *tally {
 	total := int(rate * d.Seconds())
-	due := make(chan time.Time, total) // so that schedule is never held up
+	due := make(chan time.Time, total) // so that schedule never blocks
 	go schedule(due, total, rate)
 	return inParallel(atMost, func(i int, t *tally) {
 		conn := l.conn(i)
@@ -177,12 +178,12 @@ func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost i
 	})
 }
 
-// schedule sends each request's time when it has come.
+// schedule sends the start time of each request when it has come.
 func schedule(due chan<- time.Time, total int, rate float64) {
-	runtime.LockOSThread() // to sleep on
+	runtime.LockOSThread() // to sleep exactly
 	defer runtime.UnlockOSThread()
 	defer close(due)
-	_ = exactSleep() // without it requests are later, which counts as their latency
+	_ = exactSleep() // otherwise requests are later, which counts as latency
 	start := time.Now()
 	for i := range total {
 		at := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
@@ -193,14 +194,14 @@ func schedule(due chan<- time.Time, total int, rate float64) {
 	}
 }
 
-// probe asks the question of key k and checks the whole answer: a status for every descriptor, with the limit that
-// its rule has. Later only the overall code is looked at, which a request that no rule matches would have, too.
+// probe sends the request of key k and checks the whole response: a status for every descriptor, with its rule's limit.
+// Later, only the overall code is checked, which would also be OK if no rule matched.
 func probe(ctx context.Context, addr string, w *workload, k int) error {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close() //nolint:errcheck // no request is in flight
 	ctx, cancel := context.WithTimeout(ctx, patienceOfCaller)
 	defer cancel()
 	res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, w.request(k))

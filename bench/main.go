@@ -1,9 +1,8 @@
-// Command bench measures Weir beside a gRPC server that does nothing, and beside envoyproxy/ratelimit, on the
-// workloads of docs/performance.md; with -envoy through a real Envoy.
+// Command bench compares Weir with a gRPC server that does nothing and with envoyproxy/ratelimit, on the workloads of
+// docs/performance.md; with -envoy through a real Envoy.
 //
-// All servers are processes of their own, so that their CPU time is theirs alone; the load is made in this process.
-// The targets take turns in every round and are compared within it, since the machine's speed changes from minute
-// to minute.
+// All servers are separate processes, so that their CPU time can be measured; this process generates the load. The
+// targets take turns in every round and are compared within a round, because the machine's speed changes over minutes.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// options are the command line.
+// options are the command line options.
 type options struct {
 	settings
 	workloads, targets string
@@ -95,12 +94,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case o.serveNoop != "":
 		return serveNoop(ctx, o.serveNoop)
 	}
-	debug.SetGCPercent(800) // the load generator has little garbage; what it has need not cost the others
+	debug.SetGCPercent(800) // the load generator has little garbage; its collection must not disturb the others
 	dir, err := os.MkdirTemp("", "weir-bench")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's place for that
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 	if o.reloads {
 		return o.reload(ctx, dir, stdout)
 	}
@@ -129,7 +128,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return o.write(b.markdown(), stdout)
 }
 
-// start starts the targets, and returns also those that it could start if it fails.
+// start starts the targets. On error it also returns the targets that it has started.
 func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 	s, err := o.starter(dir)
 	if err != nil {
@@ -176,12 +175,12 @@ func newBench(o *options, targets []*target, progress io.Writer) (*bench, error)
 	return b, nil
 }
 
-// list splits at commas. Nothing is an empty list.
+// list splits a text at commas. An empty text gives an empty list.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// write shows a result, and keeps it in a file if asked to.
+// write prints a result, and writes it to -out if that is set.
 func (o *options) write(result string, stdout io.Writer) error {
 	if _, err := io.WriteString(stdout, result); err != nil || o.out == "" {
 		return err

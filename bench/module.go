@@ -15,8 +15,8 @@ const (
 	nameModuleRedis  = "module-redis"
 )
 
-// startModules returns a front for each way in which Weir inside Envoy keeps counters, and starts what they need. The
-// caller stops the targets, also those that come with an error.
+// startModules returns a front for each kind of store of Weir inside Envoy, and starts the required targets. The caller
+// must stop the targets, even after an error.
 func (o *options) startModules(ctx context.Context, dir string, w *workload) (fronts []*front, err error) {
 	folder, err := filepath.Abs(filepath.Dir(o.module))
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *options) startModules(ctx context.Context, dir string, w *workload) (fr
 	return fronts, nil
 }
 
-// moduleFilter is the filter of Weir inside Envoy, in one line. It never fails open, as that of asking.
+// moduleFilter returns the filter of Weir inside Envoy, in one line. It fails closed, as in asking.
 func moduleFilter(domain string, flags ...string) (string, error) {
 	config, err := json.Marshal(map[string]any{
 		"domain": domain, "flags": flags, "failure_mode_deny": true,

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// startPeer starts envoyproxy/ratelimit, which it installs, with a Redis of its own. It has no statistics to send, as
-// the others have none.
+// startPeer installs and starts envoyproxy/ratelimit, with its own Redis. It sends no statistics, like the other
+// targets.
 func (s *starter) startPeer(ctx context.Context, t *target) error {
 	if err := command(exec.CommandContext(ctx, "../scripts/tools.sh", "peer")); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	if _, err := s.startRedis(ctx, t, "unix"); err != nil {
 		return err
 	}
-	cmd := exec.Command(binary) //nolint:noctx // ours; stop ends it
+	cmd := exec.Command(binary) //nolint:noctx // stop ends it
 	cmd.Env = []string{
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false",
 		"DISABLE_STATS=true", "REDIS_SOCKET_TYPE=unix", "REDIS_URL=" + t.socket, "HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// profile drives every process of Weir through every scenario while it takes a CPU profile of itself, and merges them
-// into a file: what the compiler's profile-guided optimization reads.
+// profile runs every scenario against every process of Weir while the process takes a CPU profile, and merges the
+// profiles into a file for the compiler's profile-guided optimization.
 func (b *bench) profile(ctx context.Context, dir, out string) error {
 	args := []string{"tool", "pprof", "-proto", "-output", out}
 	for _, t := range b.targets {
@@ -33,7 +33,7 @@ func (b *bench) profile(ctx context.Context, dir, out string) error {
 	return command(exec.CommandContext(ctx, "go", args...))
 }
 
-// profile writes the CPU profile of the target's next time, at least a second. Weir gives it on its admin socket.
+// profile writes a CPU profile of the target over time d, at least a second, from Weir's admin socket.
 func (t *target) profile(ctx context.Context, d time.Duration, file string) error {
 	_, port, err := net.SplitHostPort(t.admin)
 	if err != nil {
@@ -43,7 +43,7 @@ func (t *target) profile(ctx context.Context, d time.Duration, file string) erro
 	return command(exec.CommandContext(ctx, "curl", "-sSf", "--abstract-unix-socket", "weir-"+port, "-o", file, url))
 }
 
-// command runs a program, whose output is in the error if it fails.
+// command runs a program. Its error has the program's output.
 func command(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)

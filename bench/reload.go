@@ -16,15 +16,15 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// The rules that are loaded again, and the load meanwhile.
+// The rules to reload, and the load meanwhile.
 const (
 	reloadRules = 100_000
-	reloadRate  = 2000 // requests a second
+	reloadRate  = 2000 // requests per second
 	reloadTime  = 5 * time.Second
-	reloads     = 3 // in that time
+	reloads     = 3 // within reloadTime
 )
 
-// reload measures the start with many rules, and answers while they are loaded again.
+// reload measures the start with many rules, and response times during reloads.
 func (o *options) reload(ctx context.Context, dir string, stdout io.Writer) error {
 	w := &workload{name: "reload", keys: 10_000, descriptors: 1, rules: reloadRules}
 	s, err := o.starter(dir)
@@ -84,7 +84,7 @@ in as long a time without: %s. Other programs took %.0f %% of the machine.
 	return err
 }
 
-// answers are those to a load of a fixed rate, and what they took.
+// answers are the responses to a load of a fixed rate, with the resources used.
 type answers struct {
 	*tally
 	usage
@@ -103,8 +103,8 @@ func underLoad(ctx context.Context, l *load, t *target) (a answers, err error) {
 	return a, a.failed()
 }
 
-// editions are files in the directory with other limits in all rules: never-1 in the first, never-2 in the next. They
-// are made before the load, whose process this is.
+// editions writes files with other limits in all rules to dir: never-1 in the first, never-2 in the second. It runs
+// before the load, because both use this process.
 func editions(path, dir string) (paths []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -118,18 +118,18 @@ func editions(path, dir string) (paths []string, err error) {
 		}
 		paths = append(paths, to)
 	}
-	runtime.GC() // of what this took, and not under load
+	runtime.GC() // of this function, not during the load
 	return paths, nil
 }
 
-// editOften puts the editions in the rules' place, and returns the longest time until an answer showed one, or an
-// error.
+// editOften replaces the rules by each edition, and returns the longest time until a response showed the new limit, or
+// an error.
 func editOften(ctx context.Context, addr string, w *workload, path string, edited []string) any {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close() //nolint:errcheck // no request is in flight
 	var slowest time.Duration
 	for i := range edited {
 		edit := time.Now()
@@ -144,7 +144,7 @@ func editOften(ctx context.Context, addr string, w *workload, path string, edite
 	return slowest
 }
 
-// inForce asks until an answer has the limit.
+// inForce sends requests until a response has the limit.
 func inForce(ctx context.Context, conn *grpc.ClientConn, w *workload, limit uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

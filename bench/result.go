@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// thisMachine is where it was measured.
+// thisMachine describes the machine.
 func thisMachine() string {
 	return fmt.Sprintf("%s, %d CPUs, %s/%s, %s", cpuModel(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
 		runtime.Version())
 }
 
 func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // without one the model is not known
+	text, _ := os.ReadFile("/proc/cpuinfo") // if it fails, the model is unknown
 	if m := regexp.MustCompile(`(?m)^model name\s*: (.+)$`).FindSubmatch(text); m != nil {
 		return string(m[1])
 	}
 	return "unknown CPU"
 }
 
-// medians returns the median of each number of the samples, which have nothing else.
+// medians returns a sample with the median of each field; S must have only numbers.
 func medians[S any](samples []S) (all S) {
 	to := reflect.ValueOf(&all).Elem()
 	for i := range to.NumField() {
@@ -41,8 +41,8 @@ func medianOf[S any](samples []S, f func(S) float64) float64 {
 	return median(values)
 }
 
-// compared is the median of what f says of each sample and the base of the same round, in which both had the same
-// neighbours on the machine. It is "" without a base.
+// compared returns the median of f over pairs of a sample and the base of the same round, which ran under the same
+// conditions. It returns "" without a base.
 func compared(format string, samples, base []sample, f func(s, base sample) float64) string {
 	if len(base) != len(samples) {
 		return ""
@@ -54,7 +54,7 @@ func compared(format string, samples, base []sample, f func(s, base sample) floa
 	return fmt.Sprintf(format, median(values))
 }
 
-// median is 0 of nothing, and the mean of the two in the middle of an even number.
+// median returns 0 for no values, and the mean of the middle two of an even number.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -67,7 +67,7 @@ func median(values []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// markdown is one table a scenario.
+// markdown returns a table per scenario.
 func (b *bench) markdown() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "%s. Medians of %d interleaved rounds of %s; %d requests outstanding over %d connections; %s.\n",

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settings are how a benchmark is run.
+// settings are the settings of a benchmark.
 type settings struct {
 	Rounds      int
 	Duration    time.Duration
@@ -20,16 +20,16 @@ type settings struct {
 	Algorithm   string
 }
 
-// shape is how requests come.
+// shape is the arrival pattern of requests.
 type shape int
 
 const (
 	closedLoop shape = iota
-	oneByOne         // one request outstanding
+	oneByOne         // one outstanding request
 	openLoop
 )
 
-// scenario is a workload in a shape.
+// scenario is a workload with a shape.
 type scenario struct {
 	name  string
 	w     *workload
@@ -38,10 +38,10 @@ type scenario struct {
 
 const (
 	nameOpen   = "w5"
-	nameClosed = "w1" // w5 is this in an open loop, at half of its rate
+	nameClosed = "w1" // w5 is this workload in an open loop, at half of its rate
 )
 
-// parseScenario reads w1, w1c1 (one request outstanding) or w5.
+// parseScenario parses w1, w1c1 (one outstanding request) or w5.
 func parseScenario(name string) (scenario, error) {
 	s := scenario{name: name}
 	base, c1 := strings.CutSuffix(name, "c1")
@@ -56,15 +56,15 @@ func parseScenario(name string) (scenario, error) {
 	return s, err
 }
 
-// sample is one target in one scenario in one round. Times are in microseconds, CPU time is of a request.
+// sample is the result of one target in one scenario in one round. Times are in microseconds, CPU times per request.
 type sample struct {
 	ReqPerSec            float64
 	P50, P99, P999       float64
 	Server, Redis, Envoy float64 // CPU time
-	Calls                float64 // to Redis, of a request
+	Calls                float64 // to Redis, per request
 	Denied               float64 // share
-	RSS                  float64 // of Envoy after the load, MB
-	Others               float64 // share of all CPUs that programs of others took
+	RSS                  float64 // of Envoy after the load, in MB
+	Others               float64 // share of all CPUs that other programs used
 }
 
 // bench runs scenarios against targets.
@@ -73,14 +73,14 @@ type bench struct {
 	scenarios []scenario
 	targets   []*target
 	requests  map[*workload]*requests
-	samples   map[sampled][]sample // one a round
+	samples   map[sampled][]sample // one per round
 	progress  io.Writer
 }
 
-// sampled is what samples are of: names of a scenario and a target.
+// sampled identifies samples by the names of scenario and target.
 type sampled struct{ scenario, target string }
 
-// run measures every target in every scenario once a round, in an order that changes from round to round.
+// run measures every target in every scenario once per round, in a changing order.
 func (b *bench) run(ctx context.Context) error {
 	for round := range b.Rounds {
 		for _, s := range b.scenarios {
@@ -120,7 +120,7 @@ func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, err
 	if err := drive(ctx, b.WarmUp).failed(); err != nil {
 		return sample{}, err
 	}
-	runtime.GC() // so that the load generator's is less likely to be in the figures
+	runtime.GC() // so that the load generator's collection is less likely to be measured
 	var got *tally
 	spent, err := during(ctx, t.usage, func() { got = drive(ctx, b.Duration) })
 	if err != nil {
@@ -129,7 +129,8 @@ func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, err
 	return newSample(got, &spent), expect(s.w, t, got)
 }
 
-// prime checks that the target has the workload's rules, and uses up what is to be used up. Once is enough.
+// prime checks that the target has the workload's rules, and exhausts the tight keys. It does so once per target and
+// workload.
 func (b *bench) prime(ctx context.Context, l *load, t *target) error {
 	if t.alwaysOK || t.primed[l.w.name] {
 		return nil
@@ -146,7 +147,7 @@ func (b *bench) prime(ctx context.Context, l *load, t *target) error {
 	return nil
 }
 
-// drive is what sends the scenario's requests for a time.
+// drive returns the function that sends the scenario's requests for a time.
 func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, time.Duration) *tally, error) {
 	atOnce := b.Concurrency
 	switch s.shape {
@@ -164,7 +165,7 @@ func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, tim
 	return func(ctx context.Context, d time.Duration) *tally { return l.closed(ctx, d, atOnce) }, nil
 }
 
-// expect is an error if answers are not those that the workload's rules give.
+// expect returns an error if the results do not match the workload's rules.
 func expect(w *workload, t *target, got *tally) error {
 	if err := got.failed(); err != nil {
 		return err
@@ -173,7 +174,7 @@ func expect(w *workload, t *target, got *tally) error {
 	if t.alwaysOK {
 		want = 0
 	}
-	// Where all or none are denied, one other answer is a mistake; else the share is that of a random sample.
+	// If all or no requests are to be denied, a single other result is an error; otherwise the share is a random sample's.
 	share, slack := deniedShare(got), 0.0
 	if want > 0 && want < 1 {
 		slack = 0.01 + 4*math.Sqrt(want*(1-want)/float64(got.answered()))

@@ -18,17 +18,17 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// spec is a server that the benchmark can start.
+// spec describes a server that the benchmark can start.
 type spec struct {
 	name   string
 	about  string
 	binary string   // "weir", "peer", or "noop" for this program itself
-	redis  string   // how Weir reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
-	fields string   // of every limit, besides the algorithm
-	args   []string // of weir, besides those that all have
+	redis  string   // network of Weir's own Redis: "unix" or "tcp"; "" for counters in memory
+	fields string   // fields of every limit in addition to the algorithm
+	args   []string // further arguments of weir
 }
 
-// Names of targets: nameNoop is what the others are compared with, namePeer the service that Weir can replace.
+// Names of targets. The others are compared with nameNoop; namePeer is envoyproxy/ratelimit.
 const (
 	nameNoop   = "noop"
 	nameMemory = "memory"
@@ -47,18 +47,18 @@ var specs = []spec{
 	{name: namePeer, about: "envoyproxy/ratelimit, Redis over a Unix socket", binary: namePeer, redis: "unix"},
 }
 
-// patience is how long a program may take to start or to stop.
+// patience is the time that a program may take to start or stop.
 const patience = 30 * time.Second
 
 // target is a running server.
 type target struct {
 	name     string
 	addr     string // host:port
-	admin    string // host:port of Weir's HTTP; empty: none
-	pid      int    // 0: none
-	redisPID int    // 0: none
-	socket   string // of its Redis; empty: none
-	alwaysOK bool   // answers OK whatever the rules say
+	admin    string // host:port of Weir's HTTP address, or ""
+	pid      int    // or 0
+	redisPID int    // or 0
+	socket   string // of its Redis, or ""
+	alwaysOK bool   // responds with OK for any rules
 	primed   map[string]bool
 	procs    []*launch.Process
 }
@@ -66,14 +66,14 @@ type target struct {
 // starter starts targets in a directory.
 type starter struct {
 	dir       string
-	weir      string // the binary
+	weir      string // path of the program
 	algorithm string
 	rules     func(dir, fields string) error // writes the rule files
 
 	storeTimeout time.Duration // Weir's --store-timeout
 }
 
-// starter returns one with the binary that the command line names, or with one that is built now.
+// starter returns a starter for the program in the options, or for a new build.
 func (o *options) starter(dir string) (*starter, error) {
 	s := &starter{dir: dir, weir: o.weir, algorithm: o.Algorithm, rules: writeRules, storeTimeout: o.storeTimeout}
 	if s.weir != "" {
@@ -136,7 +136,7 @@ func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 	if err := os.Mkdir(rules, 0o700); err != nil {
 		return err
 	}
-	// A store that fails denies: answers that Redis did not give are then seen as wrong ones.
+	// Deny on a store failure, so that decisions without Redis appear as wrong results.
 	fields := []string{"algorithm: " + s.algorithm, "on_store_failure: deny"}
 	if sp.fields != "" {
 		fields = append(fields, sp.fields)
@@ -172,7 +172,7 @@ func (s *starter) serve(ctx context.Context, t *target, store, rules string, mor
 	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Ready(ctx, "http://"+admin+"/readyz") })
 }
 
-// startRedis starts a redis-server that keeps nothing on disk and returns its URL.
+// startRedis starts a redis-server without persistence and returns its URL.
 func (s *starter) startRedis(ctx context.Context, t *target, network string) (string, error) {
 	binary, err := launch.Find("redis-server")
 	if err != nil {
@@ -218,9 +218,9 @@ func (t *target) stop() {
 	}
 }
 
-// lastWords returns the end of what the target's programs have written: why an answer was not the right one.
+// lastWords returns the end of the output of the target's programs, to explain a wrong response.
 func (t *target) lastWords() string {
-	const most = 2000 // bytes of each
+	const most = 2000 // bytes per program
 	var b strings.Builder
 	for _, p := range t.procs {
 		out := p.Output()
@@ -229,12 +229,12 @@ func (t *target) lastWords() string {
 	return b.String()
 }
 
-// usage is what a target has taken so far, and who else was at work; or the difference of two such.
+// usage is the resources used by a target and by other programs so far, or a difference of two usages.
 type usage struct {
 	server, redis, envoy time.Duration // CPU time
-	self, machine        time.Duration // CPU time of this process, and of all together
-	calls                uint64        // of scripts, to Redis
-	took                 time.Duration // of a difference: the time between the two
+	self, machine        time.Duration // CPU time of this process, and of all processes
+	calls                uint64        // number of scripts that Redis has run
+	took                 time.Duration // for a difference: the time between the two
 }
 
 func (t *target) usage(ctx context.Context) (u usage, err error) {
@@ -260,7 +260,7 @@ func (t *target) usage(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// during returns what is taken while do runs. read returns what was taken so far.
+// during returns the resources used while do runs. read returns the resources used so far.
 func during(ctx context.Context, read func(context.Context) (usage, error), do func()) (usage, error) {
 	before, err := read(ctx)
 	if err != nil {
@@ -277,14 +277,13 @@ func during(ctx context.Context, read func(context.Context) (usage, error), do f
 	}, err
 }
 
-// others is the share of the machine that went to neither the target nor the load: with much of it the figures are
-// worth little.
+// others returns the share of the machine that other programs used. If it is large, the results are not reliable.
 func (u *usage) others() float64 {
 	others := u.machine - u.server - u.redis - u.envoy - u.self
 	return max(0, others.Seconds()/u.took.Seconds()/float64(runtime.NumCPU()))
 }
 
-// machineTime is the CPU time that was not idle since the machine started, in steps of 10 ms.
+// machineTime returns the CPU time of all processes since the machine started, in steps of 10 ms.
 func machineTime() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -293,9 +292,9 @@ func machineTime() (time.Duration, error) {
 	return busy(string(stat))
 }
 
-// busy adds up user, nice, system, irq, softirq and steal of the first line of /proc/stat.
+// busy adds user, nice, system, irq, softirq and steal of the first line of /proc/stat.
 func busy(stat string) (time.Duration, error) {
-	const tick = 10 * time.Millisecond // fixed for programs, whatever the kernel's own is
+	const tick = 10 * time.Millisecond // the unit for programs, independent of the kernel's tick
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 {
@@ -312,7 +311,8 @@ func busy(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// scriptCalls asks the Redis behind a Unix socket how many scripts, functions and INCRBY (the peer's) it has run.
+// scriptCalls returns the number of scripts, functions and INCRBY commands (of the peer) that the Redis behind a Unix
+// socket has run.
 func scriptCalls(ctx context.Context, socket string) (uint64, error) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, ReadTimeout: patience, PoolSize: 1})
 	defer client.Close() //nolint:errcheck // nothing was written that could be lost
@@ -323,7 +323,7 @@ func scriptCalls(ctx context.Context, socket string) (uint64, error) {
 	return sumCalls(text)
 }
 
-// sumCalls adds up the calls of EVALSHA, EVAL, FCALL and INCRBY in the text of INFO commandstats.
+// sumCalls adds the calls of EVALSHA, EVAL, FCALL and INCRBY in the output of INFO commandstats.
 func sumCalls(info string) (sum uint64, err error) {
 	for line := range strings.Lines(info) {
 		name, rest, _ := strings.Cut(line, ":calls=")

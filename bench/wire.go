@@ -9,19 +9,19 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rawCodec sends a []byte as it is and reads of a response only its overall code, into a *code: the load generator
-// shares the CPUs with what it measures, and should leave them alone.
+// rawCodec sends a []byte unchanged and decodes only a response's overall code, into a *code, because the load
+// generator shares the CPUs with the targets.
 type rawCodec struct{}
 
-// code receives a response.
+// code is the decoded part of a response.
 type code = pb.RateLimitResponse_Code
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// Name makes the content type the usual one.
+// Name returns the usual content type.
 func (rawCodec) Name() string { return "proto" }
 
-// Marshal implements encoding.CodecV2. The bytes must not change any more.
+// Marshal implements encoding.CodecV2. The bytes must not change later.
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.([]byte)
 	if !ok {
@@ -36,7 +36,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("decode into a %T: only *code", v)
 	}
-	// Protocol Buffers write fields in order: the overall code is field 1, a varint of one byte.
+	// Protocol Buffers encode fields in order: the overall code is field 1, a varint of one byte.
 	if b := data.Materialize(); len(b) >= 2 && b[0] == 1<<3 {
 		*to = code(b[1])
 		return nil

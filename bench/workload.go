@@ -15,27 +15,27 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// workload is a set of requests, the rules that answer them, and what share of them is to be denied.
+// workload is a set of requests, with their rules and the share of requests to be denied.
 type workload struct {
-	name        string // also its domain
+	name        string // and its domain
 	about       string
 	keys        int
-	zipf        float64 // exponent of the keys' distribution; 0 is uniform
-	descriptors int     // of a request
-	rules       int     // key k asks the rule k % rules
-	tight       []int   // rules that are used up by one request a year; the others never are
+	zipf        float64 // exponent of the keys' distribution; 0 for uniform
+	descriptors int     // per request
+	rules       int     // key k matches rule k % rules
+	tight       []int   // rules with a limit of one request per year; other limits are never reached
 
-	encoded *requests // what encode has returned
+	encoded *requests // cached result of encode
 }
 
 const (
-	never = 1_000_000_000 // per hour: more than any run asks
-	// zipfOffset is the v of rand.NewZipf: the probability of key k falls with (v+k)^-s.
+	never = 1_000_000_000 // per hour; above any run's number of requests
+	// zipfOffset is the v of rand.NewZipf: the probability of key k is proportional to (v+k)^-s.
 	zipfOffset = 1
 )
 
-// workloads are those of the project's performance goals. W4's tight rules hold the keys of ranks 3, 4, 10, 20 and
-// 50, some of the hottest, and every hundredth behind each: 10.4 % of the requests, however fast they come.
+// workloads are the workloads of the project's performance goals. W4's tight rules have the keys of ranks 3, 4, 10, 20
+// and 50, some of the most frequent, and every hundredth key after each: 10.4 % of the requests at any rate.
 var workloads = []workload{
 	{name: "w1", about: "1 descriptor, 10,000 uniform keys, all OK", keys: 10_000, descriptors: 1, rules: 1},
 	{name: "w2", about: "as w1, all over the limit", keys: 10_000, descriptors: 1, rules: 1, tight: []int{0}},
@@ -56,10 +56,10 @@ func workloadNamed(name string) (*workload, error) {
 	return &workloads[i], nil
 }
 
-// isTight says whether key k is over its limit from the second request on.
+// isTight reports whether key k is over its limit from the second request on.
 func (w *workload) isTight(k int) bool { return slices.Contains(w.tight, k%w.rules) }
 
-// tightKeys are the keys that must be asked once before the workload is as its name says.
+// tightKeys returns the keys that must be requested once before the measurement.
 func (w *workload) tightKeys() []int {
 	var keys []int
 	if len(w.tight) == 0 {
@@ -73,7 +73,7 @@ func (w *workload) tightKeys() []int {
 	return keys
 }
 
-// deniedShare is the share of requests that are over the limit once all tight keys have been asked.
+// deniedShare returns the share of requests over the limit after all tight keys have been requested.
 func (w *workload) deniedShare() float64 {
 	var denied, all float64
 	for k := range w.keys {
@@ -89,7 +89,7 @@ func (w *workload) deniedShare() float64 {
 	return denied / all
 }
 
-// picker returns a source of keys. Workers with different seeds draw different ones.
+// picker returns a source of keys. Different seeds give different keys.
 func (w *workload) picker(seed uint64) func() int {
 	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same keys in every run are wanted
 	if w.zipf == 0 {
@@ -99,11 +99,11 @@ func (w *workload) picker(seed uint64) func() int {
 	return func() int { return int(zipf.Uint64()) }                 //nolint:gosec // below keys
 }
 
-// ruleKey is the key of descriptor i of a request that asks the given rule.
+// ruleKey returns the key of descriptor i of a request for this rule.
 func ruleKey(i, rule int) string { return "d" + strconv.Itoa(i) + "_" + strconv.Itoa(rule) }
 
-// ruleFile is the workload's rules, each limit with further fields. Without such it is a file that
-// envoyproxy/ratelimit reads, too.
+// ruleFile returns the workload's rules, with additional fields in each limit. Without additional fields,
+// envoyproxy/ratelimit can read it, too.
 func (w *workload) ruleFile(fields string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", w.name)
@@ -122,7 +122,7 @@ func (w *workload) ruleFile(fields string) string {
 	return b.String()
 }
 
-// writeRules writes one rule file a workload, as envoyproxy/ratelimit wants them.
+// writeRules writes a rule file per workload, in the layout that envoyproxy/ratelimit needs.
 func writeRules(dir, fields string) error {
 	for i := range workloads {
 		w := &workloads[i]
@@ -134,7 +134,7 @@ func writeRules(dir, fields string) error {
 	return nil
 }
 
-// request is the message that asks for key k.
+// request returns the request of key k.
 func (w *workload) request(k int) *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: w.name}
 	for i := range w.descriptors {
@@ -145,14 +145,14 @@ func (w *workload) request(k int) *pb.RateLimitRequest {
 	return req
 }
 
-// requests are the encoded requests of all keys, in one piece of memory that the garbage collector need not look
-// into.
+// requests are the encoded requests of all keys, in one block of memory without pointers, which the garbage collector
+// need not scan.
 type requests struct {
 	bytes []byte
 	ends  []uint32
 }
 
-// encode returns the request of each key as bytes.
+// encode returns the encoded requests of all keys.
 func (w *workload) encode() (*requests, error) {
 	if w.encoded != nil {
 		return w.encoded, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// While Redis is lost, no counter knows how much of a limit that fails open is left: Envoy sends no headers about it.
+// While Redis is unreachable, the remaining hits of a limit that fails open are unknown: Envoy sends no headers.
 func TestNoHeadersAreInvented(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startWeir(t, ruleFile(t, `

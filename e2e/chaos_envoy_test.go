@@ -61,7 +61,7 @@ func (f *front) caller(i int) caller {
 	}
 }
 
-// counted is what the Envoys' filters have counted.
+// counted has the counts of the Envoys' filters.
 type counted struct{ asked, errors, allowed int }
 
 func (f *front) counted() (c counted) {
@@ -74,7 +74,7 @@ func (f *front) counted() (c counted) {
 	return c
 }
 
-// since is what was counted after that.
+// since returns the difference of two counts.
 func (c counted) since(before counted) counted {
 	return counted{c.asked - before.asked, c.errors - before.errors, c.allowed - before.allowed}
 }

@@ -79,8 +79,8 @@ func (o *outcome) read(calls []asked, began, healed time.Time) {
 	o.deny, o.local, o.localTwice = beyond(byRule["deny"], 1), beyond(byRule["local"], 1), beyond(byRule["local"], 2)
 }
 
-// beyond is how many of the calls passed, in the worst period of any length, beyond times as much as the limit lets
-// pass in it: what a funnel of that size and rate would have spilled.
+// beyond returns the number of calls that passed above times the limit, in the worst period of any length: the overflow
+// of a funnel of that size and rate.
 func beyond(calls []asked, times float64) int {
 	level, worst, last := 0.0, 0.0, time.Time{}
 	for _, a := range calls {
@@ -92,7 +92,7 @@ func beyond(calls []asked, times float64) int {
 	return int(math.Ceil(max(0, worst-times*rate-1)))
 }
 
-// size is what a process takes.
+// size is the resources of a process.
 type size struct{ goroutines, live int }
 
 var (

@@ -60,7 +60,7 @@ descriptors:
   - {key: local, rate_limit: {algorithm: funnel, requests_per_unit: 30, unit: second, on_store_failure: local}}
 `
 
-// keeps is what a fault leaves of the counters in Redis, and so what may pass beyond a limit.
+// keeps is the part of the counters in Redis that survives a fault. It bounds the excess over a limit.
 type keeps int
 
 const (
@@ -80,7 +80,7 @@ type fault struct {
 // chaosLimits are the keys of the rules.
 var chaosLimits = []string{"seen", "deny", "local"}
 
-// rig is what faults are made in: a Redis, the processes that use it, and an Envoy in front of each.
+// rig is the setup of a fault: a Redis, the processes that use it, and an Envoy in front of each process.
 type rig struct {
 	t        *testing.T
 	server   *redistest.Server // if it is one server

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// connections is how many connections of processes the server has.
+// connections returns the number of connections from processes to the server.
 func connections(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	list := fmt.Sprint(redistest.Do(t, server, "client", "list"))

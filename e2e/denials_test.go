@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// A flood on a limit that is used up costs Redis nothing, and what another process gives back passes at once.
+// A flood on an exhausted limit costs Redis nothing, and hits that another process refunds are available at once.
 func TestFloodOnAUsedUpLimit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

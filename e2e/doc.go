@@ -1,3 +1,3 @@
-// Package e2e tests Weir as its users have it: the built binary, a real Envoy in front of it, and a real
-// redis-server behind it. The tests stand behind the build tag e2e; make test runs them.
+// Package e2e tests Weir as users run it: the built program, with a real Envoy in front and a real redis-server behind
+// it. The tests have the build tag e2e; make test runs them.
 package e2e

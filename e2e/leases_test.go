@@ -152,7 +152,7 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 	}
 }
 
-// A process that stops gives back what it has on lease.
+// A process that stops releases its leased permits.
 func TestLeasesEndWithTheProcess(t *testing.T) {
 	fleet := startFleet(t, 2, leasedRules)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -166,7 +166,7 @@ func TestLeasesEndWithTheProcess(t *testing.T) {
 	}
 }
 
-// remaining is what the store says is left, without taking anything.
+// remaining returns the remaining hits in the store, without charging any.
 func remaining(t *testing.T, s *weir, key string) int64 {
 	t.Helper()
 	look := question(key, "x")

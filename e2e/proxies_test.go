@@ -155,7 +155,7 @@ func overLimit(t *testing.T, service pb.RateLimitServiceClient, key, value strin
 	return res.GetOverallCode()
 }
 
-// keysOf is how many counters a server has.
+// keysOf returns the number of counters in a server.
 func keysOf(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	keys, err := redistest.Client(t, server.URL(), 5*time.Second).Keys(t.Context(), "weir:1:fixed_window|*").Result()

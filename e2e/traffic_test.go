@@ -111,7 +111,7 @@ func (tr *traffic) stop() []sample {
 	return tr.samples
 }
 
-// count is how many requests had the status, among those that began at or after from.
+// count returns the number of requests with this status that began at or after from.
 func (tr *traffic) count(status int, from time.Time) int {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

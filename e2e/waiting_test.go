@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// Requests whose Envoy is killed are never given back: their leases end.
+// Requests in flight of a killed Envoy are never released: their leases expire.
 func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 	t.Parallel()
 	f := newFlight(t, "3s")
@@ -112,7 +112,7 @@ func (f *flight) begin(t *testing.T, path string, n int) {
 	}
 }
 
-// remaining is how many places are free.
+// remaining returns the number of free slots.
 func (c *client) remaining(t *testing.T) string {
 	t.Helper()
 	return c.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining")

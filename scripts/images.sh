@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Makes the images that Dockerfile and examples/docker-compose.yml start from, out of the programs of this machine, because
-# a test must not need an image registry. images.sh DIR writes one tar file for each into DIR and keeps those that are
-# current.
+# Builds the base images of Dockerfile and examples/docker-compose.yml from programs of this machine, because tests must not
+# need an image registry. images.sh DIR writes one tar file per image into DIR, and keeps tar files that are current.
 #
-# Each holds one program, the shared libraries that it needs and little else. They replace the published images in
-# internal/test/podtest, and are good for nothing else.
+# Each image has one program and its shared libraries. The images replace the published ones in internal/test/podtest, and
+# are not for other purposes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +12,7 @@ mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# add ROOT PROGRAM PATH: copies a program to PATH below ROOT, and its shared libraries to where they are on this machine.
+# add ROOT PROGRAM PATH: copies a program to PATH below ROOT, and its shared libraries to the same paths as on this machine.
 add() {
   local library
   install -D "$2" "$1$3"
@@ -22,7 +21,7 @@ add() {
   done
 }
 
-# skeleton ROOT: what every image has.
+# skeleton ROOT: creates the files that every image has.
 skeleton() {
   mkdir -p "$1/etc" "$1/root"
   install -d -m 1777 "$1/tmp"
@@ -30,7 +29,7 @@ skeleton() {
   printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# A shell and ln for RUN, and what of Go builds a program: podman copies the image several times.
+# A shell and ln for RUN, and only the parts of Go for building a program, because podman copies the image several times.
 golang() {
   local goroot tools
   goroot=$(go env GOROOT) tools=$(go env GOTOOLDIR)
@@ -59,7 +58,7 @@ redis() {
 
 statsd_exporter() { add "$1" .tools/bin/statsd_exporter /bin/statsd_exporter; }
 
-# make NAME VERSION: writes DIR/NAME.tar, unless it is there and was made by this script from this version.
+# make NAME VERSION: writes DIR/NAME.tar, unless this script has already written it from this version.
 make() {
   local name=$1 version
   version="$2 $(sha256sum <scripts/images.sh)"

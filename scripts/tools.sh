@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Gets programs that this machine has not: tools.sh TOOL..., where a TOOL is one of the cases below. It first says what it
-# will install. Debian packages come by apt-get (with sudo unless root), what is of PyPI goes into .tools/venv, in the
-# versions of scripts/requirements.txt, everything else into .tools.
+# Installs missing programs: tools.sh TOOL..., where TOOL is one of the cases below. It first prints what it will install.
+# It installs Debian packages with apt-get (with sudo unless root), PyPI packages into .tools/venv in the versions of
+# scripts/requirements.txt, and everything else into .tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 peer_version=v1.4.1-0.20260122083618-3fb702589d36
 envoy_gateway_version=v1.9.1
-istio_version=v0.0.0-20260827124520-eed52ebb66ad # of the branch of 1.31: Istio's own tags are none that Go knows
+istio_version=v0.0.0-20260827124520-eed52ebb66ad # on the branch of 1.31, because Go does not accept Istio's tags
 bin=$PWD/.tools/bin
 
 apt=() debs=() pip=() build=()
 
 has() { type -P "$1" >/dev/null; }
 
-# pypi NAME: that package, unless the venv has it in the wanted version.
+# pypi NAME: installs the package unless the venv has it in the required version.
 pypi() {
   local wanted
   wanted=$(grep "^$1==" scripts/requirements.txt)
   compgen -G ".tools/venv/lib/python3*/site-packages/${1//-/_}-${wanted##*=}.dist-info" >/dev/null || pip+=("$wanted")
 }
 
-# Installed as packages, these two would start as services: they are only unpacked, into .tools/PACKAGE.
+# These two packages would start services, so they are only unpacked into .tools/PACKAGE.
 unpacked() { [ -x ".tools/$1/usr/$2" ] || debs+=("$1"); }
 
 for tool in "$@"; do
@@ -45,7 +45,7 @@ for tool in "$@"; do
 done
 [ ${#pip[@]} = 0 ] || python3 -c 'import ensurepip' 2>/dev/null || apt+=(python3 python3-venv)
 
-# go_program NAME PACKAGE VERSION builds .tools/bin/NAME; kept as long as the version is the same.
+# go_program NAME PACKAGE VERSION: builds .tools/bin/NAME unless it has this version.
 go_program() {
   go version -m "$bin/$1" 2>/dev/null | grep -q "^\smod\s.*\s$3\s" || GOBIN=$bin nice go install "$2@$3"
 }
@@ -55,7 +55,7 @@ redis_cell() { scripts/redis-cell.sh >/dev/null; }
 vale() { go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
 peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version"; }
 
-# The programs of a cluster without nodes, five minutes at first.
+# Programs of a cluster without nodes; the first build takes five minutes.
 kubernetes() {
   (cd deploy/charttest && nice go build -o "$bin/" k8s.io/kubernetes/cmd/{kube-apiserver,kubectl} && nice go build -o "$bin/etcd" go.etcd.io/etcd/server/v3)
 }

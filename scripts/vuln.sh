@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities in what Weir calls. Fails on a finding; a database that cannot be reached, as on a
-# machine without internet, is said and is no failure.
+# Checks the code that Weir calls for known vulnerabilities. It fails on a finding. If the database is unreachable, as on a
+# machine without internet, it prints that and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -20,13 +20,13 @@ const setMetadata = `{name: envoy.filters.http.header_to_metadata, typed_config:
   {header: x-b, on_header_present: {metadata_namespace: users, key: plan, type: STRING}},
   {header: x-cost, on_header_present: {metadata_namespace: users, key: cost, type: STRING}}]}}, `
 
-// routeOfEnds is what a route has besides rate_limits: metadata, and headers that show what Weir answers as metadata.
+// routeOfEnds is the rest of a route beside rate_limits: metadata, and headers that show Weir's dynamic metadata.
 const routeOfEnds = `metadata: {filter_metadata: {users: {tier: "2"}}}, response_headers_to_add: [
   {header: {key: x-leased, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}},
   {header: {key: x-owner, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata)%"}}]`
 
-// drawEnds draws a case whose entries also charge and give back when a stream is done, and read metadata. Each request
-// asks twice: when it comes, and when its stream is done.
+// drawEnds draws a case whose entries also charge and refund when a stream is done, and read metadata. Each request is
+// decided twice: on arrival, and when its stream is done.
 func drawEnds(t *rapid.T, number, fronts int, units, windows []string) *drawnCase {
 	d := &drawer{T: t, units: units, windows: windows}
 	c := &drawnCase{number: number, front: rapid.IntRange(0, fronts-1).Draw(t, "front")}

@@ -315,7 +315,7 @@ func (s *soak) abort(t *testing.T, key string) {
 	}
 }
 
-// soakRest is what Envoy has when it is idle.
+// soakRest is the resources of an idle Envoy.
 type soakRest struct {
 	rss        int64
 	goroutines int

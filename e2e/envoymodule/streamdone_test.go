@@ -62,8 +62,8 @@ func lookRoute() string {
 		"descriptor_key": "key"}}], "hits_addend": {"number": 0}}]}`) + `}, `
 }
 
-// What the upstream says in a body that a request has cost is charged when its stream is done. TestEndsAsInTheService
-// has costs from headers, and estimates that are given back.
+// A cost in the upstream's body is charged when the stream is done. TestEndsAsInTheService has costs in headers, and
+// estimates that are refunded.
 func TestCostsAtTheEndOfTheStream(t *testing.T) {
 	tokens := `{name: envoy.filters.http.json_to_metadata, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata,
@@ -171,7 +171,7 @@ func TestEndsFreeTheirOwnPlaces(t *testing.T) {
 func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 	server := redistest.Start(t)
 	up := serve(t, func(http.ResponseWriter, *http.Request) {})
-	// Nothing is given back at the end of a stream, so that a place that is lost stays lost.
+	// The end of a stream releases nothing, so that a lost slot stays lost.
 	filter := moduleFilter(config([]string{rules(t, inFlight), "--store=" + server.URL(), "--store-timeout=10s"}, byKey,
 		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))
 	e := startBefore(t, up, listener("front", []string{filter}, lookRoute()+toUpstream))

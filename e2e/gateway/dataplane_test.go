@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// deployment is what the test reads of a Deployment.
+// deployment is the part of a Deployment that the test reads.
 type deployment struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -64,7 +64,7 @@ func (p probe) url(host string) string {
 	return strings.ToLower(p.HTTPGet.Scheme) + "://" + address + p.HTTPGet.Path
 }
 
-// buildImages makes the image that the gateway is told of, and those of Envoy and Redis.
+// buildImages builds the rate limit image for the gateway, and imports the images of Envoy and Redis.
 func buildImages(t *testing.T) {
 	t.Helper()
 	podtest.Command(t, "podman", "network", "create", "--subnet", network, "--disable-dns", "cluster")
@@ -115,7 +115,8 @@ func (c *cluster) startService(t *testing.T) container {
 	return pod
 }
 
-// endpointSlice is what the cluster's controller makes of the Service and the pod: Envoy gets the address from it.
+// endpointSlice is the object that a cluster's controller creates for the Service and the pod. Envoy gets the address
+// from it.
 const endpointSlice = `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice

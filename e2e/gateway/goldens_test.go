@@ -248,7 +248,7 @@ func (p *process) await(t *testing.T, configs []*config.RateLimitConfig) {
 	})
 }
 
-// line is what /rlconfig says of a limit.
+// line returns the line of /rlconfig about a limit.
 func line(domain string, l leaf) string {
 	var b strings.Builder
 	b.WriteString(domain)

@@ -63,7 +63,7 @@ ip link add pods type bridge && ip addr add "$HOST_IP/24" dev pods && ip link se
 	return ""
 }
 
-// namespace is a network namespace: that of a pod, or of a client outside of the mesh.
+// namespace is a network namespace, for a pod or for a client outside the mesh.
 type namespace struct{ name string }
 
 // namespace makes one with an address in the network of the pods.
@@ -94,7 +94,7 @@ func (n *namespace) command(user, group int, dir string, env []string, name stri
 	return cmd
 }
 
-// answer is what a client gets.
+// answer is a response to a client.
 type answer struct {
 	Status int
 	Header http.Header
@@ -102,7 +102,7 @@ type answer struct {
 	Err    string
 }
 
-// question is what a client sends, so many times, once if that is 0.
+// question is a client's request and the number of times to send it; 0 means once.
 type question struct {
 	Method, URL, Host string
 	Header            map[string]string

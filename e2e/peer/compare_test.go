@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// answer is what a service says to a request.
+// answer is the result of a request.
 type answer struct {
 	resp          *pb.RateLimitResponse
 	err           error

@@ -177,7 +177,7 @@ var knownDifferences = []known{
 	},
 }
 
-// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end
+// isExceededQuota reports whether a status of the peer is an exceeded quota: only such a status has a limit and no end
 // of its window.
 func isExceededQuota(peer *pb.RateLimitResponse, i int) bool {
 	s := peer.GetStatuses()[i]

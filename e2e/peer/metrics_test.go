@@ -50,7 +50,7 @@ descriptors:
     rate_limit: {unlimited: true}
 `
 
-// metricTraffic is what is asked before the metrics are compared.
+// metricTraffic are the requests before the metrics are compared.
 var metricTraffic = []string{
 	"plain=x", "plain=x", "plain=x", "plain=x", "plain=x", "plain=v:1|2", "ip=10.1.2.3", "a=one,b=1", "a=one,b=1,c=2",
 	"watched=w", "watched=w", "watched=w", "watched=w",

@@ -67,8 +67,8 @@ var modes = []profile{
 	{"Redis for seconds", env{"REDIS_PERSECOND": "true", "CACHE_KEY_PREFIX": "p_"}, style{}},
 }
 
-// profiles are no mode, each mode, and each pair of modes, but for those of which a known difference is what a denied
-// request charges.
+// profiles returns no mode, each mode, and each pair of modes, except for pairs with a known difference in the charges
+// of denied requests.
 func profiles() []profile {
 	all := append([]profile{{"plain", env{}, style{}}}, modes...)
 	for i, a := range modes {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// style is what a random case leaves out, for that is where known differences are.
+// style selects the features that a random case omits because of known differences.
 type style struct {
 	noModes  bool // shadow and quota
 	noNames  bool // names, replaces and shared counters

@@ -1,6 +1,6 @@
-// Command demo shows Weir at work: it starts Weir and a real Envoy in front of it, sends requests that pass
-// and are limited, edits a rule, and shows the new limit take effect. Then everything keeps running until Ctrl-C;
-// with DEMO_EXIT=1 it ends by itself, with exit code 1 if it saw anything but what the rules say.
+// Command demo shows Weir at work. It starts Weir and a real Envoy in front of it, sends requests that are admitted and
+// limited, edits a rule, and shows the new limit take effect. Then the programs run until Ctrl-C. With DEMO_EXIT=1 the
+// demo ends, with exit code 1 if a result differed from the rules.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// What examples/envoy.yaml and Weir's defaults have.
+// Addresses in examples/envoy.yaml and Weir's defaults.
 const (
 	front    = "http://127.0.0.1:10000"
 	admin    = "http://127.0.0.1:9901"
@@ -30,11 +30,11 @@ const (
 	upstream = "127.0.0.1:10001"
 )
 
-// toStart and toStop are how long a program may take.
+// toStart and toStop are the times that a program may take to start and stop.
 const toStart, toStop = 30 * time.Second, 15 * time.Second
 
 func main() {
-	// SIGHUP comes when the terminal closes, SIGPIPE when the reader of the output has gone: neither may end the demo
+	// SIGHUP comes when the terminal is closed, SIGPIPE when the reader of the output exits. Neither may end the demo
 	// before its programs have ended.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := run(ctx, os.Stdout, os.Getenv("DEMO_EXIT") == "1")
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// run plays the demo in the project's root directory. It leaves nothing behind.
+// run runs the demo in the project's root directory. It removes its files.
 func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	if err := free(ctx, grpcAddr, httpAddr, "0.0.0.0:10000", upstream, "127.0.0.1:9901"); err != nil {
 		return err
@@ -55,7 +55,7 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	rules := filepath.Join(dir, "rules") // a copy: the demo edits it
+	rules := filepath.Join(dir, "rules") // a copy, because the demo edits it
 	if err := os.CopyFS(rules, os.DirFS("examples/rules")); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	}
 }
 
-// start runs a program and returns when the URL answers.
+// start runs a program and returns when the URL responds.
 func start(ctx context.Context, name, url, binary string, args ...string) (*launch.Process, error) {
 	p, err := launch.Start(name, exec.Command(binary, args...)) //nolint:gosec,noctx // the demo's own; Stop ends it
 	if err != nil {
@@ -164,7 +164,7 @@ func edit(ctx context.Context, file string, limited scene) (time.Duration, error
 	if bytes.Equal(before, after) {
 		return 0, fmt.Errorf("%s has no burst: 10 to edit", file)
 	}
-	// As editors do: a new file under the old name, never a half-written one.
+	// As editors do: rename a complete new file over the old one.
 	if err := os.WriteFile(file+"~", after, 0o600); err != nil { //nolint:gosec // as above
 		return 0, err
 	}
@@ -197,7 +197,7 @@ func where(out io.Writer, rules string) {
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)
 }
 
-// free returns an error for each of the addresses on which something listens.
+// free returns an error for each address that is in use.
 func free(ctx context.Context, addrs ...string) error {
 	var errs []error
 	for _, addr := range addrs {

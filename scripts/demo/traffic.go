@@ -10,34 +10,35 @@ import (
 	"time"
 )
 
-// scene is a burst of equal requests, and what the rules make of it.
+// scene is a burst of equal requests, with the result that the rules give.
 type scene struct {
 	title  string
-	client string // the address that the requests come from
+	client string // source address of the requests
 	path   string
-	apiKey string // none if empty
-	count  int    // requests
-	pass   int    // how many of them the rules let through at once
-	// refill is how many more pass if the burst took from start to end: a slow machine sees some.
+	apiKey string // or ""
+	count  int    // number of requests
+	pass   int    // number of requests that the rules admit at once
+	// refill returns the number of further requests that may pass if the burst took from start to end, on a slow machine.
 	refill func(start, end time.Time) int
 }
 
-// every refills one request each interval.
+// every returns a refill of one request per interval.
 func every(interval time.Duration) func(start, end time.Time) int {
 	return func(start, end time.Time) int { return int(end.Sub(start) / interval) }
 }
 
-// eachMinute refills n requests whenever a minute of the clock begins.
+// eachMinute returns a refill of n requests at each full minute.
 func eachMinute(n int) func(start, end time.Time) int {
 	return func(start, end time.Time) int {
 		return n * int(end.Truncate(time.Minute).Sub(start.Truncate(time.Minute))/time.Minute)
 	}
 }
 
-// never refills nothing.
+// never is a refill of no requests.
 func never(time.Time, time.Time) int { return 0 }
 
-// play sends the scene's requests, prints each answer, and checks how many passed. The refill counts from start.
+// play sends the scene's requests, prints each response, and checks the number of admitted requests. The refill begins
+// at start.
 func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 	fmt.Fprintf(out, "\n%s\n  %d requests from %s to %s\n", s.title, s.count, s.client, s.path)
 	fmt.Fprintf(out, "  %3s  %-6s  %-29s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset",
@@ -78,13 +79,13 @@ func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 // failedOpen reports whether Envoy let a limited request pass because its call to Weir timed out.
 func failedOpen(h http.Header) bool { return h.Get("X-Ratelimit-Limit") == "" }
 
-// httpClient sends from the scene's address. All of 127.0.0.0/8 is this machine.
+// httpClient returns a client that sends from the scene's address. All of 127.0.0.0/8 is this machine.
 func (s scene) httpClient() *http.Client {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.client)}}
 	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dialer.DialContext}}
 }
 
-// send sends one request and returns how it was answered.
+// send sends one request and returns the status and headers of the response.
 func (s scene) send(ctx context.Context, client *http.Client) (int, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, front+s.path, http.NoBody)
 	if err != nil {

@@ -11,12 +11,12 @@ from markdown.treeprocessors import Treeprocessor
 
 log = logging.getLogger("mkdocs.hooks.weir")
 
-# On GitHub a list or a table may follow a line of text. Python-Markdown takes either only after an empty line, and nests a
-# list only by four spaces. separate_lists adds the empty line before a list; what is still text on the page is reported.
+# On GitHub a list or a table may follow a line of text. Python-Markdown requires an empty line before it, and nests a list
+# only by four spaces. separate_lists adds the empty line before a list. Lists and tables that are still text are reported.
 ITEM = re.compile(r"([-*+]|1\.) \S")
 UNPARSED = re.compile(r"^\s*([-*+]|1\.) \S|^\s*\|", re.MULTILINE)
 
-page_uri = ""  # of the page that is being rendered: pages are rendered one after the other
+page_uri = ""  # of the current page; pages are rendered one by one
 
 
 class LinksToRepository(Treeprocessor):

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// file is a file of an archive, or of the image.
+// file is a file in an archive or in the image.
 type file struct {
 	name string // with slashes, relative to the root
 	mode int64
-	link string // of a symbolic link: where it leads
+	link string // target of a symbolic link
 	data []byte
 }
 
-// programFiles are the program and what comes with it.
+// programFiles returns the program and its symbolic link.
 func programFiles(b *build) ([]file, error) {
 	program, err := os.ReadFile(b.binary)
 	if err != nil {
@@ -31,11 +31,11 @@ func programFiles(b *build) ([]file, error) {
 	}
 	return []file{
 		{name: "weir", mode: 0o755, data: program},
-		{name: "ratelimit", mode: 0o777, link: "weir"}, // under this name it is envoyproxy/ratelimit
+		{name: "ratelimit", mode: 0o777, link: "weir"}, // under this name, the program behaves as envoyproxy/ratelimit
 	}, nil
 }
 
-// documentFiles are the texts that come with a program.
+// documentFiles returns the documents of a release.
 func documentFiles(b *build) (files []file, err error) {
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		data, err := os.ReadFile(filepath.Join(b.src, name))
@@ -50,7 +50,7 @@ func documentFiles(b *build) (files []file, err error) {
 	return files, nil
 }
 
-// writeArchive writes the tar.gz of a platform, with everything in a folder of its name.
+// writeArchive writes the tar.gz of a platform. All files are in a folder of its name.
 func writeArchive(b *build, to string) error {
 	var files []file
 	for _, part := range []func(*build) ([]file, error){programFiles, documentFiles} {
@@ -82,8 +82,7 @@ func writeArchive(b *build, to string) error {
 	return os.WriteFile(to, out.Bytes(), 0o644) //nolint:gosec // a release is public
 }
 
-// tarOf is a tar file that depends on nothing but the files and the date: sorted, with the folders that files are in,
-// all of root's.
+// tarOf returns a tar file that depends only on the files and the date: sorted, with parent folders, owned by root.
 func tarOf(files []file, date time.Time) ([]byte, error) {
 	files = slices.Clone(files)
 	folders := map[string]bool{".": true, "/": true}
@@ -117,7 +116,7 @@ func tarOf(files []file, date time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// writeChecksums writes the checksums of all files, in the form that sha256sum --check reads.
+// writeChecksums writes the checksums of all files in the form of sha256sum --check.
 func writeChecksums(dir string) error {
 	entries, err := os.ReadDir(dir) // sorted
 	if err != nil {
@@ -134,7 +133,7 @@ func writeChecksums(dir string) error {
 	return os.WriteFile(filepath.Join(dir, checksumFile), out.Bytes(), 0o644) //nolint:gosec // a release is public
 }
 
-// compare is an error if the checksums of two releases of the same commit differ.
+// compare returns an error if the checksums of two releases of the same commit differ.
 func compare(first, second string) error {
 	a, err := os.ReadFile(filepath.Join(first, checksumFile))
 	if err != nil {

@@ -18,32 +18,32 @@ const (
 	checksumFile = "SHA256SUMS"
 )
 
-// platform is what a program is built for.
+// platform is a target of a build.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// build is one commit, built for one platform.
+// build is one commit built for one platform.
 type build struct {
 	platform platform
-	src      string // the folder of the commit's files
-	binary   string // the path of the program
+	src      string // folder with the commit's files
+	binary   string // path of the program
 	info     *buildinfo.BuildInfo
 	version  string    // such as v0.1.0
-	revision string    // the commit
-	date     time.Time // of the commit: the only time that a release knows
-	licenses []license // of everything that is in the program
+	revision string    // hash of the commit
+	date     time.Time // time of the commit, the only time in a release
+	licenses []license // of all code in the program
 }
 
-// fileVersion is the version as the names of files have it: without the v.
+// fileVersion returns the version for names of files, without the v.
 func (b *build) fileVersion() string { return strings.TrimPrefix(b.version, "v") }
 
-// fileName is the name of a file for the platform.
+// fileName returns the name of a file for the platform.
 func (b *build) fileName(ending string) string {
 	return fmt.Sprintf("weir_%s_%s_%s%s", b.fileVersion(), b.platform.os, b.platform.arch, ending)
 }
 
-// buildRelease builds all files of a release into out. src is where the commit's files go.
+// buildRelease builds all files of a release into out, with the commit's files in src.
 func buildRelease(ctx context.Context, o *options, src, out string, env []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil { //nolint:gosec // a release is public
 		return err
@@ -73,7 +73,7 @@ func buildRelease(ctx context.Context, o *options, src, out string, env []string
 	return writeChecksums(out)
 }
 
-// checkOut puts the files of the commit into src. Go takes version, revision and date from the repository there.
+// checkOut clones the commit into src. Go reads version, revision and date from that repository.
 func checkOut(ctx context.Context, o *options, src string) error {
 	commit, err := output(ctx, o.repo, nil, "git", "rev-parse", "--verify", o.ref+"^{commit}")
 	if err != nil {
@@ -90,8 +90,8 @@ func checkOut(ctx context.Context, o *options, src string) error {
 	return err
 }
 
-// compile builds the program. -trimpath leaves out where that was. go build finds the profile cmd/sidecar/default.pgo
-// by itself.
+// compile builds the program. -trimpath removes the paths of this machine. go build uses the profile
+// cmd/sidecar/default.pgo.
 func compile(ctx context.Context, p platform, src, bin string, env []string) (*build, error) {
 	b := &build{platform: p, src: src, binary: filepath.Join(bin, p.os+"_"+p.arch, "weir")}
 	env = append([]string{
@@ -129,7 +129,7 @@ func compile(ctx context.Context, p platform, src, bin string, env []string) (*b
 	return b, err
 }
 
-// output runs a program in a directory and returns what it prints, without the newline at the end.
+// output runs a program in a directory and returns its output without the trailing newline.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -26,7 +26,7 @@ const (
 	user      = "65534:65534" // nobody
 )
 
-// writeImage writes the image of all Linux platforms as an OCI archive: a tar file of an OCI layout.
+// writeImage writes the image for all Linux platforms as an OCI archive: a tar file of an OCI layout.
 func writeImage(builds []*build, out string) error {
 	index := mutate.IndexMediaType(empty.Index, types.DockerManifestList)
 	var last *build
@@ -68,8 +68,8 @@ func writeImage(builds []*build, out string) error {
 	return os.WriteFile(to, data, 0o644) //nolint:gosec // a release is public
 }
 
-// imageOf has a layer of what Weir needs from a system, which rarely changes, and a layer of Weir. Its types are
-// Docker's: of an image with OCI's types, podman drops the HEALTHCHECK.
+// imageOf returns an image with two layers: the system files, which rarely change, and Weir. Its media types are
+// Docker's, because podman drops the HEALTHCHECK of an image with OCI types.
 func imageOf(b *build) (v1.Image, error) {
 	program, err := programFiles(b)
 	if err != nil {
@@ -139,11 +139,11 @@ func imageOf(b *build) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// systemFiles are what a program finds on a system and not in an empty image. Time zones are in the program.
+// systemFiles returns the files of a system that an empty image lacks. Time zones are in the program.
 func systemFiles() []file {
 	var authorities bytes.Buffer
 	for root := range bundle.Roots() {
-		if root.Constraint == nil { // what cannot be said in PEM is left out
+		if root.Constraint == nil { // skip roots with constraints, which PEM cannot express
 			_ = pem.Encode(&authorities, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // memory does not fail
 		}
 	}
@@ -159,7 +159,7 @@ func systemFiles() []file {
 	}
 }
 
-// filesIn are the files in a directory, with paths relative to it.
+// filesIn returns the files in a directory, with relative paths.
 func filesIn(dir string) (files []file, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -16,16 +16,16 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// license is a file with a license or a notice of code that is in the program.
+// license is a license or notice file of code in the program.
 type license struct {
-	module string // its path; "std" for Go's standard library
+	module string // path of the module; "std" for Go's standard library
 	name   string // of the file, relative to the module
 	text   []byte
-	kinds  []string // SPDX identifiers that were found in it; none of a notice
+	kinds  []string // detected SPDX identifiers; none for a notice
 }
 
-// allowedKinds are the licenses that a program under Apache-2.0 may contain, in the way in which Weir contains them:
-// unmodified, with their texts. Another one makes the release fail, so that somebody looks at it.
+// allowedKinds are the licenses of unmodified code that a program under Apache-2.0 may contain with their texts. Any
+// other license fails the release, so that somebody checks it.
 var allowedKinds = map[string]bool{
 	"Apache-2.0": true, "MIT": true, "BSD-2-Clause": true, "BSD-3-Clause": true, "ISC": true, "0BSD": true,
 	"MPL-2.0": true, "Unlicense": true, "CC0-1.0": true, "GooglePatentClause": true, "GooglePatentsFile": true,
@@ -33,10 +33,10 @@ var allowedKinds = map[string]bool{
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|copyright)([.-].*)?$`)
 
-// minCovered is how much of a file, in percent, licensecheck must recognize to know what it is.
+// minCovered is the minimum part of a file, in percent, that licensecheck must recognize.
 const minCovered = 60
 
-// listedPackage is what `go list -json` prints of a package.
+// listedPackage is the output of `go list -json` for a package.
 type listedPackage struct {
 	Dir, ImportPath string
 	Standard        bool
@@ -46,8 +46,8 @@ type listedPackage struct {
 	}
 }
 
-// collectLicenses finds the license files of every module of which packages are in the program, from each package's
-// folder up to the module's, and of Go itself.
+// collectLicenses returns the license files of Go and of every module in the program. It searches the folders from each
+// package up to its module.
 func collectLicenses(ctx context.Context, b *build, env []string) ([]license, error) {
 	listed, err := output(ctx, b.src, env, "go", "list", "-deps", "-json=Dir,ImportPath,Standard,Module", command)
 	if err != nil {
@@ -135,7 +135,7 @@ func readLicense(module, root, path string) (license, error) {
 	return l, nil
 }
 
-// licenseOf returns the license in a module's own LICENSE, not of parts of it, as an SPDX expression.
+// licenseOf returns the license in a module's top-level LICENSE as an SPDX expression.
 func licenseOf(all []license, module string) string {
 	for _, l := range all {
 		if l.module == module && len(l.kinds) > 0 && !strings.Contains(l.name, "/") {

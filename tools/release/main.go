@@ -1,7 +1,6 @@
-// Command release builds what a release of Weir consists of: an archive and an SBOM for each platform, an image for
-// several platforms as an OCI archive, and the checksums of all. It builds the commit, not the working directory, twice
-// and in different places, and fails unless both builds are the same, byte for byte. `make release` runs it;
-// docs/adr/0064 has the reasons.
+// Command release builds a release of Weir: an archive and an SBOM per platform, a multi-platform image as an OCI
+// archive, and checksums. It builds the commit, not the working directory, twice in different places, and fails unless
+// both builds are identical. `make release` runs it. See docs/adr/0064.
 //
 //	release -out bin/release -ref HEAD
 package main
@@ -30,7 +29,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options are the command line options.
 type options struct {
 	repo, ref, out string
 	platforms      []platform
@@ -63,7 +62,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	return release(ctx, &o)
 }
 
-// release builds into -out: what is there is whole, or not there at all.
+// release builds into -out. It creates the folder only if everything succeeds.
 func release(ctx context.Context, o *options) (err error) {
 	work, err := os.MkdirTemp("", "weir-release")
 	if err != nil {
@@ -75,7 +74,7 @@ func release(ctx context.Context, o *options) (err error) {
 	if err := buildRelease(ctx, o, filepath.Join(first, "src"), filepath.Join(first, "out"), nil); err != nil {
 		return err
 	}
-	// Another folder, another time, another time zone, and no compiled package.
+	// Build in another folder, at another time, in another time zone, and without compiled packages.
 	second := filepath.Join(work, "the", "second", "build")
 	env := []string{"TZ=Asia/Kathmandu"}
 	if !o.quick {
@@ -97,7 +96,7 @@ func release(ctx context.Context, o *options) (err error) {
 	return list(o)
 }
 
-// list shows what was made.
+// list prints the built files.
 func list(o *options) error {
 	sums, err := os.ReadFile(filepath.Join(o.out, checksumFile))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM lists the modules that the linker put into the program, as the program itself records them.
+// writeSBOM writes the modules that the linker has recorded in the program.
 func writeSBOM(b *build, to string) error {
 	program, err := os.ReadFile(b.binary)
 	if err != nil {
@@ -58,7 +58,7 @@ func writeSBOM(b *build, to string) error {
 	return os.WriteFile(to, out.Bytes(), 0o644) //nolint:gosec // a release is public
 }
 
-// moduleComponent is a module of the program, or what replaces it.
+// moduleComponent returns a component for a module, or for its replacement.
 func moduleComponent(b *build, dep *debug.Module) cyclonedx.Component {
 	named := dep.Path
 	if dep.Replace != nil {
@@ -87,7 +87,7 @@ func licenses(expression string) *cyclonedx.Licenses {
 	return &cyclonedx.Licenses{{License: &cyclonedx.License{ID: expression}}}
 }
 
-// uuid is one of version 8 (RFC 9562) that names the content.
+// uuid returns a UUID of version 8 (RFC 9562) from a hash of the content.
 func uuid(sum [sha256.Size]byte) string {
 	u := sum[:16]
 	u[6] = u[6]&0x0f | 0x80

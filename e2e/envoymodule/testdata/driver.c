@@ -1,8 +1,8 @@
-// A host for libweir.so that is not Envoy: it has the functions that the module calls, and calls the module's hooks as
-// Envoy's workers do, with requests of all shapes that end at all moments. Built with -fsanitize=address,undefined it
-// finds memory faults in hooks.c and at the border to Go. Whatever it gives to the module it frees as soon as the hook
-// returns, as Envoy may, so that a late read is found; and each call for a stream that is gone ends it. As in Envoy 1.40,
-// a stream may end within a call of the module's, and its filter is destroyed later than that, with events in between.
+// A host for libweir.so that is not Envoy. It has the functions that the module calls, and calls the module's hooks as
+// Envoy's workers do, with requests of all shapes that end at any time. With -fsanitize=address,undefined it detects
+// memory errors in hooks.c and in calls to and from Go. It frees memory passed to the module as soon as the hook
+// returns, as Envoy may, to detect late reads. A call for an ended stream ends the program. As in Envoy 1.40, a stream
+// may end within a call of the module, and its filter is destroyed later, with events in between.
 //
 // usage: driver LIBRARY FILTER_CONFIG ROUTE_CONFIG REQUESTS SEED
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@ enum { MAX_HEADERS = 300, MAX_STREAMS = 64, WORKERS = 2, BIG = 60000 };
 typedef struct scheduler scheduler;
 typedef struct stream stream;
 
-// A worker has a queue of events, as Envoy's dispatcher.
+// A worker has a queue of events, like Envoy's dispatcher.
 typedef struct {
   pthread_t thread;
   pthread_mutex_t lock;
@@ -36,40 +36,40 @@ typedef struct {
   bool gone;
   unsigned seed;
   int requests;
-  stream *live[MAX_STREAMS], *dying[MAX_STREAMS]; // dying: their filters are not destroyed yet
+  stream *live[MAX_STREAMS], *dying[MAX_STREAMS]; // dying: filters that are not destroyed yet
   int dying_n;
 } worker;
 
-// A stream is what the module knows as Envoy's filter.
+// A stream is the filter pointer in the module.
 struct stream {
   worker *of;
-  const void *module; // the module's
+  const void *module; // the module's filter
   const void *route;
-  header headers[MAX_HEADERS]; // the request's
+  header headers[MAX_HEADERS]; // of the request
   int headers_n;
   scheduler *scheduler;
   bool gone, waits, continued, has_metadata;
   uint32_t status;
 };
 
-// A scheduler outlives its stream: an event that comes late is dropped.
+// A scheduler outlives its stream: a late event is dropped.
 struct scheduler {
   stream *_Atomic s;
-  stream *filter; // NULL once it is destroyed
+  stream *filter; // NULL after it was destroyed
   worker *of;
-  atomic_int refs; // of the module, the stream, and the event
+  atomic_int refs; // the module, the stream and the event
   scheduler *next;
   bool queued;
 };
 
 static atomic_long passed, denied, waited, late, aborted;
 
-// The memory of the hook that runs on this thread.
+// Memory for the hook that runs on this thread.
 static _Thread_local void *lent[4096];
 static _Thread_local int lent_n;
 
 static text lend(const char *p, size_t n) {
-  char *copy = malloc(n); // of just this length, so that a read beyond it is found
+  char *copy = malloc(n); // of exact length, to detect reads beyond it
   CHECK(lent_n < 4096 && (copy || !n), "too much is lent");
   memcpy(copy, p, n);
   lent[lent_n++] = copy;
@@ -80,18 +80,18 @@ static void take_back(void) {
   while (lent_n) free(lent[--lent_n]);
 }
 
-// touch reads a text to its end.
+// touch reads a whole text.
 static _Thread_local volatile size_t sink;
 static void touch(const char *p, size_t n) {
   for (size_t i = 0; i < n; i++) sink += (unsigned char)p[i];
 }
 
-// The streams that waited and got their answers in the event that runs: an event may bring those of several.
+// Waiting streams that got their answers in the current event, which may bring answers for several.
 static _Thread_local stream *answered[MAX_STREAMS];
 static _Thread_local int answered_n;
 
 static void note_answer(stream *s) {
-  if (!s->waits) return; // its own hook has it answered
+  if (!s->waits) return; // answered in its own hook
   CHECK(answered_n < MAX_STREAMS, "too many answers");
   answered[answered_n++] = s;
 }
@@ -175,7 +175,7 @@ static void unref(scheduler *c) {
 }
 EXPORT void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *p, uint64_t event) {
   scheduler *c = p;
-  if (rand() % 8 == 0) usleep(50); // so that streams try to end meanwhile
+  if (rand() % 8 == 0) usleep(50); // so that streams can end meanwhile
   CHECK(atomic_load(&c->s), "a commit for a stream that is gone: its dispatcher may be, too");
   CHECK(!c->of->gone, "a commit on a dispatcher that is gone");
   atomic_fetch_add(&c->refs, 1);
@@ -221,7 +221,7 @@ static void add_header(stream *s, const char *key, const char *value, size_t n) 
   s->headers[s->headers_n++] = (header){strdup(key), strlen(key), copy, n};
 }
 
-// shape gives the request headers: none, one, many, and values that are empty, huge, or have a NUL.
+// shape sets the request headers: none, one, many, and empty or huge values or values with a NUL.
 static void shape(stream *s, unsigned *seed) {
   static char big[BIG];
   memset(big, 'b', sizeof big);
@@ -254,7 +254,7 @@ static stream *begin(worker *w) {
   CHECK(s->module, "no stream");
   if (rand_r(&w->seed) % 4 == 0) s->route = route_config;
   shape(s, &w->seed);
-  if (rand_r(&w->seed) % 50 == 0) return s; // it ends before its headers come here
+  if (rand_r(&w->seed) % 50 == 0) return s; // the stream ends before its headers arrive
   int next = request_headers(s, s->module, true);
   take_back();
   if (next == STOP_ALL_AND_WATERMARK) {
@@ -267,7 +267,7 @@ static stream *begin(worker *w) {
   return s;
 }
 
-// end ends the stream, also within a call of the module's.
+// end ends the stream, possibly within a call of the module.
 static void end(stream *s) {
   if (s->gone) return;
   if (s->waits && !s->status && !s->continued) atomic_fetch_add(&aborted, 1);
@@ -276,7 +276,7 @@ static void end(stream *s) {
   if (s->scheduler) atomic_store(&s->scheduler->s, NULL);
 }
 
-// maybe_end ends the stream that the module has answered, or another one of its connection.
+// maybe_end ends the stream that the module has answered, or another stream of its connection.
 static void maybe_end(stream *s) {
   stream *other = s->of->live[rand_r(&s->of->seed) % MAX_STREAMS];
   switch (rand_r(&s->of->seed) % 8) {
@@ -292,14 +292,14 @@ static void destroy(stream *s) {
     unref(s->scheduler);
   }
   for (int i = 0; i < s->headers_n; i++) free((void *)s->headers[i].key), free((void *)s->headers[i].value);
-  if (rand_r(&s->of->seed) % 32) free(s); // the others stay, to find late calls
+  if (rand_r(&s->of->seed) % 32) free(s); // keep some, to detect late calls
 }
 
 static void destroy_dying(worker *w) {
   while (w->dying_n) destroy(w->dying[--w->dying_n]);
 }
 
-// run_events runs the worker's events, as its dispatcher.
+// run_events runs the worker's events, like its dispatcher.
 static void run_events(worker *w) {
   pthread_mutex_lock(&w->lock);
   scheduler *c = w->first;
@@ -342,7 +342,7 @@ static void *work(void *arg) {
   for (int i = 0; i < MAX_STREAMS; i++)
     if (w->live[i]) end(w->live[i]), take_back(), destroy(w->live[i]);
   run_events(w);
-  w->gone = true; // its dispatcher is, before the module's last answers
+  w->gone = true; // the dispatcher ends before the module's last answers
   return NULL;
 }
 
@@ -390,7 +390,7 @@ int main(int argc, char **argv) {
     workers[i].seed = atoi(argv[5]) + i;
     CHECK(!pthread_create(&workers[i].thread, NULL, work, &workers[i]), "no thread");
   }
-  for (int i = 0; i < 20; i++) { // listeners and routes come and go meanwhile
+  for (int i = 0; i < 20; i++) { // listeners and routes are added and removed meanwhile
     const void *c = make_config(argv[2]), *r = make_route(argv[3]);
     CHECK(c && r, "a configuration is refused");
     usleep(2000);
@@ -402,5 +402,5 @@ int main(int argc, char **argv) {
   config_destroy(filter_config);
   printf("passed %ld denied %ld waited %ld aborted %ld late %ld\n", passed, denied, waited, aborted, late);
   fflush(stdout);
-  return 0; // the module's destructor waits for what has closed
+  return 0; // the module's destructor waits for closed instances
 }

@@ -1,7 +1,6 @@
-// Package casetest has what tests without programs share. Main finds goroutines that a package's tests leave behind;
-// Pick and Check give slow tests a short form, which make test runs, and a long form, which make long runs by setting
-// WEIR_LONG=1: both have the same assertions, and the long one tries more. Compile, Entries and Explain are for tests
-// with rules.
+// Package casetest has helpers for tests without programs. Main finds goroutines that a package's tests have leaked.
+// Pick and Check give slow tests a short form, which make test runs, and a long form, which WEIR_LONG=1 selects: both
+// have the same assertions, and the long form tries more. Compile, Entries and Explain are for tests with rules.
 package casetest
 
 import (
@@ -17,7 +16,7 @@ import (
 // IsLong reports whether tests run in their long form.
 func IsLong() bool { return os.Getenv("WEIR_LONG") == "1" }
 
-// Pick returns how much a test tries: how many requests it sends, or for how long.
+// Pick returns the amount that a test tries, such as a number of requests or a time.
 func Pick[T any](short, long T) T {
 	if IsLong() {
 		return long
@@ -25,8 +24,8 @@ func Pick[T any](short, long T) T {
 	return short
 }
 
-// WithoutRace skips the test in its short form where the race detector runs: a simulation of minutes in virtual time,
-// which takes seven times as long there. make test also runs the test's package without the race detector.
+// WithoutRace skips the test in its short form with the race detector: a simulation of minutes in virtual time, which
+// takes seven times as long with it. make test also runs the test's package without the race detector.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if Race && !IsLong() {
@@ -34,9 +33,9 @@ func WithoutRace(t *testing.T) {
 	}
 }
 
-// Main is a TestMain that finds goroutines left behind, and that draws the same random cases in every run in the short
-// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first. The
-// options say which goroutines may be left.
+// Main is a TestMain that finds leaked goroutines. In the short form, it draws checks random cases per property, the
+// same in every run. The flags -rapid.seed (0 for a random seed) and -rapid.checks have precedence. The options list
+// goroutines that may remain.
 func Main(m *testing.M, checks int, left ...goleak.Option) {
 	defaults := map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.nofailfile": "true"}
 	if !IsLong() {
@@ -47,13 +46,13 @@ func Main(m *testing.M, checks int, left ...goleak.Option) {
 		if err := f.Value.Set(value); err != nil {
 			os.Exit(2)
 		}
-		f.DefValue = value // which Check takes for "not given"
+		f.DefValue = value // the value that means "not given" to Check
 	}
 	goleak.VerifyTestMain(m, left...)
 }
 
-// Check is rapid.Check with that many random cases in the short form, unless the flag -rapid.checks says otherwise. It
-// sets that flag for the time of the call, so tests that call it are not parallel.
+// Check is rapid.Check with short random cases in the short form, unless the flag -rapid.checks is given. It sets that
+// flag during the call, so tests that call it must not be parallel.
 func Check(t *testing.T, short int, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")

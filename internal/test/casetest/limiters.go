@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// StillStore returns a memory store whose clock stands still. It is closed with the test.
+// StillStore returns a memory store whose clock does not move. It is closed when the test ends.
 func StillStore(tb testing.TB) *memstore.Store {
 	tb.Helper()
 	s, err := memstore.New(memstore.Options{Now: func() int64 { return 1_700_000_000_000_000 }})
@@ -28,7 +28,7 @@ func Limiter(tb testing.TB, s limiter.Store, params ...limiter.Params) *limiter.
 	return l
 }
 
-// StillLimiter returns a Limiter over a StillStore of its own.
+// StillLimiter returns a Limiter with its own StillStore.
 func StillLimiter(tb testing.TB, params ...limiter.Params) *limiter.Limiter {
 	tb.Helper()
 	return Limiter(tb, StillStore(tb), params...)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
 )
 
-// Compile compiles one rule file, which must be right.
+// Compile compiles one rule file, which must be valid.
 func Compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()
 	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
@@ -21,7 +21,7 @@ func Compile(tb testing.TB, rules string) *descriptors.Set {
 	return set
 }
 
-// Entries reads "key=value key=value".
+// Entries parses "key=value key=value".
 func Entries(text string) (all []descriptors.Entry) {
 	for part := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(part, "=")
@@ -30,7 +30,7 @@ func Entries(text string) (all []descriptors.Entry) {
 	return all
 }
 
-// Explain explains a descriptor, and checks that this says what Match does, and no more than it may.
+// Explain explains a descriptor, and checks that the result matches Match and reveals no hidden values.
 func Explain(t rapid.TB, set *descriptors.Set, domain string, entries []descriptors.Entry) explain.Descriptor {
 	t.Helper()
 	var want *descriptors.Rule

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// Build builds bin/test/NAME of the main package in a folder of the repository, such as cmd/sidecar, with further
-// arguments of go build: without C, as the released program is, but for a library that C calls. It returns the path.
-// One process builds at a time. Go does not see what the program is made of, so a test that starts it runs with
-// -count=1.
+// Build builds bin/test/NAME from the main package in a folder of the repository, such as cmd/sidecar, with further
+// arguments of go build. Like the released program it does not use C, except for a library that C calls. Build returns
+// the path. Only one process builds at a time. Go's test cache does not track the program, so a test that starts it
+// must run with -count=1.
 func Build(name, folder string, args ...string) (path string, err error) {
 	source, err := Above(folder)
 	if err != nil {
@@ -29,7 +29,7 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close() //nolint:errcheck // it is empty; closing it ends the lock
+	defer lock.Close() //nolint:errcheck // the file is empty; closing it releases the lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
@@ -45,8 +45,8 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	return path, nil
 }
 
-// replace runs go with its arguments but the first, and replaces that one by $0, as a whole, if they differ: tests of
-// other packages may be about to start it.
+// replace runs go with all arguments but the first, and atomically replaces the first one, a file, by $0 if they
+// differ, because tests of other packages may be about to start it.
 const replace = `path=$1 && shift
 go "$@"
 cmp -s "$0" "$path" || { cp "$0" "$path.new" && mv "$path.new" "$path"; }`

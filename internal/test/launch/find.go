@@ -13,11 +13,11 @@ import (
 	"strconv"
 )
 
-// toolDirs are the folders in which scripts/tools.sh puts programs.
+// toolDirs are the folders into which scripts/tools.sh puts programs.
 var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/nutcracker/usr/sbin", ".tools/bin"}
 
-// Find returns the path of the first of the programs that there is: in the folders of scripts/tools.sh, or else in
-// PATH. Without one the error says how to get it.
+// Find returns the path of the first of the programs that exists, in the folders of scripts/tools.sh or in PATH. The
+// error tells how to get one.
 func Find(names ...string) (string, error) {
 	for _, name := range names {
 		for _, dir := range toolDirs {
@@ -32,8 +32,8 @@ func Find(names ...string) (string, error) {
 	return "", fmt.Errorf("%s is neither in .tools nor in PATH: scripts/tools.sh installs it", names[0])
 }
 
-// Above returns the absolute path of a file in the working directory or, if it is not there, in the nearest directory
-// above; "" if none has it.
+// Above returns the absolute path of a file in the working directory or the nearest parent directory that has it, or
+// "".
 func Above(path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -51,7 +51,7 @@ func Above(path string) (string, error) {
 	}
 }
 
-// FindEnvoy returns $WEIR_ENVOY if it is set, or else what Find returns.
+// FindEnvoy returns $WEIR_ENVOY if it is set, else the result of Find.
 func FindEnvoy() (string, error) {
 	if path := os.Getenv("WEIR_ENVOY"); path != "" {
 		return path, nil
@@ -63,11 +63,11 @@ func FindEnvoy() (string, error) {
 	return path, err
 }
 
-// The ports lie below those of outgoing connections. So no connection takes the port of a server that is stopped for
-// a while, not even one that tries to reach that very server.
+// The ports are below those of outgoing connections, so that no connection takes the port of a server that is stopped
+// for a while, not even one that tries to reach that server.
 const lowestPort, ports = 20_000, 12_000
 
-// FreeAddr returns a TCP address of 127.0.0.1 on which nothing listens.
+// FreeAddr returns a TCP address of 127.0.0.1 that is not in use.
 func FreeAddr(ctx context.Context) (addr string, err error) {
 	var config net.ListenConfig
 	for range 100 {
@@ -81,7 +81,7 @@ func FreeAddr(ctx context.Context) (addr string, err error) {
 	return "", fmt.Errorf("no free TCP port found: %w", err)
 }
 
-// Get returns what the URL answers; any status but 200 is an error.
+// Get returns the response's body; any status but 200 is an error.
 func Get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -99,13 +99,13 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 	return body, err
 }
 
-// Ready is nil if the URL answers with status 200.
+// Ready returns nil if the URL responds with status 200.
 func Ready(ctx context.Context, url string) error {
 	_, err := Get(ctx, url)
 	return err
 }
 
-// Dial returns nil if something listens on the address.
+// Dial returns nil if a server listens on the address.
 func Dial(ctx context.Context, network, addr string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, addr)

@@ -1,5 +1,6 @@
-// Package launch runs real programs: it starts one, waits until it is ready, keeps its output, and ends it within a
-// time. Take it for programs that are no tests, such as the benchmark and the demo; proctest is the same for a test.
+// Package launch runs real programs: it starts a program, waits until it is ready, keeps its output, and stops it
+// within a time limit. Use it in programs that are not tests, such as the benchmark and the demo; in tests, use
+// proctest.
 package launch
 
 import (
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// pollEvery is the pause between two looks at whether a program is ready.
+// pollEvery is the interval at which a program's readiness is polled.
 const pollEvery = 5 * time.Millisecond
 
 // Process is a running program. Its methods are safe for concurrent use.
@@ -21,10 +22,10 @@ type Process struct {
 	cmd    *exec.Cmd
 	output Buffer
 	exited chan struct{}
-	err    error // of Wait; read it after exited is closed
+	err    error // of Wait; valid after exited is closed
 }
 
-// Start runs cmd in a process group of its own. name is what messages call the program.
+// Start runs cmd in its own process group. name identifies the program in messages.
 func Start(name string, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{name: name, cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -42,7 +43,7 @@ func Start(name string, cmd *exec.Cmd) (*Process, error) {
 // Name returns the name that Start was given.
 func (p *Process) Name() string { return p.name }
 
-// PID returns the process's number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Output returns what the program has written so far, standard output and standard error together.
@@ -51,12 +52,12 @@ func (p *Process) Output() string { return p.output.String() }
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Died returns the error that the process ended by itself. Call it after Exited is closed.
+// Died returns an error that the process exited unexpectedly. Call it after Exited is closed.
 func (p *Process) Died() error {
 	return fmt.Errorf("%s ended by itself (%w):\n%s", p.name, p.err, p.Output())
 }
 
-// Await polls ready until it returns nil. It returns an error if the process ends first, if that takes longer than
+// Await polls ready until it returns nil. It returns an error if the process exits before, if that takes longer than
 // within, or if ctx ends.
 func (p *Process) Await(ctx context.Context, within time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -86,9 +87,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the process with SIGKILL, also one that is paused, and returns when it is gone.
+// Kill kills the process with SIGKILL, even if it is paused, and returns when it has ended.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may be gone already
+	_ = p.cmd.Process.Kill() // the process may have ended already
 	<-p.exited
 }
 
@@ -105,7 +106,7 @@ func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 
 // Stop ends the process with SIGTERM, or with SIGKILL if it still runs after the timeout.
 func (p *Process) Stop(timeout time.Duration) {
-	_ = p.Signal(syscall.SIGTERM) // it may be gone already
+	_ = p.Signal(syscall.SIGTERM) // the process may have ended already
 	if _, err := p.Wait(timeout); err != nil {
 		p.Kill()
 	}
@@ -124,7 +125,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the text written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

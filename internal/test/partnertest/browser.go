@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// Browser is one page in a Chromium, with cookies, storage and a cache of its own.
+// Browser is one page in a Chromium, with its own cookies, storage and cache.
 type Browser struct {
 	tb       testing.TB
 	chromium *chromium
@@ -36,7 +36,7 @@ type Browser struct {
 
 // chromium is a running Chromium.
 type chromium struct {
-	ctx    context.Context // done when it has ended
+	ctx    context.Context // done when Chromium has ended
 	stop   func()
 	output launch.Buffer
 }
@@ -48,8 +48,8 @@ var sharing struct {
 	chromium *chromium // nil before the first StartBrowser
 }
 
-// Share runs the tests of a package, which share one Chromium, and returns their exit code: a start costs a second of
-// CPU time. Every Browser still has a page and storage of its own. Call it in TestMain.
+// Share runs the tests of a package with one common Chromium, and returns their exit code, because each start costs a
+// second of CPU time. Every Browser still has its own page and storage. Call it in TestMain.
 func Share(m *testing.M) (code int) {
 	sharing.on = true
 	defer func() {
@@ -60,9 +60,8 @@ func Share(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// StartBrowser opens an empty page, which is closed when the test ends. It runs a Chromium for that, or uses the one of
-// Share.
-// Under -short it skips the test; without a Chromium it fails the test.
+// StartBrowser opens an empty page, which is closed when the test ends, in the Chromium of Share or in its own. Under
+// -short it skips the test; without a Chromium it fails the test.
 func StartBrowser(tb testing.TB) *Browser {
 	tb.Helper()
 	path := proctest.Program(tb, "chromium", "chromium-browser", "google-chrome")
@@ -79,14 +78,14 @@ func StartBrowser(tb testing.TB) *Browser {
 	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.note))
 	tb.Cleanup(cancel)
 	b.ctx = ctx
-	defer time.AfterFunc(patience, cancel).Stop() // a context with a timeout would close the page later
+	defer time.AfterFunc(patience, cancel).Stop() // a context with a timeout would later close the page
 	if err := chromedp.Do(ctx); err != nil {
 		tb.Fatalf("open a page in Chromium: %v", err)
 	}
 	return b
 }
 
-// running returns the Chromium that tests share, or else one that ends with the test.
+// running returns the shared Chromium, or one that ends with the test.
 func running(tb testing.TB, path string) (*chromium, error) {
 	tb.Helper()
 	if !sharing.on {
@@ -101,14 +100,14 @@ func running(tb testing.TB, path string) (*chromium, error) {
 	if c := sharing.chromium; c != nil && c.ctx.Err() == nil {
 		return c, nil
 	}
-	c, err := run(path) // the first, or the next after one that died: one test fails by that, and not all that follow
+	c, err := run(path) // also after a Chromium has died, so that only one test fails
 	if err == nil {
 		sharing.chromium = c
 	}
 	return c, err
 }
 
-// run starts Chromium with an empty profile. It dies with this process.
+// run starts Chromium with an empty profile. Chromium dies with this process.
 func run(path string) (*chromium, error) {
 	c := &chromium{}
 	c.ctx, c.stop = chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(
@@ -123,7 +122,7 @@ func run(path string) (*chromium, error) {
 	return c, nil
 }
 
-// note keeps an event of the console or the network.
+// note records an event of the console or the network.
 func (b *Browser) note(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,7 +142,7 @@ func (b *Browser) note(event any) {
 	}
 }
 
-// do returns the result of an action. If it fails or takes too long, the test fails with what it was.
+// do returns the result of an action. It fails the test if the action fails or takes too long.
 func do[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	b.tb.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -155,19 +154,19 @@ func do[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	return v
 }
 
-// Open goes to a URL and returns when the page has loaded.
+// Open opens a URL and returns when the page has loaded.
 func (b *Browser) Open(url string) {
 	b.tb.Helper()
 	do(b, url, chromedp.Navigate(url))
 }
 
-// Eval returns the value of a JavaScript expression in the page; of a promise, what it resolves to.
+// Eval returns the value of a JavaScript expression in the page, or the result of a promise.
 func (b *Browser) Eval(expression string) any {
 	b.tb.Helper()
 	return do(b, expression, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
 }
 
-// Text is Eval of an expression whose value is a string.
+// Text is Eval for an expression whose value is a string.
 func (b *Browser) Text(expression string) string {
 	b.tb.Helper()
 	return do(b, expression, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
@@ -194,7 +193,7 @@ func (b *Browser) Await(expression string) {
 	}
 }
 
-// Press presses and releases a key, such as "Tab", "Enter" or "a", where the focus is.
+// Press presses and releases a key, such as "Tab", "Enter" or "a", in the focused element.
 func (b *Browser) Press(key string) {
 	b.tb.Helper()
 	if named, ok := map[string]string{"Tab": kb.Tab, "Enter": kb.Enter, "ArrowDown": kb.ArrowDown}[key]; ok {
@@ -203,7 +202,7 @@ func (b *Browser) Press(key string) {
 	do(b, "press a key", chromedp.KeyEvent(key))
 }
 
-// Look sets the size of the page in pixels, and whether its user prefers dark colours.
+// Look sets the size of the page in pixels, and the user's preference for dark colours.
 func (b *Browser) Look(width, height int, dark bool) {
 	b.tb.Helper()
 	scheme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: "light"}
@@ -215,20 +214,20 @@ func (b *Browser) Look(width, height int, dark bool) {
 		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{scheme}}))
 }
 
-// command is the action that sends a command of the protocol.
+// command returns the action that sends a command of the protocol.
 func command[P, R any](cmd cdp.Command[P, R], params P) chromedp.Action[R] {
 	return func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, cmd, params) }
 }
 
-// AccessibleNode is what assistive software sees of a part of the page.
+// AccessibleNode is a node of the accessibility tree.
 type AccessibleNode struct{ Role, Name string }
 
-// Accessibility returns Chromium's accessibility tree, in the order in which it is read.
+// Accessibility returns Chromium's accessibility tree in reading order.
 func (b *Browser) Accessibility() (nodes []AccessibleNode) {
 	b.tb.Helper()
 	text := func(v *accessibility.Value) (s string) {
 		if v != nil {
-			_ = json.Unmarshal(v.Value, &s) // what is no text is ""
+			_ = json.Unmarshal(v.Value, &s) // "" if the value is not a string
 		}
 		return s
 	}
@@ -241,7 +240,7 @@ func (b *Browser) Accessibility() (nodes []AccessibleNode) {
 	return nodes
 }
 
-// Console returns what pages wrote to the console, with exceptions and violations of a Content-Security-Policy.
+// Console returns the pages' console output, with exceptions and violations of a Content-Security-Policy.
 func (b *Browser) Console() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,31 +20,31 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// patience is how long anything may take on a busy machine.
+// patience is the maximum time of any step on a busy machine.
 const patience = time.Minute
 
-// ControlPlane is a server of ADS that sends rate limit configurations, answers as go-control-plane's does, and
-// misbehaves when a test asks for it.
+// ControlPlane is an ADS server for rate limit configurations. It responds like go-control-plane's, and misbehaves if a
+// test asks for it.
 type ControlPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
-	// Addr is host:port.
+	// Addr is the address, host:port.
 	Addr string
 
 	tb   testing.TB
 	grpc *grpc.Server
-	// requests are what clients have sent.
+	// requests are the clients' requests.
 	requests chan Request
 
 	mu       sync.Mutex
-	answer   *discoveryv3.DiscoveryResponse // nil: none yet
+	answer   *discoveryv3.DiscoveryResponse // nil before the first one
 	changed  chan struct{}                  // closed when answer has changed
 	flooding bool
 	nonces   int
 	streams  int
 }
 
-// Request is what a client has sent.
+// Request is a client's request.
 type Request struct {
 	*discoveryv3.DiscoveryRequest
 
@@ -53,20 +53,20 @@ type Request struct {
 	At      time.Time
 }
 
-// ControlPlaneOptions of a ControlPlane.
+// ControlPlaneOptions are the options of a ControlPlane.
 type ControlPlaneOptions struct {
-	Addr string      // to listen at; empty for a free port
-	TLS  *tls.Config // nil: plain text
+	Addr string      // to listen on; empty for a free port
+	TLS  *tls.Config // nil for plain text
 }
 
-// StartControlPlane starts one that ends with the test.
+// StartControlPlane starts a ControlPlane that ends with the test.
 func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 	tb.Helper()
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
 	}
 	var l net.Listener
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // a port that was just left
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // the port may have been left just now
 		var err error
 		if l, err = net.Listen("tcp", o.Addr); err == nil {
 			break
@@ -99,7 +99,7 @@ func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 // Stop ends the server and its streams.
 func (s *ControlPlane) Stop() { s.grpc.Stop() }
 
-// Set sends these rules from now on.
+// Set makes the server send these rules.
 func (s *ControlPlane) Set(version string, configs ...*ratelimitv3.RateLimitConfig) {
 	s.tb.Helper()
 	resources := make([]*anypb.Any, len(configs))
@@ -113,7 +113,7 @@ func (s *ControlPlane) Set(version string, configs ...*ratelimitv3.RateLimitConf
 	s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Resources: resources})
 }
 
-// Send sends this answer from now on. It gets a nonce each time.
+// Send makes the server send this response, with a new nonce each time.
 func (s *ControlPlane) Send(answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *ControlPlane) Send(answer *discoveryv3.DiscoveryResponse) {
 	s.changed = make(chan struct{})
 }
 
-// Flood is Send of an answer that the server sends again and again, whatever clients reply.
+// Flood makes the server send the response repeatedly, independently of the clients' requests.
 func (s *ControlPlane) Flood(answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	s.flooding = true
@@ -130,7 +130,7 @@ func (s *ControlPlane) Flood(answer *discoveryv3.DiscoveryResponse) {
 	s.Send(answer)
 }
 
-// Next is the next request of a client.
+// Next returns the next request of a client.
 func (s *ControlPlane) Next() Request {
 	s.tb.Helper()
 	select {
@@ -142,7 +142,7 @@ func (s *ControlPlane) Next() Request {
 	}
 }
 
-// NACKs counts the refusals among the requests that wait, and takes these away.
+// NACKs counts the rejections among the waiting requests, and removes these requests.
 func (s *ControlPlane) NACKs() (n int) {
 	for {
 		select {
@@ -156,7 +156,7 @@ func (s *ControlPlane) NACKs() (n int) {
 	}
 }
 
-// Quiet fails the test if a client sends anything for a while.
+// Quiet fails the test if a client sends a request within a time.
 func (s *ControlPlane) Quiet(while time.Duration) {
 	s.tb.Helper()
 	select {
@@ -167,8 +167,8 @@ func (s *ControlPlane) Quiet(while time.Duration) {
 	}
 }
 
-// StreamAggregatedResources implements the service. As go-control-plane's server it answers a request as soon as the
-// answer's version is another one than the client says that it has: so a refused answer is sent again at once.
+// StreamAggregatedResources implements the service. Like go-control-plane's server, it responds as soon as the version
+// differs from the version in the client's request, so it sends a rejected response again at once.
 func (s *ControlPlane) StreamAggregatedResources(
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
 ) error {
@@ -231,12 +231,12 @@ func receive(
 	return received
 }
 
-// Domain is the rules of a domain.
+// Domain returns the rules of a domain.
 func Domain(name string, descriptors ...*ratelimitv3.RateLimitDescriptor) *ratelimitv3.RateLimitConfig {
 	return &ratelimitv3.RateLimitConfig{Name: name, Domain: name, Descriptors: descriptors}
 }
 
-// Limit is a rule of n requests an hour.
+// Limit returns a rule of n requests per hour.
 func Limit(key, value string, n uint32) *ratelimitv3.RateLimitDescriptor {
 	return &ratelimitv3.RateLimitDescriptor{
 		Key: key, Value: value,
@@ -244,7 +244,7 @@ func Limit(key, value string, n uint32) *ratelimitv3.RateLimitDescriptor {
 	}
 }
 
-// Node is a rule without a limit, with others below it.
+// Node returns a rule without a limit, with other rules below it.
 func Node(key, value string, below ...*ratelimitv3.RateLimitDescriptor) *ratelimitv3.RateLimitDescriptor {
 	return &ratelimitv3.RateLimitDescriptor{Key: key, Value: value, Descriptors: below}
 }

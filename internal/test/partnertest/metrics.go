@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
-// Series returns what Prometheus gets of the groups: series to value.
+// Series returns the groups' values by series, as Prometheus reads them.
 func Series(tb testing.TB, groups ...metric.Group) map[string]string {
 	tb.Helper()
 	registry := prometheus.NewRegistry()

@@ -17,29 +17,29 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// clusterPatience is how long a step may take on a busy machine.
+// clusterPatience is the maximum time of a step on a busy machine.
 const clusterPatience = 2 * time.Minute
 
-// Cluster is a Kubernetes API for one test: a real etcd and a real kube-apiserver on ports of their own. There are no
-// nodes and no controllers, so objects are checked, defaulted and stored, and no pod starts. Its methods are safe for
+// Cluster is a Kubernetes API for one test: a real etcd and a real kube-apiserver on their own ports. It has no nodes
+// and no controllers, so objects are checked, defaulted and stored, but no pod starts. Its methods are safe for
 // concurrent use.
 type Cluster struct {
-	// URL is where kube-apiserver listens.
+	// URL is the URL of kube-apiserver.
 	URL string
-	// Kubeconfig is the path of a file that makes its reader an administrator.
+	// Kubeconfig is the path of a kubeconfig file for an administrator.
 	Kubeconfig string
 	// Program is the path of kubectl.
 	Program string
 }
 
-// StartCluster runs a cluster on 127.0.0.1. It skips the test, and says how to get them, if the programs are not built.
+// StartCluster runs a cluster on 127.0.0.1. It skips the test, with a hint, if the programs are not built.
 func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	return StartClusterAt(tb, "127.0.0.1")
 }
 
-// StartClusterAt is StartCluster for a cluster that programs in other network namespaces reach, too, at the IP address
-// host, which belongs to this machine.
+// StartClusterAt is StartCluster for a cluster that programs in other network namespaces can reach at the IP address
+// host, which must belong to this machine.
 func StartClusterAt(tb testing.TB, host string) *Cluster {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "kube-apiserver")
@@ -74,7 +74,7 @@ func StartClusterAt(tb testing.TB, host string) *Cluster {
 		_, err := c.Try("", "get", "--raw", "/readyz")
 		return err
 	})
-	server.Await(clusterPatience, func() error { // it is created after /readyz answers
+	server.Await(clusterPatience, func() error { // it is created after /readyz responds
 		_, err := c.Try("", "get", "namespace", "default")
 		return err
 	})
@@ -89,7 +89,7 @@ contexts: [{name: c, context: {cluster: c, user: admin}}]
 current-context: c
 `
 
-// advertised is the address by which pods would reach the server. It may not be a loopback address.
+// advertised returns the address at which pods would reach the server. It must not be a loopback address.
 func advertised(host string) string {
 	if net.ParseIP(host).IsLoopback() {
 		return "192.0.2.1"
@@ -138,14 +138,14 @@ func (c *Cluster) Kubectl(tb testing.TB, args ...string) string {
 	return out
 }
 
-// DryRun has the server check manifests strictly and store nothing: an unknown field is an error. It returns kubectl's
-// output, a line for each object.
+// DryRun makes the server check manifests strictly, without storing them: an unknown field is an error. It returns
+// kubectl's output, a line per object.
 func (c *Cluster) DryRun(manifest string) (string, error) {
 	return c.Try(manifest, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 }
 
-// Apply applies manifests by server-side apply, strictly. The server may know a new type a little later than it
-// accepted it, so Apply tries again for a while.
+// Apply applies manifests strictly by server-side apply. It retries for a while, because the server may serve a new
+// type only some time after accepting it.
 func (c *Cluster) Apply(tb testing.TB, manifest string) {
 	tb.Helper()
 	proctest.Await(tb, clusterPatience, func() error {
@@ -165,7 +165,7 @@ func (c *Cluster) CRDs(tb testing.TB, paths ...string) {
 	c.Kubectl(tb, "wait", "--for=condition=Established", "--timeout="+clusterPatience.String(), "crd", "--all")
 }
 
-// Get reads objects as kubectl get -o json prints them. It waits until the server has them.
+// Get reads objects in the form of kubectl get -o json. It waits until the server has them.
 func (c *Cluster) Get(tb testing.TB, into any, args ...string) (text string) {
 	tb.Helper()
 	proctest.Await(tb, clusterPatience, func() error {

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// ConfigMap is a directory as a kubelet makes it of a ConfigMap or a Secret: files are links into the directory ..data,
-// which is a link to the newest version and changes as a whole.
+// ConfigMap is a directory in the form in which a kubelet mounts a ConfigMap or a Secret: files are links into the
+// directory ..data, which is a link to the latest version and changes atomically.
 type ConfigMap struct {
 	Dir string
 
 	version int
 }
 
-// Write brings a new version.
+// Write writes a new version.
 func (m *ConfigMap) Write(t *testing.T, data map[string]string) {
 	t.Helper()
 	old := fmt.Sprintf("..version_%d", m.version)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// EnvoyModuleImage builds the Dockerfile of the page about Weir inside Envoy, word for word, with envoy.tar imported.
-// Its base images are made of this machine's Go, gcc and Envoy. The machine needs gcc.
+// EnvoyModuleImage builds the unchanged Dockerfile of the page about Weir inside Envoy, with envoy.tar imported. Its
+// base images consist of this machine's Go, gcc and Envoy. The machine must have gcc.
 func EnvoyModuleImage(t *testing.T, root, tag string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs/operate/envoy-module.md"))
@@ -23,7 +23,7 @@ func EnvoyModuleImage(t *testing.T, root, tag string) {
 	if err := os.WriteFile(file, found[1], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The published image of Go has a C compiler. Here it is the machine's, which is mounted.
+	// The published image of Go has a C compiler. Here the machine's is mounted.
 	Command(t, "podman", "import", "--change", "ENV PATH=/usr/local/go/bin:/usr/bin:/bin",
 		"--change", "ENV GOPROXY=file:///modules", "--change", "ENV GOSUMDB=off",
 		filepath.Join(Tools(t, root), "images", "golang.tar"), "docker.io/library/golang:1.26-bookworm")

@@ -1,6 +1,6 @@
 package podtest
 
-// At returns what lies below the keys and indices of a decoded object, nil if there is nothing.
+// At returns the value at the keys and indices of a decoded object, or nil.
 func At(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// kind is what a block of a page means.
+// kind is the meaning of a block of a page.
 type kind int
 
 const (
-	shown kind = iota // only shown
+	shown kind = iota // has no effect
 	commands
 	terminal
 	output
@@ -22,12 +22,12 @@ const (
 // block is a fenced block of a page.
 type block struct {
 	kind  kind
-	line  int    // of the page, of the block's first line of text
-	title string // of a terminal: its name; of a file: its path
-	key   string // of a patch: the key that it replaces
-	below string // of a patch: the listener that has the key; none: the first key of the file
+	line  int    // line of the page where the block's text begins
+	title string // for a terminal, its name; for a file, its path
+	key   string // for a patch: the key that it replaces
+	below string // for a patch: the listener with the key; if empty, the first key of the file
 	text  string
-	exit  int // of commands: the exit code of the last one
+	exit  int // for commands: the exit code of the last one
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	patchName = regexp.MustCompile(`^(\S+): (\S+)(?: of (\S+))?$`)
 )
 
-// parse returns the blocks of a page. It returns an error for a fence that it does not understand.
+// parse returns the blocks of a page. It returns an error for an unknown kind of fence.
 func parse(text string) ([]block, error) {
 	var blocks []block
 	lines := strings.Split(text, "\n")
@@ -70,7 +70,7 @@ func parse(text string) ([]block, error) {
 	return blocks, nil
 }
 
-// classify sets what the block means, by its language, the line before it and the blocks before it.
+// classify sets the block's meaning from its language, the line before it and the blocks before it.
 func (b *block) classify(language, comment string, before []block) {
 	name := patchName.FindStringSubmatch(b.title)
 	switch {
@@ -79,7 +79,7 @@ func (b *block) classify(language, comment string, before []block) {
 	case language == "sh" && b.title == "":
 		b.kind = commands
 		if m := exitCode.FindStringSubmatch(comment); m != nil {
-			b.exit, _ = strconv.Atoi(m[1]) // digits
+			b.exit, _ = strconv.Atoi(m[1]) // the pattern matches only digits
 		}
 	case language == "sh":
 		b.kind = terminal
@@ -97,9 +97,9 @@ func (b *block) classify(language, comment string, before []block) {
 // runs reports whether the block has commands.
 func (b *block) runs() bool { return b.kind == commands || b.kind == terminal }
 
-// replaceKey replaces the first line `key:` of a YAML text, and the lines below it that are indented deeper, with the
-// text, indented as the key was. If below is not "", it looks after the line `name: below`, of several the first that is
-// indented least: the listener, not a virtual host in it.
+// replaceKey replaces the first line `key:` of a YAML text, and the more deeply indented lines after it, by text with
+// the key's indentation. If below is not "", it searches after the line `name: below`, of several such lines the first
+// with the least indentation: the listener, not a virtual host in it.
 func replaceKey(yaml, key, below, text string) (string, error) {
 	lines := strings.Split(yaml, "\n")
 	start, least := 0, len(yaml)
@@ -141,10 +141,10 @@ func replaceKey(yaml, key, below, text string) (string, error) {
 	return "", fmt.Errorf("no key %s", key)
 }
 
-// indentation is the number of spaces at the beginning of a line.
+// indentation returns the number of spaces at the beginning of a line.
 func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// matchLines reports whether the output is what a page shows: line for line, apart from spaces at their ends.
+// matchLines reports whether the output matches a page's, line by line except for spaces at the ends.
 func matchLines(want, got string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`^`)
@@ -159,7 +159,7 @@ func matchLines(want, got string) bool {
 	return regexp.MustCompile(pattern.String()).MatchString(tidy(got))
 }
 
-// containsLines reports whether each line that a page shows is in the output, in this order.
+// containsLines reports whether the output has all lines of a page, in this order.
 func containsLines(want, got string) bool {
 	rest := tidy(got)
 	for line := range strings.SplitSeq(strings.TrimRight(want, "\n "), "\n") {
@@ -175,7 +175,7 @@ func containsLines(want, got string) bool {
 	return true
 }
 
-// linePattern is the regular expression of one line that a page shows.
+// linePattern returns the regular expression for one line of a page.
 func linePattern(line string) string {
 	parts := strings.Split(strings.TrimRight(line, " "), "...")
 	for i, part := range parts {

@@ -1,8 +1,8 @@
-// Package podtest has the places in which others run Weir. Take it for what users copy: images, manifests, commands.
+// Package podtest has the environments in which users run Weir: images, manifests, commands.
 //
-//   - Enter runs containers with podman, in namespaces of their own: ports and firewall rules meet nobody else's, there
-//     is no network, so nothing can come from an image registry, and everything ends with the namespaces. It needs root
-//     for that.
+//   - Enter runs containers with podman, in separate namespaces: ports and firewall rules do not conflict with others,
+//     there is no network, so images cannot come from a registry, and everything ends with the namespaces. It
+//     requires root.
 //   - StartCluster runs a Kubernetes API.
 //   - RunPage runs the commands of a page of docs/.
 package podtest
@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// inside is set where a test runs in namespaces of its own, to the directory of its files.
+// inside is set if a test runs in separate namespaces, to the directory of its files.
 const inside = "WEIR_TEST_CONTAINERS"
 
-// images are the tar files that scripts/images.sh makes: file, the name by which users' files call the image, and
-// what the published image sets.
+// images are the tar files that scripts/images.sh creates: file name, the image's name in users' files, and settings of
+// the published image.
 var images = [][]string{
 	{
 		"golang.tar", "docker.io/library/golang:1.26", "ENV PATH=/usr/local/go/bin:/bin", "ENV GOPROXY=file:///modules",
@@ -38,9 +38,9 @@ var images = [][]string{
 	{"statsd_exporter.tar", "docker.io/prom/statsd-exporter:v0.18.0"},
 }
 
-// Enter runs the test again in namespaces of its own, with within as its time limit, and returns "" when that run has
-// ended. In that run it returns the directory of the test's files. programs are what the test needs besides podman.
-// root is the path of the module's root. Tests that enter run in parallel. Under -short it skips the test.
+// Enter runs the test again in separate namespaces, with within as its time limit, and returns "" after that run. In
+// that run it returns the directory of the test's files. programs are required in addition to podman. root is the path
+// of the module's root. Tests that call Enter run in parallel. Under -short it skips the test.
 func Enter(t *testing.T, root string, within time.Duration, programs ...string) (dir string) {
 	t.Helper()
 	if testing.Short() {
@@ -86,17 +86,17 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 	return ""
 }
 
-// entered counts the tests that have containers, or will.
+// entered counts the tests that have called Enter.
 var entered atomic.Int32
 
-// makeImages makes the tar files of the images, and fetches what is compiled in containers.
+// makeImages creates the tar files of the images, and downloads the modules that are compiled in containers.
 func makeImages(t *testing.T, root string) {
 	t.Helper()
 	Command(t, filepath.Join(root, "scripts/images.sh"), filepath.Join(Tools(t, root), "images"))
 	Command(t, "go", "-C", root, "mod", "download")
 }
 
-// Tools returns the real path of .tools: podman follows no symbolic link.
+// Tools returns .tools without symbolic links, which podman does not follow.
 func Tools(t *testing.T, root string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, ".tools"))
@@ -109,7 +109,7 @@ func Tools(t *testing.T, root string) string {
 	return path
 }
 
-// Configure points podman at storage and networks in the directory, and at what a container without systemd allows.
+// Configure sets podman's storage and networks to the directory, and options for containers without systemd.
 func Configure(t *testing.T, dir string) {
 	t.Helper()
 	for name, text := range map[string]string{
@@ -148,8 +148,8 @@ network_config_dir = "DIR/networks"
 
 const localhost = "127.0.0.1 localhost\n"
 
-// Hosts sets lines of /etc/hosts for containers that start from now on, in place of a cluster's DNS. They win over
-// the names that podman gives.
+// Hosts sets lines of /etc/hosts for containers that start later, in place of a cluster's DNS. They have precedence
+// over podman's names.
 func Hosts(t *testing.T, dir string, lines ...string) {
 	t.Helper()
 	text := localhost + strings.Join(lines, "\n") + "\n"
@@ -158,7 +158,7 @@ func Hosts(t *testing.T, dir string, lines ...string) {
 	}
 }
 
-// Logs writes what every container wrote, if the test has failed.
+// Logs logs the output of every container if the test has failed.
 func Logs(t *testing.T) {
 	t.Helper()
 	if !t.Failed() {
@@ -174,8 +174,8 @@ func Logs(t *testing.T) {
 	}
 }
 
-// Import makes the images that Dockerfile and Compose files start from, by the names that they use: those of the tar
-// files that are named, or all.
+// Import imports the base images of Dockerfile and Compose files under the names that these use, from the given tar
+// files or all.
 func Import(t *testing.T, root string, files ...string) {
 	t.Helper()
 	for _, image := range images {
@@ -190,8 +190,8 @@ func Import(t *testing.T, root string, files ...string) {
 	}
 }
 
-// BuildArgs are the arguments of podman build that let the Dockerfile of the module run without a network, and with
-// Go's cache of this machine: the image of Go is made of its files, so both compile the same.
+// BuildArgs returns the arguments of podman build with which the module's Dockerfile builds without a network and with
+// this machine's Go cache. The image of Go consists of this machine's files, so both compile the same.
 func BuildArgs(t *testing.T) []string {
 	t.Helper()
 	modules := strings.TrimSpace(Command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
@@ -211,7 +211,7 @@ func Command(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// Run returns a program's standard output, and if the program fails its standard error, too.
+// Run returns a program's standard output. Its error has the standard error.
 func Run(name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(name, args...)
@@ -223,7 +223,7 @@ func Run(name string, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// removeCgroups removes the control groups that podman leaves behind, if nobody's container is in them.
+// removeCgroups removes the empty control groups that podman leaves.
 func removeCgroups(t *testing.T) {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup/*/libpod_parent", "/sys/fs/cgroup/libpod_parent"} {
@@ -232,9 +232,9 @@ func removeCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dir := range dirs {
-			children, _ := filepath.Glob(dir + "/libpod*") // of a run that was killed, or of a pod
+			children, _ := filepath.Glob(dir + "/libpod*") // of a killed run or of a pod
 			for _, child := range append(children, dir+"/conmon", dir) {
-				_ = os.Remove(child) // fails while a process is in it
+				_ = os.Remove(child) // fails while the group has a process
 			}
 		}
 	}

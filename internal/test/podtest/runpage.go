@@ -22,14 +22,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// pagePatience is how long one block of a page may take on a busy machine.
+// pagePatience is the maximum time of a block of a page on a busy machine.
 const pagePatience = 5 * time.Minute
 
 //go:embed driver.sh
 var driver string
 
-// envoyScript is the envoy of a page. The tests keep every core busy, and an answer of Weir that Envoy does not wait
-// for would let a request pass: so it waits longer than the files say. Everything else is as the page has it.
+// envoyScript is the command envoy for pages. It raises Envoy's timeouts for calls to Weir, because the tests keep all
+// cores busy and a timed-out call would admit a request.
 const envoyScript = `#!/usr/bin/env bash
 args=()
 for arg; do
@@ -42,39 +42,39 @@ done
 exec %s "${args[@]}" --concurrency 1 --log-level warning
 `
 
-// Setting is where a page is run, for pages that need more than a plain machine.
+// Setting is the environment of a page, if it needs more than a plain machine.
 type Setting struct {
-	Files    string            // a folder whose files are in the page's folder from the beginning; none if empty
-	Programs map[string]string // further programs: their bash scripts by name
+	Files    string            // a folder whose files are copied to the page's folder first; "" for none
+	Programs map[string]string // further programs: bash scripts by name
 	Env      []string          // further variables, as name=value
-	Host     bool              // in the network and with the processes of the test, not in namespaces of the page's own
+	Host     bool              // use the test's network and processes instead of separate namespaces
 }
 
-// RunPage runs the commands of a page of the book, as a reader types them: in a fresh folder, with the built weir, a
-// real Envoy and a real Redis, and compares what they print with what the page shows.
+// RunPage runs the commands of a page of docs/ as a reader types them: in an empty folder, with the built weir, a real
+// Envoy and a real Redis. It compares their output with the page.
 //
-// A page stays plain Markdown. Its blocks mean, from top to bottom:
+// A page stays plain Markdown. The blocks have these meanings, from top to bottom:
 //
-//	```sh                              commands, one bash for the whole page
+//	```sh                              commands; one bash runs all of them
 //	```sh title="Terminal 2"           commands that stay in the foreground, such as weir serve. RunPage starts them
-//	                                   beside the others and waits until they answer. A later block with the same
-//	                                   title first ends what runs there.
-//	```text                            after commands: what they print. Three dots stand for any text in a line, and
-//	                                   a line of three dots stands for any lines. After a terminal's commands: lines
-//	                                   that appear there.
-//	```yaml title="rules/shop.yaml"    a file, written at this point of the page. Any language but sh.
-//	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with all that is below it
+//	                                   in parallel and waits until they respond. A later block with the same title
+//	                                   first stops them.
+//	```text                            after commands: their output. Three dots match any text in a line, and a line
+//	                                   of three dots matches any lines. After a terminal's commands: lines that must
+//	                                   appear there.
+//	```yaml title="rules/shop.yaml"    a file to write. Any language but sh.
+//	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with its value
 //	```yaml title="envoy.yaml: routes of app"
 //	                                   the same for the first key routes of the listener app
 //
-// All other blocks are only shown. A comment on the line before a block of commands changes what is expected:
+// All other blocks have no effect. A comment on the line before a block of commands changes the expected result:
 //
-//	<!-- not run: needs a registry --> the block is only shown, for this reason
+//	<!-- not run: needs a registry --> the block has no effect, for this reason
 //	<!-- exit code 1 -->               its last command ends with this code
 //
-// Every command of a block but that one must succeed.
+// All other commands of a block must succeed.
 //
-// Under -short it skips the test. It needs Linux, and namespaces that the user may create (root may everywhere).
+// Under -short it skips the test. It requires Linux, and a user who may create namespaces, such as root.
 func RunPage(t *testing.T, page string, setting Setting) {
 	t.Helper()
 	proctest.SkipIfShort(t, "Envoy")
@@ -95,10 +95,10 @@ func RunPage(t *testing.T, page string, setting Setting) {
 	}
 }
 
-// calendarZone is the time zone of a page's limits on the calendar.
+// calendarZone matches the time zone of a page's calendar windows.
 var calendarZone = regexp.MustCompile(`align: calendar, time_zone: ([A-Za-z_/]+)`)
 
-// awaitDay returns when the day is not about to end where a page counts by days: two days would be two windows.
+// awaitDay waits if the day is about to end and the page counts per day, because two days would be two windows.
 func awaitDay(t *testing.T, page string) {
 	t.Helper()
 	m := calendarZone.FindStringSubmatch(page)
@@ -120,17 +120,17 @@ func awaitDay(t *testing.T, page string) {
 type runner struct {
 	t     *testing.T
 	page  string
-	dir   string // the folder in which the page begins
+	dir   string // the page's initial folder
 	tmp   string // files of the runner
 	in    io.Writer
 	reply chan string
 	files int
 
-	outputs map[string]string // of each terminal: the file of its output
-	weirs   map[string]string // of each terminal in which weir serves rules from files: its address
+	outputs map[string]string // file of the output, by terminal
+	weirs   map[string]string // address of a weir that serves rules from files, by terminal
 
-	loadedRules string            // the hash of the rules that every weir has loaded
-	loaded      map[string]string // what loads returned then
+	loadedRules string            // hash of the rules that every weir has loaded
+	loaded      map[string]string // result of loads at that time
 }
 
 func newRunner(t *testing.T, page string, setting Setting) *runner {
@@ -160,7 +160,7 @@ func newRunner(t *testing.T, page string, setting Setting) *runner {
 		t.Fatal(err)
 	}
 	r.write(filepath.Join(bin, "envoy"), fmt.Sprintf(envoyScript, envoy), 0o755)
-	r.write(filepath.Join(r.tmp, ".curlrc"), "no-progress-meter\n", 0o644) // which curl leaves out on a terminal
+	r.write(filepath.Join(r.tmp, ".curlrc"), "no-progress-meter\n", 0o644) // which curl omits on a terminal
 	script := filepath.Join(r.tmp, "driver.sh")
 	r.write(script, driver, 0o644)
 	for name, text := range setting.Programs {
@@ -187,7 +187,7 @@ func newRunner(t *testing.T, page string, setting Setting) *runner {
 	return r
 }
 
-// namespaces is the command that runs another one in a network of its own, in which only its own processes are.
+// namespaces returns the command that runs another command in its own network and PID namespaces.
 func namespaces(t *testing.T) []string {
 	t.Helper()
 	args := []string{proctest.Program(t, "unshare"), "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
@@ -198,7 +198,7 @@ func namespaces(t *testing.T) []string {
 	return append(args, "bash", "-c", prepare, "bash")
 }
 
-// connect starts the driver, and kills it, and so every process of the page, when the test ends.
+// connect starts the driver. It kills the driver, and thereby all processes of the page, when the test ends.
 func (r *runner) connect(cmd *exec.Cmd) {
 	r.t.Helper()
 	replies, out, err := os.Pipe()
@@ -210,7 +210,7 @@ func (r *runner) connect(cmd *exec.Cmd) {
 		r.t.Fatal(err)
 	}
 	p := proctest.Start(r.t, "the page's shell", cmd)
-	_ = out.Close() // the driver has it
+	_ = out.Close() // the driver has a copy
 	go func() {
 		defer close(r.reply)
 		for lines := bufio.NewScanner(replies); lines.Scan(); {
@@ -231,7 +231,7 @@ func (r *runner) connect(cmd *exec.Cmd) {
 	})
 }
 
-// step does what one block says.
+// step runs one block.
 func (r *runner) step(blocks []block, i int) {
 	r.t.Helper()
 	b := &blocks[i]
@@ -273,10 +273,10 @@ func (r *runner) run(b *block, next []block) {
 	}
 }
 
-// readsNoFiles finds a weir whose rules are not in files.
+// readsNoFiles matches a weir whose rules are not in files.
 var readsNoFiles = regexp.MustCompile(`--rules[ =](store|xds)\b`)
 
-// start starts a block of commands beside the others, and returns when they answer.
+// start starts a block of commands in parallel, and returns when they respond.
 func (r *runner) start(b *block) {
 	r.t.Helper()
 	name := strings.ReplaceAll(b.title, " ", "-")
@@ -286,7 +286,7 @@ func (r *runner) start(b *block) {
 	r.awaitLoads(b)
 	pid, _ := r.ask("start " + path + " " + name)
 	var ready string
-	ended := 1 // how it is taken if it ends
+	ended := 1 // the status to return if the command ends
 	switch {
 	case strings.Contains(b.text, "weir serve"):
 		addr := "localhost:8080"
@@ -304,7 +304,7 @@ func (r *runner) start(b *block) {
 		ready = "curl -sf localhost:9901/ready"
 	case strings.Contains(b.text, "redis-server"):
 		ready = "redis-cli ping"
-	default: // it listens, or ends
+	default: // it listens or ends
 		listeners, _, _ := r.shell("ss -Hltn")
 		ready = fmt.Sprintf("[ $(ss -Hltn | wc -l) -gt %d ]", strings.Count(listeners, "\n"))
 		ended = 0
@@ -317,7 +317,7 @@ func (r *runner) start(b *block) {
 	r.loaded = r.loads()
 }
 
-// awaitOutput returns when a terminal has printed the lines that a page shows.
+// awaitOutput waits until a terminal has printed the lines that a page shows.
 func (r *runner) awaitOutput(name string, b *block) {
 	r.t.Helper()
 	end := time.Now().Add(pagePatience)
@@ -328,7 +328,7 @@ func (r *runner) awaitOutput(name string, b *block) {
 	}
 }
 
-// rules is a hash of all files in folders named rules.
+// rules returns a hash of all files in folders named rules.
 func (r *runner) rules() string {
 	sum := sha256.New()
 	err := filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
@@ -343,7 +343,7 @@ func (r *runner) rules() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// loads is, for each weir that serves, what it says about how often it has loaded its rules.
+// loads returns, for each weir that serves, its counts of loads.
 func (r *runner) loads() map[string]string {
 	loads := map[string]string{}
 	for _, addr := range r.weirs {
@@ -352,8 +352,7 @@ func (r *runner) loads() map[string]string {
 	return loads
 }
 
-// awaitLoads returns when every weir that serves has loaded, or refused, the rules that have changed since the last
-// call.
+// awaitLoads waits until every weir that serves has loaded or refused the rules that have changed since the last call.
 func (r *runner) awaitLoads(b *block) {
 	r.t.Helper()
 	rules := r.rules()
@@ -379,15 +378,15 @@ func (r *runner) awaitLoads(b *block) {
 	}
 }
 
-// shell runs commands in the page's shell and returns what they print, the exit code of the last one, and the exit
-// code of the last one that failed.
+// shell runs commands in the page's shell, and returns their output, the exit code of the last one, and the exit code
+// of the last one that failed.
 func (r *runner) shell(text string) (out string, last, failed int) {
 	path := r.script(text)
 	last, failed = r.ask("run " + path)
 	return read(path + ".out"), last, failed
 }
 
-// ask sends a request to the driver and returns its answer.
+// ask sends a request to the driver and returns the response.
 func (r *runner) ask(request string) (first, second int) {
 	r.t.Helper()
 	if _, err := io.WriteString(r.in, request+"\n"); err != nil {
@@ -405,7 +404,7 @@ func (r *runner) ask(request string) (first, second int) {
 	return first, second
 }
 
-// path is where a block's file lies: below the working directory of the page's shell.
+// path returns the path of a block's file: below the working directory of the page's shell.
 func (r *runner) path(b *block) string {
 	r.t.Helper()
 	dir, _, _ := r.shell("pwd")
@@ -419,7 +418,7 @@ func (r *runner) path(b *block) string {
 	return path
 }
 
-// script writes commands to a file of their own.
+// script writes commands to a new file.
 func (r *runner) script(text string) string {
 	r.files++
 	path := filepath.Join(r.tmp, fmt.Sprintf("block-%d.sh", r.files))
@@ -440,7 +439,7 @@ func (r *runner) fatal(b *block, format string, args ...any) {
 	r.t.Fatalf("%s:%d: %s", r.page, b.line, fmt.Sprintf(format, args...))
 }
 
-// read is the text of a file; none if it cannot be read.
+// read returns the text of a file, or "" if it cannot be read.
 func read(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, syscall.ENOENT) {

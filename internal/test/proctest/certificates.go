@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates, which are files in PEM.
+// Authority signs certificates, which are PEM files.
 type Authority struct {
 	tb     testing.TB
 	dir    string
@@ -26,7 +26,7 @@ type Authority struct {
 	serial int64
 }
 
-// NewAuthority is an authority of the test's own, whose files last as long as the test.
+// NewAuthority returns an authority for the test, whose files are removed when the test ends.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, dir: tb.TempDir(), key: newKey(tb), serial: 1}
@@ -38,12 +38,12 @@ func NewAuthority(tb testing.TB) *Authority {
 	return a
 }
 
-// CA is the file of the authority's own certificate.
+// CA returns the file of the authority's own certificate.
 func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
 
-// Issue writes a certificate, valid for an hour for clients and servers, and its key. A name is a DNS name, an IP
-// address, a URI such as spiffe://mesh/ns/shop, or after "DNS:" or "URI:" one of these whatever it looks like. Issuing
-// for the same file again replaces it.
+// Issue writes a certificate and its key, valid for an hour for clients and servers. A name is a DNS name, an IP
+// address, a URI such as spiffe://mesh/ns/shop, or "DNS:" or "URI:" and any text. Issuing for the same file again
+// replaces it.
 func (a *Authority) Issue(file string, names ...string) (cert, key string) {
 	a.tb.Helper()
 	template := &x509.Certificate{
@@ -99,7 +99,7 @@ func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateK
 	return der
 }
 
-// write replaces the file as a whole, so that nobody reads half of it.
+// write replaces the file atomically.
 func (a *Authority) write(path, kind string, der []byte) {
 	a.tb.Helper()
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})

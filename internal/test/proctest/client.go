@@ -12,14 +12,14 @@ type Client struct {
 	URL  string // http://host:port
 }
 
-// Response is what a Client got.
+// Response is a response to a Client.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// Get sends a request for a path with headers, which are given as name and value in turn. An error fails the test.
+// Get sends a request for a path, with headers as alternating names and values. An error fails the test.
 func (c *Client) Get(tb testing.TB, path string, headers ...string) Response {
 	tb.Helper()
 	r, err := c.Try(tb, path, headers...)

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// CPU is the processor time that this process has used so far. Other programs on the machine change it less than the
-// time that passes.
+// CPU returns the CPU time of this process. Other programs on the machine affect it less than the elapsed time.
 func CPU(tb testing.TB) time.Duration {
 	tb.Helper()
 	var used syscall.Rusage

@@ -15,37 +15,37 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// anyAdminPort is merged over every configuration, so that two Envoys never have the same admin port.
+// anyAdminPort is merged into every configuration, so that no two Envoys have the same admin port.
 const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
 
 // Envoy is a running Envoy.
 type Envoy struct {
 	*Process
 
-	// Admin is the host:port of the admin interface, whatever the configuration says.
+	// Admin is the host:port of the admin interface. The configuration does not affect it.
 	Admin string
 
 	tb        testing.TB
-	adminFile string // that Envoy writes its admin address into
+	adminFile string // file to which Envoy writes its admin address
 }
 
-// EnvoyOptions are how an Envoy is started.
+// EnvoyOptions are the options of an Envoy.
 type EnvoyOptions struct {
-	// Workers is the number of worker threads; 0 is one.
+	// Workers is the number of worker threads; 0 means one.
 	Workers int
-	// Modules is the folder with dynamic modules; empty is none.
+	// Modules is the folder with dynamic modules, or "".
 	Modules string
-	// Dir is the folder in which it starts; if empty, the test's.
+	// Dir is the folder in which Envoy starts; if empty, the test's.
 	Dir string
-	// HotRestart lets another Envoy take over: Args say the base ID and the epoch.
+	// HotRestart allows another Envoy to take over. Args must have the base ID and the epoch.
 	HotRestart bool
 	// Args are further arguments.
 	Args []string
 }
 
 // StartEnvoy runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the test
-// ends. Listeners may have port 0: Listener returns the port that they got. Under -short StartEnvoy skips the test;
-// without an Envoy it fails the test.
+// ends. Listeners may have port 0; Listener returns the actual port. Under -short StartEnvoy skips the test; without an
+// Envoy it fails the test.
 func StartEnvoy(tb testing.TB, config string) *Envoy {
 	tb.Helper()
 	return StartEnvoyWith(tb, config, EnvoyOptions{})
@@ -59,7 +59,7 @@ func StartEnvoyWith(tb testing.TB, config string, o EnvoyOptions) *Envoy {
 	return e
 }
 
-// LaunchEnvoy is StartEnvoyWith, but returns at once: for an Envoy that may refuse its configuration.
+// LaunchEnvoy is StartEnvoyWith without waiting, for an Envoy that may refuse its configuration.
 func LaunchEnvoy(tb testing.TB, config string, o EnvoyOptions) *Envoy {
 	tb.Helper()
 	SkipIfShort(tb, "Envoy")
@@ -131,8 +131,8 @@ func (e *Envoy) Listener(name string) string {
 	return ""
 }
 
-// Stat returns the value of a counter or gauge by its full name, such as "cluster.weir.upstream_rq_timeout". It
-// returns 0 for one that Envoy does not know: Envoy creates many only when they first count.
+// Stat returns the value of a counter or gauge by its full name, such as "cluster.weir.upstream_rq_timeout", or 0 if
+// Envoy does not know it: Envoy creates many only at their first count.
 func (e *Envoy) Stat(name string) uint64 {
 	e.tb.Helper()
 	body, err := e.get("/stats")

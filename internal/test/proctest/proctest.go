@@ -1,9 +1,9 @@
-// Package proctest runs real programs for one test: Weir itself, Envoy and others, each on ports of its own, with its
-// output in the report if the test fails, and gone when the test ends. It has what these programs need, too: a Client
-// for requests through an Envoy, an Authority for certificates, Replace for files that are edited.
+// Package proctest runs real programs for one test: Weir, Envoy and others, each on its own ports. A failing test
+// reports their output, and they end with the test. It also has related helpers: a Client for requests through an
+// Envoy, an Authority for certificates, and Replace for editing files.
 //
-// Take it where a promise is about the program as users start it. Redis is in redistest; programs that are no tests
-// take launch.
+// Use it if a promise is about the program as users start it. redistest has Redis; programs that are not tests use
+// launch.
 package proctest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// patience is how long Weir or Envoy may take to start: on a busy machine of two cores that takes seconds.
+// patience is the maximum time for Weir or Envoy to start, which takes seconds on a busy machine with two cores.
 const patience = time.Minute
 
 // Buffer is a bytes.Buffer that one goroutine may read while another one writes.
@@ -31,8 +31,8 @@ type Process struct {
 	tb testing.TB
 }
 
-// Program returns the path of the first of the programs that there is. Under -short it skips the test; without a
-// program it fails the test and says how to get one.
+// Program returns the path of the first of the programs that exists. Under -short it skips the test; if none exists, it
+// fails the test with a hint.
 func Program(tb testing.TB, names ...string) string {
 	tb.Helper()
 	SkipIfShort(tb, names[0])
@@ -52,7 +52,7 @@ func SkipIfShort(tb testing.TB, program string) {
 }
 
 // Start runs cmd and kills it when the test ends. If the test has failed by then, it logs the program's output. name
-// is what messages call the program.
+// identifies the program in messages.
 func Start(tb testing.TB, name string, cmd *exec.Cmd) *Process {
 	tb.Helper()
 	p, err := launch.Start(name, cmd)
@@ -68,7 +68,7 @@ func Start(tb testing.TB, name string, cmd *exec.Cmd) *Process {
 	return &Process{p, tb}
 }
 
-// Await polls ready until it returns nil. It fails the test if the process ends first, or if that takes longer than
+// Await polls ready until it returns nil. It fails the test if the process ends before, or if that takes longer than
 // within.
 func (p *Process) Await(within time.Duration, ready func() error) {
 	p.tb.Helper()
@@ -82,7 +82,7 @@ func (p *Process) TryAwait(within time.Duration, ready func() error) error {
 	return p.Process.Await(context.Background(), within, func(context.Context) error { return ready() })
 }
 
-// Signal sends a signal. It fails the test if the process is gone.
+// Signal sends a signal. It fails the test if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) {
 	p.tb.Helper()
 	if err := p.Process.Signal(sig); err != nil {
@@ -90,7 +90,7 @@ func (p *Process) Signal(sig syscall.Signal) {
 	}
 }
 
-// Wait returns the exit code when the process has ended, -1 if a signal ended it. It fails the test if the process
+// Wait returns the exit code when the process has ended, or -1 if a signal ended it. It fails the test if the process
 // still runs after the timeout.
 func (p *Process) Wait(timeout time.Duration) int {
 	p.tb.Helper()
@@ -122,7 +122,7 @@ func Await(tb testing.TB, within time.Duration, ready func() error) {
 	}
 }
 
-// FreeAddr returns a TCP address of 127.0.0.1 on which nothing listens.
+// FreeAddr returns a TCP address of 127.0.0.1 that is not in use.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	addr, err := launch.FreeAddr(tb.Context())

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// WeirBinary returns the path of the program, which it builds once a process. Under -short it skips the test.
+// WeirBinary returns the path of the program, which it builds once per process. Under -short it skips the test.
 func WeirBinary(tb testing.TB) string {
 	tb.Helper()
 	SkipIfShort(tb, "the built program")
@@ -28,10 +28,10 @@ func WeirBinary(tb testing.TB) string {
 	return path
 }
 
-// buildWeir builds bin/test/weir, from the packages that make demo and the benchmark compile, too.
+// buildWeir builds bin/test/weir from the same packages as make demo and the benchmark.
 var buildWeir = sync.OnceValues(func() (string, error) { return launch.Build("weir", "cmd/sidecar", "-trimpath") })
 
-// RunWeir runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
+// RunWeir runs a command of weir, such as "top", and returns its standard output and standard error.
 func RunWeir(tb testing.TB, args ...string) (out string, err error) {
 	tb.Helper()
 	text, err := exec.Command(WeirBinary(tb), args...).CombinedOutput()
@@ -43,13 +43,13 @@ type Weir struct {
 	*Process
 
 	GRPC, HTTP string   // host:port
-	Args       []string // of the program, from "serve" on
+	Args       []string // arguments of the program, beginning with "serve"
 
 	tb    testing.TB
 	local string // see Local
 }
 
-// NewWeir returns a weir that will serve on ports of its own, with further arguments.
+// NewWeir returns a Weir that will serve on its own ports, with further arguments.
 func NewWeir(tb testing.TB, args ...string) *Weir {
 	tb.Helper()
 	p := &Weir{tb: tb, GRPC: FreeAddr(tb), HTTP: FreeAddr(tb)}
@@ -57,27 +57,27 @@ func NewWeir(tb testing.TB, args ...string) *Weir {
 	return p
 }
 
-// Start runs weir, also again after it has ended, and returns when it is ready.
+// Start runs weir, possibly again after it has ended, and returns when it is ready.
 func (p *Weir) Start() {
 	p.tb.Helper()
 	p.Launch()
 	p.AwaitReady()
 }
 
-// Launch runs weir and does not wait until it is ready.
+// Launch runs weir without waiting until it is ready.
 func (p *Weir) Launch() {
 	p.tb.Helper()
 	p.Process = Start(p.tb, "weir", exec.Command(WeirBinary(p.tb), p.Args...))
 }
 
-// LaunchVia is Launch by a line of bash, in which "$0" "$@" is the command.
+// LaunchVia is Launch through a line of bash, in which "$0" "$@" is the command.
 func (p *Weir) LaunchVia(line string) {
 	p.tb.Helper()
 	p.Process = Start(p.tb, "weir", exec.Command("bash",
 		append([]string{"-c", line, WeirBinary(p.tb)}, p.Args...)...))
 }
 
-// AwaitReady returns when weir is ready.
+// AwaitReady waits until weir is ready.
 func (p *Weir) AwaitReady() {
 	p.tb.Helper()
 	p.Await(patience, func() error { return p.Ready(context.Background()) })
@@ -90,20 +90,20 @@ func (p *Weir) Ready(ctx context.Context) error {
 	return launch.Ready(ctx, "http://"+p.HTTP+"/readyz")
 }
 
-// Page returns the answer to GET: the status, such as "200 OK", and the body.
+// Page returns the response to GET: the status, such as "200 OK", and the body.
 func (p *Weir) Page(path string) (status, text string) {
 	p.tb.Helper()
 	r := (&Client{http.DefaultClient, "http://" + p.HTTP}).Get(p.tb, path)
 	return fmt.Sprint(r.Status, " ", http.StatusText(r.Status)), r.Body
 }
 
-// Socket returns the admin socket, as --server takes it. It is the default one: this package imports nothing of Weir.
+// Socket returns the default admin socket in the form of --server. This package imports no package of Weir.
 func (p *Weir) Socket() string {
 	_, port, _ := net.SplitHostPort(p.HTTP)
 	return "unix:@weir-" + port
 }
 
-// Local returns the address, host:port, of a proxy to the admin socket. Who asks there may see the values of keys and
+// Local returns the address, host:port, of a proxy to the admin socket. Its clients may see the values of keys and
 // change state.
 func (p *Weir) Local() string {
 	p.tb.Helper()

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client returns a client of a URL as Server.URL, Server.SocketURL, Sentinel.URL and Cluster.URL return it, perhaps
-// with user:password@ in front of the host. timeout bounds each round trip. It is closed when the test ends.
+// Client returns a client for a URL of Server.URL, Server.SocketURL, Sentinel.URL or Cluster.URL, which may have
+// user:password@ before the host. timeout bounds each round trip. The client is closed when the test ends.
 func Client(tb testing.TB, address string, timeout time.Duration) redis.UniversalClient {
 	tb.Helper()
 	silence()
@@ -59,7 +59,7 @@ func Client(tb testing.TB, address string, timeout time.Duration) redis.Universa
 	return c
 }
 
-// silence turns the log of go-redis off: what it would write comes back as an error of a call.
+// silence turns off the log of go-redis, whose errors calls return, too.
 var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
 
 type discard struct{}

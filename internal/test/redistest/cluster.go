@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// nodeTimeout is how long a node does not answer before its replica takes over; Fail and Promote lower it to
-// failoverTimeout. Until then, a paused node stays a master.
+// nodeTimeout is the time without a response from a node after which its replica takes over; until then, a paused node
+// stays a master. Fail and Promote lower it to failoverTimeout.
 const nodeTimeout, failoverTimeout = 15 * time.Second, 500 * time.Millisecond
 
 // slots is the number of hash slots of a Redis Cluster.
@@ -25,12 +25,12 @@ const slots = 16384
 // Cluster is a running Redis Cluster.
 type Cluster struct {
 	tb testing.TB
-	// Masters and Replicas are the roles at the start: Replicas[i] is the replica of Masters[i].
+	// Masters and Replicas are the initial roles: Replicas[i] is the replica of Masters[i].
 	Masters, Replicas []*Server
 }
 
-// StartCluster runs a Cluster of that many masters, each with a replica, with further arguments for all of them. It
-// returns when the Cluster answers, in about three seconds.
+// StartCluster runs a Cluster of this number of masters with a replica each, and further arguments for all of them. It
+// returns when the Cluster works, after about three seconds.
 func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -46,7 +46,7 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	for i, m := range c.Masters {
 		Do(tb, m, "cluster", "addslotsrange", i*slots/masters, (i+1)*slots/masters-1)
 	}
-	// else two masters have one epoch at first, and a replica that missed the change is not elected
+	// Otherwise two masters would have the same epoch at first, and a replica that missed the change would not be elected.
 	for i, s := range c.all() {
 		Do(tb, s, "cluster", "set-config-epoch", i+1)
 	}
@@ -73,7 +73,7 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(hosts, ",")
 }
 
-// AwaitOK returns when every node that runs reports that all slots are served and that its replication works.
+// AwaitOK waits until every running node reports that all slots are served and that its replication works.
 func (c *Cluster) AwaitOK() {
 	c.tb.Helper()
 	for _, s := range c.all() {
@@ -88,7 +88,7 @@ func (c *Cluster) AwaitOK() {
 			switch {
 			case err != nil:
 				return err
-			// With cluster-require-full-coverage no, the state is ok also before a node knows who has which slot.
+			// With cluster-require-full-coverage no, the state is ok even before a node knows the owners of all slots.
 			case !strings.Contains(fmt.Sprint(info), "cluster_state:ok"), known != len(c.all()),
 				!strings.Contains(fmt.Sprint(info), fmt.Sprint("cluster_slots_ok:", slots)):
 				return fmt.Errorf("%s: %s\n%s", s.Addr(), info, nodes)
@@ -100,7 +100,7 @@ func (c *Cluster) AwaitOK() {
 	}
 }
 
-// Move migrates a slot from one master to another. It calls during while the keys may be on either.
+// Move migrates a slot from one master to another. It calls during while each key may be on either master.
 func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 	c.tb.Helper()
 	source, target := Do(c.tb, from, "cluster", "myid"), Do(c.tb, to, "cluster", "myid")
@@ -119,14 +119,14 @@ func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 	}
 }
 
-// Fail kills the i-th master and returns when its replica has taken over.
+// Fail kills master i and returns when its replica has taken over.
 func (c *Cluster) Fail(i int) {
 	c.tb.Helper()
 	c.Masters[i].Kill()
 	c.Promote(i)
 }
 
-// Promote returns when the replica of the i-th master, which the test has killed, has taken over.
+// Promote waits until the replica of master i, which the test has killed, has taken over.
 func (c *Cluster) Promote(i int) {
 	c.tb.Helper()
 	c.failSoon()
@@ -142,7 +142,7 @@ func (c *Cluster) failSoon() {
 	}
 }
 
-// AwaitMaster returns when the server is a master.
+// AwaitMaster waits until the server is a master.
 func AwaitMaster(tb testing.TB, s *Server) {
 	tb.Helper()
 	Await(tb, func() error {
@@ -155,7 +155,7 @@ func AwaitMaster(tb testing.TB, s *Server) {
 	})
 }
 
-// busPort returns the port on which a node listens for other nodes.
+// busPort returns the port for the cluster bus.
 func busPort(s *Server) string { return s.args[slices.Index(s.args, "--cluster-port")+1] }
 
 // Do sends the server a command and returns the reply; an error fails the test.

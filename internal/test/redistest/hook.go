@@ -6,11 +6,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called for each command and each pipeline of a client that has it by AddHook. send sends the commands, and
+// Hook is called for each command and pipeline of a client that has it through AddHook. send sends the commands and
 // sets their replies.
 type Hook func(cmds []redis.Cmder, send func() error) error
 
-// DialHook implements redis.Hook: connections are made as without it.
+// DialHook implements redis.Hook. It does not change connections.
 func (Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.

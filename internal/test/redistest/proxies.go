@@ -13,7 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// Twemproxy starts a twemproxy that spreads keys over the servers, and returns its host:port. It ends with the test.
+// Twemproxy starts a twemproxy that distributes keys over the servers, and returns its host:port. It ends with the
+// test.
 func Twemproxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
 	binary := proctest.Program(tb, "nutcracker")
@@ -45,7 +46,7 @@ pool:
 	return addr
 }
 
-// EnvoyProxy starts an Envoy that spreads keys over the servers, and returns its host:port. It ends with the test.
+// EnvoyProxy starts an Envoy that distributes keys over the servers, and returns its host:port. It ends with the test.
 func EnvoyProxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
 	var endpoints []string

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// StartRedisCell is Start with the redis-cell module, which scripts/redis-cell.sh builds the first time. Without
-// cargo, which Weir itself never needs, it skips the test and says so.
+// StartRedisCell is Start with the redis-cell module, which scripts/redis-cell.sh builds the first time. It skips the
+// test without cargo, which only this module needs.
 func StartRedisCell(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "redis-server and cargo")
@@ -25,7 +25,7 @@ func StartRedisCell(tb testing.TB, args ...string) *Server {
 	return Start(tb, append([]string{"--loadmodule", module}, args...)...)
 }
 
-// buildRedisCell builds the module, once a process, and returns its path.
+// buildRedisCell builds the module once per process and returns its path.
 var buildRedisCell = sync.OnceValues(func() (string, error) {
 	script, err := launch.Above("scripts/redis-cell.sh")
 	if err != nil {

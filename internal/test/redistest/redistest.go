@@ -1,5 +1,6 @@
 // Package redistest runs real Redis servers for a test: one server, a Sentinel with its servers, a Cluster, or several
-// behind a proxy. Take it for what rests on Redis, also on one that is slow, hangs, restarts or fails over.
+// servers behind a proxy. Use it for behaviour that depends on Redis, including a Redis that is slow, hangs, restarts
+// or fails over.
 package redistest
 
 import (
@@ -18,11 +19,10 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long a redis-server may take to start or stop before the test fails.
+// patience is the maximum time for a redis-server to start or stop.
 const patience = time.Minute
 
-// Server is a redis-server on a TCP port and a Unix socket of its own. Unless its arguments say otherwise, it keeps
-// nothing on disk and loses its data when it ends.
+// Server is a redis-server on its own TCP port and Unix socket. By default it has no persistence.
 type Server struct {
 	tb     testing.TB
 	binary string
@@ -30,11 +30,11 @@ type Server struct {
 	port   int
 	args   []string
 	proc   *proctest.Process
-	dead   bool // the test has ended it
+	dead   bool // whether the test has ended it
 }
 
-// Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it answers, and kills
-// it when the test ends. Under -short it skips the test; without a redis-server it fails the test.
+// Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it responds, and kills it
+// when the test ends. Under -short it skips the test; without a redis-server it fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, binary: proctest.Program(tb, "redis-server"), dir: shortTempDir(tb), args: args}
@@ -62,20 +62,20 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 // SocketURL returns the URL of database 0 over the Unix socket.
 func (s *Server) SocketURL() string { return "unix://" + s.Socket() + "?db=0" }
 
-// Kill ends the server with SIGKILL and returns when it is gone.
+// Kill kills the server with SIGKILL and returns when it has ended.
 func (s *Server) Kill() {
 	s.proc.Kill()
 	s.dead = true
 }
 
-// Stop ends the server with SIGTERM and returns when it is gone.
+// Stop stops the server with SIGTERM and returns when it has ended.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	s.proc.Terminate(patience)
 	s.dead = true
 }
 
-// Restart starts the server again on the same port and socket. One that still runs is killed first.
+// Restart starts the server again on the same port and socket. If it still runs, Restart kills it first.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
@@ -85,14 +85,14 @@ func (s *Server) Restart() {
 	}
 }
 
-// SetArgs replaces the further arguments of Start from the next Restart on.
+// SetArgs replaces the further arguments of Start for the next Restart.
 func (s *Server) SetArgs(args ...string) { s.args = args }
 
-// Pause stops the server with SIGSTOP: its connections stay open, and it answers nothing until Resume.
+// Pause stops the server with SIGSTOP: its connections stay open, and it does not respond until Resume.
 func (s *Server) Pause() {
 	s.tb.Helper()
 	s.proc.Signal(syscall.SIGSTOP)
-	Await(s.tb, s.stopped) // a thread may still answer for a moment
+	Await(s.tb, s.stopped) // a thread may still respond for a moment
 }
 
 // stopped returns an error while a thread of the server runs.
@@ -132,7 +132,7 @@ func (s *Server) start() error {
 	return s.proc.TryAwait(patience, s.ping)
 }
 
-// ping returns nil if the server answers, also if it asks for a password.
+// ping returns nil if the server responds, even if it requires a password.
 func (s *Server) ping() error {
 	err := tryDoAs(s, "", nil, "ping")
 	if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
@@ -141,7 +141,7 @@ func (s *Server) ping() error {
 	return err
 }
 
-// shortTempDir returns a directory with a short path: a Unix socket's may have 107 bytes only, and
+// shortTempDir returns a directory with a short path, because the path of a Unix socket may have only 107 bytes, and
 // tb.TempDir contains the name of the test.
 func shortTempDir(tb testing.TB) string {
 	tb.Helper()

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// MasterName is the name by which the Sentinel knows the master.
+// MasterName is the master's name in the Sentinel.
 const MasterName = "weir-master"
 
 // SentinelPassword is the password of the Sentinel.
@@ -23,11 +23,11 @@ const SentinelPassword = "s3ntinel"
 // Sentinel is a Redis Sentinel that watches a master and its replica.
 type Sentinel struct {
 	Master, Replica *Server
-	own             *Server // only with what TryDo needs: the Unix socket
+	own             *Server // only with the Unix socket, for TryDo
 	port            int
 }
 
-// StartSentinel runs a master, a replica, both with further arguments, and a Sentinel with SentinelPassword. It
+// StartSentinel runs a master and a replica, both with further arguments, and a Sentinel with SentinelPassword. It
 // returns when the Sentinel knows both servers.
 func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
@@ -70,7 +70,7 @@ func (s *Sentinel) Failover(tb testing.TB) {
 	}
 }
 
-// AwaitMaster returns when the Sentinel reports the server as the master: up to a second after it became one.
+// AwaitMaster waits until the Sentinel reports the server as the master: up to a second after it became one.
 func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
 	tb.Helper()
 	Await(tb, func() error {
@@ -83,7 +83,7 @@ func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
 	})
 }
 
-// URL returns a URL with an address where nothing listens, and then the Sentinel.
+// URL returns a URL with an address that is not in use, followed by the Sentinel.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://127.0.0.1:1," + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) + "/" + MasterName +
 		"/0?sentinel_password=" + SentinelPassword

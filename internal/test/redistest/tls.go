@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// StartTLS runs a redis-server that also listens with TLS, with a certificate of the authority for 127.0.0.1 and
-// "redis", and returns that address. With clients set, clients need a certificate of that authority.
+// StartTLS runs a redis-server that also listens with TLS, with the authority's certificate for 127.0.0.1 and "redis",
+// and returns that address. If clients is true, clients need a certificate of that authority.
 func StartTLS(tb testing.TB, a *proctest.Authority, clients bool, args ...string) (s *Server, addr string) {
 	tb.Helper()
 	cert, key := a.Issue("redis", "127.0.0.1", "redis")

@@ -1,1 +1,1 @@
-//! Empty: what is wanted is the dependency's library, which is the Redis module.
+//! This crate is empty: the library of its dependency is the Redis module.
