@@ -1,6 +1,6 @@
 package limiter
 
-// Admitted says whether a request passes: every Enforce hit fits, and not all of its quotas are over.
+// Admitted reports whether a request passes: every hit in Mode Enforce fits, by out, and QuotaDenies is false.
 func Admitted(hits []Hit, out []Decision) bool {
 	for i := range hits {
 		if hits[i].Mode == Enforce && !out[i].Allowed {
@@ -10,10 +10,11 @@ func Admitted(hits []Hit, out []Decision) bool {
 	return !QuotaDenies(hits, out)
 }
 
-// QuotaDenies says whether the request has Quota hits, and each group of them one that does not fit.
+// QuotaDenies reports whether the request has Quota hits, and each of their groups (see Hit.Group) one that does not
+// fit.
 func QuotaDenies(hits []Hit, out []Decision) bool {
 	quotas, denies := 0, true
-	group, fits := 0, false // the group of the quota hits before, and whether all of them fit
+	group, fits := 0, false // group of the previous Quota hits; whether all of them fit
 	for i := range hits {
 		if hits[i].Mode != Quota {
 			continue
@@ -22,7 +23,7 @@ func QuotaDenies(hits []Hit, out []Decision) bool {
 		case quotas == 0 || hits[i].Group > group:
 			denies = denies && !fits
 			group, fits = hits[i].Group, true
-		case hits[i].Group < group: // they do not stand side by side
+		case hits[i].Group < group: // the groups are not in ascending order
 			return scatteredQuotasDeny(hits, out)
 		}
 		quotas++
@@ -31,7 +32,7 @@ func QuotaDenies(hits []Hit, out []Decision) bool {
 	return quotas > 0 && denies && !fits
 }
 
-// scatteredQuotasDeny is QuotaDenies where the hits of a group stand anywhere.
+// scatteredQuotasDeny is QuotaDenies for groups in any order.
 func scatteredQuotasDeny(hits []Hit, out []Decision) bool {
 	over := make(map[int]bool)
 	for i := range hits {

@@ -7,20 +7,19 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// Algorithm names how a limit counts: docs/algorithms says when to choose which. Each constant stands in the file of
-// its algorithm. The zero value is no algorithm.
+// Algorithm identifies how a limit counts. The zero value is no algorithm. docs/algorithms says when to use which.
 type Algorithm uint8
 
-// algorithms is the table of all algorithms. A further one is a line here and a file beside this one; CONTRIBUTING.md
-// lists the rest. Numbers are never reused, since Lua reads them.
+// algorithms is the table of all algorithms. To add an algorithm, add a row and a file beside this file;
+// CONTRIBUTING.md lists the other steps. Numbers are never reused, because Lua scripts read them.
 var algorithms = [...]struct {
 	name string
-	// make checks the parameters that only this algorithm has, sets their defaults in place, and scales. It is not
-	// called for a limit of 0, which denies everything, unless the algorithm counts in windows.
+	// make checks the parameters that only this algorithm has, sets their defaults in place, and scales the numbers. For a
+	// limit of 0, which denies everything, it is called only if the algorithm counts in windows.
 	make func(in *Params) (step.Algorithm, error)
-	// params names the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
+	// params lists the names of the algorithm's parameters, except Limit, Window and ChargeDenied.
 	params string
-	// counter names what the counter holds.
+	// counter names the quantity that the counter holds.
 	counter string
 	is      step.Kind
 }{
@@ -44,7 +43,7 @@ var algorithms = [...]struct {
 	},
 }
 
-// denyAll is a limit of 0. It has no state.
+// denyAll is the step of a limit of 0, which has no state.
 type denyAll struct{}
 
 func (denyAll) Step(_ step.State, _, n int64, _ step.Charge) (step.State, step.Outcome) {
@@ -54,13 +53,13 @@ func (denyAll) Step(_ step.State, _, n int64, _ step.Charge) (step.State, step.O
 	return step.State{}, step.Outcome{Delay: Never}
 }
 
-func (denyAll) Args() []int64 { return []int64{0} } // which every Lua step denies
+func (denyAll) Args() []int64 { return []int64{0} } // the limit; every Lua step denies at 0
 
 func (denyAll) Traits() step.Traits { return step.Traits{Script: "funnel", Cacheable: true} }
 
 func (a Algorithm) known() bool { return int(a) < len(algorithms) && algorithms[a].name != "" }
 
-// String is the algorithm's name, "" if there is no such algorithm.
+// String returns the algorithm's name in rule files, or "" if there is no such algorithm.
 func (a Algorithm) String() string {
 	if !a.known() {
 		return ""
@@ -68,7 +67,7 @@ func (a Algorithm) String() string {
 	return algorithms[a].name
 }
 
-// Algorithms returns all algorithms in the order of their numbers.
+// Algorithms returns all algorithms, in ascending order of their numbers.
 func Algorithms() []Algorithm {
 	var all []Algorithm
 	for a := range algorithms {
@@ -79,7 +78,7 @@ func Algorithms() []Algorithm {
 	return all
 }
 
-// ParseAlgorithm returns the algorithm of that name. The error lists the names.
+// ParseAlgorithm returns the algorithm with the name. If the name is unknown, the error lists the known names.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for a := range algorithms {
 		if algorithms[a].name == name && name != "" {
@@ -89,11 +88,11 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(step.Names(Algorithms()), ", "))
 }
 
-// CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request
-// counts that is not refunded.
+// CountsInFlight reports whether the algorithm counts requests in flight. Its Window is then a lease: a request that is
+// not released counts until its lease ends.
 func (a Algorithm) CountsInFlight() bool { return a.Kind().Is(step.InFlight) }
 
-// Kind returns what is true of every limit of the algorithm. It is for the packages of this module.
+// Kind returns the properties that all limits of the algorithm share. It is for the packages of this module.
 func (a Algorithm) Kind() step.Kind {
 	if !a.known() {
 		return 0

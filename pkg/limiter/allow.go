@@ -12,27 +12,26 @@ import (
 	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
-// ErrNeverFits is wrapped by the error of Wait and WaitN when no wait helps: the cost is larger than a limit can
-// ever admit at once, or the limit is zero.
+// ErrNeverFits is wrapped by the error of Wait and WaitN if waiting cannot help: a limit can never admit the cost.
 var ErrNeverFits = errors.New("the cost never fits")
 
-// Limiter limits one thing by one or several policies, with a counter for each key. It is safe for concurrent use.
+// Limiter applies one or several policies, with a counter for each key and policy. It is safe for concurrent use.
 //
-// The counters are the store's: every process that asks the same store shares them, if its Limiter has the same name.
+// The store keeps the counters. In all processes that use it, Limiters with the same name and policies share counters.
 type Limiter struct {
 	name     string
 	store    Store
 	policies []*Policy
-	prefixes []string // prefixes[i] begins the keys of policies[i]
+	prefixes []string // prefixes[i] is the prefix of the keys of policies[i]
 	route    any
 }
 
-// New returns a Limiter that counts in store. Of several policies all must admit a request, and they are charged
-// together or not at all.
+// New returns a Limiter that counts in store. If there are several policies, all of them must admit a request, and they
+// are charged together or not at all.
 //
-// The name says what is limited, such as "login". It is part of the counters' keys, with each policy's algorithm and
-// window: Limiters of different names, and the policies of one Limiter, never share a counter. A name has no |, { or }.
-// An error names each parameter that is wrong.
+// The name, such as "login", says what is limited. It is part of the counters' keys, and must not contain |, { or }.
+// Limiters with different names never share a counter, nor do the policies of one Limiter. The error names each wrong
+// parameter of the first invalid policy.
 func New(store Store, name string, policy Params, more ...Params) (*Limiter, error) {
 	if name == "" || strings.ContainsAny(name, "|{}") {
 		return nil, fmt.Errorf("limiter: the name must be a text without |, { and }, such as login; got %q", name)
@@ -43,7 +42,7 @@ func New(store Store, name string, policy Params, more ...Params) (*Limiter, err
 		if err != nil {
 			return nil, fmt.Errorf("limiter %s, policy %d: %w", name, i+1, err)
 		}
-		// What follows the first | is alike for all policies, so that a Redis Cluster has them in one slot.
+		// The text after the first | is the same for all policies, so that Redis Cluster keeps them in one slot.
 		kind := p.Algorithm().String() + "-" + strconv.FormatInt(p.Window().Microseconds(), 36)
 		prefix := kind + "|" + name + "|"
 		for n := 2; slices.Contains(l.prefixes, prefix); n++ {
@@ -54,17 +53,17 @@ func New(store Store, name string, policy Params, more ...Params) (*Limiter, err
 	return l, nil
 }
 
-// Name returns the name that New got.
+// Name returns the Limiter's name.
 func (l *Limiter) Name() string { return l.name }
 
-// WithRoute returns a Limiter like l whose hits have the route (Hit.Route).
+// WithRoute returns a copy of l whose hits carry the route (see Hit.Route).
 func (l *Limiter) WithRoute(route any) *Limiter {
 	routed := *l
 	routed.route = route
 	return &routed
 }
 
-// Policies returns what the Limiter counts by, in the order in which New got them.
+// Policies returns the Limiter's policies, in the order of New's arguments. The caller must not change the slice.
 func (l *Limiter) Policies() []*Policy { return l.policies }
 
 // Allow is AllowN for a cost of one hit.
@@ -72,13 +71,13 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.AllowN(ctx, key, 1)
 }
 
-// AllowN charges n hits to the key's counters if all of them fit, and returns at once. Decision.Allowed says
-// whether the caller may go on, RetryAfter when it may try again. A policy that delays requests (LeakyQueue, or one
-// with a MaxWait) allows a caller that then waits for Decision.Wait; WaitN does that by itself.
+// AllowN charges n hits to the key's counters if all policies admit them, and does not wait. Decision.Allowed reports
+// whether the caller may go on, and RetryAfter when it may try again. If a policy delays requests (LeakyQueue, or one
+// with a MaxWait), an admitted caller must first wait for Decision.Wait. WaitN includes this wait.
 //
-// Of several policies the Decision is the tightest one's, as Tightest has it. An error wraps ErrUnavailable if the
-// store could not decide, or ErrInvalid if n is not between 1 and MaxHits. Whether the caller goes on without a
-// decision is its own choice.
+// The Decision is the tightest decision of all policies (see Tightest), with the longest Wait of all. The error wraps
+// ErrUnavailable if the store could not decide, or ErrInvalid if n is not between 1 and MaxHits. After an error, the
+// caller chooses whether to go on.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
 	all, err := l.AllowEach(ctx, key, n)
 	if err != nil {
@@ -89,7 +88,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, er
 	return d, nil
 }
 
-// AllowEach is AllowN that returns the decision of each policy. The request is admitted if all of them are Allowed.
+// AllowEach is AllowN with one decision per policy. The request is admitted if all of them are Allowed.
 func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decision, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: the cost must be at least 1 hit, got %d", ErrInvalid, n)
@@ -97,15 +96,15 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decisio
 	return l.take(ctx, key, n, false, nil)
 }
 
-// Refund gives n hits back to the key's counters, for example what an estimated cost was too high.
+// Refund returns n hits to the key's counters, for example if an estimated cost was too high. It has AllowN's errors.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	return l.refund(ctx, key, n, false, nil)
 }
 
-// Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
-// calls it when done, with the decisions that AllowEach returned: then a request that was in flight for longer than the
-// policy's Window, so that it counts no more, frees nothing. Without them the oldest hits are released, whoever holds
-// them. Hits that are not released count until the policy's Window ends. Other policies stay charged.
+// Release ends a request in flight: it returns n hits to the counters of the Concurrency policies. Other policies stay
+// charged. Call it when the request is done, with the decisions that AllowEach returned. It then frees only the hits of
+// this request, or none if they no longer count because the policy's Window has ended. Without decisions it frees the
+// oldest hits of the key. Hits that are not released count until the Window ends. It has AllowN's errors.
 func (l *Limiter) Release(ctx context.Context, key string, n int64, admitted ...Decision) error {
 	return l.refund(ctx, key, n, true, admitted)
 }
@@ -118,8 +117,8 @@ func (l *Limiter) refund(ctx context.Context, key string, n int64, ends bool, ad
 	return err
 }
 
-// take makes one request of a hit of cost n for each of the policies, at its end for those of Concurrency. What gives
-// back has the decisions that admitted it, if they are known.
+// take makes one request with a hit of cost n for each policy, or only for the Concurrency policies if ends is set. A
+// refund names the decisions that admitted its hits, if they are known.
 func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admitted []Decision) ([]Decision, error) {
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
@@ -142,9 +141,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admi
 	return out, nil
 }
 
-// Tightest returns the index of the decision that matters most to a caller: the denied one with the longest
-// RetryAfter, else the one with the least Remaining, and of several such the one with the longest ResetAfter. all must
-// not be empty.
+// Tightest returns the index of the decision that restricts the caller most: the denial with the longest RetryAfter,
+// else the decision with the least Remaining. Ties go to the longest ResetAfter. all must not be empty.
 func Tightest(all []Decision) int {
 	tightest := 0
 	for i := range all {
@@ -168,7 +166,7 @@ func (d *Decision) tighter(o *Decision) bool {
 	}
 }
 
-// LongestWait returns how long a caller waits that all decisions admit: the slowest limit says when it goes on.
+// LongestWait returns the longest Wait of the decisions. If all of them admit a request, it may go on after that time.
 func LongestWait(all []Decision) (longest time.Duration) {
 	for i := range all {
 		longest = max(longest, all[i].Wait)
@@ -179,13 +177,13 @@ func LongestWait(all []Decision) (longest time.Duration) {
 // Wait is WaitN for a cost of one hit.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
-// WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once if no
-// wait helps (ErrNeverFits), or if the wait would end after ctx's deadline (context.DeadlineExceeded); when ctx is done
-// it returns ctx's error. An error means that nothing is charged, but for a delayed request (Decision.Wait), which
-// stays charged.
+// WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once if
+// waiting cannot help (ErrNeverFits), if the wait would end after ctx's deadline (context.DeadlineExceeded), or if
+// AllowN fails. If ctx is done during the wait, it returns ctx's error. After an error the n hits are not charged,
+// except to a delayed request (Decision.Wait), which stays charged. After ErrUnavailable they may be charged.
 //
-// Callers that wait for one key are not served in order: each asks again when its RetryAfter is over. A policy
-// whose ChargeDenied is not ChargeNone charges them each time. For a queue in order, use LeakyQueue.
+// Callers that wait for the same key are not served in order: each tries again after its RetryAfter. A policy whose
+// ChargeDenied is not ChargeNone charges each denied attempt. For an ordered queue, use LeakyQueue.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	for {
 		d, err := l.AllowN(ctx, key, n)
@@ -208,5 +206,5 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	}
 }
 
-// minRetry is the least time between two questions of WaitN, whatever the store answers.
+// minRetry is the shortest pause between two attempts of WaitN, whatever RetryAfter the store returns.
 const minRetry = time.Millisecond

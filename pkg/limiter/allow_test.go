@@ -105,7 +105,7 @@ func TestLimitersOfOtherKindsCountApart(t *testing.T) {
 	})
 }
 
-// TestPoliciesHaveCountersOfTheirOwn: of Limiters with other names, and in one Limiter.
+// TestPoliciesHaveCountersOfTheirOwn: neither Limiters with different names nor the policies of one Limiter share one.
 func TestPoliciesHaveCountersOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(memstore.Options{})
@@ -222,7 +222,7 @@ func TestWaitGivesUp(t *testing.T) {
 	})
 }
 
-// hasty is a store that denies, and says that no wait is needed.
+// hasty is a store that denies every hit with a RetryAfter of 0.
 type hasty struct{ asked int }
 
 func (s *hasty) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
@@ -232,7 +232,7 @@ func (s *hasty) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 	return nil
 }
 
-// Wait does not ask without a pause, whatever a store answers.
+// Wait pauses between its attempts, whatever RetryAfter a store returns.
 func TestWaitPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hasty{}

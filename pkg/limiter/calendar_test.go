@@ -25,8 +25,8 @@ var calendarWindows = []time.Duration{
 	time.Hour, day, 7 * day, 30 * day, 60 * day, 90 * day, 120 * day, 180 * day, 365 * day,
 }
 
-// hardZones are zones with clocks that are hard: set by half an hour, to or over midnight, by a whole day, or by
-// rules that are not summer and winter.
+// hardZones are zones whose clocks are hard to follow: they change by half an hour, at or over midnight, by a whole
+// day, or by other rules than summer and winter time.
 var hardZones = []string{
 	"UTC", "Europe/Berlin", "Asia/Shanghai", "America/New_York", "Europe/Dublin", "Australia/Lord_Howe",
 	"America/St_Johns",
@@ -54,7 +54,7 @@ func calendarPolicy(tb interface{ Fatal(args ...any) }, window time.Duration, lo
 	return p
 }
 
-// civil is the window that a zone's clocks show at a time, as a number that grows with the date.
+// civil returns the window that a zone's clocks show at a time, as a number that grows with the date.
 func civil(window time.Duration, at time.Time) int {
 	y, m, d := at.Date()
 	days := int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()) / 86400
@@ -73,8 +73,7 @@ func civil(window time.Duration, at time.Time) int {
 	}
 }
 
-// naiveWindow finds the window around now by looking at the clock every minute, and every second where something
-// changes.
+// naiveWindow finds the window around now by reading the clock every minute, and every second around a change.
 func naiveWindow(window time.Duration, loc *time.Location, now int64) (start, end int64) {
 	second := time.UnixMicro(now).Truncate(time.Second).Unix()
 	if window == time.Hour {
@@ -165,7 +164,7 @@ func drawTime(t *rapid.T, loc *time.Location) int64 {
 	return now*1e6 + rapid.Int64Range(0, 999_999).Draw(t, "us")
 }
 
-// allZones are the names of all zones that Go comes with.
+// allZones returns the names of all zones in Go's time zone database.
 func allZones(t interface{ Fatal(args ...any) }) []string {
 	names, err := zoneNames()
 	if err != nil {

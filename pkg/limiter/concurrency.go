@@ -7,18 +7,18 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// Concurrency counts requests in flight: negative hits give them back.
+// Concurrency counts requests in flight; hits of negative cost release them.
 const Concurrency Algorithm = 8
 
-// NewConcurrency returns a limit of so many requests in flight. One that is not released counts for as long as lease.
+// NewConcurrency returns a limit of limit requests in flight. One that is not released counts until its lease ends.
 func NewConcurrency(limit int64, lease time.Duration) Params {
 	return Params{Algorithm: Concurrency, Limit: limit, Window: lease}
 }
 
-// concurrency is a slidingLog of leases: a hit counts until it is refunded, or until its lease, the Window, ends.
-// When a lease was taken says which one a hit refunds (Hit.TakenAt). Those of the same microsecond also end in the
-// same one, so that any of them will do. Without a TakenAt the oldest is refunded: those that stay end later than
-// they have to, never earlier, as long as no request outlives its lease.
+// concurrency is a slidingLog of leases: a hit counts until it is refunded, or until its lease, the Window, ends. A
+// refund names the time when its lease was taken (Hit.TakenAt). Leases of the same microsecond also end in the same
+// one, so a refund may free any of them. A refund without a TakenAt frees the oldest lease. The remaining leases then
+// end later than necessary but never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (step.Algorithm, error) {
@@ -35,7 +35,7 @@ func (l *concurrency) Traits() step.Traits {
 
 func (l *concurrency) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	if c == step.Spend {
-		c = step.Nothing // nobody refunds what a hit that did not fit would hold
+		c = step.Nothing // a hit that does not fit is never refunded, so it must not count
 	}
 	next, o = l.slidingLog.Step(s, now, n, c)
 	if n > 0 && o.Is&step.Fits != 0 && c <= step.OrPenalty {
@@ -57,7 +57,7 @@ func (l *concurrency) TakesBack(takenAt int64, orOldest bool, now int64) step.Al
 	return &own
 }
 
-// totalBefore is the sum of all costs before a time.
+// totalBefore returns the log's running total before the time at.
 func totalBefore(log []int64, base, at int64) int64 {
 	if i := sort.Search(len(log)/2, func(i int) bool { return log[2*i] >= at }); i > 0 {
 		return log[2*i-1]
@@ -65,7 +65,7 @@ func totalBefore(log []int64, base, at int64) int64 {
 	return base
 }
 
-// refundOldest forgets the log up to n hits after base.
+// refundOldest removes the n oldest hits from the log, which starts at the total base.
 func refundOldest(log []int64, base, n int64) (int64, []int64) {
 	if len(log) > 0 {
 		base = min(log[len(log)-1], base+n)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// TestCorrectedClockGrantsNothingTwice holds a history against Bound by a clock that stands still while the store's
-// clock is set back: no time counts twice. A clock that is set back may begin a window, or a segment, again.
+// TestCorrectedClockGrantsNothingTwice checks the bound of an algorithm by a clock that stands still while the store's
+// clock is set back: no time counts twice. A clock that is set back may begin a window or segment again.
 func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		var admitted []event
@@ -33,7 +33,7 @@ func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
 			}
 		}
 		bound := limit.Bound(w.policy, largest)
-		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
+		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and the days before and after it
 			bound = 3 * w.in.Limit
 		}
 		begins := w.policy.Core().OnWall || w.in.Algorithm == limiter.SlidingWindow && w.in.Oldest == limiter.OldestNone
@@ -56,9 +56,9 @@ func TestCorrectedClockGrantsNothingTwice(t *testing.T) {
 	})
 }
 
-// TestEditsGrantNothingTwice edits the rate, window and burst of a funnel, or of a token bucket, again and again. Each
-// hit takes the time in which it leaks: together they never take more than the longest of the policies holds, the time
-// that has passed, and what was cut when a hit was admitted. A hit that is denied changes nothing.
+// TestEditsGrantNothingTwice edits the rate, window and burst of a funnel or token bucket again and again. Each hit
+// costs the time in which it leaks. All hits together never cost more than the largest policy holds, the time that has
+// passed, and what was cut when a hit was admitted. A denied hit changes nothing.
 func TestEditsGrantNothingTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom([]limiter.Algorithm{limiter.Funnel, limiter.TokenBucket}).Draw(t, "algorithm")
@@ -83,7 +83,7 @@ func TestEditsGrantNothingTwice(t *testing.T) {
 			n := rapid.Int64Range(1, 20).Draw(t, "cost")
 			next, got := storekit.Step(p, s, now, n)
 			if got.Allowed {
-				holds += max(0, float64(s.A-now)*1.000001-max(0, full)) // when it was written is known to so many digits
+				holds += max(0, float64(s.A-now)*1.000001-max(0, full)) // the state stores this time with limited precision
 				taken, hits, written = taken+per(p)*float64(n), hits+1, now
 			}
 			s = next
@@ -94,8 +94,8 @@ func TestEditsGrantNothingTwice(t *testing.T) {
 	})
 }
 
-// TestNoWaitIsLongerThanThePolicysOwn: a rule takes over a state that another rule left, by a clock that may have been
-// set back. Nobody is told to wait longer than this rule could tell by itself.
+// TestNoWaitIsLongerThanThePolicysOwn: a rule reads a state that another rule left, perhaps after the clock was set
+// back. RetryAfter is never longer than this rule alone could make it.
 func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -120,9 +120,9 @@ func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
 	}
 }
 
-// ownLongest is the longest time that the policy itself can have a cost of n wait.
+// ownLongest returns the longest time that the policy itself can make a cost of n wait.
 func ownLongest(w *walk, n int64) time.Duration {
-	window, tick := w.in.Window, 2*time.Second // two of the coarsest, to which prices are rounded
+	window, tick := w.in.Window, 2*time.Second // two of the longest ticks, to which prices are rounded
 	switch w.in.Algorithm {
 	case limiter.FixedWindow:
 		if w.in.Align == limiter.AlignCalendar {
@@ -148,8 +148,8 @@ func ownLongest(w *walk, n int64) time.Duration {
 	return window*time.Duration(n/w.in.Limit) + window/time.Duration(w.in.Limit)*time.Duration(n%w.in.Limit) + tick
 }
 
-// isBehind reports whether the clock is a moment behind the window or segment that the state has begun. Until it is
-// there, no time passes: what is told is how long it takes from there on.
+// isBehind reports whether the clock is a moment behind the start of the state's window or segment. Until the clock
+// reaches that start, no time passes, and decisions count from that start.
 func isBehind(w *walk) bool {
 	switch w.in.Algorithm {
 	case limiter.FixedWindow:
@@ -161,7 +161,7 @@ func isBehind(w *walk) bool {
 	}
 }
 
-// TestAClockSteppingToAndFro over the begin of a window grants that window one time.
+// TestAClockSteppingToAndFro steps the clock over the start of a window, which must grant that window only once.
 func TestAClockSteppingToAndFro(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
 		p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute})
@@ -182,9 +182,8 @@ func TestAClockSteppingToAndFro(t *testing.T) {
 	}
 }
 
-// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have
-// stepped back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new:
-// then, and not a microsecond earlier.
+// TestTimesAreTrueWhateverTheStateIs: a rule reads a state that another rule left, perhaps after the clock stepped
+// back. RetryAfter and ResetAfter are exact to the microsecond for the state that its step leaves.
 func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -217,7 +216,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 	}
 }
 
-// checkTimes asks the state that was left by a cost of n whether the last decision's times are true.
+// checkTimes checks the times of the last decision against the state that a cost of n left.
 func checkTimes(t *rapid.T, w *walk, n int64) {
 	after := func(d time.Duration, n int64) limiter.Decision {
 		_, next := storekit.Step(w.policy, w.state, w.now+d.Microseconds(), n)
@@ -238,7 +237,7 @@ func checkTimes(t *rapid.T, w *walk, n int64) {
 		_, look := storekit.Step(w.policy, storekit.State{}, w.now, 0)
 		asNew = look.Remaining
 	}
-	window := w.in.Algorithm == limiter.FixedWindow // which is told to end in any case
+	window := w.in.Algorithm == limiter.FixedWindow // whose ResetAfter is the window's end in any case
 	if then := after(d.ResetAfter, 0); !window && then.ResetAfter != 0 || then.Remaining != asNew {
 		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: then %+v", w.in, n, w.now, w.state, d.ResetAfter,
 			then)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// mapStore is the plainest store: a map, a lock, and Decide.
+// mapStore is the simplest store: a map, a lock, and Decide.
 type mapStore struct {
 	mu     sync.Mutex
 	now    func() int64
@@ -41,7 +41,7 @@ func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Dec
 	return nil
 }
 
-// TestContract holds Decide itself against the contract of stores.
+// TestContract runs the contract of stores on Decide itself.
 func TestContract(t *testing.T) {
 	limitertest.Run(t, func(_ *testing.T, clock *limitertest.Clock) limiter.Store {
 		return &mapStore{now: clock.Now, states: map[string]storekit.State{}}
@@ -94,8 +94,8 @@ func load(t *rapid.T, states map[string]storekit.State, hits []limiter.Hit) []st
 	return slots
 }
 
-// spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its
-// cost where a denied one is charged so, too, else what is left, and nothing of those in flight.
+// spending returns the policy by which an admitted request charges a Quota hit that does not fit: the whole cost with
+// ChargeFull, nothing for Concurrency, else what is left.
 func spending(p *limiter.Policy) *limiter.Policy {
 	if p.Params().ChargeDenied == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
 		return p
@@ -114,8 +114,8 @@ func spending(p *limiter.Policy) *limiter.Policy {
 	return p
 }
 
-// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other, and then its
-// quotas that are over.
+// TestAdmittedHitsAreCharged: an admitted request charges the hits that fit, one after another, and then its quotas
+// that are over.
 func TestAdmittedHitsAreCharged(t *testing.T) {
 	policies := hourly(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -153,7 +153,7 @@ func TestAdmittedHitsAreCharged(t *testing.T) {
 	})
 }
 
-// TestSingleHit: the short way of a request of one Enforce hit is that of a single Quota hit, which takes the long one.
+// TestSingleHit: the shortcut for one Enforce hit decides as the general code does for one Quota hit.
 func TestSingleHit(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {
@@ -183,5 +183,5 @@ func TestSingleHit(t *testing.T) {
 	})
 }
 
-// oneClock is the clocks of a store with one clock.
+// oneClock returns the Clocks of a store with one clock.
 func oneClock(now int64) storekit.Clocks { return storekit.Clocks{Steady: now, Wall: now} }

@@ -1,34 +1,34 @@
 package limiter
 
-// ChargeDenied says what a denied request takes from the limit that denied it.
+// ChargeDenied sets what a denied request is charged by the limit that denied it.
 type ChargeDenied uint8
 
 // The values of ChargeDenied.
 const (
-	ChargeDefault   ChargeDenied = iota // full for FixedWindow, none for the others
-	ChargeNone                          // nothing
-	ChargeRemaining                     // what is left
-	ChargeFull                          // all of it, into debt
+	ChargeDefault   ChargeDenied = iota // ChargeFull for FixedWindow, ChargeNone for the other algorithms
+	ChargeNone                          // no hits
+	ChargeRemaining                     // the remaining hits, up to the cost
+	ChargeFull                          // the whole cost; hits beyond the limit are debt
 )
 
-// Oldest says how much of a sliding window's partly expired segment counts.
+// Oldest sets how much of a SlidingWindow's oldest segment counts, which is only partly inside the window.
 type Oldest uint8
 
 // The values of Oldest.
 const (
-	OldestProportional Oldest = iota // the share of it that is still inside the window
-	OldestFull                       // all of it: never more than the limit in any window
-	OldestNone                       // nothing of it: up to one segment's worth more than the limit
+	OldestProportional Oldest = iota // the share of the segment that is inside the window
+	OldestFull                       // the whole segment: no window admits more than the limit
+	OldestNone                       // nothing: a window may admit one segment's hits beyond the limit
 )
 
-// Align says where fixed windows start.
+// Align sets where fixed windows begin.
 type Align uint8
 
 // The values of Align.
 const (
 	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
-	AlignFirstHit              // with the first hit
-	AlignCalendar              // with the hours, days, weeks, months or years of a time zone
+	AlignFirstHit              // at the first hit
+	AlignCalendar              // at the hours, days, weeks, months or years of a time zone's calendar
 )
 
 var (
@@ -38,10 +38,10 @@ var (
 	alignNames        = []string{"epoch", "first_hit", "calendar"}
 )
 
-// String is the name in a rule file, "" of ChargeDefault and of what is none of the values.
+// String returns the name in rule files, or "" for ChargeDefault and for unknown values.
 func (c ChargeDenied) String() string { return nameOf(chargeDeniedNames, c) }
 
-// nameOf returns the value's name, "" if it is no value.
+// nameOf returns the name of the value, or "" if the value is unknown.
 func nameOf[T ~uint8](names []string, value T) string {
 	if int(value) >= len(names) {
 		return ""

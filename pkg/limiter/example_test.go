@@ -36,7 +36,7 @@ func Example() {
 	// false 0 1m0s
 }
 
-// A burst limit and a daily limit, charged together: what one denies, the other is not charged for.
+// A burst limit and a daily limit that are charged together: a request that one of them denies is charged to neither.
 func ExampleNew_severalPolicies() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -77,7 +77,7 @@ func ExampleLimiter_Wait() {
 	// true
 }
 
-// What is wrong with a limit, all of it at once.
+// The error names every parameter that is wrong.
 func ExampleNewPolicy() {
 	_, err := limiter.NewPolicy(limiter.Params{
 		Algorithm: limiter.FixedWindow, Limit: -1, Window: time.Minute, Burst: 5,
@@ -88,7 +88,7 @@ func ExampleNewPolicy() {
 	// burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied
 }
 
-// Every algorithm has a function that makes its limit. A field sets what is not the default.
+// Each algorithm has a function that returns its Params. Set a field to replace its default.
 func ExampleParams() {
 	perDay := limiter.NewFixedWindow(1000, 24*time.Hour)
 	perDay.Align = limiter.AlignCalendar
@@ -122,7 +122,7 @@ func ExampleParams() {
 	// concurrency 100 at once
 }
 
-// A budget of bytes: the cost is a guess at first, and corrected when the real one is known.
+// A budget of bytes: the first cost is an estimate, and Refund corrects it when the real cost is known.
 func ExampleLimiter_Refund() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -149,7 +149,7 @@ func ExampleLimiter_Refund() {
 	// true 786431 <nil>
 }
 
-// At most two requests of a client at once. What is not released counts until the window ends.
+// At most two requests of a client are in flight. A request that is not released counts until the window ends.
 func ExampleLimiter_Release() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -178,7 +178,7 @@ func ExampleLimiter_Release() {
 	// true <nil>
 }
 
-// The decision of each of several policies.
+// A Limiter with two policies returns two decisions.
 func ExampleLimiter_AllowEach() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -205,7 +205,7 @@ func ExampleLimiter_AllowEach() {
 	// false true
 }
 
-// A request whose limits are known when it comes: a limit of the client, and one of the path in shadow mode.
+// A request whose limits are known only when it arrives: a limit per client, and a limit per path in shadow mode.
 func ExampleStore() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

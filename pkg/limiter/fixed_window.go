@@ -7,21 +7,21 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// FixedWindow is a counter per window.
+// FixedWindow counts the hits of each window separately.
 const FixedWindow Algorithm = 1
 
-// NewFixedWindow returns a limit of so many hits in each window.
+// NewFixedWindow returns a limit of limit hits in each window.
 func NewFixedWindow(limit int64, window time.Duration) Params {
 	return Params{Algorithm: FixedWindow, Limit: limit, Window: window}
 }
 
-// fixedWindow counts hits per window: in a State, A is the start of the window in which B hits were counted. Windows
-// start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a
-// calendar has them (AlignCalendar).
+// fixedWindow counts hits per window. In a State, A is the start of the window in which B hits were counted. Windows
+// start at multiples of their length since the Unix epoch, at the first hit (AlignFirstHit), or by a calendar
+// (AlignCalendar).
 //
-// A state may be of a window that starts after now: the clock was set back. It is cut: what was counted in it counts in
-// the current window. But if the clock is behind the next window's start by less than slack, that window goes on until
-// it ends, so that a clock that steps to and fro does not grant it twice. Nobody is told to wait longer than it takes.
+// If the clock was set back, a state's window may start after now. The state is then cut: its hits count in the current
+// window. But if the clock is behind that start by less than slack, the later window goes on until it ends, so that a
+// clock that steps back and forth does not grant it twice. RetryAfter then counts from the start of that window.
 type fixedWindow struct {
 	terms
 
@@ -30,7 +30,7 @@ type fixedWindow struct {
 	lookAtLimit bool
 }
 
-// argLookAtLimit is added to the argument align: looks fit at the limit, too.
+// argLookAtLimit is added to the argument align. With it, a peek also fits when exactly Limit hits are counted.
 const argLookAtLimit = 16
 
 func newFixedWindow(in *Params) (step.Algorithm, error) {
@@ -55,7 +55,7 @@ func (f *fixedWindow) Traits() step.Traits {
 		Script: "fixed_window", Capacity: f.limit, Largest: f.limit, Extra: f.limit,
 		LooksAtLimit: f.lookAtLimit,
 		OnWall:       f.align != AlignFirstHit,
-		Cacheable:    f.denied != ChargeRemaining, // what is added to a full window does not show
+		Cacheable:    f.denied != ChargeRemaining, // charges to a full window change no decision
 	}
 }
 
@@ -71,9 +71,8 @@ func (f *fixedWindow) Args() []int64 {
 	return []int64{f.limit, f.window, int64(f.align) + argLookAtLimit*fromBool(f.lookAtLimit)}
 }
 
-// step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
-// limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
-// next one will be.
+// Step reports the window's end as ResetAfter even if nothing was counted in the window or the limit is 0, as
+// envoyproxy/ratelimit does. With AlignFirstHit, a window without a first hit has its full length ahead.
 func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step.State, o step.Outcome) {
 	start, ends, count, isCut := f.currentWindow(&s, now)
 	left := max(0, f.limit-count)
@@ -106,9 +105,8 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 	return step.State{A: start, B: count}, o
 }
 
-// currentWindow returns the window that a hit at now falls into, what was counted in it, and whether the state was cut.
-// A count stays as long as the window in which it was counted started within the current one, also where the rule's
-// window became longer meanwhile.
+// currentWindow returns the window of a hit at now, the hits counted in it so far, and whether the state was cut. Hits
+// keep counting if their window started within the current one, even if the rule's window has become longer since.
 func (f *fixedWindow) currentWindow(s *step.State, now int64) (start, end, count int64, isCut bool) {
 	if f.align == AlignFirstHit {
 		if s.B == 0 || s.A+f.window <= now {

@@ -2,22 +2,22 @@ package limiter
 
 import "github.com/weir-ratelimit/weir/internal/step"
 
-// intervalBucket is a TokenBucket with RefillsAtOnce: it is refilled in whole batches, Limit tokens every Window,
-// counted from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch,
-// when a Window began. The zero State is a full bucket, or one that is about to start (StartsEmpty).
+// intervalBucket is a TokenBucket with RefillsAtOnce: Limit tokens are added at once every Window, counted from the
+// first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the Unix epoch, when a
+// Window began. The zero State is a full bucket, or, with StartsEmpty, one that has not started.
 //
-// What the policy cannot leave is cut: an A after now (the clock was set back) is now, and at A no more tokens were
-// missing than the policy can take (the rule was edited). Only the former has to be written.
+// A state that the policy cannot produce is cut: an A after now (the clock was set back) becomes now, and a B above
+// maxDebt (the rule was edited) becomes maxDebt. Only a change of A must be written.
 type intervalBucket struct {
 	terms
 
-	burst       int64 // the most tokens
-	maxDebt     int64 // the most tokens that can be missing
+	burst       int64 // maximum number of tokens
+	maxDebt     int64 // maximum number of missing tokens
 	startsEmpty bool
-	linger      int64 // how long a bucket that starts empty is remembered after it became full, microseconds
+	linger      int64 // how long a full bucket that starts empty is remembered, microseconds
 }
 
-// newIntervalBucket bounds the bucket's debt to what comes back before the horizon.
+// newIntervalBucket bounds the debt to the tokens that are added within step.Horizon.
 func newIntervalBucket(in *Params) (step.Algorithm, error) {
 	b := &intervalBucket{
 		terms: in.terms(), burst: in.Burst, maxDebt: step.Exact / 2, startsEmpty: in.StartsEmpty,
@@ -74,13 +74,13 @@ func (b *intervalBucket) Step(s step.State, now, n int64, c step.Charge) (next s
 		if !b.startsEmpty {
 			return step.State{}, o
 		}
-		start = now // full since now, not since its batch
+		start = now // the bucket is full since now, not since the last refill
 	}
 	return step.State{A: start, B: missing}, o
 }
 
-// refilled returns how many tokens are missing at now, since when the current batch counts, and whether the bucket is
-// about to start.
+// refilled returns when the current Window began, how many tokens are missing, and whether an empty bucket starts at
+// now.
 func (b *intervalBucket) refilled(s *step.State, now int64) (start, missing int64, first bool) {
 	start, missing = min(s.A, now), min(s.B, b.maxDebt)
 	full := start + ceilDiv(missing, b.limit)*b.window

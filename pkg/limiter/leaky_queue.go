@@ -6,17 +6,17 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// LeakyQueue is the leaky bucket as a queue: requests are delayed so that they pass evenly spaced.
+// LeakyQueue is the leaky bucket as a queue: it delays requests so that they pass evenly spaced.
 const LeakyQueue Algorithm = 7
 
-// NewLeakyQueue returns a limit that has limit requests per window pass evenly spaced. A request waits for that
-// up to maxWait, and not longer than window; 0 is window.
+// NewLeakyQueue returns a limit that delays requests so that limit of them pass per window, evenly spaced. No request
+// waits for longer than maxWait, nor for longer than window. A maxWait of 0 means window.
 func NewLeakyQueue(limit int64, window, maxWait time.Duration) Params {
 	return Params{Algorithm: LeakyQueue, Limit: limit, Window: window, MaxWait: maxWait}
 }
 
-// leakyQueue is a meter whose level a charge never leaves below what leaks while the longest request waits: what
-// departs now empties it in that time. A request goes when it has leaked through itself.
+// leakyQueue is a meter with a floor: after a charge the level is at least floor, which equals still. A request departs
+// when the level, which includes its own hits, has leaked to still.
 type leakyQueue struct{ meter }
 
 func newLeakyQueue(in *Params) (step.Algorithm, error) {

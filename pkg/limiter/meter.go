@@ -6,49 +6,48 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// meter is the leaky bucket as a meter (GCRA: ITU-T I.371, ATM Forum TM 4.0), which Funnel, TokenBucket, LeakyQueue,
-// SmoothBursty and SmoothWarmingUp share: they differ in which levels pass, and in what the level is after a hit.
+// meter is the leaky bucket as a meter (GCRA: ITU-T I.371, ATM Forum TM 4.0). Funnel, TokenBucket, LeakyQueue,
+// SmoothBursty and SmoothWarmingUp share it, with different rules for which levels pass and for the level after a hit.
 //
-// The level is counted in units of which leak units leak each tick and one hit is cost units, where leak/cost is Limit
-// hits per Window in ticks, reduced. In a State, the funnel is empty, which is the theoretical arrival time of GCRA, A
-// microseconds after the epoch plus part/leak of a tick. With a leak of 1 a hit is a whole number of ticks and the part
-// is always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see
-// withSpan).
+// The level is counted in units. The funnel leaks leak units per tick, and a hit adds cost units; leak/cost is Limit
+// hits per Window, in ticks, as a reduced fraction. A State holds the time at which the funnel is empty, the
+// theoretical arrival time of GCRA: A microseconds after the Unix epoch plus part/leak of a tick. B holds part and the
+// span, which is how far A was ahead when the state was written (see withSpan). No leak is ever lost to rounding.
 //
-// A state may be further ahead than the policy can put it: see meter.empties and meter.behind.
+// A state may be further ahead than the policy allows: see meter.empties and meter.behind.
 type meter struct {
 	terms
 
 	kind Algorithm
-	tick int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
+	tick int64 // length of a tick, microseconds: 1, 1,000 or 1,000,000
 	leak int64 // units per tick
 	cost int64 // units per hit
 
-	burst    int64 // the largest cost that ever passes, hits
-	capacity int64 // the highest level at which requests pass, units
-	still    int64 // the level from which on they wait, units
-	floor    int64 // the lowest level that a charge leaves, units
-	maxLevel int64 // the deepest debt, units
-	highest  int64 // the highest level that a hit can lead to, units
-	furthest int64 // how far ahead a state of that level is, in whole ticks
-	mostSpan int64 // its span: see spanOf
+	burst    int64 // largest cost that is ever admitted, hits
+	capacity int64 // highest level at which requests pass, units
+	still    int64 // level above which requests wait, units
+	floor    int64 // lowest level after a charge, units
+	maxLevel int64 // level at which debt stops growing, units
+	highest  int64 // highest level after any hit, units
+	furthest int64 // time in which highest leaks, whole ticks
+	mostSpan int64 // span of a state at the highest level: see spanOf
 
-	paysLater   bool // what passes depends on the level that a request finds, not on its cost
+	paysLater   bool // a request passes by the level that it finds, whatever its cost
 	startsEmpty bool
-	start       int64 // the level of a bucket that starts empty, units
+	start       int64 // level of a bucket that starts empty, units
 	linger      int64 // how long such a bucket is remembered after it became full, microseconds
 }
 
-// newMeter returns a meter that is not scaled yet.
+// newMeter returns a meter that still has to be scaled.
 func newMeter(in *Params) meter {
 	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.StartsEmpty}
 }
 
-// clocks are the lengths of a tick to choose from, finest first, in microseconds.
+// clocks are the possible lengths of a tick, finest first, in microseconds.
 var clocks = [...]int64{1, 1_000, 1_000_000}
 
-// scale chooses the finest clock in which all levels fit exactly. setLevels sets the levels for the meter's tick, leak,
-// cost and maxLevel, and reports whether they fit.
+// scale chooses the shortest tick with which all levels are exact, and reports whether there is one. setLevels sets the
+// levels for the meter's tick, leak, cost and maxLevel, and reports whether they fit.
 func (m *meter) scale(in *Params, setLevels func() bool) bool {
 	for _, tick := range clocks {
 		if m.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 ||
@@ -59,9 +58,9 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 		g := gcd(m.limit, width)
 		m.tick, m.leak, m.cost = tick, m.limit/g, width/g
 		if m.leak > 1<<partBits {
-			break // a State's part has no room for it, in longer ticks neither
+			break // the part does not fit into a State, even with longer ticks
 		}
-		// A level of maxExact or less, and not further ahead than the horizon.
+		// maxLevel is an exact number of units, which leak within step.Horizon.
 		m.maxLevel = step.Exact
 		if step.Horizon/tick < m.maxLevel/m.leak {
 			m.maxLevel = step.Horizon / tick * m.leak
@@ -81,7 +80,7 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 	return false
 }
 
-// holdBurst scales a meter that holds Burst hits, of which none waits.
+// holdBurst scales a meter that holds Burst hits and delays no request.
 func (m *meter) holdBurst(in *Params) error {
 	m.burst = in.Burst
 	ok := m.scale(in, func() bool {
@@ -106,15 +105,15 @@ func burstError(in *Params) error {
 		"rate with fewer digits", in.Burst, in.Limit, in.Window)
 }
 
-// ticks is a duration in whole ticks.
+// ticks returns d in whole ticks.
 func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick }
 
-// maxDebt is up to where what a request owes is counted in full at least: one that costs more than the rate of a whole
-// year may be charged less than all of it.
+// maxDebt is the debt, as the time in which it leaks, up to which each request is charged in full. A request that costs
+// more than a year's hits may be charged less.
 const maxDebt = 365 * 24 * time.Hour
 
-// canOwe reports whether there is room for what the largest request may owe. Unless denied requests owe as well, owed
-// is the level that such a request leads to: no level is higher.
+// canOwe reports whether there is room for the debt of the largest request. owed is the level after that request.
+// Unless denied requests are charged in full too, no level is higher, and owed becomes maxLevel.
 func (m *meter) canOwe(owed int64) bool {
 	room := m.maxLevel - m.capacity
 	if m.denied != ChargeFull {
@@ -192,12 +191,12 @@ func (m *meter) Step(s step.State, now, n int64, c step.Charge) (next step.State
 	return step.State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
-// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them: below 0 if it
-// is so already.
+// empties returns the time from t until the funnel is empty, in ticks and a part of one (ahead is negative if the
+// funnel is empty already), and whether the state was cut.
 //
-// A state that was above the policy's highest level when it was written (the rule was edited, or requests bring rates
-// of their own) is cut: it was full then, and has leaked by this policy since. It is not written for that, so that the
-// other policies still find what they know.
+// A state is cut if its level when it was written was above the policy's highest level, because the rule was edited or
+// requests bring overrides. The funnel then counts as full at that time, and leaks by this policy from then on. A cut
+// alone is not written, so that other policies of the counter still read the original state.
 func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(partOf(s), m.leak-1)
 	if spanOf(s) > m.mostSpan {
@@ -207,18 +206,16 @@ func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) 
 	return ahead, part, isCut
 }
 
-// isFirst reports whether this is the beginning of a bucket that starts empty: it is remembered for a while after it
-// became full, and then starts again.
+// isFirst reports whether a bucket that starts empty starts now: it was never hit, or has been full for linger.
 func (m *meter) isFirst(s *step.State, ahead, part int64) bool {
 	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
 }
 
-// behind returns by how many ticks the clock is behind the time at which the state was written: it was set back. Then
-// the state's level is that of then, and it is written, so that it leaks from now on.
+// behind returns how many ticks t is before the time when the state was written, because the clock was set back. The
+// step then continues from the level at that time and writes it, so that it leaks from now on.
 func (m *meter) behind(s *step.State, t int64) int64 { return max(0, writtenAt(s)/m.tick-t) }
 
-// level is the level of a funnel that will be empty in ahead ticks and part of one: at most the highest one, also if
-// the funnel is further ahead.
+// level returns the level of a funnel that will be empty in ahead ticks and a part of one, at most the highest level.
 func (m *meter) level(ahead, part int64) int64 {
 	switch {
 	case ahead < 0:
@@ -229,8 +226,8 @@ func (m *meter) level(ahead, part int64) int64 {
 	return min(ahead*m.leak+part, m.highest)
 }
 
-// leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a
-// level below its own.
+// leaksTo returns after how many whole ticks a funnel that will be empty in ahead ticks and a part of one has leaked to
+// level, which must be below its current level.
 func (m *meter) leaksTo(level, ahead, part int64) int64 {
 	ticks := ahead - level/m.leak
 	if part > level%m.leak {
@@ -239,21 +236,21 @@ func (m *meter) leaksTo(level, ahead, part int64) int64 {
 	return ticks
 }
 
-// passing is how many hits of cost 1 pass one after the other at a level.
+// passing returns how many hits of cost 1 pass at level, one after another.
 func (m *meter) passing(level int64) int64 {
 	if m.paysLater {
 		level -= m.cost
 	}
-	return max(0, m.capacity-max(level, m.floor-m.cost)) / m.cost // of a queue, the first departs now if it can
+	return max(0, m.capacity-max(level, m.floor-m.cost)) / m.cost // a charge raises the level to floor
 }
 
-// passes reports whether a cost of n passes at a level, and how many hits to charge for it.
+// passes reports whether a cost of n passes at level, and how many hits to charge for it.
 func (m *meter) passes(level, n int64, c step.Charge) (ok bool, take int64) {
 	left := m.passing(level)
 	switch {
 	case n > 0 && m.paysLater:
 		ok = left > 0 && n <= m.burst
-		return ok, min(m.burst, m.amount(ok, left, n, c)) // a debt, too, is of one request at most
+		return ok, min(m.burst, m.amount(ok, left, n, c)) // one request is charged at most burst hits
 	case n > 0 && m.floor > 0:
 		ok = n <= m.burst && m.charged(level, n) <= m.capacity
 		return ok, m.amount(ok, left, n, c)
@@ -262,12 +259,12 @@ func (m *meter) passes(level, n int64, c step.Charge) (ok bool, take int64) {
 	}
 }
 
-// charged is the level after n hits.
+// charged returns the level after a charge of n hits.
 func (m *meter) charged(level, n int64) int64 {
 	return max(m.floor, level+m.units(n, m.maxLevel-level))
 }
 
-// passesAt is the highest level at which a cost of need passes.
+// passesAt returns the highest level at which a cost of need passes.
 func (m *meter) passesAt(need int64) int64 {
 	if m.paysLater {
 		return m.capacity
@@ -275,8 +272,8 @@ func (m *meter) passesAt(need int64) int64 {
 	return m.capacity - need*m.cost
 }
 
-// departs is the level whose part above still has to leak before the request goes on: a request goes when it has leaked
-// through itself, or, where it pays later, when those before it have.
+// departs returns the level that must leak to still before the request goes on: the level after the charge, or, if
+// requests pay later, the level that the request found.
 func (m *meter) departs(found, level int64) int64 {
 	if m.paysLater {
 		return found
@@ -284,7 +281,7 @@ func (m *meter) departs(found, level int64) int64 {
 	return level
 }
 
-// units is n hits in units, but at most room: a debt stops growing at the highest level.
+// units returns n hits in units, but at most room, because debt stops growing at maxLevel.
 func (m *meter) units(n, room int64) int64 {
 	if n > room/m.cost {
 		return room

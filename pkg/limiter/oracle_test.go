@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// oracle is an algorithm as its definition has it: it remembers every hit, and its arithmetic is exact. It is
-// slow and says only yes or no; everything else that a step answers is checked by asking it again.
+// oracle is an algorithm by its definition: it remembers every hit, and its arithmetic is exact. It is slow and decides
+// only whether a cost fits; tests check the other numbers of a step by further calls of fits.
 type oracle interface {
 	// fits says whether a cost of n >= 1 would be admitted at now.
 	fits(now, n int64) bool
@@ -16,13 +16,13 @@ type oracle interface {
 	charge(now, n int64)
 	// refund returns n hits at now.
 	refund(now, n int64)
-	// isNew says whether at now no hit matters any more.
+	// isNew reports whether no hit matters any more at now.
 	isNew(now int64) bool
 }
 
 // windowed is an oracle whose windows end, whether or not anything was counted in them.
 type windowed interface {
-	// ends is when the window of now does, in microseconds since the Unix epoch.
+	// ends returns when the window of now ends, in microseconds since the Unix epoch.
 	ends(now int64) int64
 }
 
@@ -251,7 +251,7 @@ type segmentOracle struct {
 	events                []event
 }
 
-// age is how many segments ago an event was.
+// age returns the age of an event in segments.
 func (o *segmentOracle) age(now int64, e event) int64 { return now/o.width - e.at/o.width }
 
 func (o *segmentOracle) fits(now, n int64) bool {

@@ -43,8 +43,7 @@ func ceilTo(r *big.Rat, tick int64) int64 {
 	return q.Int64() * tick
 }
 
-// queueOracle knows when the last request departs. Whatever departed longer ago than burst hits take is as good
-// as never.
+// queueOracle knows when the last request departs. A departure longer ago than burst hits take no longer matters.
 type queueOracle struct {
 	burst         int64
 	gap           *big.Rat // between departures, microseconds a hit
@@ -63,7 +62,7 @@ func newQueueOracle(in limiter.Params, tick int64) *queueOracle {
 	return o
 }
 
-// departed is the last departure as far as it matters at now.
+// departed returns the last departure, or the earliest time that still matters at now.
 func (o *queueOracle) departed(now int64) *big.Rat {
 	ago := times(o.gap, o.burst)
 	return later(o.last, ago.Sub(rat(now-now%o.tick), ago))
@@ -74,7 +73,7 @@ func (o *queueOracle) goes(now, n int64) *big.Rat {
 	return later(turn.Add(turn, o.departed(now)), rat(now-now%o.tick))
 }
 
-// inTime says whether a departure is not too far from now.
+// inTime reports whether a departure is near enough to now.
 func (o *queueOracle) inTime(now int64, departure *big.Rat) bool {
 	wait := new(big.Rat).Sub(departure, rat(now-now%o.tick))
 	return wait.Cmp(times(o.gap, o.burst)) <= 0 && (o.longest == 0 || wait.Cmp(rat(o.longest)) <= 0)
@@ -102,7 +101,7 @@ func (o *queueOracle) isNew(now int64) bool {
 	return until.Add(until, o.last).Cmp(rat(now-now%o.tick)) <= 0
 }
 
-// burstyOracle is Guava's SmoothBursty, but that a counter begins with a full store.
+// burstyOracle is Guava's SmoothBursty, except that a counter begins with a full store.
 type burstyOracle struct {
 	interval      *big.Rat // microseconds a permit
 	most          *big.Rat // permits in store
@@ -131,7 +130,7 @@ func newBurstyOracle(in limiter.Params, tick int64) *burstyOracle {
 	return o
 }
 
-// begun says whether one that starts empty was hit, and has since not been full for as long as filling takes.
+// begun reports whether a bucket that starts empty was hit, and was not full since for as long as filling takes.
 func (o *burstyOracle) begun(now int64) bool {
 	if !o.empty {
 		return true
@@ -140,13 +139,13 @@ func (o *burstyOracle) begun(now int64) bool {
 	return o.hit && now-now%o.tick < full+ceilTo(new(big.Rat).Mul(o.most, o.interval), o.tick)
 }
 
-// missing is how long it takes until the store is full.
+// missing returns the time until the store is full.
 func missing(o *burstyOracle) *big.Rat {
 	left := new(big.Rat).Sub(o.most, o.stored)
 	return left.Mul(left, o.interval)
 }
 
-// at is the oracle at now: what came in while nobody was waiting is in the store.
+// at returns the oracle at now, with the permits that were stored while no request was waiting.
 func (o *burstyOracle) at(now int64) *burstyOracle {
 	next, t := *o, rat(now-now%o.tick)
 	if !o.begun(now) {
@@ -230,8 +229,8 @@ func (o *leaseOracle) refund(now, n int64) {
 	}
 }
 
-// emptyOracle is a token bucket that starts empty: it fills from its first hit on, whether that passes or not, and
-// is as if never hit once it was full for as long as filling takes.
+// emptyOracle is a token bucket that starts empty. It fills from its first hit on, admitted or not, and starts again
+// after it was full for as long as filling takes.
 type emptyOracle struct {
 	bucketOracle
 	hit bool
@@ -287,7 +286,7 @@ func newBatchOracle(in limiter.Params) *batchOracle {
 	return o
 }
 
-// at is the oracle at now: batch after batch came, until it was full.
+// at returns the oracle at now, after all batches up to now.
 func (o *batchOracle) at(now int64) batchOracle {
 	next, filling := *o, int64(0)
 	for has := int64(0); has < o.capacity; has += o.batch {

@@ -61,7 +61,7 @@ func down(r *big.Rat) *big.Rat {
 	return new(big.Rat).SetInt(new(big.Int).Quo(r.Num(), r.Denom()))
 }
 
-// dearer is what emptying the store from that many permits on costs beyond the rate.
+// dearer returns the price of emptying the store beyond the rate.
 func (o *warmOracle) dearer(stored *big.Rat) *big.Rat {
 	above := later(new(big.Rat).Sub(stored, o.threshold), o.zero)
 	above.Mul(o.grid, down(above.Quo(above, o.grid)))

@@ -10,83 +10,83 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// Params are a limit's parameters: NewFunnel and its like make them, and a field sets what is not the default. But for
-// Algorithm, Limit and Window, a zero value stands for the default. The algorithm refuses a parameter that it does not
-// have.
+// Params are the parameters of a limit, as a function such as NewFunnel returns them. Set a field to replace its
+// default: the zero value means the default, except for Algorithm, Limit and Window. NewPolicy rejects a parameter that
+// the algorithm does not have.
 type Params struct {
 	Algorithm Algorithm
-	// Limit is how many hits may pass per Window, N: from 1 to 2^48, where numbers with many digits need windows with few.
+	// Limit is the number of hits that may pass per Window, N: 1 to 2^48. NewPolicy rejects a rate that it cannot count
+	// exactly: a large Limit with many digits needs a Window of whole milliseconds or seconds.
 	Limit int64
-	// DenyAll replaces Limit, and denies every hit.
+	// DenyAll denies every hit. Limit must then be 0.
 	DenyAll bool
-	// Window is the time W that Limit is counted over: from 1 ms to 10 years, in whole microseconds. Of Concurrency it is
-	// the lease: how long a hit that is not refunded counts.
+	// Window is the time W over which Limit is counted: 1 ms to 10 years, in whole microseconds. For Concurrency it is the
+	// lease: the time after which a hit that was not refunded no longer counts.
 	Window time.Duration
-	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once, and of
-	// LeakyQueue, the most that may be queued. 0 is Limit.
+	// Burst is the capacity C in hits: for Funnel and TokenBucket the most that may pass at once, and for LeakyQueue the
+	// most that may be queued. 0 means Limit.
 	Burst int64
-	// StartsEmpty has TokenBucket and SmoothBursty fill from the first hit on. A bucket that was full for as long as
-	// filling takes is empty again. It is `initial: empty` of a rule file.
+	// StartsEmpty makes TokenBucket and SmoothBursty start empty and fill from the first hit on. A bucket that stays full
+	// for as long as filling takes is empty again. In rule files it is `initial: empty`.
 	StartsEmpty bool
-	// RefillsAtOnce refills TokenBucket by Limit at once every Window, counted from the first hit on a full bucket, and
-	// not continuously. It is `refill: interval` of a rule file.
+	// RefillsAtOnce makes TokenBucket add Limit tokens at once every Window, counted from the first hit on a full bucket,
+	// in place of continuously. In rule files it is `refill: interval`.
 	RefillsAtOnce bool
-	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back, up to an hour. 0 is
-	// Burst's time to leak for LeakyQueue, and no wait for the others.
+	// MaxWait is the longest delay of a request by LeakyQueue, SmoothBursty and SmoothWarmingUp, up to an hour. 0 means
+	// the time in which Burst hits leak for LeakyQueue, and no delay for the others.
 	MaxWait time.Duration
-	// MaxCost is the largest cost of one request, in hits, of SmoothBursty and SmoothWarmingUp, which would admit any at
-	// once and let the next ones pay for it: below 2^32. 0 is what the limit admits in as many whole windows as
-	// an hour has, in at least one.
+	// MaxCost is the largest cost of a request, in hits, for SmoothBursty and SmoothWarmingUp, which admit a large request
+	// at once and let later ones pay for it: below 2^32. 0 means Limit times the whole Windows in an hour, at least one
+	// Window.
 	MaxCost int64
-	// BurstFor is how long SmoothBursty saves up unused permits, up to an hour. 0 is 1 s.
+	// BurstFor is the time for which SmoothBursty saves unused permits, up to an hour. 0 means 1 s.
 	BurstFor time.Duration
-	// WarmUp is how long SmoothWarmingUp takes from cold to its full rate under steady requests, and back when there
-	// are none: up to an hour. 0 is 10 s.
+	// WarmUp is the time that SmoothWarmingUp takes to rise from cold to its full rate under steady requests, and to
+	// become cold without requests: up to an hour. 0 means 10 s.
 	WarmUp time.Duration
-	// ColdFactor is how many times dearer than a warm one SmoothWarmingUp's coldest hit is, in hundredths: 101 to
-	// 10,000. 0 is 300.
+	// ColdFactor is the price of SmoothWarmingUp's coldest hit in hundredths of a warm hit: 101 to 10,000. 0 means 300.
 	ColdFactor int64
-	// Segments is S of SlidingWindow, at most 1,000. 0 is 10.
+	// Segments is the number of segments S of a SlidingWindow, at most 1,000. 0 means 10.
 	Segments int64
-	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
+	// SegmentCap is the maximum number of hits that SlidingWindow admits in one segment. 0 means no such maximum.
 	SegmentCap int64
-	// Oldest is of SlidingWindow.
+	// Oldest sets how much of a SlidingWindow's oldest segment counts.
 	Oldest Oldest
-	// Align is of FixedWindow. AlignCalendar goes with windows of one hour, day (24 h), week or year (365 days),
-	// and of 1, 2, 3, 4 or 6 months of 30 days.
+	// Align sets where the windows of FixedWindow begin. AlignCalendar requires a Window of one hour, day (24 h), week or
+	// year (365 days), or of 1, 2, 3, 4 or 6 months of 30 days.
 	Align Align
-	// LookAtLimit is of FixedWindow; the others do not read it. A hit that only looks fits while no more than Limit is
-	// counted, and not only while one more hit would, and a Limit of 0 counts, too.
+	// LookAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit. A
+	// Limit of 0 then counts, too. Other algorithms ignore LookAtLimit.
 	LookAtLimit bool
-	// TimeZone is whose calendar AlignCalendar follows. nil is UTC.
+	// TimeZone is the time zone of AlignCalendar. nil means UTC.
 	TimeZone *time.Location
-	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept, up to 1,000,000. 0 is 10,000.
+	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept, up to 1,000,000. 0 means 10,000.
 	MaxLogEntries int64
-	// ChargeDenied is what a denied request takes.
+	// ChargeDenied sets what a denied request is charged.
 	ChargeDenied ChargeDenied
 }
 
-// ParamError says which parameter of a policy is wrong, why, and what to write instead.
+// ParamError reports a wrong parameter of a policy. Msg says what is wrong, and what to write instead.
 type ParamError struct {
-	// Param is the parameter's name in rule files, such as "burst", or "limit" of Limit.
+	// Param is the parameter's name in rule files, such as "burst"; for Limit it is "limit".
 	Param string
 	Msg   string
 }
 
-// Error names the parameter and what is wrong with it.
+// Error returns Param and Msg.
 func (e *ParamError) Error() string { return e.Param + ": " + e.Msg }
 
 func paramError(param, format string, args ...any) error {
 	return &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)}
 }
 
-// terms are what all algorithms share.
+// terms returns the parameters that all algorithms share.
 func (in *Params) terms() terms {
 	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
 }
 
-// parameters is the table of what limits have besides Limit, DenyAll and Window. A further one is a field of Params and
-// a row here; the algorithms that take it name it in their lines of the other table.
+// parameters is the table of the parameters, except Limit, DenyAll and LookAtLimit. To add a parameter, add a field to
+// Params and a row here, and name it in the rows of the algorithms that take it.
 var parameters = []step.Parameter[Params]{
 	{Name: "burst", Most: step.MaxLimit, At: func(p *Params) any { return &p.Burst }},
 	{Name: "initial", Names: []string{"full", "empty"}, At: func(p *Params) any { return &p.StartsEmpty }},
@@ -114,8 +114,8 @@ const (
 	maxWait = int64(step.MaxWait)
 )
 
-// Parameters returns the parameters that the algorithm takes besides its rate; all that there are for no algorithm. It
-// is for the packages of this module.
+// Parameters returns the parameters that the algorithm takes in addition to its rate. For the zero Algorithm it returns
+// the parameters of all algorithms. It is for the packages of this module.
 func (a Algorithm) Parameters() (all []step.Parameter[Params]) {
 	for _, p := range parameters {
 		if a == 0 || a.Takes(p.Name) {
@@ -125,12 +125,12 @@ func (a Algorithm) Parameters() (all []step.Parameter[Params]) {
 	return all
 }
 
-// Takes reports whether the algorithm has the parameter of that name in rule files.
+// Takes reports whether the algorithm takes the parameter with this name in rule files.
 func (a Algorithm) Takes(parameter string) bool {
 	return parameter == "charge_denied" || a.known() && slices.Contains(strings.Fields(algorithms[a].params), parameter)
 }
 
-// validate checks each parameter by itself, and that the algorithm takes those that are given.
+// validate checks each parameter separately, and that the algorithm takes it.
 func (in *Params) validate() error {
 	var errs, foreign []error
 	bad := func(param, format string, args ...any) { errs = append(errs, paramError(param, format, args...)) }
@@ -151,7 +151,7 @@ func (in *Params) validate() error {
 		p := &parameters[i]
 		v := p.Get(in)
 		switch {
-		case v == 0 || p.Name == "lease": // the window
+		case v == 0 || p.Name == "lease": // lease is the Window
 			continue
 		case p.Names != nil && v >= int64(len(p.Names)):
 			bad(p.Name, "%d is not known: use one of %s", v, strings.TrimPrefix(strings.Join(p.Names, ", "), ", "))
@@ -168,6 +168,5 @@ func (in *Params) validate() error {
 	return errors.Join(append(errs, foreign...)...)
 }
 
-// ErrInvalid is wrapped by the error of a Store that was asked what no store can decide: it is the caller's mistake,
-// and nothing was charged.
+// ErrInvalid is wrapped by the error of a Store whose caller passed invalid hits. Nothing was charged.
 var ErrInvalid = errors.New("invalid hits")

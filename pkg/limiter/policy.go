@@ -7,14 +7,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// Policy is a checked limit, scaled so that every number that a step computes stays below 2^53 and Lua agrees with Go
-// exactly. It is immutable and safe for concurrent use.
+// Policy is a checked limit. Its numbers are scaled so that every number in a step stays below 2^53, and Lua decides
+// exactly as Go does. It is immutable and safe for concurrent use.
 type Policy struct {
 	core   step.Core
-	params Params // with all defaults of the algorithm
+	params Params // with all defaults filled in
 }
 
-// NewPolicy checks the parameters and scales them. Its error joins a *ParamError for each wrong parameter.
+// NewPolicy checks the parameters and returns their Policy. The error wraps a *ParamError for each wrong parameter.
 func NewPolicy(in Params) (*Policy, error) {
 	if !in.Algorithm.known() {
 		return nil, paramError("algorithm", "must be one of %s", strings.Join(step.Names(Algorithms()), ", "))
@@ -40,23 +40,23 @@ func NewPolicy(in Params) (*Policy, error) {
 	return p, nil
 }
 
-// Params returns the limit's parameters, with all defaults of its algorithm.
+// Params returns the limit's parameters, with all defaults filled in.
 func (p *Policy) Params() Params { return p.params }
 
-// Algorithm is how the limit counts.
+// Algorithm returns the limit's algorithm.
 func (p *Policy) Algorithm() Algorithm { return p.params.Algorithm }
 
-// Limit is how many hits may pass per Window.
+// Limit returns the number of hits that may pass per Window.
 func (p *Policy) Limit() int64 { return p.params.Limit }
 
-// Window is the time that Limit is counted over.
+// Window returns the time over which Limit is counted.
 func (p *Policy) Window() time.Duration { return p.params.Window }
 
-// Capacity is the most hits that can pass at once: the burst where the algorithm has one, else the limit.
+// Capacity returns how many hits can pass at once at most: the burst if the algorithm has one, else the limit.
 func (p *Policy) Capacity() int64 { return p.core.Capacity }
 
-// MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that delay nothing.
+// MaxWait returns the longest Decision.Wait of an admitted hit, 0 if the algorithm delays no requests.
 func (p *Policy) MaxWait() time.Duration { return p.core.MaxWait }
 
-// Core returns how the limit counts. It is for the packages of this module.
+// Core returns the internal form of the limit. It is for the packages of this module.
 func (p *Policy) Core() *step.Core { return &p.core }

@@ -321,7 +321,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// partOf is the part of a tick that a funnel's state has in B, below how far it was ahead.
+// partOf returns the part of a tick in the B of a meter's state.
 func partOf(s storekit.State) int64 { return s.B & (1<<32 - 1) }
 
 // extremeSteps runs costs and clocks of all sizes, now and then under another policy of the algorithm, and checks

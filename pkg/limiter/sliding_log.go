@@ -8,27 +8,26 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// SlidingLog remembers every admitted hit of the window.
+// SlidingLog remembers every admitted hit until it leaves the window.
 const SlidingLog Algorithm = 5
 
-// NewSlidingLog returns a limit of so many hits in any time as long as window.
+// NewSlidingLog returns a limit of limit hits in any interval of length window.
 func NewSlidingLog(limit int64, window time.Duration) Params {
 	return Params{Algorithm: SlidingLog, Limit: limit, Window: window}
 }
 
-// slidingLog is the log of admitted hits: a hit at time t counts until t plus the window. The list holds pairs (time,
-// total), oldest first, where total is the sum of all costs up to and with that entry; A is the total before the first
-// pair. So what is alive in the window is a difference of two totals, found by bisection.
+// slidingLog is the log of admitted hits. A hit at time t counts until t plus the window. The list holds pairs (time,
+// total), oldest first, where total is the sum of all costs up to and including that entry; A is the total before the
+// first pair. So the hits in the window are the difference of two totals, which bisection finds.
 //
-// Memory is O(Limit): only entries of the window stay, each costs at least 1, and where denied hits are logged too
-// (ChargeFull) entries behind the newest Limit hits are joined to the next one, since until that leaves the window they
-// can decide nothing. Their hits still count, for a refund may uncover them: they then leave with the entry that they
-// were joined to, which is later than their own end and never earlier.
+// Memory is O(Limit): entries that have left the window are dropped, and each entry costs at least 1. If denied hits
+// are logged, too (ChargeFull), entries before the newest Limit hits are merged into the entry after them, because they
+// cannot change a decision before that entry leaves the window. Their hits still count, because a refund may uncover
+// them. They then leave with the entry into which they were merged, which is never earlier than their own end.
 //
-// Entries after now (the clock was set back) are cut: they count from now.
+// If the clock was set back, entries after now are cut: they count from now.
 //
-// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is
-// rewritten with totals from 0 on.
+// Totals stay below 2^53: debt stops growing at step.Horizon, and totals that have become too large start again from 0.
 type slidingLog struct {
 	terms
 
@@ -97,14 +96,14 @@ func (l *slidingLog) Step(s step.State, now, n int64, c step.Charge) (next step.
 	return step.State{A: base, List: log}, o
 }
 
-// leaves is when enough of the log has left the window for a cost of need, which does not fit now.
+// leaves returns when enough of the log has left the window for a cost of need, which does not fit now.
 func (l *slidingLog) leaves(log []int64, need int64) int64 {
 	total := log[len(log)-1]
 	i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= l.limit-need })
 	return log[2*i] + l.window
 }
 
-// refundNewest takes the n newest hits out of the log.
+// refundNewest removes the n newest hits from the log.
 func refundNewest(log []int64, base, n int64) (int64, []int64) {
 	if len(log) == 0 {
 		return base, nil
@@ -112,7 +111,7 @@ func refundNewest(log []int64, base, n int64) (int64, []int64) {
 	return base, cutOut(log, base, max(base, log[len(log)-1]-n), n)
 }
 
-// cutOut is a copy of the log without the n hits that follow the total from.
+// cutOut returns a copy of the log without the n hits that follow the total from.
 func cutOut(log []int64, base, from, n int64) []int64 {
 	after := func(total int64) int {
 		return 2 * sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] > total })
@@ -122,7 +121,7 @@ func cutOut(log []int64, base, from, n int64) []int64 {
 		base = log[first-1]
 	}
 	rest := slices.Clone(log[:first])
-	if base < from { // a part of the first entry stays
+	if base < from { // keep a part of the first entry
 		rest = append(rest, log[first], from)
 	}
 	for i := after(from + n); i < len(log); i += 2 {
@@ -131,7 +130,7 @@ func cutOut(log []int64, base, from, n int64) []int64 {
 	return rest
 }
 
-// prune joins the oldest entries that the newest limit hits already outweigh to the entry after them.
+// prune merges the oldest entry into the next one for as long as the entries after it hold at least limit hits.
 func (l *slidingLog) prune(log []int64) []int64 {
 	total := log[len(log)-1]
 	for len(log) > 2 && total-log[1] >= l.limit {
@@ -140,13 +139,13 @@ func (l *slidingLog) prune(log []int64) []int64 {
 	return log
 }
 
-// cutLog is a copy of the log in which the entries after now are one at now.
+// cutLog returns a copy of the log in which one entry at now replaces the entries after now.
 func cutLog(log []int64, now int64) []int64 {
 	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now })
 	return append(slices.Clone(log[:2*first]), now, log[len(log)-1])
 }
 
-// rebase is a copy of the log whose totals count from 0 instead of base.
+// rebase returns a copy of the log whose totals count from 0 instead of base.
 func rebase(log []int64, base int64) []int64 {
 	log = append([]int64(nil), log...)
 	for i := 1; i < len(log); i += 2 {

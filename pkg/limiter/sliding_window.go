@@ -6,37 +6,38 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// SlidingWindow counts hits per segment of a window that moves on by segments.
+// SlidingWindow counts hits per segment of a window that moves on segment by segment.
 const SlidingWindow Algorithm = 4
 
-// NewSlidingWindow returns a limit of so many hits in a window that moves on by a tenth of its length.
+// NewSlidingWindow returns a limit of limit hits in a window that moves on by a tenth of its length.
 func NewSlidingWindow(limit int64, window time.Duration) Params {
 	return Params{Algorithm: SlidingWindow, Limit: limit, Window: window}
 }
 
-// slidingWindow counts hits per segment: in a State, A is the index of the newest segment, B a segment's length in
-// microseconds, and the list holds the counts of the newest segments, as many as a window has, and of the one before,
-// newest first. A segment's index is the number of such lengths since the Unix epoch.
+// slidingWindow counts hits per segment. In a State, A is the index of the newest segment, B is the length of a segment
+// in microseconds, and the list holds the counts of the window's segments and of the segment before them, newest first.
+// The index of a segment is the number of segment lengths from the Unix epoch to its start.
 //
-// The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit is rounded
-// up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
+// The segment before them is only partly inside the window, and Oldest sets how much of it counts. Its share is rounded
+// up to whole hits. This decides exactly as the fraction would, since the other counts, the cost and the limit are
+// whole.
 //
-// A state that is ahead (the clock was set back), or whose newest segment was longer and ends after now (the rule was
-// edited), is cut: what would belong to segments still to come counts in the current one. But a clock that is behind
-// the next segment's start by less than slack is taken to stand there.
+// A state is cut if the clock was set back, or if the rule was edited and the newest segment, which was longer, ends in
+// the future: hits of future segments then count in the current one. But a clock that is behind the start of the newest
+// segment by at most slack is taken to be at that start.
 type slidingWindow struct {
 	terms
 
 	oldest     Oldest
-	tick       int64 // the clock in which a segment's share is counted, microseconds: 1, 1,000 or 1,000,000
+	tick       int64 // unit of time in which a segment's share is counted, microseconds: 1, 1,000 or 1,000,000
 	segments   int64
-	segment    int64 // length, microseconds
+	segment    int64 // length of a segment, microseconds
 	segmentCap int64 // hits
-	maxCount   int64 // the most that a segment counts, hits: the segments' sum stays exact, too
+	maxCount   int64 // maximum count of a segment, hits, with which the sum of all segments is exact
 }
 
-// newSlidingWindow checks that the window divides into its segments, and chooses the finest clock in which a segment's
-// share of the limit is exact.
+// newSlidingWindow checks that the window divides into its segments, and chooses the shortest tick with which a
+// segment's share of the limit is exact.
 func newSlidingWindow(in *Params) (step.Algorithm, error) {
 	in.Segments, in.SegmentCap = orDefault(in.Segments, 10), orDefault(in.SegmentCap, in.Limit)
 	sw := &slidingWindow{terms: in.terms(), oldest: in.Oldest, segments: in.Segments, segmentCap: in.SegmentCap}
@@ -61,7 +62,7 @@ func newSlidingWindow(in *Params) (step.Algorithm, error) {
 		"use more segments, or whole seconds", sw.limit, time.Duration(sw.segment)*time.Microsecond)
 }
 
-// divisorNear is the divisor of window that is nearest to segments.
+// divisorNear returns the divisor of window that is nearest to segments.
 func divisorNear(window, segments int64) int64 {
 	for d := int64(1); ; d++ {
 		if segments-d >= 1 && window%(segments-d) == 0 {
@@ -77,7 +78,7 @@ func (sw *slidingWindow) Traits() step.Traits {
 	most := min(sw.limit, sw.segmentCap)
 	t := step.Traits{Script: "sliding_window", Capacity: most, Largest: most, Partial: most < sw.limit}
 	if sw.oldest != OldestFull {
-		t.Extra = most // what the oldest segment had and no longer counts
+		t.Extra = most // hits of the oldest segment that no longer count
 	}
 	return t
 }
@@ -109,15 +110,15 @@ func (sw *slidingWindow) Step(s step.State, now, n int64, c step.Charge) (next s
 	return step.State{A: w.index, B: sw.segment, List: w.counts}, o
 }
 
-// segments is a sliding window's state at one moment.
+// segments is the state of a sliding window at one moment.
 type segments struct {
 	of     *slidingWindow
-	at     int64   // now, or the newest segment's start if the clock was set back, in microseconds
-	index  int64   // of the newest segment
-	counts []int64 // newest first, the last one partly outside the window
+	at     int64   // now, or the newest segment's start if that is up to slack later, microseconds
+	index  int64   // index of the newest segment
+	counts []int64 // newest first; the last segment is partly outside the window
 }
 
-// open copies the state, moved on to the segment of w.at, and reports whether it was cut.
+// open copies the state, moves it on to the segment of w.at, and reports whether it was cut.
 func (w *segments) open(s *step.State) (isCut bool) {
 	w.index = w.at / w.of.segment
 	w.counts = make([]int64, w.of.segments+1)
@@ -137,9 +138,8 @@ func (w *segments) open(s *step.State) (isCut bool) {
 	return false
 }
 
-// carry takes over a state that is ahead, or was counted in segments of another length (the rule was edited): a count
-// goes to the segment that its own segment ends in, the latest that it can belong to, or to the current one if that is
-// earlier.
+// carry takes over a state that is ahead, or whose segments have another length (the rule was edited). A count goes to
+// the segment in which its old segment ends, the latest one that it can belong to, but at most to the current segment.
 func (w *segments) carry(s *step.State) (isCut bool) {
 	for i, n := range s.List {
 		pos := w.index - ((s.A-int64(i)+1)*s.B-1)/w.of.segment
@@ -151,7 +151,7 @@ func (w *segments) carry(s *step.State) (isCut bool) {
 	return isCut
 }
 
-// left is how many hits of cost 1 pass now.
+// left returns how many hits of cost 1 pass now.
 func (w *segments) left() int64 {
 	used := w.part(w.counts[w.of.segments], w.at%w.of.segment)
 	for _, n := range w.counts[:w.of.segments] {
@@ -160,7 +160,7 @@ func (w *segments) left() int64 {
 	return max(0, min(w.of.limit-used, w.of.segmentCap-w.counts[0]))
 }
 
-// part is what a segment with count hits adds when the window's newest segment began into microseconds ago.
+// part returns how much of the oldest segment's count counts into microseconds after the newest segment began.
 func (w *segments) part(count, into int64) int64 {
 	switch w.of.oldest {
 	case OldestNone:
@@ -173,7 +173,7 @@ func (w *segments) part(count, into int64) int64 {
 	}
 }
 
-// passesAt is the first moment at which a cost of need passes that does not pass now, if nothing else arrives.
+// passesAt returns when a cost of need that does not pass now will pass, if no other hit arrives.
 func (w *segments) passesAt(need int64) int64 {
 	capped, _, _ := w.exceeds(w.of.segmentCap - need)
 	at := (capped + 1) * w.of.segment
@@ -186,15 +186,15 @@ func (w *segments) passesAt(need int64) int64 {
 	case OldestNone:
 	case OldestFull:
 		leaves += w.of.segment
-	default: // the first part with count * (width-part)/width <= room, in ticks
+	default: // the first tick of the segment with count * (width-tick)/width <= room
 		width := w.of.segment / w.of.tick
 		leaves += (width - room*width/count) * w.of.tick
 	}
 	return max(at, leaves)
 }
 
-// exceeds is the newest segment whose count, and the newer ones, are more than most; room is what the newer ones leave
-// of it. Without such a segment count is 0.
+// exceeds returns the newest segment whose count, together with the newer ones, is more than most; room is the rest of
+// most after the newer ones. If there is no such segment, count is 0.
 func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	room = most
 	for i, n := range w.counts {
@@ -206,7 +206,7 @@ func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	return -1, 0, 0
 }
 
-// add charges take hits to the newest segment, or refunds from the newest hits on.
+// add charges take hits to the newest segment. If take is negative, it refunds hits, newest first.
 func (w *segments) add(take int64) (changed bool) {
 	if take > 0 {
 		w.counts[0] = min(w.counts[0]+take, w.of.maxCount)
@@ -221,7 +221,7 @@ func (w *segments) add(take int64) (changed bool) {
 	return changed
 }
 
-// empty is when the last of the counts has left the window.
+// empty returns when the last hit leaves the window, or 0 if there are no hits.
 func (w *segments) empty() int64 {
 	whole := w.of.segments + 1
 	if w.of.oldest == OldestNone {

@@ -6,16 +6,16 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// SmoothBursty is a token bucket whose next requests pay for a big one: Guava's RateLimiter.
+// SmoothBursty is a token bucket that admits a large request at once and lets later ones pay: Guava's RateLimiter.
 const SmoothBursty Algorithm = 6
 
-// NewSmoothBursty returns a limit of limit hits per window. A request waits up to maxWait for those before it.
+// NewSmoothBursty returns a limit of limit hits per window. A request waits up to maxWait for the requests before it.
 func NewSmoothBursty(limit int64, window, maxWait time.Duration) Params {
 	return Params{Algorithm: SmoothBursty, Limit: limit, Window: window, MaxWait: maxWait}
 }
 
-// smoothBursty is a meter that looks only at the level that it finds: a request of any cost up to MaxCost passes where
-// one hit does, and those after it wait until its debt has leaked away.
+// smoothBursty is a meter that decides only by the level that a request finds: a request of any cost up to MaxCost
+// passes if one hit passes, and later requests wait until its debt has leaked away.
 type smoothBursty struct{ meter }
 
 func newSmoothBursty(in *Params) (step.Algorithm, error) {
@@ -31,7 +31,7 @@ func newSmoothBursty(in *Params) (step.Algorithm, error) {
 			return false
 		}
 		b.still = saved * b.leak
-		b.start = b.still // nothing is saved, and nothing is owed
+		b.start = b.still // no saved permits and no debt
 		b.capacity = b.still + wait*b.leak
 		if b.startsEmpty {
 			b.linger = saved * b.tick
@@ -48,13 +48,13 @@ func newSmoothBursty(in *Params) (step.Algorithm, error) {
 func (b *smoothBursty) Traits() step.Traits {
 	t := b.meter.Traits()
 	t.Capacity = b.passing(0)
-	// What was saved is the capacity without the requests that wait; the last one is paid for later.
+	// Extra is the capacity without the requests that wait. The last one is paid for later, so it may overshoot.
 	waiting := float64(b.limit) * float64(t.MaxWait.Microseconds()) / float64(b.window)
 	t.Extra, t.Overshoots = t.Capacity-int64(waiting), true
 	return t
 }
 
-// defaultMaxCost is what the limit admits in as many whole windows as an hour has, in at least one.
+// defaultMaxCost returns the hits that the limit admits in the whole windows of an hour, in at least one window.
 func defaultMaxCost(in *Params) int64 {
 	windows := max(1, int64(time.Hour/in.Window))
 	if in.Limit > step.MaxCost/windows {

@@ -7,46 +7,47 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// SmoothWarmingUp lets fewer pass after idleness, rising to the rate: Guava's RateLimiter.
+// SmoothWarmingUp admits fewer hits after idle time, and then rises to the rate: Guava's RateLimiter.
 const SmoothWarmingUp Algorithm = 9
 
-// NewSmoothWarmingUp returns a limit that rises to limit hits per window while requests come for as long as warmUp.
+// NewSmoothWarmingUp returns a limit that rises to limit hits per window within warmUp under steady requests.
 func NewSmoothWarmingUp(limit int64, window, warmUp time.Duration) Params {
 	return Params{Algorithm: SmoothWarmingUp, Limit: limit, Window: window, WarmUp: warmUp}
 }
 
-// curve is what SmoothWarmingUp's permits cost. Guava's definition, with s = 1/rate, counts a store of permits that
-// an idle limit fills in warm_up: one of them costs s up to a threshold of warm_up/(2s), from there on more, and
-// cold_factor * s where the store is full, at threshold + 2*warm_up / (s + cold_factor*s).
+// curve holds the prices of SmoothWarmingUp's permits. In Guava's definition, with s = 1/rate, an idle limit stores
+// permits, and its store is full after warm_up. A stored permit costs s up to a threshold of warm_up/(2s) permits.
+// Above that the price rises linearly, to cold_factor*s in a full store of threshold + 2*warm_up/(s + cold_factor*s)
+// permits.
 //
-// Here the store is a time, s for each permit, so that its numbers do not depend on the rate: the threshold is
-// warm_up/2, and it is full at gain * warm_up, gain = (cold_factor+5) / (2*(cold_factor+1)). Going down from x to y
-// then costs x - y + extra(x) - extra(y), where extra(x) = (cold_factor^2-1) / (4*warm_up) * (x - warm_up/2)^2 above
-// the threshold: the integral of Guava's line. Since that is a difference of two values of one function, its rounding
-// never adds up, and n requests of one hit cost exactly what one of n does.
+// Here the store is a time, s for each permit, so that its numbers do not depend on the rate. The threshold is
+// warm_up/2, and a full store is gain * warm_up, with gain = (cold_factor+5) / (2*(cold_factor+1)). Going down from x
+// to y then costs x - y + extra(x) - extra(y), where extra(x) = (cold_factor^2-1) / (4*warm_up) * (x - warm_up/2)^2
+// above the threshold is the integral of Guava's line. Because the cost is a difference of two values of one function,
+// rounding errors do not add up, and n requests of one hit cost exactly as much as one request of n hits.
 //
-// Times are counted in the units of the funnel, 1/leak of a tick, and the store in grains, so many of which are a
-// unit that gain is a whole number of grains a unit.
+// Times are counted in the meter's units, 1/leak of a tick. The store is counted in grains, a fraction of a unit such
+// that gain is a whole number of grains per unit.
 type curve struct {
-	idle   int64 // ticks until an empty store is full
-	gain   int64 // grains that a unit without requests brings
-	full   int64 // grains
-	permit int64 // grains a hit
+	idle   int64 // ticks in which an empty store becomes full
+	gain   int64 // grains that are stored per unit without requests
+	full   int64 // grains in a full store
+	permit int64 // grains per hit
 	warm   int64 // twice the threshold, grains
-	// extra is num/den of the square of twice what is above the threshold, counted in steps of grid grains.
+	// extra is num/den of the square of twice the store above the threshold, in steps of grid grains.
 	grid, num, den int64
 }
 
-// maxRoot is the largest number whose square is exact in a double.
+// maxRoot is the largest integer whose square is exact in a double.
 const maxRoot = 94_906_265
 
-// smoothWarmingUp is Guava's SmoothWarmingUp. The meter's level is the time until the next request is free to go, and
-// the store fills while that is 0: a State is that time as the meter has it, and in its list what was in store then,
-// and how much the store held, by which a changed rule knows the share. The zero State is a full store, which is the
-// cold one, and no debt.
+// smoothWarmingUp is Guava's SmoothWarmingUp. The meter's level is the time until the next request may go on, and the
+// store fills while the level is 0. A State holds that time as in a meter. Its list holds the store at that time and
+// the size of a full store, so that an edited rule can keep the share. The zero State is a full, cold store without
+// debt.
 //
-// What is refunded brings the next request forward by its price in a warm limit, up to now. The store stays as it is.
-// A time that is further ahead than the policy can put it is cut as the meter does it.
+// A refund brings the next request forward by the price of the hits in a warm limit, at most to now, and leaves the
+// store unchanged. A state that is further ahead than the policy allows is cut as in a meter.
 type smoothWarmingUp struct {
 	meter
 	curve
@@ -68,7 +69,7 @@ func newWarmingUp(in *Params) (step.Algorithm, error) {
 	return w, nil
 }
 
-// setCurve sets how requests warm up, and how many wait, and reports whether that fits.
+// setCurve sets the curve and how long requests may wait, and reports whether all numbers fit.
 func (w *smoothWarmingUp) setCurve(in *Params) bool {
 	w.curve = curve{idle: w.ticks(in.WarmUp)}
 	c, factor := &w.curve, in.ColdFactor
@@ -80,7 +81,7 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 	}
 	units := c.idle * w.leak
 	c.full, c.warm = units*c.gain, units*grains
-	c.permit = c.full // a dearer one empties the store all the same
+	c.permit = c.full // a larger permit would empty the store as well
 	if w.cost < c.full/grains {
 		c.permit = w.cost * grains
 	}
@@ -97,12 +98,12 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 	}
 	w.still, w.capacity = 0, wait*w.leak
 	owed, _ := w.spend(w.capacity, w.full, w.burst)
-	return w.canOwe(min(w.maxLevel, owed+w.leak)) // by less than a tick, prices are rounded
+	return w.canOwe(min(w.maxLevel, owed+w.leak)) // prices are rounded by less than a tick
 }
 
 func (w *smoothWarmingUp) Traits() step.Traits {
 	t := w.meter.Traits()
-	t.Script, t.Capacity = "smooth_warming_up", w.capacity/w.cost+1 // of a warm one
+	t.Script, t.Capacity = "smooth_warming_up", w.capacity/w.cost+1 // capacity of a warm limit
 	t.Extra, t.Overshoots = 1, true
 	return t
 }
@@ -123,8 +124,8 @@ func product(of ...int64) *big.Int {
 	return all
 }
 
-// nearFraction is r, or of the continued fraction's convergents the last n/d whose n*d is exact in a double: less than
-// 1/10,000,000 of itself away from it.
+// nearFraction returns r, or the last convergent n/d of its continued fraction whose n*d is exact in a double, with a
+// relative error below 1/10,000,000.
 func nearFraction(r *big.Rat) (n, d int64) {
 	most := big.NewInt(step.Exact)
 	a, b := new(big.Int).Set(r.Num()), new(big.Int).Set(r.Denom())
@@ -158,7 +159,7 @@ func (w *smoothWarmingUp) Step(s step.State, now, n int64, c step.Charge) (next 
 		}
 	}
 	left := int64(0)
-	if c == step.Penalty || c == step.Spend || n > w.burst { // where else it is asked for, nothing is left
+	if c == step.Penalty || c == step.Spend || n > w.burst { // in all other cases that use left, it is 0
 		left = w.passingWarm(level, stored)
 	}
 	take := min(w.burst, w.amount(ok, left, n, c))
@@ -195,8 +196,8 @@ func (w *smoothWarmingUp) Step(s step.State, now, n int64, c step.Charge) (next 
 	return step.State{A: (t + ahead) * w.tick, B: withSpan(part, ahead*w.tick), List: []int64{stored, w.full}}, o
 }
 
-// warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, what is in store,
-// in grains, and whether the state is cut.
+// warmth returns for tick t the time until the next request may go on, in ticks and a part of one, the store in grains,
+// and whether the state is cut.
 func (w *smoothWarmingUp) warmth(s *step.State, t int64) (ahead, part, stored int64, isCut bool) {
 	if s.A == 0 {
 		return 0, 0, w.full, false
@@ -212,8 +213,7 @@ func (w *smoothWarmingUp) warmth(s *step.State, t int64) (ahead, part, stored in
 	return 0, 0, min(w.full, stored+(-ahead*w.leak-part)*w.gain), isCut
 }
 
-// share is what is in store, counted by this policy: after a change of the rule the same share of full, to within
-// 2^-26 of it.
+// share returns the store in this policy's grains. After an edit of the rule the share of full is kept to within 2^-26.
 func (w *smoothWarmingUp) share(stored, of int64) int64 {
 	if of == w.full {
 		return min(stored, of)
@@ -223,8 +223,7 @@ func (w *smoothWarmingUp) share(stored, of int64) int64 {
 	return w.full/whole*part + w.full%whole*part/whole
 }
 
-// passingWarm is how many hits of cost 1 pass one after the other. It tries at most 53 numbers, and without a
-// MaxWait one.
+// passingWarm returns how many hits of cost 1 pass, one after another. It bisects in at most 53 steps.
 func (w *smoothWarmingUp) passingWarm(level, stored int64) int64 {
 	if level > w.capacity {
 		return 0
@@ -241,7 +240,7 @@ func (w *smoothWarmingUp) passingWarm(level, stored int64) int64 {
 	return lo + 1
 }
 
-// spend is the level and the store after n hits. Debts stop growing at the policy's highest level.
+// spend returns the level and the store after a charge of n hits. The level stops growing at maxLevel.
 func (w *smoothWarmingUp) spend(level, stored, n int64) (int64, int64) {
 	rest := int64(0)
 	if n <= stored/w.permit {
@@ -252,7 +251,7 @@ func (w *smoothWarmingUp) spend(level, stored, n int64) (int64, int64) {
 	return level + min(room, units), rest
 }
 
-// extra is what emptying the store costs more than as much fresh time.
+// extra returns the price of emptying the store, in addition to the warm price of its permits, in units.
 func (c *curve) extra(stored int64) int64 {
 	above := max(0, 2*stored-c.warm) / c.grid
 	square := above * above

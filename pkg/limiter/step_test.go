@@ -173,8 +173,8 @@ func (w *walk) step(n int64) limiter.Decision {
 	return w.last
 }
 
-// TestStepAgreesWithItsDefinition runs a step and its oracle side by side, and asks the oracle whether each
-// number that the step told is true. A log's debts are refunded in TestDebtsInALogAreNeverForgotten.
+// TestStepAgreesWithItsDefinition runs a step and its oracle side by side, and checks each number of the step against
+// the oracle. TestDebtsInALogAreNeverForgotten refunds the debts of a log.
 func TestStepAgreesWithItsDefinition(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		o, refunds := newOracle(w.in, w.policy), -w.policy.Capacity()
@@ -216,7 +216,7 @@ func TestStepAgreesWithItsDefinition(t *testing.T) {
 	})
 }
 
-// left is how many hits of cost 1 would pass one after the other.
+// left returns how many hits of cost 1 would pass, one after another.
 func left(w *walk, o oracle) int64 {
 	return most(w.policy.Capacity()+1, func(m int64) bool {
 		if o, ok := o.(waiting); ok {
@@ -226,7 +226,7 @@ func left(w *walk, o oracle) int64 {
 	})
 }
 
-// goes is when a cost of n goes on that is admitted now, by the policy's clock.
+// goes returns when a cost of n that is admitted now goes on, by the policy's clock.
 func goes(w *walk, o oracle, n int64) int64 {
 	if o, ok := o.(waiting); ok && n > 0 {
 		return max(w.now, ceilTo(o.goes(w.now, n), w.policy.Core().Args()[1]))
@@ -237,7 +237,7 @@ func goes(w *walk, o oracle, n int64) int64 {
 // largest is the largest cost that ever fits.
 func (w *walk) largest() int64 { return w.policy.Core().Largest }
 
-// most is the largest m up to bound with holds(m), 0 if there is none; holds is true up to there.
+// most returns the largest m up to bound with holds(m), or 0. holds must be true for every smaller m.
 func most(bound int64, holds func(m int64) bool) int64 {
 	lo, hi := int64(0), bound
 	for lo < hi {
@@ -302,7 +302,7 @@ func TestDebtsInALogAreNeverForgotten(t *testing.T) {
 	})
 }
 
-// TestNoWindowAdmitsMore holds a history against Bound, which is what docs/algorithms promises.
+// TestNoWindowAdmitsMore checks a history against Bound, the promise of docs/algorithms.
 func TestNoWindowAdmitsMore(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		var admitted []event
@@ -359,7 +359,7 @@ func TestForgettingChangesNothing(t *testing.T) {
 	})
 }
 
-// TestStepLeavesItsStateAlone: who still holds an older state sees it unchanged, and the same step answers the same.
+// TestStepLeavesItsStateAlone: an older state does not change, and the same step on it makes the same decision.
 func TestStepLeavesItsStateAlone(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {

@@ -7,18 +7,18 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// slack is by how much the clock may be behind the next window's or segment's start before it counts as set back, in
-// microseconds: a clock that is not set is slewed by far less.
+// slack is how far the clock may be behind the start of a state's window or segment before it counts as set back, in
+// microseconds. A clock that is slewed, not set, is behind by far less.
 const slack = 1_000_000
 
-// terms are what all algorithms share: how many hits pass per window, and what a denied request takes.
+// terms are the parameters that all algorithms share.
 type terms struct {
-	limit  int64 // hits
+	limit  int64 // hits per window
 	window int64 // microseconds
 	denied ChargeDenied
 }
 
-// fits reports whether a cost of n passes where left hits of cost 1 would, and how many hits to charge for it.
+// fits reports whether a cost of n passes if left hits of cost 1 would pass, and how many hits to charge for it.
 func (t *terms) fits(left, n int64, c step.Charge) (ok bool, take int64) {
 	switch {
 	case n < 0:
@@ -31,7 +31,7 @@ func (t *terms) fits(left, n int64, c step.Charge) (ok bool, take int64) {
 	return ok, t.amount(ok, left, n, c)
 }
 
-// amount is how many hits to charge for a cost of n, where ok says whether it fits and left how many of cost 1 would.
+// amount returns how many hits to charge for a cost of n, given whether it fits and how many hits of cost 1 would.
 func (t *terms) amount(ok bool, left, n int64, c step.Charge) (take int64) {
 	switch {
 	case c == step.Nothing:
@@ -46,7 +46,7 @@ func (t *terms) amount(ok bool, left, n int64, c step.Charge) (take int64) {
 	return take
 }
 
-// micros is a span of microseconds as a Duration.
+// micros converts microseconds to a Duration, or to Never if they are too many.
 func micros(us int64) time.Duration {
 	if us > math.MaxInt64/int64(time.Microsecond) {
 		return Never
@@ -54,7 +54,7 @@ func micros(us int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// ceilDiv divides a >= 0 by b > 0, rounding up.
+// ceilDiv returns a/b, rounded up, for a >= 0 and b > 0.
 func ceilDiv(a, b int64) int64 {
 	q := a / b
 	if q*b != a {

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// TokenBucket is the funnel's mirror: what the level leaves of the capacity are its tokens. With RefillsAtOnce it is
-// an intervalBucket.
+// TokenBucket holds up to Burst tokens, gets Limit tokens per Window, and spends one per hit. It decides like a Funnel,
+// whose level is the number of missing tokens. With RefillsAtOnce it gets its tokens in batches.
 const TokenBucket Algorithm = 3
 
-// NewTokenBucket returns a limit of limit hits per window, of which up to burst at once; 0 is limit.
+// NewTokenBucket returns a limit of limit hits per window, with up to burst hits at once. A burst of 0 means limit.
 func NewTokenBucket(limit int64, window time.Duration, burst int64) Params {
 	return Params{Algorithm: TokenBucket, Limit: limit, Window: window, Burst: burst}
 }
@@ -29,7 +29,7 @@ func newTokenBucket(in *Params) (step.Algorithm, error) {
 
 func (b *tokenBucket) Traits() step.Traits {
 	t := b.meter.Traits()
-	// A bucket that starts empty begins to fill with a request, also with a denied one.
+	// Even a denied request makes a bucket that starts empty begin to fill.
 	t.Cacheable = b.denied == ChargeNone && !b.startsEmpty
 	return t
 }

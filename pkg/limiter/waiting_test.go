@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// TestNeverMoreInFlight: as long as requests end within their lease, no more of them are in flight than the limit,
-// whichever begin and end when; and when all have crashed, the last lease's end refunds everything.
+// TestNeverMoreInFlight: if requests end within their lease, never more of them are in flight than the limit, in
+// whatever order they begin and end. If all of them crash, the end of the last lease refunds everything.
 func TestNeverMoreInFlight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWalk(t, limiter.Concurrency)

@@ -9,12 +9,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// changes are rules that change. The first lines say how to read them.
+// changes are test cases of edited rules. The head of changes.txt explains the format.
 //
 //go:embed changes.txt
 var changes string
 
-// change changes a rule, and then uses up what the line says that remains.
+// change charges a counter, edits its rule, and checks what remains, by a peek and by using it up.
 func (s *scenario) change(key string, fields []string) (from, to *limiter.Policy) {
 	s.Helper()
 	from, to = s.limit(fields[0]), s.limit(fields[3])
@@ -33,7 +33,7 @@ func (s *scenario) change(key string, fields []string) (from, to *limiter.Policy
 		allowed = s.take(full)[0].Allowed
 	}
 	full.N, full.Look = 0, true
-	if most := s.take(full)[0].ResetAfter; look.ResetAfter > most && !to.Core().PaysLater { // which may owe more
+	if most := s.take(full)[0].ResetAfter; look.ResetAfter > most && !to.Core().PaysLater { // such a limit may owe more
 		s.Errorf("fully available in %s, where a counter that is full is in %s", look.ResetAfter, most)
 	}
 	for range remaining {
@@ -49,7 +49,7 @@ func (s *scenario) change(key string, fields []string) (from, to *limiter.Policy
 	return from, to
 }
 
-// runChanges checks each change, and that there is one of rate and one of window for every algorithm.
+// runChanges checks each change, and that every algorithm has a change of its rate and a change of its window.
 func runChanges(t *testing.T, fresh Fresh) {
 	t.Helper()
 	rates, windows := map[string]bool{}, map[string]bool{}

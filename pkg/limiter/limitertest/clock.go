@@ -1,17 +1,16 @@
-// Package limitertest holds what every limiter.Store must do: Run is the contract, Histories the comparison with
-// storekit.Decide over random histories, Linearizable that over concurrent ones. That storekit.Decide is right is for
-// the tests of package limiter, so a store needs Run and Histories. A store passes them in a test of its own:
+// Package limitertest tests a limiter.Store. Run checks its contract, Histories compares it with storekit.Decide over
+// random histories, and Linearizable does so over concurrent histories. The tests of package limiter check
+// storekit.Decide itself, so a store needs only Run and Histories. Call them in a test of the store:
 //
 //	limitertest.Run(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 //		s, err := memstore.New(memstore.Options{Now: clock.Now})
 //		...
 //	})
 //
-// Virtual time stands still or jumps while real time passes: a store that collects garbage by another clock
-// than the one it is given must keep state for a minute of that clock whatever its virtual time to live.
+// Virtual time stands still or jumps while real time passes. If a store frees state by a clock other than the Clock
+// that it is given, it must keep state for at least a minute of that clock, whatever its virtual time to live.
 //
-// Not checked here, since only the store's own tests can: what becomes of state that no longer matters, of a
-// full store and of a lost connection.
+// The store's own tests must check what happens to expired state, in a full store, and after a lost connection.
 package limitertest
 
 import (
@@ -19,21 +18,20 @@ import (
 	"time"
 )
 
-// start is 2026-01-01 00:00:00 UTC, where every window of whole hours begins, in microseconds.
+// start is 2026-01-01 00:00:00 UTC, in microseconds, when windows of an hour, a day and a week begin.
 const start = 1_767_225_600_000_000
 
-// Clock is virtual time in microseconds since the Unix epoch. It moves only when told to, and it may be moved
-// and read concurrently.
+// Clock is virtual time, which moves only by Set and Advance. It is safe for concurrent use.
 type Clock struct{ us atomic.Int64 }
 
-// NewClock is a clock that stands at 2026-01-01 00:00:00 UTC.
+// NewClock returns a clock at 2026-01-01 00:00:00 UTC.
 func NewClock() *Clock {
 	c := &Clock{}
 	c.us.Store(start)
 	return c
 }
 
-// Now is the time, in microseconds since the Unix epoch.
+// Now returns the time in microseconds since the Unix epoch.
 func (c *Clock) Now() int64 { return c.us.Load() }
 
 // Set moves the clock to a time in microseconds since the Unix epoch.

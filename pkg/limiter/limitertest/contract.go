@@ -10,10 +10,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Fresh makes an empty store whose time is the clock's, and sees to its end with t.Cleanup.
+// Fresh returns an empty store whose time is the clock's, and closes the store with t.Cleanup.
 type Fresh func(t *testing.T, clock *Clock) limiter.Store
 
-// Run checks the contract of a store, each part on a fresh one.
+// Run checks the contract of a store, each part on a new store.
 func Run(t *testing.T, fresh Fresh) {
 	t.Helper()
 	parts := []struct {
@@ -37,7 +37,7 @@ func Run(t *testing.T, fresh Fresh) {
 	t.Run("changed rule", func(t *testing.T) { runChanges(t, fresh) })
 }
 
-// fixture is a store under test and its clock.
+// fixture is a store under test and the clock of the store.
 type fixture struct {
 	*testing.T
 	clock *Clock
@@ -50,10 +50,10 @@ func newFixture(t *testing.T, fresh Fresh) *fixture {
 	return &fixture{T: t, clock: clock, store: fresh(t, clock)}
 }
 
-// policy makes a policy of sound parameters.
+// policy returns the policy of valid parameters.
 func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
 	tb.Helper()
-	in.DenyAll = in.Limit == 0 // a test means it
+	in.DenyAll = in.Limit == 0 // in tests, a limit of 0 is intended
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatalf("NewPolicy(%+v): %v", in, err)
@@ -61,7 +61,7 @@ func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
 	return p
 }
 
-// hourly is a policy of limit hits an hour.
+// hourly returns a policy of limit hits per hour.
 func (f *fixture) hourly(a limiter.Algorithm, limit int64) *limiter.Policy {
 	f.Helper()
 	return policy(f, limiter.Params{Algorithm: a, Limit: limit, Window: time.Hour})
@@ -71,10 +71,10 @@ var algorithms = []limiter.Algorithm{
 	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
 }
 
-// every is every algorithm.
+// every holds all algorithms.
 var every = limiter.Algorithms()
 
-// counting are those that pass Limit hits at once.
+// counting holds the algorithms that admit Limit hits at once.
 var counting = append(slices.Clone(algorithms), limiter.Concurrency)
 
 // take decides a request of the hits.
@@ -87,7 +87,7 @@ func (f *fixture) take(hits ...limiter.Hit) []limiter.Decision {
 	return out
 }
 
-// want takes the hits and checks which of them fit.
+// want takes the hits and checks which of them fit, as + or -.
 func (f *fixture) want(allowed string, hits ...limiter.Hit) {
 	f.Helper()
 	var got strings.Builder
@@ -103,7 +103,7 @@ func (f *fixture) want(allowed string, hits ...limiter.Hit) {
 	}
 }
 
-// remaining checks what is left of a key, without charging it.
+// remaining checks the Remaining of a key with a peek.
 func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
 	f.Helper()
 	if d := f.take(limiter.Hit{Key: key, Policy: p, Look: true})[0]; d.Remaining != want {
@@ -125,5 +125,5 @@ func describe(hits []limiter.Hit) string {
 	return strings.Join(parts, ", ")
 }
 
-// workers is how many goroutines the concurrent parts run.
+// workers is the number of goroutines of a concurrent part.
 const workers = 64

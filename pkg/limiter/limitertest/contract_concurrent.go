@@ -24,7 +24,8 @@ func doneContext(f *fixture) {
 	}
 }
 
-// concurrentSeveral asks for three of five keys in every order. What was admitted must be what is missing.
+// concurrentSeveral charges three of five keys per request, in every order, and checks that each key lacks what it
+// admitted.
 func concurrentSeveral(f *fixture) {
 	const capacity, of = 300, 5
 	var policies [of]*limiter.Policy
@@ -54,7 +55,7 @@ func concurrentSeveral(f *fixture) {
 	}
 }
 
-// parallel has every worker decide rounds requests.
+// parallel makes each worker decide rounds requests.
 func (f *fixture) parallel(rounds int, request func(worker, round int) ([]limiter.Hit, func([]limiter.Decision))) {
 	f.Helper()
 	var wait sync.WaitGroup

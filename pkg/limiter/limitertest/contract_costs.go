@@ -14,7 +14,7 @@ import (
 
 func noHits(f *fixture) { f.take() }
 
-// invalidHits are errors before anything is charged, and after each of them the store goes on.
+// invalidHits checks that invalid hits are errors that charge nothing, and that the store works after each of them.
 func invalidHits(f *fixture) {
 	p, log, window := f.hourly(limiter.Funnel, 3), f.hourly(limiter.SlidingLog, 3), f.hourly(limiter.SlidingWindow, 3)
 	good := limiter.Hit{Key: "good", Policy: p, N: 1}
@@ -62,7 +62,7 @@ func invalidHits(f *fixture) {
 	f.remaining("many 7", log, 3)
 }
 
-// untilReset is the reset of a counter that was never hit, at the start of an hour.
+// untilReset returns the ResetAfter of a counter that was never hit, at the start of an hour.
 func untilReset(p *limiter.Policy) time.Duration {
 	if p.Algorithm() == limiter.FixedWindow {
 		return p.Window()

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// scenarios are parts of the contract. The first lines say how to read them.
+// scenarios are parts of the contract. The head of contract.txt explains the format.
 //
 //go:embed contract.txt
 var scenarios string
@@ -40,7 +40,7 @@ func runScenarios(t *testing.T, fresh Fresh) {
 // scenario plays a part of contract.txt.
 type scenario struct {
 	*fixture
-	each   string // the word that stands for EACH, which keeps its keys apart from those of others
+	each   string // the word that replaces EACH, and the prefix of its keys
 	limits map[string]*limiter.Policy
 	taken  map[string]int64
 }
@@ -68,7 +68,7 @@ func (s *scenario) play(line string) {
 	}
 }
 
-// limit reads a limit.
+// limit parses a limit.
 func (s *scenario) limit(text string) *limiter.Policy {
 	s.Helper()
 	words := strings.Fields(text)
@@ -102,7 +102,7 @@ func (s *scenario) limit(text string) *limiter.Policy {
 	return policy(s, in)
 }
 
-// ask decides a request, and says what its line shows.
+// ask decides a request, and returns the results that its line shows.
 func (s *scenario) ask(text string) string {
 	s.Helper()
 	verb, rest, _ := strings.Cut(text, " ")
@@ -132,7 +132,7 @@ func (s *scenario) ask(text string) string {
 	return strings.Join(got, " ")
 }
 
-// hit reads a hit, and the name under which it is remembered.
+// hit parses a hit, and the name under which its TakenAt is remembered.
 func (s *scenario) hit(words []string) (h limiter.Hit, as string) {
 	s.Helper()
 	name, key, ok := strings.Cut(words[0], "/")

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// windowEnds: a fixed window says when it ends, to whoever is banned, looks, gives back or is the first, in every mode.
+// windowEnds checks that a fixed window reports its end in every mode: for bans, peeks, refunds and first hits.
 func windowEnds(f *fixture) {
 	f.clock.Advance(20 * time.Minute)
 	for _, align := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
@@ -15,7 +15,7 @@ func windowEnds(f *fixture) {
 			p := policy(f, limiter.Params{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour, Align: align})
 			want := 40 * time.Minute
 			if align == limiter.AlignFirstHit {
-				want = time.Hour // from the hit on that would begin it
+				want = time.Hour // the window would begin with the hit
 			}
 			for _, n := range []int64{0, -1, 1, 9, 0, -1, 0} {
 				key := fmt.Sprintf("%v of %d", align, limit)

@@ -16,21 +16,21 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Histories runs random requests, so many for each algorithm and for all of them mixed, over a store and over a
-// plain map with storekit.Decide. The two must agree in every field of every decision. The histories are the same
-// in every run. They are made of what is hard: the extremes of what a policy may be, clocks that stand still,
-// step to exactly where an answer changes, jump by years and step back, looks, refunds, debts, several hits a
-// request, keys that occur twice, and rules that change under a counter. With fewer than 300 requests, each of those
-// rules follows a third of the others, and else all of them.
+// Histories decides the same random requests with a store and with storekit.Decide over a map, and checks that they
+// agree in every field of every decision. It makes that many requests for each algorithm and for a mix of all of them.
+// The requests are the same in every run, and cover hard cases: extreme policies; clocks that stand still, step to
+// exactly where a decision changes, jump by years or step back; peeks, refunds and debts; several hits, some with equal
+// keys; and rules that change under a counter. Each rule replaces every other rule, or a third of them for under 300
+// requests.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
 	runHistories(t, fresh, requests, false, every)
 }
 
-// HistoriesInTwoSteps is Histories for a store that decides a request in two steps where its keys lie in several
-// places. What a denied request was charged in the first step is taken back in the second, which leaves no trace while
-// the clock goes forward, rules stay, and the request's hits of one key are all of one mode and sign. So they are here.
-// LeakyQueue and SmoothWarmingUp are left out: a trace stays in their ResetAfter.
+// HistoriesInTwoSteps is Histories for a store that decides a request in two steps if its keys are on several servers.
+// The second step takes back what the first step charged for a denied request. This leaves no trace if the clock does
+// not step back, rules do not change, and all hits of a request with one key have the same mode and sign, so these
+// histories keep to that. They leave out LeakyQueue and SmoothWarmingUp, whose ResetAfter shows a trace.
 func HistoriesInTwoSteps(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
 	traceless := slices.DeleteFunc(slices.Clone(every), func(a limiter.Algorithm) bool {
@@ -61,7 +61,7 @@ func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []l
 	})
 }
 
-// reference is the store that cannot be wrong about anything but the steps themselves.
+// reference is a store that only calls storekit.Decide.
 type reference map[string]storekit.State
 
 func (r reference) take(now int64, hits []limiter.Hit, out []limiter.Decision) (admitted bool) {
@@ -81,7 +81,7 @@ func (r reference) take(now int64, hits []limiter.Hit, out []limiter.Decision) (
 	return admitted
 }
 
-// generationLength is after how many requests a history goes on with keys that were never hit.
+// generationLength is the number of requests after which a history uses new keys.
 const generationLength = 300
 
 // history is one random sequence of requests.
@@ -95,19 +95,19 @@ type history struct {
 	reference  reference
 	algorithms []limiter.Algorithm
 	pools      map[limiter.Algorithm][]*limiter.Policy
-	names      map[*limiter.Policy]string // their parameters
+	names      map[*limiter.Policy]string // parameters of each policy, for messages
 	counters   []*counter
-	log        []string // what was asked and answered, for a failure's report
-	steps      int      // requests so far
-	histories  int      // sets of fresh keys so far
+	log        []string // requests and decisions, for messages
+	steps      int      // number of requests so far
+	histories  int      // number of sets of new keys so far
 }
 
-// counter is a key that the history uses, and what was last answered for it.
+// counter is a key of the history, with its last decision.
 type counter struct {
 	key    string
 	policy *limiter.Policy
 	last   limiter.Decision
-	taken  []int64 // the TakenAt of decisions, the newest last
+	taken  []int64 // the last TakenAt values, the newest last
 }
 
 func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Algorithm) *history {
@@ -142,7 +142,7 @@ const (
 	year = 365 * 24 * time.Hour
 )
 
-// zone is nil where it is not known, which stands for UTC; changedAlign then fails.
+// zone returns the time zone, or nil, which means UTC, if it is not installed.
 func zone(name string) *time.Location {
 	loc, err := time.LoadLocation(name)
 	if err != nil {
@@ -232,7 +232,7 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec},
 		{Limit: 1 << 31, Window: hour, Segments: 60},
-		{Limit: 7, Window: hour, Segments: 60}, // finer ticks than the one before: counts less in a segment
+		{Limit: 7, Window: hour, Segments: 60}, // has finer ticks than the policy above, so a segment counts less
 		{Limit: step.MaxLimit, Window: step.MinWindow, Segments: 1000},
 		{Limit: 1<<32 - 1, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
 		{Limit: 7, Window: 1_000_003 * us, Segments: 1},
@@ -282,11 +282,10 @@ func (h *history) run(requests int) {
 	}
 }
 
-// allPairsFrom is how many requests of Histories stand for a run in which every rule follows every other one.
+// allPairsFrom is the number of requests from which on every rule replaces every other rule.
 const allPairsFrom = 300
 
-// eachRuleIntoEach has every extreme take over a counter from every other one, or every third other one, and so on,
-// that was charged all that it can be.
+// eachRuleIntoEach makes each extreme policy take over a fully charged counter from each other, or every third one.
 func (h *history) eachRuleIntoEach(a limiter.Algorithm, every int) {
 	pool := h.pools[a]
 	charges := int(limiter.ChargeFull) // variants of each extreme, the last of which is ChargeFull
@@ -313,7 +312,7 @@ func (h *history) eachRuleIntoEach(a limiter.Algorithm, every int) {
 	}
 }
 
-// begin goes on with other counters.
+// begin continues the history with other counters.
 func (h *history) begin(counters []*counter) {
 	h.counters, h.log = counters, nil
 	if h.twoSteps && h.clock.Now() > halfway {
@@ -322,7 +321,7 @@ func (h *history) begin(counters []*counter) {
 	h.histories++
 }
 
-// decide compares one request's answers; of are its hits' counters.
+// decide compares the decisions for one request; of are the counters of its hits.
 func (h *history) decide(hits []limiter.Hit, of []*counter) {
 	h.Helper()
 	h.steps++
@@ -346,12 +345,12 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 	}
 }
 
-// sameCounter says whether a rule that changes from one policy into the other keeps its counter.
+// sameCounter reports whether a counter is kept if its rule changes from one policy to the other.
 func sameCounter(from, to *limiter.Policy) bool {
 	return from.Params().RefillsAtOnce == to.Params().RefillsAtOnce
 }
 
-// newKeys are a handful of new counters.
+// newKeys returns six new counters.
 func (h *history) newKeys() (counters []*counter) {
 	for i := range 6 {
 		c := &counter{key: fmt.Sprintf("%d/%d/%d", h.seed, h.histories, i)}
@@ -362,13 +361,13 @@ func (h *history) newKeys() (counters []*counter) {
 	return counters
 }
 
-// farthest keeps the clock far enough below 2^53 microseconds for what a policy may add.
+// farthest is the latest time of the clock, so far below 2^53 microseconds that a policy may add its times.
 const (
 	farthest = start + 50*int64(year/us)
 	halfway  = start + 25*int64(year/us)
 )
 
-// moveClock moves the time: not at all, a little, to where an answer changes, far, or back.
+// moveClock moves the time: not at all, a little, to where a decision changes, far, or back.
 func (h *history) moveClock() {
 	c := h.counters[h.rng.IntN(len(h.counters))]
 	window := c.policy.Window()
@@ -412,12 +411,12 @@ func (h *history) moveClock() {
 	}
 }
 
-// upTo is a random span of whole microseconds.
+// upTo returns a random duration of whole microseconds, at most d.
 func (h *history) upTo(d time.Duration) time.Duration {
 	return time.Duration(h.rng.Int64N(int64(d/us)+1)) * us
 }
 
-// request is one to five hits, and the counters that they are of.
+// request returns one to five hits and their counters.
 func (h *history) request() ([]limiter.Hit, []*counter) {
 	n := 1
 	if h.rng.IntN(10) < 4 {
@@ -505,7 +504,7 @@ func (h *history) anyCost(c *counter) int64 {
 	}
 }
 
-// record keeps a line for each hit.
+// record logs a line for each hit.
 func (h *history) record(hits []limiter.Hit, out []limiter.Decision) {
 	for i, hit := range hits {
 		h.log = append(h.log, fmt.Sprintf("%s: step %d, hit %d, at %d: %s of %s: %s",
@@ -513,7 +512,7 @@ func (h *history) record(hits []limiter.Hit, out []limiter.Decision) {
 	}
 }
 
-// reported is how many of a key's hits a failure shows.
+// reported is the maximum number of a key's hits in a message.
 const reported = 12
 
 func (h *history) report(i int, hits []limiter.Hit, want, got limiter.Decision) {

@@ -18,21 +18,19 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Opener opens stores over the same state, empty at first: as many as there are clocks, each of which decides at
-// its own clock's time.
+// Opener returns one store per clock, all over the same, empty state. Each store decides at the time of its clock.
 type Opener func(t *testing.T, clocks []*Clock) []limiter.Store
 
-// Linearizable records, in that many histories of each algorithm, what concurrent requests of several goroutines for
-// each store were answered, and searches an order in which storekit.Decide, one request at a time, answers all of them
-// the same, each between the moment it was asked and the moment it was answered. If there is none, the store lost an
-// update, showed a request half done, or answered from a state of the past.
+// Linearizable records concurrent requests to several stores over the same state, in that many histories of each
+// algorithm. For each history it searches an order of the requests in which storekit.Decide makes the same decisions,
+// one request at a time, each between the call and the return of its request. If there is no such order, the store lost
+// an update, showed a request half done, or read an old state.
 //
-// Requests are of up to three hits on the same few keys. So the keys of a history hang together and it is searched
-// as a whole: parts of it that are linearizable by themselves need not be so together.
+// Requests have up to three hits on the same few keys. So the whole history must be searched at once: parts that are
+// linearizable separately need not be linearizable together.
 //
-// A decision depends on the time at which it is made, which the search must know. Virtual time therefore stands still
-// while requests are under way, and each store's clock is moved, forth or back, while none is. The clocks of
-// the stores differ, as far as windows are long.
+// A decision depends on its time, which the search must know. So virtual time stands still during requests, and each
+// store's clock moves, forth or back, only between them. The clocks differ by up to the length of a window.
 func Linearizable(t *testing.T, stores, histories int, open Opener) {
 	t.Helper()
 	for _, name := range append(step.Names(limiter.Algorithms()), "mixed") {
@@ -52,16 +50,16 @@ func Linearizable(t *testing.T, stores, histories int, open Opener) {
 }
 
 const (
-	phases      = 6               // of a history; time moves in between
-	clients     = 6               // goroutines; the search takes exponentially longer with more
-	searchLasts = 2 * time.Minute // far longer than any search took, also with the race detector on a busy machine
+	phases      = 6               // number of phases in a history; time moves between them
+	clients     = 6               // number of goroutines; the search time grows exponentially with it
+	searchLasts = 2 * time.Minute // far longer than any search so far, even with the race detector on a busy machine
 )
 
-// asks is how many requests a client makes in a phase. A store in memory answers so soon that goroutines which begin
-// together overlap only if they go on for a while.
+// asks returns the number of requests per client and phase. A store in memory decides so fast that the requests of two
+// goroutines overlap only if each makes several.
 func (r *recorder) asks() int { return max(4, 16/len(r.stores)) }
 
-// policiesOf are the policies of a history's keys: of the named algorithm, or of several.
+// policiesOf returns the policies of a history's keys: of the named algorithm, or of several if the name is mixed.
 func policiesOf(tb testing.TB, name string) (policies []*limiter.Policy) {
 	tb.Helper()
 	names := []string{name, name, name}
@@ -83,22 +81,22 @@ func policiesOf(tb testing.TB, name string) (policies []*limiter.Policy) {
 
 // recorder records histories over the stores.
 type recorder struct {
-	name     string // in keys
+	name     string // part of each key
 	clocks   []*Clock
 	stores   []limiter.Store
 	policies []*limiter.Policy
 }
 
-// request is an operation's input: hits, decided at a time.
+// request is the input of an operation: hits, decided at one time.
 type request struct {
 	at   int64
 	hits []limiter.Hit
 }
 
-// errNotLinearizable is what check finds.
+// errNotLinearizable is the error of check.
 var errNotLinearizable = errors.New("no order of the requests explains their answers")
 
-// check records a history on fresh keys and searches its order.
+// check records a history on new keys, and searches its order.
 func (r *recorder) check(tb testing.TB, seed uint64) error {
 	tb.Helper()
 	ops, err := r.record(tb, seed)
@@ -115,14 +113,14 @@ func (r *recorder) check(tb testing.TB, seed uint64) error {
 	}
 }
 
-// record has every client ask its store, phase by phase.
+// record makes every client call its store, phase by phase.
 func (r *recorder) record(tb testing.TB, seed uint64) ([]porcupine.Operation, error) {
 	tb.Helper()
 	began, rng := time.Now(), rand.New(rand.NewPCG(seed, 0))
 	asks := r.asks()
 	var history []porcupine.Operation
 	for phase := range int64(phases) {
-		for _, c := range r.clocks { // half a second on, or a little back
+		for _, c := range r.clocks { // about half a second forward, or a little back
 			c.Set(start + phase*500_000 + rng.Int64N(1_500_000) - 500_000)
 		}
 		ops, errs := r.inputs(rng, seed), make([]error, clients)
@@ -131,7 +129,7 @@ func (r *recorder) record(tb testing.TB, seed uint64) ([]porcupine.Operation, er
 		for client := range clients {
 			store, mine := r.stores[client%len(r.stores)], ops[client*asks:][:asks]
 			wg.Go(func() {
-				<-begin // all at once, and nothing but asking from here on
+				<-begin // start all at once, and only call the store from here on
 				for i := range mine {
 					in, _ := mine[i].Input.(request)
 					out, _ := mine[i].Output.([]limiter.Decision)
@@ -152,7 +150,7 @@ func (r *recorder) record(tb testing.TB, seed uint64) ([]porcupine.Operation, er
 	return history, nil
 }
 
-// inputs are what the clients ask in a phase, one client after the other.
+// inputs returns the requests of a phase, client by client.
 func (r *recorder) inputs(rng *rand.Rand, seed uint64) []porcupine.Operation {
 	ops := make([]porcupine.Operation, clients*r.asks())
 	for i := range ops {
@@ -163,7 +161,7 @@ func (r *recorder) inputs(rng *rand.Rand, seed uint64) []porcupine.Operation {
 	return ops
 }
 
-// hits are one to three hits on different keys, in any order.
+// hits returns one to three hits on different keys, in random order.
 func (r *recorder) hits(rng *rand.Rand, seed uint64) []limiter.Hit {
 	keys := rng.Perm(len(r.policies))[:1+rng.IntN(len(r.policies))]
 	hits := make([]limiter.Hit, len(keys))
@@ -180,7 +178,7 @@ func (r *recorder) hits(rng *rand.Rand, seed uint64) []limiter.Hit {
 	return hits
 }
 
-// model says what a request may be answered: what the steps answer, in every field.
+// model accepts the decisions of storekit.Decide, in every field.
 var model = porcupine.Model{
 	Init: func() any { return reference{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -203,8 +201,7 @@ var model = porcupine.Model{
 	},
 }
 
-// fork is a copy that steps on without changing what r's states see: a step may append to the list of the state that
-// it is given.
+// fork returns a copy whose steps do not change the states of r, since a step may append to the list of its state.
 func (r reference) fork() reference {
 	out := maps.Clone(r)
 	for key, s := range out {
@@ -214,7 +211,7 @@ func (r reference) fork() reference {
 	return out
 }
 
-// shown is a history for people, by the time when requests were asked.
+// shown returns a history as text, in the order of the calls.
 func shown(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var b strings.Builder

@@ -6,9 +6,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// clockStepsBackWithRoom: a limit that has room keeps it when the clock is put back. A step that is shorter than the
-// time in which the room would be used up by itself may cost what leaks in that step. The room is there once, and comes
-// back as if the clock had stood still.
+// clockStepsBackWithRoom checks that a limit with room keeps it when the clock is set back. A funnel may lose what
+// leaks during a step of less than a second. The room is granted once, and comes back as if the clock had stood still.
 func clockStepsBackWithRoom(f *fixture) {
 	const capacity, used = 20, 3
 	for _, a := range counting {
@@ -41,7 +40,7 @@ func clockStepsBackWithRoom(f *fixture) {
 				look := hit
 				look.N, look.Look = 0, true
 				d := f.take(look)[0]
-				if d.RetryAfter > 3*sec { // with what denied hits owe
+				if d.RetryAfter > 3*sec { // includes the debt of denied hits
 					f.Errorf("%s, charge_denied %s, clock back by %s: told to wait for %s", a, charge, back, d.RetryAfter)
 				}
 				f.clock.Advance(d.RetryAfter + min(back, sec)) // see limiter.slack

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// A store for a million clients, and a clock of the test's.
+// A store for a million clients, with a clock that the test controls.
 func ExampleNew() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	store, err := memstore.New(memstore.Options{
@@ -37,7 +37,7 @@ func ExampleNew() {
 	// true 0s <nil>
 }
 
-// What a store holds, and forgetting one counter of it.
+// Stats counts the counters, and Reset forgets one of them.
 func ExampleStore_Reset() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

@@ -61,7 +61,7 @@ func TestCostDoesNotGrowWithKeys(t *testing.T) {
 	}
 }
 
-// meanSteps is how far counters lie from their homes.
+// meanSteps returns the mean distance of counters from their homes.
 func meanSteps(s *Store) float64 {
 	steps, live := 0, 0
 	for i := range s.shards {

@@ -278,7 +278,7 @@ func TestMemoryIsReturnedAfterAFlood(t *testing.T) {
 	})
 }
 
-// heap is what is alive on the heap, in bytes.
+// heap returns the size of the live heap in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -351,8 +351,8 @@ func TestStoreAnswersAfterClose(t *testing.T) {
 	}
 }
 
-// Rules that leave nothing after one hit, as 1 a day for each value, make a flood of fresh keys look as limited as the
-// counter of whoever floods. But his has denied him.
+// Under a rule that leaves nothing after one hit, such as 1 a day per value, each key of a flood looks as limited as
+// the client's own counter. But only the client's own counter has denied a hit.
 func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 	const maxKeys, own = 400, 40
 	for _, a := range []limiter.Algorithm{
@@ -401,8 +401,8 @@ func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 	}
 }
 
-// Who has used up his limit gains nothing by keys of his own that are denied as well, or that matter longer. A key that
-// comes when all that can be kept is taken is limited like any other.
+// A limited client gains nothing by other keys that are denied as well, or that matter for longer. A key that arrives
+// when no further counter can be kept is limited like any other.
 func TestFloodOfDeniedKeysDoesNotResetALimitedOne(t *testing.T) {
 	const maxKeys, own, limit = 400, 20, 5
 	for _, p := range algorithms(t) {
@@ -481,7 +481,7 @@ func TestAnotherAlgorithmStartsAgain(t *testing.T) {
 	}
 }
 
-// odd is a number of segments that makes a list of odd length, 0 of algorithms that have none.
+// odd returns a number of segments that makes a list of odd length, or 0 for algorithms without segments.
 func odd(a limiter.Algorithm) int64 {
 	if a == limiter.SlidingWindow {
 		return 10

@@ -1,4 +1,4 @@
-// Package memstore keeps the counters of limits in this process's memory.
+// Package memstore keeps the counters of limits in memory, in this process.
 //
 // [New] starts a store, which needs no configuration:
 //
@@ -6,22 +6,22 @@
 //	...
 //	defer store.Close()
 //
-// It is a [limiter.Store]: give it to [limiter.New]. Its counters belong to this process and end with it. Package
-// redisstore shares them between processes.
+// Pass the store to [limiter.New]. Its counters belong to this process and are lost when the process ends. Package
+// redisstore shares counters between processes.
 //
 // # Memory
 //
-// A counter of two integers (fixed_window, funnel, token_bucket) takes 50 to 63 bytes, whatever the length of its
-// key. A sliding window takes 90 to 113 bytes and 8 for each segment, a sliding log as much and 16 to 32 for each hit
-// in its window, and a limit that warms up 106 to 129.
+// A counter of two integers takes 50 to 63 bytes, whatever the length of its key. A sliding_window takes 90 to 113
+// bytes plus 8 per segment, a sliding_log or concurrency as much plus 16 to 32 per hit in its window, and a
+// smooth_warming_up 106 to 129. The other algorithms have counters of two integers.
 //
-// Counters that no longer matter are freed every few seconds. [Options].MaxKeys bounds the others; [Stats] has how
-// many there are, and how many were forgotten because of the bound.
+// Expired counters are freed every few seconds. [Options].MaxKeys bounds the others. [Stats] reports how many counters
+// there are, and how many were evicted because of the bound.
 //
 // # Time
 //
-// The store has a clock that never steps back. Limits that follow the clock on the wall, such as a quota per day,
-// notice when it is set.
+// The store's default clock never steps back. Limits whose windows follow the wall clock, such as a quota per day,
+// follow the wall clock when it is set.
 package memstore
 
 import (
@@ -42,50 +42,49 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMaxKeys    = 4_000_000 // at most 256 MB of counters of two integers
+	DefaultMaxKeys    = 4_000_000 // at most 256 MB for counters of two integers
 	DefaultSweepEvery = 5 * time.Second
 )
 
 // Options configure a Store. The zero value is ready to use.
 type Options struct {
-	// MaxKeys bounds memory: it is how many counters of two integers are kept, at about 64 bytes each. The
-	// states of sliding windows and sliding logs have a bound of their own of the same size, in which one
-	// counts as two, and its list as one for every 64 bytes. 0 is DefaultMaxKeys.
+	// MaxKeys is the maximum number of counters of two integers, at about 64 bytes each. Counters with a list
+	// (sliding_window, sliding_log, concurrency, smooth_warming_up) have a separate bound of as many bytes, in which each
+	// counts as two counters, and its list as one for every 64 bytes. 0 means DefaultMaxKeys.
 	//
-	// At the bound the counters that have expired go first. If none has, each new counter replaces one of 16 or a few
-	// more: the one with the shortest time until its limit is fully available again. A forgotten counter starts again from
-	// nothing, so that a limit may then be exceeded; Stats.Evicted counts them.
+	// At the bound, expired counters are freed first. If the store finds none, each new counter replaces one of 16 or a
+	// few more counters: the one whose limit will be fully available again first. An evicted counter starts again from
+	// zero, so a limit may be exceeded; Stats.Evicted counts such evictions.
 	//
-	// A counter that limits somebody is not replaced: one that has denied a request, or that has nothing left after
-	// several hits. Such counters take up to seven eighths of the bound. Those beyond share the rest with the new ones,
-	// and may be replaced as they are; Stats.LimitingEvicted counts them. So whoever is limited gains nothing by a flood
-	// of keys of his own, whatever these are charged, and no key is unlimited or denied because the store is full.
+	// A counter that limits a client is not evicted: one that has denied a request, or that has nothing left after several
+	// hits. Such counters take up to seven eighths of the bound. Further limiting counters share the rest with new
+	// counters, and may be evicted; Stats.LimitingEvicted counts them. So a limited client gains nothing by a flood of new
+	// keys, whatever they are charged, and a full store neither denies a key nor leaves it unlimited.
 	//
-	// The bound is kept for each of up to 256 shards by itself, so that evictions begin when MaxKeys is
-	// reached to within a few percent, and it is exceeded by at most one state a shard.
+	// The bound is split evenly over up to 256 shards. So evictions begin when MaxKeys is reached to within a few percent,
+	// and each shard may exceed its part by one state.
 	MaxKeys int
-	// Now is the clock, in microseconds since the Unix epoch. It is called with locks held, and it should not step back: a
-	// counter that expired and was swept before it did starts again from nothing. Nil is the wall clock at New plus
-	// the time elapsed since, which never does.
+	// Now returns the time in microseconds since the Unix epoch. It is called with locks held. It should not step back,
+	// because a counter that was freed before the step then starts again from zero. nil means the wall clock at New plus
+	// the elapsed time, which never steps back.
 	Now func() int64
-	// Wall is the wall clock, in microseconds since the Unix epoch, which may step: a process starts before the first
-	// answer of a time server, and a machine that was suspended finds itself hours later. Windows that begin where the
-	// wall clock says so follow it within 10 ms; no other limit notices. It is called with locks held. Nil is the
-	// system's, or none where Now is set.
+	// Wall returns the wall clock in microseconds since the Unix epoch. It may step, for example when a time server first
+	// responds, or when a suspended machine resumes. Windows that begin at wall-clock times follow it within 10 ms; other
+	// limits ignore it. It is called with locks held. nil means the system's clock, or Now if Now is set.
 	Wall func() int64
-	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
+	// SweepEvery is the interval at which expired counters are freed. 0 means DefaultSweepEvery.
 	SweepEvery time.Duration
 }
 
-// Store is a limiter.Store in memory. Its answers are never errors.
+// Store is a limiter.Store in memory. It is safe for concurrent use. Take fails only for invalid hits.
 type Store struct {
 	steady func() int64 // Options.Now
-	wall   func() int64 // Options.Wall; nil: only steady
-	due    atomic.Int64 // when the clocks are compared next, by the steady one
-	ahead  atomic.Int64 // how far the wall clock is ahead of the steady one, in microseconds
+	wall   func() int64 // Options.Wall; nil if steady is the only clock
+	due    atomic.Int64 // steady time of the next comparison of the clocks
+	ahead  atomic.Int64 // how far the wall clock is ahead of the steady clock, microseconds
 	seeds  [2]maphash.Seed
 	shards []shard
-	budget int // of a shard's table, in bytes
+	budget int // maximum weight of each table of a shard, bytes
 
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -93,10 +92,10 @@ type Store struct {
 
 var _ limiter.Store = (*Store)(nil)
 
-// maxShards keeps the shards to lock in a few words.
+// maxShards is small enough for a shardSet to take a few words.
 const maxShards = 256
 
-// shard holds the counters whose fingerprints end alike.
+// shard holds a part of the counters, by their fingerprints.
 type shard struct {
 	mu    sync.Mutex
 	pairs table[pair]
@@ -104,10 +103,10 @@ type shard struct {
 
 	expired, evicted, limitingEvicted, cut uint64
 
-	_ [64]byte // keeps the next shard's lock off this one's cache line
+	_ [64]byte // keeps the locks of two shards on different cache lines
 }
 
-// New starts a store; Close ends it.
+// New starts a store and a goroutine that frees expired counters. The error says which option is wrong.
 func New(o Options) (*Store, error) {
 	switch {
 	case o.MaxKeys < 0:
@@ -145,11 +144,11 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// inline is how many hits are decided without allocating.
+// inline is the maximum number of hits that are decided without an allocation.
 const inline = 8
 
-// Take decides one request; see limiter.Store. It waits for nothing but other requests' steps, so it decides
-// also when ctx is done, and its only errors are those of storekit.Check.
+// Take decides one request; see limiter.Store. It waits only for the steps of other requests, so it decides even if ctx
+// is done. Its only errors are those of storekit.Check.
 func (s *Store) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	switch n := len(hits); {
 	case n == 1:
@@ -179,8 +178,7 @@ func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) error {
 	return nil
 }
 
-// take locks every shard that the hits lie in, in the order of their indexes, so that two requests never wait
-// for each other.
+// take locks the shards of all hits in the order of their indexes, so that two requests never deadlock.
 func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, counters []storekit.Counter) error {
 	if err := storekit.Link(hits, out, counters); err != nil {
 		return err
@@ -208,10 +206,10 @@ func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerpri
 	return nil
 }
 
-// compareEvery is how often the clocks are compared, in microseconds.
+// compareEvery is the interval at which the clocks are compared, in microseconds.
 const compareEvery = 10_000
 
-// clocks reads the clocks; the wall clock, if follow.
+// clocks reads the steady clock, and if follow is set, the wall clock.
 func (s *Store) clocks(follow bool) storekit.Clocks {
 	now := s.steady()
 	if !follow || s.wall == nil {
@@ -234,7 +232,7 @@ func (s *Store) index(id fingerprint) int {
 
 func (s *Store) shard(id fingerprint) *shard { return &s.shards[s.index(id)] }
 
-// Reset forgets the counter, and says whether there was anything to forget.
+// Reset forgets the counter of the key, and reports whether there was one.
 func (s *Store) Reset(key string) (existed bool) {
 	id := s.fingerprint(key)
 	sh := s.shard(id)
@@ -256,8 +254,7 @@ func (s *Store) Clear() {
 	}
 }
 
-// load fills the counter with the key's state. To its step, a state that expired and was not yet swept is
-// that of a limit that is fully available.
+// load sets counter's State to the key's state, which may have expired: a step treats it as a fully available limit.
 func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Counter) {
 	if p.Core().Is(step.KeepsList) {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {
@@ -269,8 +266,8 @@ func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Count
 	counter.State.A, counter.State.B = v.a, v.b
 }
 
-// save writes the counter's next state after one of its hits was answered, and makes room for it if the budget is
-// exceeded. isFirst says whether it is the request's first hit of the counter.
+// save writes the counter's next state after one of its hits was decided, and evicts counters if the budget is
+// exceeded. isFirst reports whether the hit is the request's first hit of the counter.
 func (s *Store) save(
 	sh *shard, id fingerprint, h *limiter.Hit, now int64, counter *storekit.Counter, d *limiter.Decision, isFirst bool,
 ) {
@@ -300,14 +297,14 @@ func (s *Store) save(
 	}
 }
 
-// limits reports whether a counter that was hit by n limits somebody. One that has nothing left after its very first
-// hit may be of a limit that leaves everybody nothing after one: it limits somebody once it has denied a hit.
+// limits reports whether the counter limits a client after a hit of cost n: it denied the hit, or has nothing left. A
+// very first hit of cost 1 that leaves nothing does not count, because a limit of 1 leaves nothing to any client.
 func limits(counter *storekit.Counter, n int64, d *limiter.Decision, isFirst bool) bool {
 	isFirst = isFirst && counter.State.A == 0 && counter.State.B == 0 && counter.State.List == nil
 	return !d.Allowed || d.Remaining == 0 && (n > 1 || !isFirst)
 }
 
-// note notes that the counter denied a hit which was not charged.
+// note marks the counter as limiting after it denied a hit that was not charged.
 func (sh *shard) note(id fingerprint, p *limiter.Policy, budget int) {
 	if p.Core().Is(step.KeepsList) {
 		sh.lists.note(id, budget)
@@ -330,7 +327,7 @@ type shardSet [maxShards / 64]uint64
 
 func (s *shardSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
-// each calls do with every index of the set, lowest first.
+// each calls do with every index of the set, in ascending order.
 func (s *shardSet) each(do func(i int)) {
 	for w, word := range s {
 		for ; word != 0; word &= word - 1 {

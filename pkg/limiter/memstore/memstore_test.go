@@ -45,7 +45,7 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// A counter of either kind is as new after Reset, and others are not touched.
+// After Reset, a counter of either kind is fully available again, and other counters are not touched.
 func TestReset(t *testing.T) {
 	clock := limitertest.NewClock()
 	s := start(t, memstore.Options{Now: clock.Now})

@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// chunk is how many slots are swept under one lock: a few microseconds' work.
+// chunk is the number of slots that are swept under one lock, which takes a few microseconds.
 const chunk = 1024
 
-// sweepUntil frees expired state until ctx is done.
+// sweepUntil frees expired counters at the interval every until ctx is done.
 func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -27,8 +27,8 @@ func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
 	}
 }
 
-// sweep walks one table of the shard, letting go of its lock after each chunk, and returns the memory of a
-// table that has become far too large. Only that copy looks at a whole table under its lock.
+// sweep frees the expired counters of one table of the shard. It releases the lock after each chunk, except while it
+// shrinks a table that has become far too large.
 func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	for from := 0; ctx.Err() == nil; {
 		if from = sweepChunk(s, sh, t, from); from == 0 {
@@ -37,10 +37,10 @@ func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	}
 }
 
-// sweepChunk sweeps a chunk, and returns where the next one begins, or 0 after the last.
+// sweepChunk sweeps one chunk and returns where the next one begins, or 0 after the last.
 func sweepChunk[S state](s *Store, sh *shard, t *table[S], from int) (next int) {
 	sh.mu.Lock()
-	defer sh.mu.Unlock() // also if it panics
+	defer sh.mu.Unlock() // even if the sweep panics
 	next, expired := t.sweep(s.steady(), from, chunk)
 	sh.expired += uint64(expired) //nolint:gosec // a count
 	if next == 0 {
@@ -49,25 +49,25 @@ func sweepChunk[S state](s *Store, sh *shard, t *table[S], from int) (next int) 
 	return next
 }
 
-// Close stops sweeping. The store goes on answering.
+// Close stops the freeing of expired counters. Take still works afterwards. The error is always nil.
 func (s *Store) Close() error {
 	s.stop()
 	<-s.stopped
 	return nil
 }
 
-// Stats is what a store holds and what became of what it held.
+// Stats holds the size of a store, and counts of the counters that it no longer holds.
 type Stats struct {
-	Keys    int    // counters held, including those that expired and are not yet swept
-	Bytes   int64  // about what their state takes
-	Expired uint64 // counters freed because they no longer mattered
-	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
-	// LimitingEvicted are those of Evicted that limited somebody, since seven eighths of the others do as well.
+	Keys    int    // counters in the store, including those that have expired and are not yet freed
+	Bytes   int64  // approximate size of their state
+	Expired uint64 // counters freed after they had expired
+	Evicted uint64 // counters evicted before they expired, because Options.MaxKeys was reached
+	// LimitingEvicted is the part of Evicted that limited a client, because limiting counters exceeded 7/8 of the bound.
 	LimitingEvicted uint64
-	Cut             uint64 // counters whose state was further ahead than their policy can put it; see storekit.Counter
+	Cut             uint64 // states that were further ahead than their policy allows; see storekit.Counter
 }
 
-// Stats adds up the shards, one after the other.
+// Stats returns the sums over the shards, which are read one after another.
 func (s *Store) Stats() (sum Stats) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -83,7 +83,7 @@ func (s *Store) Stats() (sum Stats) {
 	return sum
 }
 
-// bytes is the size of the table and of what its states point to.
+// bytes returns the size of the table and of the lists of its states.
 func (t *table[S]) bytes() int64 {
 	var none S
 	return int64(len(t.slots)*int(unsafe.Sizeof(slot[S]{}))) + int64(t.weight-t.live*none.weight())

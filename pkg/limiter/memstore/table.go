@@ -9,36 +9,36 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// fingerprint stands for a key: two hashes of it with seeds that only this process knows, so that nobody can
-// choose keys that collide. Among n keys two share a fingerprint with a probability of about n^2/2^129: 1 in
-// 4*10^25 for 4,000,000 keys.
+// fingerprint identifies a key by two hashes whose seeds only this process knows, so that clients cannot choose keys
+// that collide. Two of n keys share a fingerprint with a probability of about n^2/2^129: 1 in 4*10^25 for 4,000,000
+// keys.
 type fingerprint struct{ hi, lo uint64 }
 
-// state is what a table keeps of a counter.
+// state is the stored state of a counter.
 type state interface {
-	// weight is about what the counter takes, in bytes.
+	// weight returns the approximate size of the counter, in bytes.
 	weight() int
 }
 
-// pair is a state of two integers. It has no pointer, so that the garbage collector need not look at it.
+// pair is a state of two integers. It has no pointer, so the garbage collector does not scan it.
 type pair struct{ a, b int64 }
 
-// keyBytes is about what a counter of two integers takes, in bytes: a slot of 40 at 64 to 80 % load.
+// keyBytes is the approximate size of a counter of two integers, in bytes: a slot of 40 bytes at a load of 64 to 80 %.
 const keyBytes = 64
 
 func (pair) weight() int { return keyBytes }
 
-// list is a state that remembers more.
+// list is a state with a list.
 type list struct {
 	storekit.State
-	room int32             // of List's array, in integers, including those before its start
-	of   limiter.Algorithm // whose state it is: no other one can read it
+	room int32             // capacity of List's array, in integers, including those before List's start
+	of   limiter.Algorithm // algorithm of the state, which no other algorithm can read
 }
 
 func (l list) weight() int { return 2*keyBytes + 8*int(l.room) }
 
-// follow is the list to keep after old was changed to next. A log drops its oldest hits by moving its start
-// forward, which frees nothing: an array that is mostly unused is left for a copy.
+// follow returns the list to store after l changed to next. A log drops its oldest hits by moving its start forward,
+// which frees no memory, so follow copies a log that uses little of its array.
 func (l list) follow(p *limiter.Policy, next storekit.State) list {
 	n := list{State: next, room: roomOf(next.List), of: p.Algorithm()}
 	if sameArray(l.List, next.List) {
@@ -53,18 +53,18 @@ func (l list) follow(p *limiter.Policy, next storekit.State) list {
 
 func roomOf(list []int64) int32 { return int32(min(cap(list), math.MaxInt32)) }
 
-// sameArray says whether two slices end in the same element of the same array.
+// sameArray reports whether two slices end at the same element of the same array.
 func sameArray(a, b []int64) bool {
 	return cap(a) > 0 && cap(b) > 0 && &a[:cap(a)][cap(a)-1] == &b[:cap(b)][cap(b)-1]
 }
 
-// mark is when a counter expires, in microseconds since the Unix epoch times four, plus isLimiting and isKept. 0 is no
-// counter.
+// mark is the time when a counter expires, in microseconds since the Unix epoch times four, plus isLimiting and isKept.
+// The mark of an empty slot is 0.
 type mark int64
 
 const (
-	isLimiting mark = 1 // it has denied a request, or has nothing left after several hits
-	isKept     mark = 2 // it is limiting, and is not evicted: see table.keep
+	isLimiting mark = 1 // the counter has denied a request, or has nothing left after several hits
+	isKept     mark = 2 // the counter is limiting, and is not evicted: see table.keep
 	markBits        = 2
 )
 
@@ -78,7 +78,7 @@ func newMark(expires int64, limiting bool) mark {
 
 func (m mark) expires() int64 { return int64(m >> markBits) }
 
-// rank orders counters by which is evicted first: one that is not kept, or that expires earlier.
+// rank orders counters by eviction: first those that are not kept, and among them the first to expire.
 func (m mark) rank() mark { return m + m&isKept<<60 }
 
 // slot is one counter of a table.
@@ -88,19 +88,18 @@ type slot[S state] struct {
 	state S
 }
 
-// table is a hash table with open addressing and linear probing. Beside what a map does, it can be walked a
-// few slots at a time, which is what sweeping and evicting need, and it grows by a quarter, so that a counter
-// of two integers takes 40 bytes at 64 to 80 % load: 50 to 63 bytes. A slot's home grows with its fingerprint, so
-// that a resize copies from front to back.
+// table is a hash table with open addressing and linear probing. Unlike a map, it can be swept and evicted from a few
+// slots at a time. It grows by a quarter, so that its load is 64 to 80 %, and a counter of two integers takes 50 to 63
+// bytes. A slot's home increases with its fingerprint, so that a resize copies from front to back.
 type table[S state] struct {
 	slots  []slot[S]
-	live   int // counters
-	weight int // of all counters, in bytes
-	kept   int // of those that are not evicted, in bytes
-	hand   int // where the next eviction looks
+	live   int // number of counters
+	weight int // total weight of the counters, bytes
+	kept   int // total weight of the counters that are kept, bytes
+	hand   int // the last slot that an eviction examined
 }
 
-// smallest is the number of slots of a small table.
+// smallest is the number of slots of the smallest table.
 const smallest = 8
 
 func (t *table[S]) home(id fingerprint) int {
@@ -115,7 +114,7 @@ func (t *table[S]) after(i int) int {
 	return 0
 }
 
-// find returns the slot of id, or the empty slot where it would go.
+// find returns the slot of id, or the empty slot where id belongs.
 func (t *table[S]) find(id fingerprint) *slot[S] {
 	i := t.home(id)
 	for t.slots[i].mark != 0 && t.slots[i].id != id {
@@ -124,15 +123,15 @@ func (t *table[S]) find(id fingerprint) *slot[S] {
 	return &t.slots[i]
 }
 
-// get returns the state of id, the zero state if there is none.
+// get returns the state of id, or the zero state if there is none.
 func (t *table[S]) get(id fingerprint) (s S) {
 	if t.live == 0 {
 		return s
 	}
-	return t.find(id).state // an empty slot's is zero
+	return t.find(id).state // an empty slot has the zero state
 }
 
-// put writes a state. A counter that limits somebody does so until it expires.
+// put writes a state. A counter that is limiting stays so until it expires.
 func (t *table[S]) put(id fingerprint, s S, m mark, now int64, budget int) {
 	if 5*(t.live+1) > 4*len(t.slots) {
 		t.resize(max(smallest, len(t.slots)+len(t.slots)/4+1))
@@ -151,7 +150,7 @@ func (t *table[S]) put(id fingerprint, s S, m mark, now int64, budget int) {
 	t.keep(at, budget)
 }
 
-// note says that the counter of id, if there is one, has denied a request.
+// note marks the counter of id, if there is one, as limiting.
 func (t *table[S]) note(id fingerprint, budget int) {
 	if t.live == 0 {
 		return
@@ -162,7 +161,7 @@ func (t *table[S]) note(id fingerprint, budget int) {
 	}
 }
 
-// keep has a limiting counter kept, if there is room: an eighth of the budget is for counters that can be evicted.
+// keep keeps a limiting counter from eviction, but leaves an eighth of the budget for counters that can be evicted.
 func (t *table[S]) keep(at *slot[S], budget int) {
 	if weight := at.state.weight(); at.mark&isLimiting != 0 && t.kept+weight <= budget-budget/8 {
 		at.mark |= isKept
@@ -170,7 +169,7 @@ func (t *table[S]) keep(at *slot[S], budget int) {
 	}
 }
 
-// forget takes a counter out of the weights.
+// forget subtracts a counter from the weights.
 func (t *table[S]) forget(at *slot[S]) {
 	t.weight -= at.state.weight()
 	if at.mark&isKept != 0 {
@@ -192,7 +191,7 @@ func (t *table[S]) remove(id fingerprint) {
 	}
 }
 
-// removeAt empties slot i and closes the gap, so that every counter is still reached from its home.
+// removeAt empties slot i and closes the gap, so that every counter can still be reached from its home.
 func (t *table[S]) removeAt(i int) {
 	t.live--
 	t.forget(&t.slots[i])
@@ -205,7 +204,7 @@ func (t *table[S]) removeAt(i int) {
 	t.slots[i] = slot[S]{}
 }
 
-// distance is how many steps lead from slot i to slot j.
+// distance returns the number of steps from slot i to slot j.
 func (t *table[S]) distance(i, j int) int {
 	if j < i {
 		j += len(t.slots)
@@ -225,15 +224,15 @@ func (t *table[S]) resize(size int) {
 	t.hand = 0
 }
 
-// shrink returns the memory of a table that is far emptier than it was.
+// shrink frees the memory of a table that is less than a quarter full.
 func (t *table[S]) shrink() {
 	if len(t.slots) > smallest && 4*t.live < len(t.slots) {
 		t.resize(max(smallest, t.live+t.live/2+1))
 	}
 }
 
-// sweep drops the counters that expired among count slots from slot from on, and returns the slot to go on
-// with: 0 after the last. A resize between two calls may hide a counter until the next walk.
+// sweep removes the expired counters among count slots from slot from on, and returns the next slot, or 0 after the
+// last. If the table is resized between two calls, a counter may be missed until the next walk.
 func (t *table[S]) sweep(now int64, from, count int) (next, expired int) {
 	for i := from; i < len(t.slots); {
 		if count--; count < 0 {
@@ -242,25 +241,25 @@ func (t *table[S]) sweep(now int64, from, count int) (next, expired int) {
 		if m := t.slots[i].mark; m != 0 && m.expires() <= now {
 			t.removeAt(i)
 			expired++
-			continue // the gap was closed by a counter that is yet to be seen
+			continue // slot i may now hold a counter that was moved to close the gap
 		}
 		i++
 	}
 	return 0, expired
 }
 
-// sample is how many counters an eviction chooses from, and manySamples how many it looks at to find one that is not
-// kept: an eighth of them are not.
+// sample is the number of counters from which an eviction chooses. If all of these are kept, it examines more, up to
+// manySamples: an eighth of all counters are not kept.
 const (
 	sample      = 16
 	manySamples = 16 * sample
 )
 
-// evict drops the expired of the next sample counters, or, if none is, the one that matters for the shortest time of
-// those that are not kept. keep stays. limiting is how many of the dropped ones limited somebody.
+// evict removes the expired counters among the next sample. If none has expired, it removes the one with the lowest
+// rank. It never removes keep. limiting is the number of evicted counters that were limiting.
 func (t *table[S]) evict(now int64, keep fingerprint) (expired, evicted, limiting int) {
 	var victim fingerprint
-	least, alive := mark(0), mark(now+1)<<markBits // the victim's; the least of a counter that has not expired
+	least, alive := mark(0), mark(now+1)<<markBits // the victim's mark; the least mark that has not expired
 	for seen, steps := 0, 0; steps < len(t.slots) && (seen < sample || least&isKept != 0 && seen < manySamples); steps++ {
 		t.hand = t.after(t.hand)
 		at := &t.slots[t.hand]

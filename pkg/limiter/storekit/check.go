@@ -7,26 +7,25 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Check returns an error that wraps limiter.ErrInvalid, and says which hit is wrong, unless any Store can decide the
-// hits: each has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for
-// their answers, and hits of one key count alike. Every Store of this module calls it, or Link, before it locks or
-// sends anything.
+// Check returns an error that wraps limiter.ErrInvalid and names the wrong hit, unless any Store can decide the hits.
+// Each hit must have a policy, a known Mode, and a cost of at most MaxHits that is 0 only for a peek; hits with equal
+// keys must have the same algorithm and refill; and out must be as long as hits. Every Store of this module calls Check
+// or Link before it locks or sends anything.
 func Check(hits []limiter.Hit, out []limiter.Decision) error {
 	return check(hits, out, func(int, int) {})
 }
 
-// Link checks the hits as Check does, and sets the First of counters[i], of which there must be as many as hits, to the
-// lowest index whose hit has the key of hits[i]. It takes time in proportion to the hits, and is done once for each use
-// of counters.
+// Link checks the hits as Check does, and sets the First of counters[i] to the lowest index of a hit with the key of
+// hits[i]. counters must be as long as hits. Call Link once for each use of counters; its time grows with the hits.
 func Link(hits []limiter.Hit, out []limiter.Decision, counters []Counter) error {
 	return check(hits, out, func(i, first int) { counters[i].first = first + 1 })
 }
 
-// scanned is how many hits are looked through one by one for an earlier one of the same key: up to there that is
-// cheaper than a map, and allocates nothing.
+// scanned is the maximum number of hits for which check scans the earlier hits for an equal key. Up to this number, a
+// scan is cheaper than a map, and allocates nothing.
 const scanned = 16
 
-// check checks the hits, and calls each with the index of each one, and of the first one of its key.
+// check checks the hits, and calls each with the index of each hit and of the first hit with the same key.
 func check(hits []limiter.Hit, out []limiter.Decision, each func(i, first int)) error {
 	if len(out) < len(hits) {
 		return fmt.Errorf("%w: there are %d hits, and out has room for %d answers",
@@ -67,7 +66,7 @@ func scan(hits []limiter.Hit, i int) int {
 
 func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().Algorithm != nil }
 
-// canTakeBack reports whether the hit may have a TakenAt: the time has to be one that a script can add a lease to.
+// canTakeBack reports whether the hit may have a TakenAt, which must be small enough for a script to add a lease to it.
 func canTakeBack(h *limiter.Hit) bool {
 	return h.N < 0 && h.Mode != limiter.Quota && h.Policy.Core().Is(step.InFlight) &&
 		h.TakenAt > 0 && h.TakenAt < step.Horizon
@@ -85,7 +84,7 @@ func checkShared(hits []limiter.Hit, first, i int) error {
 		"the algorithm and refill of their policies must be the same", limiter.ErrInvalid, first, i, hits[i].Key)
 }
 
-// checkHit returns what is wrong with a hit by itself.
+// checkHit returns an error if the hit is invalid, whatever the other hits are.
 func checkHit(i int, h *limiter.Hit) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: hits[%d].%s", limiter.ErrInvalid, i, fmt.Sprintf(format, args...))

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// mapStore is a whole limiter.Store. It forgets nothing, so it is good for tests only.
+// mapStore is a complete limiter.Store. It never frees a counter, so it is good for tests only.
 type mapStore struct {
 	mu     sync.Mutex
 	states map[string]storekit.State
@@ -30,14 +30,14 @@ func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Dec
 	now := time.Now().UnixMicro()
 	storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, hits, counters, out)
 	for i := range hits {
-		if counters[i].Changed { // only the first counter of a key is
+		if counters[i].Changed { // set only in the first counter of a key
 			s.states[hits[i].Key] = counters[i].Next
 		}
 	}
 	return nil
 }
 
-// A store of your own: read the states, decide, and write those that have changed.
+// A store of your own loads the states, decides, and writes the states that have changed.
 func ExampleDecide() {
 	store := &mapStore{states: map[string]storekit.State{}}
 	perClient, err := limiter.New(store, "client", limiter.NewFunnel(2, time.Hour, 0))
@@ -55,7 +55,7 @@ func ExampleDecide() {
 	// false 0 <nil>
 }
 
-// A step is a function of a state, a time and a cost, and changes nothing.
+// A step is a pure function of a state, a time and a cost.
 func ExampleStep() {
 	policy, err := limiter.NewPolicy(limiter.Params{
 		Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 2,

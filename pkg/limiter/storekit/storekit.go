@@ -1,24 +1,22 @@
-// Package storekit is for the author of a [limiter.Store]: it decides requests, and leaves to the store where states
-// are kept.
+// Package storekit is for authors of a [limiter.Store]: it decides requests, and the store only loads and saves states.
 //
-// For each request, Take of a store that can lock its counters, or that has transactions, does this:
+// In a store that can lock its counters, or that has transactions, Take does this for each request:
 //
 //	counters := make([]storekit.Counter, len(hits))
 //	if err := storekit.Link(hits, out, counters); err != nil {
 //		return err // the caller's mistake
 //	}
-//	// Lock, and set the State of counters[i] to that of the key hits[i].Key, if counters[i].First() == i.
+//	// Lock. For each i with counters[i].First() == i, set counters[i].State to the state of hits[i].Key.
 //	storekit.Decide(storekit.Clocks{Steady: now, Wall: now}, hits, counters, out)
-//	// Write Next of each counter that is Changed, to be kept for KeepFor. Unlock.
+//	// For each counter that is Changed, write Next, to be kept for KeepFor. Unlock.
 //
-// [Link] checks the hits, and finds which of them share a key, and so a counter. A [State] is two integers, and for
-// some algorithms a list of integers; it must come back as it was.
+// [Link] checks the hits, and finds the hits that share a key, and therefore a counter. A [State] is two integers and,
+// for some algorithms, a list of integers; the store must return it unchanged.
 //
-// Every algorithm is one pure step, [Step]: integers in, integers out, with the time as an argument. It knows no clock
-// and no database. Numbers stay below 2^53, so that a step can be written again in a language that counts in doubles,
-// as package redisstore does in Lua.
+// Each algorithm is one pure function, [Step], of integers only, with the time as an argument. Numbers stay below 2^53,
+// so that a step can be written again in a language that counts in doubles, as package redisstore does in Lua.
 //
-// Package limitertest has the contract of a store as a test.
+// Package limitertest tests a store.
 package storekit
 
 import (
@@ -31,39 +29,38 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// State is one counter's state: the integers A and B, and a List of integers for algorithms that remember more. The
-// zero State is a counter that was never hit. A List is never changed in place where a reader of an older State could
-// see it.
+// State is the state of one counter: the integers A and B, and a List of integers for algorithms that remember more.
+// The zero State is a counter that was never hit. Steps do not change a List in place if a holder of an older State
+// could see the change.
 type State = step.State
 
-// Counter is a counter's state while a request is decided over it.
+// Counter holds the state of a counter while a request is decided.
 type Counter struct {
-	// State is what the store held: the zero State for a key that it does not know.
+	// State is the state in the store, or the zero State if the store does not have the key.
 	State State
-	// Next is the state after the request. It is meaningful when Changed is set.
+	// Next is the state after the request. It is meaningful if Changed is set.
 	Next State
-	// Changed says that Next must be written. With KeepFor 0 the limit is fully available again: the key may be
-	// dropped.
+	// Changed reports that Next must be written. If KeepFor is 0, the limit is fully available again, and the key may be
+	// deleted instead.
 	Changed bool
-	// KeepFor is how long Next matters; after that the key may be forgotten without changing any decision.
+	// KeepFor is how long Next must be kept. After that time, deleting the key changes no decision.
 	KeepFor time.Duration
-	// Cut says that State was further ahead than the policy can put it: the rule was edited, or the clock was set back.
-	// Next goes on from the furthest that the policy can have left.
+	// Cut reports that State was further ahead than the policy allows, because the rule was edited or the clock was set
+	// back. Next then continues from the furthest state that the policy allows.
 	Cut bool
 
-	first int   // one more than First: 0 where Link was not called
-	asked int64 // what the hits of the key that were looked at so far cost together
+	first int   // First plus 1; 0 if Link was not called
+	asked int64 // total cost of the key's hits so far, without refunds
 }
 
-// First is the index of the counter that this one's hit shares with others of the same key, its own if it is the first
-// of them. Link has set it.
+// First returns the index of the first hit with the same key, whose counter all hits of the key share. Link sets it.
 func (c *Counter) First() int { return c.first - 1 }
 
-// Clocks are the two times of a store whose wall clock may be set while it runs, both in microseconds since the Unix
-// epoch. They are equal where the store has one clock.
+// Clocks are the two times of a store whose wall clock may be set while it runs, in microseconds since the Unix epoch.
+// A store with one clock sets both to the same time.
 type Clocks struct {
-	Steady int64 // never steps: what every other limit counts by
-	Wall   int64 // what the clocks on the wall show: where windows begin that do not begin with the first hit
+	Steady int64 // never steps; for all limits that do not use Wall
+	Wall   int64 // the wall clock; for fixed windows that do not begin with the first hit
 }
 
 func (c *Clocks) of(p *limiter.Policy) int64 {
@@ -73,18 +70,18 @@ func (c *Clocks) of(p *limiter.Policy) int64 {
 	return c.Steady
 }
 
-// Decide answers one request's hits and reports whether the request is admitted as a whole. The counter that hits[i]
-// shares with others of its key, which Link finds, carries the state of that key.
+// Decide decides the hits of one request, and reports whether the request is admitted. The counter with the index
+// counters[i].First(), which Link sets, must hold the state of hits[i].Key.
 //
-// Admitted: every hit that fits is charged, and so is a Quota hit that does not: the request passes, and uses up what
-// was left of that quota. Denied: nothing is charged, except what the policy's ChargeDenied takes for the hits that
-// denied. In both cases a Shadow hit is charged by itself, and a negative hit gives back, since what it returns has
-// ended whatever becomes of this request.
+// If the request is admitted, each hit that fits is charged. A Quota hit that does not fit is charged what is left of
+// its quota, or its whole cost with ChargeFull. If the request is denied, only the hits that denied it are charged, by
+// their policy's ChargeDenied. In both cases, a Shadow hit is charged independently, and a negative hit is refunded,
+// because what it returns has ended whatever becomes of this request.
 //
-// With ByItself none of that holds: each hit is charged as if it were the request's only one, and a Quota hit that does
-// not fit is charged as in an admitted request.
+// With ByItself, each hit is charged as if it were the only one of its request, and a Quota hit that does not fit is
+// charged as in an admitted request.
 //
-// It takes time in proportion to the hits. redisstore's slowly.lua is this function again.
+// Decide takes time in proportion to the number of hits. redisstore's slowly.lua mirrors it.
 func Decide(now Clocks, hits []limiter.Hit, counters []Counter, out []limiter.Decision) bool {
 	if len(hits) == 1 && hits[0].Mode == limiter.Enforce {
 		counters[0].step(&hits[0], &now, step.OrPenalty, &out[0])
@@ -109,7 +106,7 @@ func Decide(now Clocks, hits []limiter.Hit, counters []Counter, out []limiter.De
 	return false
 }
 
-// chargeEach decides and charges each hit by itself.
+// chargeEach decides and charges each hit independently.
 func chargeEach(now *Clocks, hits []limiter.Hit, counters []Counter, out []limiter.Decision) {
 	for i := range hits {
 		c := &counters[counters[i].First()]
@@ -124,8 +121,8 @@ func chargeEach(now *Clocks, hits []limiter.Hit, counters []Counter, out []limit
 	}
 }
 
-// chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the
-// stored states and charges only what a denied request is charged; see limit.CompleteDenied for what is answered.
+// chargeDenied is Decide's second pass over a denied request. It starts again from the stored states, and charges only
+// what a denied request is charged; limit.CompleteDenied completes the decisions.
 func chargeDenied(now *Clocks, hits []limiter.Hit, counters []Counter, out []limiter.Decision) {
 	quotaDenies := limiter.QuotaDenies(hits, out)
 	for i := range hits {
@@ -140,14 +137,14 @@ func chargeDenied(now *Clocks, hits []limiter.Hit, counters []Counter, out []lim
 	}
 }
 
-// spend charges a hit that limit.Spends.
+// spend charges a hit for which limit.Spends is true.
 func (c *Counter) spend(h *limiter.Hit, now *Clocks, out *limiter.Decision) {
 	var d limiter.Decision
 	c.step(h, now, step.Spend, &d)
 	limit.CompleteSpent(out, &d)
 }
 
-// step runs the policy's step over the counter's newest state.
+// step runs the policy's step on the counter's newest state.
 func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limiter.Decision) {
 	from := &c.State
 	if c.Changed {
@@ -156,7 +153,7 @@ func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limit
 	core := h.Policy.Core()
 	a := core.Algorithm
 	if h.TakenAt != 0 {
-		if t, ok := a.(step.TakesBack); ok { // a limit of 0 does not
+		if t, ok := a.(step.TakesBack); ok { // false for a limit of 0
 			a = t.TakesBack(h.TakenAt, h.OrOldest, now.Steady)
 		}
 	}
@@ -167,7 +164,7 @@ func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limit
 	}
 	c.Next, c.Changed, c.KeepFor = next, true, d.ResetAfter+core.Linger
 	c.Cut = c.Cut || o.Is&step.Cuts != 0
-	if next.IsNew() { // a window that nothing was counted in has an end, too
+	if next.IsNew() { // even an empty window has a ResetAfter
 		c.KeepFor = 0
 	}
 }
@@ -185,11 +182,11 @@ func decision(o *step.Outcome) limiter.Decision {
 	return d
 }
 
-// Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
-// charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter, after
-// which the limit is fully available again; a bucket that starts empty is remembered for a while longer.
+// Step decides a hit of cost n on state s at time now, in microseconds since the Unix epoch. The cost is charged if it
+// fits; otherwise the policy's ChargeDenied applies. next matters for d.ResetAfter, after which the limit is fully
+// available again; a bucket that starts empty must be kept for longer (see Counter.KeepFor).
 //
-// What it returns shares no memory with s that a later step could change: one state may be stepped several times.
+// next shares no memory with s that a later step could change, so one state may be stepped several times.
 func Step(p *limiter.Policy, s State, now, n int64) (next State, d limiter.Decision) {
 	s.List = slices.Clip(s.List)
 	next, o := p.Core().Step(s, now, n, step.OrPenalty)
@@ -199,14 +196,14 @@ func Step(p *limiter.Policy, s State, now, n int64) (next State, d limiter.Decis
 	return next, decision(&o)
 }
 
-// Call is one request in a batch for a store that takes several at once.
+// Call is one request in a batch, for a store that takes several requests at once.
 type Call struct {
-	// Ctx is the request's: see limiter.Store. Its Err is asked again and again while the call waits; nobody waits for
-	// its Done.
+	// Ctx is the context of the request: see limiter.Store. While the call waits, the store polls Ctx.Err, and does not
+	// wait for Ctx.Done.
 	Ctx context.Context //nolint:containedctx // each call of a batch has its own
-	// Since is when the request began to wait: the store's timeout runs from then. Zero: from when it is taken.
+	// Since is when the request began to wait: the store's timeout starts then. Zero means when the store takes the call.
 	Since time.Time
-	// Hits and Out are those of limiter.Store's Take, and Err what it returns.
+	// Hits and Out are the arguments of limiter.Store's Take, and Err is its result.
 	Hits []limiter.Hit
 	Out  []limiter.Decision
 	Err  error
