@@ -2,7 +2,7 @@ package decide
 
 import "github.com/weir-ratelimit/weir/internal/flags"
 
-// Config are the flags of decisions. A bound that is 0 stands for its default.
+// Config has the flags for decisions. A bound of 0 means the default.
 type Config struct {
 	MaxDescriptors  int  `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Maximum number of descriptors of a request."`
 	MaxCounters     int  `group:"grpc" env:"WEIR_MAX_COUNTERS" default:"1024" help:"Maximum number of limits of a request, over all its descriptors; larger requests fail with InvalidArgument."`
@@ -16,7 +16,7 @@ type Config struct {
 	RetryAfter       bool         `group:"headers" env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial: seconds to wait, or the length of the window if waiting does not help."`
 }
 
-// Check checks the flags.
+// Check validates the flags.
 func (c *Config) Check(e *flags.Errors) {
 	flags.Between(e, "--max-delayed", c.MaxDelayed, 1, 10_000_000)
 	flags.Between(e, "--max-descriptors", c.MaxDescriptors, 1, 10_000)

@@ -1,9 +1,9 @@
-// Package decide says whether a request may pass: it knows the rules, the limits and their counters, and no wire
-// format. Every way into Weir (Envoy's RateLimitService, explain, replayed traffic) translates what it reads into a
-// Request, calls Decider.Decide, and reports the Verdict. Whoever must not wait calls Decider.Try first.
+// Package decide decides whether a request may pass. It knows rules, limits and counters, but no wire format: each
+// source of requests (Envoy's RateLimitService, explain, replayed traffic) fills a Request, calls Decider.Decide, and
+// reports the Verdict. A caller that must not wait calls Decider.Try first.
 //
-// A decision has three steps. Match finds the rules and limits of the request's descriptors. Take asks the store, which
-// decides all hits of the request as a whole. Fold makes one status for each descriptor of the answers.
+// A decision has three steps. Match finds the rules and limits of the request's descriptors. Take queries the store,
+// which decides all hits of the request as a whole. Fold combines the decisions into one status per descriptor.
 package decide
 
 import (
@@ -22,63 +22,58 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxDescriptors bounds the work of one request. Envoy's configuration decides how many descriptors
-	// it sends, usually a handful, so this only stops mistakes.
+	// DefaultMaxDescriptors bounds the work per request. It only stops mistakes: the number of descriptors depends on
+	// Envoy's configuration and is usually below ten.
 	DefaultMaxDescriptors = 128
-	// DefaultMaxEntries bounds a descriptor's depth, which Envoy's configuration decides as well. Envoy Gateway writes
-	// 144 entries at most.
+	// DefaultMaxEntries bounds the entries of a descriptor. Envoy Gateway configures at most 144.
 	DefaultMaxEntries = 2048
-	// DefaultMaxEntryBytes is above the 60 KiB of request headers that Envoy admits by default. A longer key or value
-	// is an error to Envoy, which then lets the request pass by default: a client must not be able to evade its limit
-	// by a long header.
+	// DefaultMaxEntryBytes is above the 60 KiB of request headers that Envoy accepts by default. Weir answers a longer key
+	// or value with an error, by default Envoy then lets the request pass, and a client could so evade its limit.
 	DefaultMaxEntryBytes = 64 << 10
-	// DefaultMaxCounters bounds the counters that one request charges. The rules decide how many these are. So many take
-	// Redis about 5 ms, in which it does nothing else, of the 15 ms that the store has by default.
+	// DefaultMaxCounters bounds the counters that one request charges. 1,024 counters block Redis for about 5 ms; the
+	// default timeout of the store is 15 ms.
 	DefaultMaxCounters = 1024
-	// DefaultMaxDelayed bounds the requests that leaky_queue and max_wait delay. Each of them holds a goroutine and a
-	// stream of a few KiB.
+	// DefaultMaxDelayed bounds the delayed requests, each of which holds a goroutine and a stream of a few KiB.
 	DefaultMaxDelayed = 10_000
 )
 
-// ErrNoRules is returned while no rules are loaded.
+// ErrNoRules means that no rules are loaded.
 var ErrNoRules = errors.New("no rules are loaded yet")
 
-// ErrPanicked is that of a request whose decision has panicked beside others'.
+// ErrPanicked means that the decision of this request, one of several in a Decide call, panicked.
 var ErrPanicked = errors.New("the decision has panicked; the log has the stack")
 
-// ErrUndecided is returned while the store does not answer, for a request with a limit whose on_store_failure is error:
-// the caller decides.
+// ErrUndecided means that the store did not respond, and a limit leaves the decision to the caller.
 var ErrUndecided = errors.New("the store did not answer, and on_store_failure is error")
 
-// InvalidError says which part of a request is wrong, and what to send instead.
+// InvalidError says which part of a request is invalid, and what to send instead.
 type InvalidError struct{ Msg string }
 
-// Error is the message.
+// Error returns Msg.
 func (e *InvalidError) Error() string { return e.Msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-// Options are a Decider's parts and bounds. A zero bound stands for its default.
+// Options are the settings of a Decider. A bound of 0 means the default.
 type Options struct {
 	Config
 
-	// Rules returns the rules in force: called once a request. A nil Set means that none are loaded yet.
+	// Rules returns the active rules, nil if none are loaded yet. It is called once per request.
 	Rules func() *descriptors.Set
-	// Store has the counters. It bounds the time of a call itself. If it is a take.Chain, Try asks its stages.
+	// Store has the counters and bounds the duration of each call. If it is a take.Chain, Try uses its stages.
 	Store limiter.Store
-	// Local counts this process's share of limits with on_store_failure: local while Store fails, and of all limits of
-	// requests that this process is too late for. Nil, for a Store that never fails, lets their requests pass.
+	// Local counts this process's share while Store fails: of limits with on_store_failure: local, and of all limits if
+	// this process was too late to read Store's response. If Local is nil, these limits admit.
 	Local limiter.Store
-	// Observer counts decisions. Nil is none.
+	// Observer counts decisions. It may be nil.
 	Observer Observer
-	// Watchers see every request that was decided.
+	// Watchers see every decided request.
 	Watchers []Watcher
-	// Lenient admits descriptors without entries and entries without a key: they match no rule. Without it, they are
-	// errors.
+	// Lenient accepts descriptors without entries and entries without a key, which match no rule.
 	Lenient bool
-	// MaxEntries is the most entries of a descriptor.
+	// MaxEntries is the maximum number of entries per descriptor.
 	MaxEntries int
-	// MaxEntryBytes is the most bytes of an entry's key, and of its value.
+	// MaxEntryBytes is the maximum length in bytes of an entry's key, and of its value.
 	MaxEntryBytes int
 }
 
@@ -110,10 +105,10 @@ type Decider struct {
 	chain   *take.Chain // of Options.Store
 	delayed delayed
 	denier  *limiter.Policy // admits nothing
-	batches sync.Pool       // of *batch
+	batches sync.Pool       // elements are *batch
 }
 
-// New checks the options.
+// New returns a Decider. The error names the invalid options.
 func New(o Options) (*Decider, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -128,24 +123,24 @@ func New(o Options) (*Decider, error) {
 	}, nil
 }
 
-// Decide decides requests, each as a whole: either all of its limits are charged or none, as storekit.Decide has it;
-// with Options.ChargeEach each limit is charged by itself. It returns when each request has its Verdict, or its Err: an
-// InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several are decided together, or Ctx's own
-// error once Ctx is done. A request with an Err holds nothing; of another one the caller takes what it holds
-// (TakeHeld). The verdict is valid until the request is Reset.
+// Decide decides requests. Each request is decided as a whole: either all of its limits are charged or none, see
+// storekit.Decide. With Options.ChargeEach each limit is charged independently. Decide returns when each request has a
+// Verdict or an Err: an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several requests are
+// decided together, or the error of Ctx once Ctx is done. A request with an Err holds nothing; for each other request,
+// the caller must call Verdict.TakeHeld. The verdict is valid until the request is Reset.
 //
-// While the store fails, each limit's on_store_failure decides in its place.
+// While the store fails, each limit's on_store_failure decides.
 func (d *Decider) Decide(all ...*Request) {
-	b, _ := d.batches.Get().(*batch) // New makes nothing else
+	b, _ := d.batches.Get().(*batch) // the pool holds only *batch
 	taken := false
 	defer func() {
 		d.free(b)
-		for i := 0; !taken && i < len(all); i++ { // the store has panicked
+		for i := 0; !taken && i < len(all); i++ { // the store panicked
 			all[i].Verdict.held.Release(all[i].Ctx)
 		}
 	}()
 	for _, r := range all {
-		r.call.Ctx = r.Ctx // the caller may have set it after Try
+		r.call.Ctx = r.Ctx // the caller may have set Ctx after Try
 		if r.isTried || d.guarded(len(all), r, d.ask) && r.asks {
 			b.calls = append(b.calls, &r.call)
 		}
@@ -161,8 +156,8 @@ func (d *Decider) Decide(all ...*Request) {
 	}
 }
 
-// Try decides a request if the store need not be waited for, and reports whether it is decided: as by Decide. If not,
-// the caller passes the request to Decide.
+// Try decides a request like Decide if that needs no wait for the store, and reports whether it did. If it returns
+// false, the caller must pass the request to Decide.
 func (d *Decider) Try(r *Request) (decided bool) {
 	if d.ask(r); r.asks && !d.chain.Try(&r.call) {
 		r.isTried = true
@@ -174,7 +169,7 @@ func (d *Decider) Try(r *Request) (decided bool) {
 	return true
 }
 
-// batch is the calls of a Decide.
+// batch holds the calls of one Decide.
 type batch struct{ calls []*take.Call }
 
 func (d *Decider) free(b *batch) {
@@ -183,7 +178,7 @@ func (d *Decider) free(b *batch) {
 	d.batches.Put(b)
 }
 
-// guarded has a panic about one of several requests fail that one alone. It reports whether the request has no Err.
+// guarded runs step and reports whether r has no Err afterwards. With several requests, a panic fails only r.
 func (d *Decider) guarded(requests int, r *Request, step func(*Request)) bool {
 	if requests == 1 {
 		step(r)
@@ -193,7 +188,7 @@ func (d *Decider) guarded(requests int, r *Request, step func(*Request)) bool {
 	return r.Err == nil
 }
 
-// ask finds what the store is to be asked, if anything: else the request's Err, or its answers, are there.
+// ask prepares the call to the store. If no call is needed, the request has its Err or its decisions.
 func (d *Decider) ask(r *Request) {
 	r.asks, r.isTried, r.Err, r.call.Err = false, false, nil, nil
 	rules := d.o.Rules()
@@ -220,12 +215,12 @@ func (d *Decider) ask(r *Request) {
 	r.call = take.Call{Call: storekit.Call{Ctx: r.Ctx, Since: r.Since, Hits: v.asked.hits, Out: v.asked.out}}
 }
 
-// end makes the verdict of what the store has answered, and shows it to the Observer and the Watchers.
+// end completes the verdict from the store's decisions, and reports it to the Observer and the Watchers.
 func (d *Decider) end(r *Request) {
 	v, ends := &r.Verdict, false
 	r.isTried = false
 	defer func() {
-		if !ends { // after an error, and if an observer panics
+		if !ends { // after an error or a panic of an observer
 			v.held.Release(r.Ctx)
 		}
 	}()
@@ -242,7 +237,7 @@ func (d *Decider) end(r *Request) {
 	ends = true
 }
 
-// settle has the decisions of all hits, by failure policies if the store has failed.
+// settle sets the decisions of all hits. If the store failed, failure policies decide.
 func (d *Decider) settle(r *Request) error {
 	v, err := &r.Verdict, r.call.Err
 	if err == nil {
@@ -257,7 +252,7 @@ func (d *Decider) settle(r *Request) error {
 		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
-	if v.refused { // what it refunds is lost, and nothing else was asked
+	if v.refused { // only refunds were sent to the store, and they are lost
 		return nil
 	}
 	d.applyFailurePolicy(r.Ctx, v, err)

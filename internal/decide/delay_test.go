@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-// buggy is a Watcher.
+// buggy is a Watcher that panics.
 type buggy struct{}
 
 func (buggy) Watch(context.Context, *decide.Verdict) { panic("a bug") }

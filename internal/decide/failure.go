@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// applyFailurePolicy decides by each limit's on_store_failure, because the store failed. If this process was late, each
-// limit is counted locally.
+// applyFailurePolicy lets each limit's on_store_failure decide, because the store failed. If the store did not fail but
+// this process was too late, each limit is counted locally.
 func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error) {
 	v.StoreErr, v.late = err, errors.Is(err, limiter.ErrLate)
 	hasLocal := false
@@ -22,7 +22,7 @@ func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error)
 	}
 }
 
-// openOrClosed is the answer of a limit that fails open or closed. What is refunded never counts as not fitting.
+// openOrClosed returns the decision of a limit that fails open or closed. A refund always fits.
 func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 	if l.OnStoreFailure == descriptors.Deny && n >= 0 {
 		return limiter.Decision{RetryAfter: limiter.Never}
@@ -30,8 +30,7 @@ func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
 }
 
-// isUndecided reports whether the store failed a request that no limit denies and whose answer a limit leaves to the
-// caller.
+// isUndecided reports whether a limit leaves the decision to the caller, and no other limit denies.
 func (v *Verdict) isUndecided() bool {
 	for i := range v.Limits {
 		if v.isCallers(i) {
@@ -41,8 +40,9 @@ func (v *Verdict) isUndecided() bool {
 	return false
 }
 
-// decideLocally asks the limits with a local fallback, and with them those that fail closed or leave the answer to the
-// caller: no share is charged for a request that these deny or do not decide. Should Local fail, their requests pass.
+// decideLocally queries Local for the limits with a local fallback. Limits that fail closed or leave the decision to
+// the caller are added as hits that never fit, so that no share is charged for a request that they deny or leave
+// undecided. If Local fails, the limits with a local fallback admit.
 func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 	var p part
 	for i, l := range v.Limits {
@@ -68,8 +68,7 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 	}
 }
 
-// isCallers reports whether limit i leaves the answer to the caller. A limit in shadow mode, and what is refunded,
-// never do.
+// isCallers reports whether limit i leaves the decision to the caller. Limits in shadow mode and refunds never do.
 func (v *Verdict) isCallers(i int) bool {
 	h := &v.Hits[i]
 	return v.Limits[i].OnStoreFailure == descriptors.Fail && !v.isLocal(i) && h.Mode != limiter.Shadow && h.N >= 0

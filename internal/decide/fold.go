@@ -2,7 +2,7 @@ package decide
 
 import "github.com/weir-ratelimit/weir/pkg/limiter"
 
-// fold finds what the decisions mean for the request and for each of its descriptors.
+// fold combines the decisions into the verdict of the request and the status of each descriptor.
 func (v *Verdict) fold() {
 	v.Denied = v.refused || !limiter.Admitted(v.Hits, v.Decisions)
 	v.quotaDenies = v.refused || limiter.QuotaDenies(v.Hits, v.Decisions)

@@ -7,24 +7,23 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// LimitHeaders are the names of response headers: the limit in requests per window, how many remain, and the seconds
-// until the limit is fully available again, or for a denied request until it would be admitted. They are flags of
-// serve.
+// LimitHeaders has the flags for the names of the limit headers: limit in requests per window, remaining requests, and
+// seconds until the limit is fully available again or, for a denied request, until it would be admitted.
 type LimitHeaders struct {
 	Limit     string `name:"limit-header" env:"LIMIT_HEADER" default:"RateLimit-Limit" help:"Header with the requests per window."`
 	Remaining string `name:"remaining-header" env:"REMAINING_HEADER" default:"RateLimit-Remaining" help:"Header with the remaining requests."`
 	Reset     string `name:"reset-header" env:"RESET_HEADER" default:"RateLimit-Reset" help:"Header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
 }
 
-// Header is a field of the response that the request's client gets. Its value is Text, or Number if IsNumber.
+// Header is a response header for the client. Its value is Number if IsNumber is true, else Text.
 type Header struct {
 	Name, Text string
 	Number     int64
 	IsNumber   bool
 }
 
-// Headers yields the response's header fields: those of the nearest limit if the process has names for them, then
-// Retry-After and those of the rule's response if the request is denied.
+// Headers yields the response headers: the limit headers of the nearest limit if they are enabled; for a denied request
+// also Retry-After and the headers of its rule's response.
 func (v *Verdict) Headers(yield func(Header) bool) {
 	names := &v.Request.o.LimitHeaders
 	if !v.Denied && *names == (LimitHeaders{}) {
@@ -54,8 +53,8 @@ func (v *Verdict) Headers(yield func(Header) bool) {
 	}
 }
 
-// nearest is the status that the limit headers show, as envoyproxy/ratelimit chooses it: the last one that is over its
-// limit, else the first that has the least remaining. It is nil if no status has a limit, or if none is to be shown.
+// nearest returns the status for the limit headers: as in envoyproxy/ratelimit, the last one over its limit, else the
+// first with the fewest remaining hits. It is nil without a limit, without header names, or if the store failed.
 func (v *Verdict) nearest() (nearest *Status) {
 	if v.Request.o.LimitHeaders == (LimitHeaders{}) || v.Failed() {
 		return nil
@@ -72,7 +71,7 @@ func (v *Verdict) nearest() (nearest *Status) {
 	return nearest
 }
 
-// CeilSeconds rounds up to whole seconds: a client that comes back too early is denied again.
+// CeilSeconds rounds d up to whole seconds, so that a client that waits this long is not denied again.
 func CeilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -81,7 +80,7 @@ func CeilSeconds(d time.Duration) int64 {
 	return s
 }
 
-// Saturate is the nearest number of hits that an answer can carry.
+// Saturate returns the number of hits nearest to n that fits a response field.
 func Saturate(n int64) uint32 {
 	return uint32(min(max(n, 0), math.MaxUint32))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// none is a store in which nothing fits.
+// none is a store in which no hit fits.
 type none struct{}
 
 func (none) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }

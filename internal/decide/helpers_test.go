@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// newDecider decides by the rules in memory, at a time that stands still.
+// newDecider decides by the rules in memory, at a fixed time.
 func newDecider(t *testing.T, set *descriptors.Set, watchers ...decide.Watcher) *decide.Decider {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{Now: func() int64 { return 1 << 50 }})
@@ -26,7 +26,7 @@ func newDecider(t *testing.T, set *descriptors.Set, watchers ...decide.Watcher) 
 	return d
 }
 
-// decided has d decide r for a caller with this context.
+// decided lets d decide r with this context.
 func decided(ctx context.Context, d *decide.Decider, r *decide.Request) (*decide.Verdict, error) {
 	r.Ctx = ctx
 	if d.Decide(r); r.Err != nil {

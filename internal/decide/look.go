@@ -7,9 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Look returns the verdict that the request would get now by these rules. It charges nothing, delays nothing, and calls
-// neither the Observer nor a Watcher. The RetryAfter of a limit that does not fit is an upper bound if the cost is
-// above 1. The error is an InvalidError.
+// Look returns the verdict that the request would get now. It charges nothing, delays nothing, and calls no Observer or
+// Watcher. If a limit does not fit a cost above 1, its RetryAfter is an upper bound. The error is an InvalidError.
 func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v, err := d.Match(rules, r)
 	if err != nil {
@@ -29,7 +28,7 @@ func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) 
 	return v, nil
 }
 
-// applyCosts makes the answers to looks, which say whether one more hit would pass, answers to the descriptors' costs.
+// applyCosts adjusts the decisions, which say whether one more hit would pass, to the costs of the descriptors.
 func (v *Verdict) applyCosts() {
 	for descriptor := range v.Statuses {
 		cost := v.Request.Descriptors[descriptor].Cost

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit
-// costs what its descriptor says. It asks no store. The error is an InvalidError.
+// Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit has
+// the cost of its descriptor. Match does not query the store. The error is an InvalidError.
 func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v := &r.Verdict
-	if v.Request != nil { // it was decided before
+	if v.Request != nil { // the request was decided before
 		v.reset()
 	}
 	v.Request = r
@@ -42,7 +42,7 @@ func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	return v, nil
 }
 
-// setCosts sets what each hit costs, and which hits a status has.
+// setCosts sets the cost of each hit, and the range of hits of each status.
 func (v *Verdict) setCosts() {
 	for i := range v.Hits {
 		h := &v.Hits[i]

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// A client whose request no wait lets pass is told to wait for the window's length, by every algorithm, and not to come
-// back at once. The reset of a fixed window is its end.
+// If waiting does not help a denied request, Retry-After is the length of the window for every algorithm, so that
+// clients do not retry at once. The reset of a fixed window is its end.
 func TestDenialThatNoWaitMends(t *testing.T) {
 	const now = 1_800_000_000 * int64(time.Second/time.Microsecond) // an hour begins
 	for _, name := range step.Names(limiter.Algorithms()) {

@@ -7,20 +7,20 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Outcome is what became of one hit.
+// Outcome is the result of one hit.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Allowed          Outcome = iota // it fits, and was charged
-	Uncharged                       // nothing was charged, since another limit denied the request
-	Denied                          // it does not fit, and denied the request
-	ShadowDenied                    // it does not fit, in shadow mode: the request passes
-	QuotaOver                       // it does not fit, in quota mode, and did not deny the request
+	Allowed          Outcome = iota // the hit fits and was charged
+	Uncharged                       // the hit was not charged because another limit denied the request
+	Denied                          // the hit does not fit and denied the request
+	ShadowDenied                    // the hit does not fit; in shadow mode, it does not deny
+	QuotaOver                       // the hit does not fit; in quota mode, it did not deny the request
 	AllowedOnFailure                // the store failed, and the limit fails open
 	DeniedOnFailure                 // the store failed, and the limit fails closed
-	AllowedLocally                  // the store failed, and it fits this process's share
-	DeniedLocally                   // the store failed, and it does not fit this process's share
+	AllowedLocally                  // the store failed, and the hit fits the share of this process
+	DeniedLocally                   // the store failed, and the hit does not fit the share of this process
 )
 
 var outcomeNames = [...]string{
@@ -40,7 +40,7 @@ func Outcomes() []Outcome {
 // String returns the outcome as a metric's label.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Unfit reports that the limit did not fit: it denied the request, or would have but for its mode.
+// Unfit reports whether the hit did not fit. The request may have passed because of the limit's mode.
 func (o Outcome) Unfit() bool {
 	switch o {
 	case Denied, ShadowDenied, QuotaOver, DeniedOnFailure, DeniedLocally:
@@ -50,23 +50,22 @@ func (o Outcome) Unfit() bool {
 	}
 }
 
-// Observer counts decisions. Its methods are called while a request waits: they must be quick and safe for concurrent
-// use.
+// Observer counts decisions. Its methods run while a request waits: they must be quick and safe for concurrent use.
 type Observer interface {
-	// Decided reports one limit's part in a request, unless the limit was not asked since another one denied the request
-	// before: its cost in hits (0 looks, below 0 refunds) and the store's answer. The answer means nothing while the
-	// store fails, and is valid only during the call. A limit that a request brought along has the rule that it matched,
-	// if any.
+	// Decided reports one hit on limit l: its outcome, its cost in hits (0 peeks, below 0 refunds) and the store's
+	// decision. The decision is meaningless while the store fails, and valid only during the call. It is not called for
+	// limits that were not queried because the request had already been denied. The limit that a request itself carries
+	// names the rule that the request matched, if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
-	// Answered reports a request that was decided: its domain, nil if that has no rules, and whether it is denied.
+	// Answered reports a decided request: the rules of its domain, nil if it has none, and whether the request is denied.
 	Answered(domain *descriptors.Domain, denied bool)
-	// StoreFailed reports that failure policies decide a request.
+	// StoreFailed reports that failure policies decided a request.
 	StoreFailed(err error)
 }
 
-// Watcher sees whole requests, where an Observer counts their limits: for busiest keys and traces.
-// Watch is called once for each request that was decided, before it is answered. It must be quick, must not block, and
-// must be safe for concurrent use. The verdict is valid only during the call.
+// Watcher sees whole requests, for busiest keys and traces; an Observer counts single limits. Watch is called once per
+// decided request, before the response. It must be quick, must not block, and must be safe for concurrent use. The
+// verdict is valid only during the call.
 type Watcher interface {
 	Watch(ctx context.Context, v *Verdict)
 }
@@ -77,7 +76,6 @@ func (unobserved) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision)
 func (unobserved) Answered(*descriptors.Domain, bool)                            {}
 func (unobserved) StoreFailed(error)                                             {}
 
-// observe shows the verdict to the Observer and the Watchers.
 func (d *Decider) observe(ctx context.Context, v *Verdict) {
 	d.o.Observer.Answered(v.Domain, v.Denied)
 	for i, l := range v.Limits {
@@ -90,7 +88,7 @@ func (d *Decider) observe(ctx context.Context, v *Verdict) {
 	}
 }
 
-// Outcome is what became of hit i.
+// Outcome returns the outcome of hit i.
 func (v *Verdict) Outcome(i int) Outcome {
 	h, fits := &v.Hits[i], v.Decisions[i].Allowed
 	switch {

@@ -6,26 +6,25 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// part is hits of a request that are asked together.
+// part holds those hits of a request that are sent to the store together.
 type part struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
-	of   []int // hits[j] is the request's hit of[j]; nil: they are all
+	of   []int // hits[j] is hit of[j] of the request; nil: all hits in order
 }
 
-// add adds a hit, which is the request's hit i.
 func (p *part) add(h limiter.Hit, i int) {
 	p.hits, p.out, p.of = append(p.hits, h), append(p.out, limiter.Decision{}), append(p.of, i)
 }
 
-// scatter copies the answers to those of the whole request.
+// scatter copies the decisions to the decisions of the whole request.
 func (p *part) scatter(all []limiter.Decision) {
 	for j, i := range p.of {
 		all[i] = p.out[j]
 	}
 }
 
-// anyHit reports whether one of the request's hits is so.
+// anyHit reports whether `is` returns true for a hit of the request.
 func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 	for i := range v.Hits {
 		if is(&v.Hits[i]) {
@@ -35,13 +34,12 @@ func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 	return false
 }
 
-// refusedWait is the wait that a refused request announces: delayed requests go on all the time, and the limits of the
-// refused one have not been asked.
+// refusedWait is the Retry-After of a refused request. It is short because delayed requests end all the time; the real
+// wait is unknown, because the store was not queried.
 const refusedWait = time.Second
 
-// refuse denies a request that might have to wait, because Options.MaxDelayed requests are delayed already. Only what
-// the request refunds is asked: that has ended, whatever becomes of the rest. The other hits are charged nothing,
-// also those that are charged by themselves.
+// refuse denies a request that might have to wait, because Options.MaxDelayed requests are delayed already. It sends
+// only refunds to the store, because the refunded requests have ended, and charges nothing, not even with ChargeEach.
 func (v *Verdict) refuse() {
 	v.refused, v.asked = true, part{}
 	for i := range v.Hits {

@@ -9,59 +9,59 @@ import (
 	"github.com/weir-ratelimit/weir/internal/take"
 )
 
-// Request is a domain and descriptors that ask to pass. Decider.NewRequest makes one, which bounds its own memory: of
-// more descriptors and entries than are admitted it keeps only how many were added. It is not safe for concurrent use.
+// Request is a domain and descriptors to decide on. Decider.NewRequest creates it. Its memory is bounded: of
+// descriptors and entries beyond the maximum it keeps only the count. It is not safe for concurrent use.
 type Request struct {
-	// Ctx is the caller's: see storekit.Call. NewRequest sets one that never ends.
+	// Ctx is the context of the caller: see storekit.Call. NewRequest sets one that never ends.
 	Ctx context.Context //nolint:containedctx // each request of a batch has its own
-	// Since is when the caller began to wait; zero: when the request is decided.
+	// Since is when the caller began to wait. Zero means the time at which the request is decided.
 	Since       time.Time
 	Domain      string
 	Descriptors []Descriptor
 
-	// Verdict is what was decided, if Err is nil.
+	// Verdict is the decision, valid if Err is nil.
 	Verdict Verdict
 	Err     error
 
 	o       *Options
-	added   int                 // descriptors: more than Descriptors if they are too many
-	entries []descriptors.Entry // of all Descriptors
+	added   int                 // number of descriptors, including those beyond MaxDescriptors, which are not kept
+	entries []descriptors.Entry // entries of all Descriptors
 	call    take.Call
-	asks    bool // call is for the store
-	isTried bool // by Try, which could not decide it
+	asks    bool // call must be sent to the store
+	isTried bool // Try queried the stages of the store, and none answered
 }
 
 // Descriptor is one descriptor of a request.
 type Descriptor struct {
 	Entries []descriptors.Entry
-	// Cost in hits: above 0 is charged, 0 only looks, below 0 is refunded.
+	// Cost in hits: above 0 charges, 0 peeks, below 0 refunds.
 	Cost int64
-	// Own is a limit that the request itself brings along.
+	// Own is the limit that the request itself carries for this descriptor.
 	Own OwnLimit
 
-	added int    // entries: more than Entries if they are too many
-	start string // the value of StartKey
+	added int    // number of entries, including those beyond MaxEntries, which are not kept
+	start string // value of the entry StartKey
 }
 
-// OwnLimit is a rate that replaces the one of the rule's first limit. A Window of 0 is none.
+// OwnLimit is a rate for one request: the rule's first limit with this rate replaces the rule's limits. Window 0: none.
 type OwnLimit struct {
 	Requests uint32
 	Window   time.Duration
 }
 
-// NewRequest returns an empty request, to be filled and decided by this Decider.
+// NewRequest returns an empty request for this Decider.
 func (d *Decider) NewRequest() *Request { return &Request{Ctx: context.Background(), o: &d.o} }
 
-// CountsInFlight reports, after Try, whether the request counts as in flight if it is admitted.
+// CountsInFlight reports, after Try, whether the request counts as in flight once it is admitted.
 func (r *Request) CountsInFlight() bool { return r.Verdict.anyHit(limit.CountsInFlight) }
 
-// MayWait reports, after Try, whether the request's limits may delay it.
+// MayWait reports, after Try, whether a limit may delay the request.
 func (r *Request) MayWait() bool { return r.Verdict.anyHit(canWait) }
 
-// MaxDescriptors is the most descriptors of a request.
+// MaxDescriptors returns the maximum number of descriptors per request.
 func (d *Decider) MaxDescriptors() int { return d.o.MaxDescriptors }
 
-// AddDescriptor begins a descriptor, to which AddEntry adds. It returns nil if the request has too many.
+// AddDescriptor begins a descriptor, to which AddEntry adds entries. It returns nil if the request has too many.
 func (r *Request) AddDescriptor() *Descriptor {
 	if r.added++; r.added > r.o.MaxDescriptors {
 		return nil
@@ -70,7 +70,7 @@ func (r *Request) AddDescriptor() *Descriptor {
 	return &r.Descriptors[len(r.Descriptors)-1]
 }
 
-// AddEntry adds an entry to the descriptor that was added last. No rule sees the entry of StartKey.
+// AddEntry adds an entry to the last descriptor. The entry StartKey is kept apart from the entries that rules match.
 func (r *Request) AddEntry(key, value string) {
 	if r.added > r.o.MaxDescriptors {
 		return
@@ -97,7 +97,7 @@ func (r *Request) Add(d Descriptor) {
 	}
 }
 
-// Reset empties the request for another one. It keeps the memory, and nothing of this request alive.
+// Reset empties the request for reuse. It keeps the memory and drops all references to the old request.
 func (r *Request) Reset() {
 	clear(r.Descriptors)
 	clear(r.entries)
@@ -107,7 +107,7 @@ func (r *Request) Reset() {
 	}
 }
 
-// check says what is wrong with the request. The error names the field.
+// check returns an error that names the first invalid field, or nil.
 func (r *Request) check() error {
 	switch {
 	case r.Domain == "":

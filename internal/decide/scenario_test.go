@@ -69,7 +69,7 @@ func TestScenarios(t *testing.T) {
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
 
-// withoutTimes leaves out times: those of a real Redis depend on the time of day.
+// withoutTimes removes times, because those of a real Redis depend on the time of day.
 func withoutTimes(text string) string { return times.ReplaceAllString(text, "") }
 
 // player plays one scenario.
@@ -87,7 +87,7 @@ type player struct {
 	out     strings.Builder
 }
 
-// play returns the text with the answers of this program.
+// play returns the text with the results of this program.
 func (p *player) play(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i := 0; i < len(lines); i++ {
@@ -119,7 +119,7 @@ func (p *player) play(text string) string {
 	return p.out.String()
 }
 
-// start makes a process with the rules, and counters that are zero.
+// start creates a process with the rules and without counters.
 func (p *player) start(options []string) {
 	// Minutes and hours begin.
 	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
@@ -202,7 +202,7 @@ func (p *player) memory() limiter.Store {
 	return store
 }
 
-// ask writes the answer to a request, and what the Observer heard of it if the store is down.
+// ask writes the result of a request and, if the store is down, the calls of the Observer.
 func (p *player) ask(looks bool, words []string) {
 	r := p.decider.NewRequest()
 	r.Domain = "shop"
@@ -250,7 +250,7 @@ func (p *player) ask(looks bool, words []string) {
 	}
 }
 
-// costs are the hits_addend of a request, and those of its descriptors.
+// costs has the hits_addend of a request and of its descriptors.
 type costs struct {
 	addend uint32
 	own    map[int]uint64
@@ -293,8 +293,8 @@ func (p *player) descriptor(word string) (d decide.Descriptor) {
 	return d
 }
 
-// show is a verdict in one line: whether the request passes, each status, the headers, and the rule's body. A status
-// has, behind OK or OVER_LIMIT, its limit: name requests/unit, what is left and the time until reset.
+// show returns a verdict in one line: whether the request passes, each status, the headers, and the rule's body. A
+// status has OK or OVER_LIMIT and, with a limit, name requests/unit, remaining hits and time until reset.
 func show(v *decide.Verdict) string {
 	code := map[bool]string{false: "OK", true: "OVER_LIMIT"}
 	var b strings.Builder
@@ -343,7 +343,7 @@ func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _ *
 func (p *player) Answered(*descriptors.Domain, bool) {}
 func (p *player) StoreFailed(err error)              { p.said = append(p.said, "store failed: "+err.Error()) }
 
-// down is a store that does not answer.
+// down is a store that does not respond.
 type down struct{}
 
 func (down) Take(context.Context, []limiter.Hit, []limiter.Decision) error {

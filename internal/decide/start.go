@@ -9,11 +9,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// StartKey is the key of the entry that brings Verdict.Start of a request to the descriptor of its end.
+// StartKey is the key of the entry in which a request's end report returns the token of Verdict.Start.
 const StartKey = "weir_start"
 
-// Start returns what the request holds of limits on requests in flight until its stream is done: how many hits of the
-// first one, and a token of all for the end. A denied request holds nothing.
+// Start returns what the request holds of limits on requests in flight until its stream ends: the number of hits of the
+// first such limit, and a token that names all of them for the end report. For a denied request both are zero.
 func (v *Verdict) Start() (leased int64, token string) {
 	var taken []string
 	for i := range v.Hits {
@@ -26,13 +26,13 @@ func (v *Verdict) Start() (leased int64, token string) {
 	return leased, strings.Join(taken, " ")
 }
 
-// inTokens returns what a counter's entry in a token begins with: a hash of the key, as in the log.
+// inTokens returns the prefix of a counter's entry in a token: a hash of the key, as in the log.
 func inTokens(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return fmt.Sprintf("%x:", sum[:8])
 }
 
-// takeBack has a hit that refunds return what the token has of its counter, or nothing.
+// takeBack makes a refund of requests in flight release what the token holds of its counter, which may be nothing.
 func takeBack(h *limiter.Hit, token string) {
 	if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
 		return
@@ -40,7 +40,7 @@ func takeBack(h *limiter.Hit, token string) {
 	var n, at int64
 	_, own, _ := strings.Cut(token, inTokens(h.Key))
 	_, _ = fmt.Sscanf(own, "%d.%d", &n, &at)
-	h.Mode, h.TakenAt = limiter.Enforce, 1 // nothing was taken then
+	h.Mode, h.TakenAt = limiter.Enforce, 1 // a time at which no hit was charged
 	if 0 < n && n <= limiter.MaxHits && 0 < at && at < 1<<52 {
 		h.N, h.TakenAt = -n, at
 	}

@@ -18,7 +18,7 @@ import (
 
 var errStore = errors.New("the store is away")
 
-// waits is a store that asks a server: all fits, unless fails is set, and where there is a turn, it is in an hour.
+// waits is a store of a server. Every hit fits unless fails is set, and a turn is in an hour.
 type waits struct {
 	fails  error
 	during func()
@@ -39,7 +39,7 @@ func (s *waits) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decisi
 	return s.fails
 }
 
-// knows is a stage that knows some answers.
+// knows is a stage that answers some requests.
 type knows struct{ known bool }
 
 func (s knows) Before(c *take.Call) bool {
@@ -75,7 +75,7 @@ func over(t *testing.T, store limiter.Store, change ...func(*decide.Options)) *d
 	return d
 }
 
-// request has a descriptor for each key: of cost 1, or -1 where the key begins with a minus, or 0 with a question mark.
+// request has a descriptor per key: of cost 1, -1 for a key that begins with a minus, or 0 for a question mark.
 func request(d *decide.Decider, keys ...string) *decide.Request {
 	r := d.NewRequest()
 	r.Domain = "shop"
@@ -155,7 +155,7 @@ func TestDecideTogether(t *testing.T) {
 	}
 }
 
-// panicsFor is a Watcher with a bug about a key.
+// panicsFor is a Watcher that panics for a key.
 type panicsFor string
 
 func (key panicsFor) Watch(_ context.Context, v *decide.Verdict) {
@@ -199,7 +199,7 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// failures is an Observer of failures.
+// failures is an Observer that counts failures.
 type failures struct{ errs []error }
 
 func (*failures) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Decision) {}
@@ -272,7 +272,7 @@ func TestPlacesTakenLocally(t *testing.T) {
 	}
 }
 
-// A request that is decided again begins anew, and one that is as large as it may be is decided.
+// A request that is decided again starts from an empty state. A request of maximum size is decided.
 func TestRequestsAtTheirBounds(t *testing.T) {
 	d := over(t, &waits{}, func(o *decide.Options) { o.MaxDescriptors, o.MaxEntries, o.MaxEntryBytes = 2, 2, 5 })
 	r := request(d, "place", "open")

@@ -7,76 +7,76 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Verdict is what was decided of a Request. It lies in the request's memory: a verdict, and the texts of its request,
-// are valid until the request is Reset. A counter's key may be kept longer.
+// Verdict is the decision on a Request. It shares the request's memory: the verdict and the request's texts are valid
+// until the request is Reset, except the keys of counters, which stay valid.
 type Verdict struct {
 	Request *Request
-	// Asked has the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Status.Hits says which
-	// are those of a descriptor.
+	// Asked has the limits of the request: Hits[i] charges Limits[i], and Decisions[i] is the store's decision.
+	// Status.Hits returns the range of each descriptor.
 	descriptors.Asked
 
-	// Domain is the rules of the request's domain, nil if it has none.
+	// Domain has the rules of the request's domain, nil if there are none.
 	Domain *descriptors.Domain
-	// Statuses has one for each of the request's descriptors.
+	// Statuses has one status per descriptor of the request.
 	Statuses []Status
-	// Decisions are the store's answers.
+	// Decisions has one decision per hit.
 	Decisions []limiter.Decision
-	// Denied reports whether the request as a whole is.
+	// Denied reports whether the request is denied.
 	Denied bool
-	// Wait is how long an admitted request is delayed: until the last of its limits lets it go.
+	// Wait is how long an admitted request is delayed: the longest delay among its limits.
 	Wait time.Duration
-	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
+	// StoreErr is the store's error, after which failure policies decided, or nil.
 	StoreErr error
 
-	late        bool // of StoreErr: the store did not fail, this process was too late
+	late        bool // StoreErr is not a failure of the store: this process was too late to read the response
 	quotaDenies bool // every descriptor in quota mode is over
-	refused     bool // denied since no request may be delayed any more: see Decider.refuse
-	asked       part // of the store
-	held        Held // until TakeHeld
+	refused     bool // denied because too many requests are delayed: see refuse
+	asked       part // hits sent to the store
+	held        Held // valid until TakeHeld
 }
 
-// Status is what one descriptor is answered.
+// Status is the result for one descriptor.
 type Status struct {
-	// Rule is what the descriptor matched, nil if nothing.
+	// Rule is the rule that the descriptor matched, or nil.
 	Rule *descriptors.Rule
-	// Limit is the descriptor's tightest, which the status shows, as limiter.Tightest has it. Nil: no limit counts.
+	// Limit is the descriptor's tightest limit (see limiter.Tightest), which the status shows; nil if no limit counts.
 	Limit *descriptors.Limit
-	// Unlimited reports that the rule says so.
+	// Unlimited reports whether the rule is `unlimited`.
 	Unlimited bool
-	// Over reports that Limit does not fit, whatever becomes of the request. In shadow mode it is false.
+	// Over reports whether Limit does not fit, even if the request is admitted. In shadow mode it is false.
 	Over bool
-	// Remaining is how many hits of cost 1 would pass now.
+	// Remaining is the number of hits of cost 1 that would be admitted now.
 	Remaining int64
-	// Reset is the time until the limit is fully available again; if Over, until the same request would be admitted. Where
-	// no wait helps, it is the limit's window; of a fixed window the time to its end, as in envoyproxy/ratelimit.
+	// Reset is the time until the limit is fully available again; if Over, until the same request would be admitted. If
+	// waiting does not help, Reset is the limit's window or, as in envoyproxy/ratelimit, the rest of a fixed window.
 	Reset time.Duration
-	// HasReset is false if no counter decided: Reset is not known then.
+	// HasReset is false if no counter decided. Reset is then unknown.
 	HasReset bool
 
-	first, last int // its hits: none if first == last
+	first, last int // range of its hits; empty if first == last
 }
 
-// Hits are the indexes of the status's hits in Verdict.Hits: from first, before last.
+// Hits returns the range of the status's hits in Verdict.Hits; last is exclusive.
 func (st *Status) Hits() (first, last int) { return st.first, st.last }
 
-// DynamicMetadata is Config.DynamicMetadata.
+// DynamicMetadata returns Config.DynamicMetadata.
 func (v *Verdict) DynamicMetadata() bool { return v.Request.o.DynamicMetadata }
 
-// Failed reports that the store did not answer, and that each limit's on_store_failure decided.
+// Failed reports whether the store did not respond, so that each limit's on_store_failure decided.
 func (v *Verdict) Failed() bool { return v.StoreErr != nil }
 
-// Counted reports whether hit i was decided by a counter, and not by a failure policy alone.
+// Counted reports whether a counter decided hit i. If not, a failure policy decided without one.
 func (v *Verdict) Counted(i int) bool {
 	return !v.unasked(i) && (v.StoreErr == nil || v.isLocal(i))
 }
 
-// isLocal reports whether limit i is counted in this process while the store does not decide.
+// isLocal reports whether this process counts limit i itself while the store fails.
 func (v *Verdict) isLocal(i int) bool {
 	l := v.Limits[i]
 	return l.IsLocal() || v.late && l.Local != nil
 }
 
-// unasked reports whether the request was denied before the store was asked about hit i, and not for that hit.
+// unasked reports whether the request was refused before the store was queried, and hit i is not the reason.
 func (v *Verdict) unasked(i int) bool { return v.refused && v.Hits[i].N >= 0 && !canWait(&v.Hits[i]) }
 
 // Denies reports whether hit i denied the request.
@@ -88,9 +88,9 @@ func (v *Verdict) Denies(i int) bool {
 	return m == limiter.Enforce || m == limiter.Quota && v.quotaDenies
 }
 
-// RetryAfter is the time after which a client whose request was denied may come back: the longest among the limits that
-// denied it. Of a limit that no wait satisfies it is the window, so that the client does not come back at once. It is
-// limiter.Never if a failure policy has denied the request, since nobody knows when the store answers again.
+// RetryAfter returns the time after which the client of a denied request may retry: the longest wait among the limits
+// that denied it. For a limit that no wait satisfies, that is its window, so that the client does not retry at once. It
+// is limiter.Never if a failure policy denied the request, because the end of the outage is unknown.
 func (v *Verdict) RetryAfter() (longest time.Duration) {
 	for i := range v.Hits {
 		if !v.Denies(i) {
@@ -105,8 +105,7 @@ func (v *Verdict) RetryAfter() (longest time.Duration) {
 	return longest
 }
 
-// Response is what the client of a denied request is sent: that of the first of the rules that deny it and have one,
-// nil if none has.
+// Response returns the `response` of the first rule that denied the request and has one, else nil.
 func (v *Verdict) Response() *descriptors.Response {
 	for i := range v.Statuses {
 		st := &v.Statuses[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
-// Codec is gRPC's codec for protobuf, except that the service itself reads the requests and writes the replies of
-// ShouldRateLimit, without an object for each of their messages: these cost more than deciding.
+// Codec returns gRPC's protobuf codec, except that the service itself decodes the requests and encodes the responses of
+// ShouldRateLimit. It creates no object per nested message, which would cost more time than the decision.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
@@ -22,7 +22,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if data.Len() > maxSmall { // the copies below take several times as much
+	if data.Len() > maxSmall { // the copies below take several times the memory of the message
 		if err := to.enterLarge(); err != nil {
 			return err
 		}
@@ -41,21 +41,20 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return r.buffers[:], nil
 }
 
-// reply is an encoded response and what gRPC wants around it, in one allocation. It is never used again, so no request
-// can read what another one has written.
+// reply is an encoded response with the slices that gRPC needs, in one allocation. It is never reused, so that no
+// request can read another request's response.
 type reply struct {
 	buffers [1]mem.Buffer
 	buffer  mem.SliceBuffer
-	short   [72]byte // most answers to one descriptor
+	short   [72]byte // long enough for most responses with one descriptor
 }
 
-// IsSmall reports whether a server's answer is one of ShouldRateLimit that needs no conns.Answer.
+// IsSmall reports whether answer is a response of ShouldRateLimit that is too small to need conns.Answer.
 func IsSmall(answer any) bool {
 	r, ok := answer.(*reply)
 	return ok && len(r.buffer) < 4<<10
 }
 
-// newReply copies the response.
 func newReply(response []byte) *reply {
 	r := new(reply)
 	r.buffer = append(r.short[:0], response...)
@@ -63,23 +62,22 @@ func newReply(response []byte) *reply {
 	return r
 }
 
-// call is one call of ShouldRateLimit: the request as it was decoded, and memory for its response. It is kept from call
-// to call.
+// call is one call of ShouldRateLimit: the decoded request and memory for its response. Calls are reused.
 type call struct {
 	*decide.Request
 
-	text     string           // the request as it came
-	wire     []wireDescriptor // one for each of the request's Descriptors
-	addend   uint32           // the request's hits_addend
+	text     string           // encoded request
+	wire     []wireDescriptor // per descriptor of the request
+	addend   uint32           // hits_addend of the request
 	response []byte
-	entries  int             // of all descriptors, also those beyond what is admitted
-	ctx      context.Context //nolint:containedctx // of the request, for enterLarge
-	large    chan struct{}   // of the Service
-	leave    func()          // ends the call's turn among large requests; nil without one
+	entries  int             // number in all descriptors, including those beyond the maximum
+	ctx      context.Context //nolint:containedctx // context of the request, for enterLarge
+	large    chan struct{}   // Service.large
+	leave    func()          // ends the call's turn among large requests; nil if it has none
 }
 
 const (
-	// maxSmall is the largest message in bytes that is decoded without a turn.
+	// maxSmall is the largest message in bytes that is decoded at once.
 	maxSmall = 4 << 10
 	// A request with more descriptors or entries is large.
 	maxSmallDescriptors, maxSmallEntries = 32, 512
@@ -89,8 +87,7 @@ func (c *call) isLarge() bool {
 	return len(c.wire) > maxSmallDescriptors || c.entries > maxSmallEntries
 }
 
-// enterLarge waits for the call's turn among large requests, unless it has it. The error is that of a client who has
-// gone.
+// enterLarge waits for a turn among large requests, unless the call has one. It returns the error of the context.
 func (c *call) enterLarge() error {
 	if c.leave != nil {
 		return nil
@@ -104,14 +101,13 @@ func (c *call) enterLarge() error {
 	}
 }
 
-// wireDescriptor is what a descriptor has on the wire only: translate makes a decide.Descriptor of it.
+// wireDescriptor has the fields of a descriptor that translate converts.
 type wireDescriptor struct {
 	addend     wrapped[uint64] // hits_addend
 	isNegative bool            // is_negative_hits
 	limit      override
 }
 
-// get returns an empty call: one that release has kept, or a new one.
 func (s *Service) get() *call {
 	if c, ok := s.calls.Get().(*call); ok {
 		return c
@@ -119,8 +115,8 @@ func (s *Service) get() *call {
 	return &call{Request: s.o.Decider.NewRequest(), large: s.large}
 }
 
-// release empties the call for another one. It keeps nothing of this one alive. A large call ends its turn, and is not
-// kept: the pool would hold the memory of all that were waiting at the same time.
+// release empties the call and returns it to the pool. A large call ends its turn and is not pooled, because the pool
+// would hold the memory of all calls that waited together.
 func (s *Service) release(c *call) {
 	if c.leave != nil {
 		c.leave()

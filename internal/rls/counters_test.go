@@ -10,7 +10,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// manyLimits are rules whose key a has n limits, of which each replaces a name that nothing has.
+// manyLimits has a rule with key a and n limits, each of which replaces a name that no limit has.
 func manyLimits(n int) string {
 	var b strings.Builder
 	b.WriteString("domain: shop\ndescriptors:\n- key: a\n  rate_limits:\n")
@@ -24,7 +24,7 @@ func manyLimits(n int) string {
 	return b.String()
 }
 
-// descriptorsOf are n descriptors of the rule a.
+// descriptorsOf returns n descriptors of the rule a.
 func descriptorsOf(n int) []*commonpb.RateLimitDescriptor {
 	var all []*commonpb.RateLimitDescriptor
 	for i := range n {

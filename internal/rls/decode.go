@@ -15,10 +15,10 @@ import (
 
 var errMalformed = status.Error(codes.Internal, "proto: the bytes are no RateLimitRequest")
 
-// validText returns text with a ? for each run of bytes that are not UTF-8. Envoy puts header values into descriptors
-// as they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it pass: a client
-// must not be able to evade all of its limits by such a header. Values that differ only there share a counter, and no
-// value becomes longer than it came.
+// validText returns text with a ? in place of each run of bytes that are not UTF-8. Envoy copies header values into
+// descriptors unchecked. Protobuf would reject the whole request for one invalid byte, and by default Envoy then admits
+// it: a client could evade all of its limits with such a header. Values that differ only in invalid bytes share a
+// counter. The result is never longer than text.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -26,24 +26,24 @@ func validText(text string) string {
 	return strings.ToValidUTF8(text, "?")
 }
 
-// fields reads a message field by field. It accepts and rejects what google.golang.org/protobuf does. Its texts are
-// substrings of the message, so that all text of a request is one allocation.
+// fields reads a message field by field. It accepts and rejects the same bytes as google.golang.org/protobuf. Its texts
+// are substrings of the message, so that all text of a request is one allocation.
 type fields struct {
 	rest      string
 	malformed bool
 
-	tag   uint64 // of the field that next has read
-	value uint64 // of a varint
-	body  string // of a field with a length
+	tag   uint64 // tag of the field that next has read
+	value uint64 // value, if it is a varint
+	body  string // bytes, if it is a field with a length
 }
 
-// Wire types, the lower three bits of a tag. A known field of another wire type is an unknown field.
+// Wire types, the lower three bits of a tag. A known field number with another wire type counts as an unknown field.
 const (
 	isVarint = uint64(protowire.VarintType)
 	isBytes  = uint64(protowire.BytesType)
 )
 
-// next reads a field. It returns false at the end of the message, and where the message is malformed.
+// next reads a field. It returns false at the end of the message, or if the message is malformed.
 func (f *fields) next() bool {
 	if f.malformed || f.rest == "" {
 		return false
@@ -77,7 +77,7 @@ func (f *fields) next() bool {
 }
 
 // decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field
-// counts, and several messages of a field that is not repeated are merged.
+// counts, and several messages for a field that is not repeated are merged.
 func (c *call) decode(wire string) error {
 	f := fields{rest: wire}
 	for f.next() {
@@ -92,7 +92,7 @@ func (c *call) decode(wire string) error {
 				}
 			}
 		case 3<<3 | isVarint:
-			c.addend = uint32(f.value) //nolint:gosec // protobuf cuts too
+			c.addend = uint32(f.value) //nolint:gosec // protobuf truncates too
 		}
 	}
 	if f.malformed {
@@ -104,7 +104,7 @@ func (c *call) decode(wire string) error {
 func (c *call) decodeDescriptor(message string) bool {
 	var d wireDescriptor
 	if c.AddDescriptor() == nil {
-		return true // only counted
+		return true // beyond the maximum, AddDescriptor only counts
 	}
 	f := fields{rest: message}
 	for f.next() {
@@ -139,7 +139,7 @@ func decodeEntry(message string, e *descriptors.Entry) bool {
 	return !f.malformed
 }
 
-// override is a limit that a descriptor brings along.
+// override is the limit that a request carries for a descriptor.
 type override struct {
 	present    bool
 	requests   uint32
@@ -153,9 +153,9 @@ func (o *override) decode(message string) bool {
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isVarint:
-			o.requests = uint32(f.value) //nolint:gosec // protobuf cuts too
+			o.requests = uint32(f.value) //nolint:gosec // protobuf truncates too
 		case 2<<3 | isVarint:
-			o.unit = typepb.RateLimitUnit(f.value) //nolint:gosec // protobuf cuts too
+			o.unit = typepb.RateLimitUnit(f.value) //nolint:gosec // protobuf truncates too
 		case 3<<3 | isBytes:
 			f.malformed = !o.multiplier.decode(f.body)
 		}
@@ -163,7 +163,7 @@ func (o *override) decode(message string) bool {
 	return !f.malformed
 }
 
-// wrapped is a UInt64Value or UInt32Value: a number that may be absent.
+// wrapped is a UInt64Value or UInt32Value, a number that may be absent.
 type wrapped[N uint32 | uint64] struct {
 	present bool
 	value   N

@@ -24,7 +24,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// newCall is a call whose request has so many descriptors and entries at most.
+// newCall returns a call with these maximum numbers of descriptors and entries.
 func newCall(tb testing.TB, most int) *call {
 	tb.Helper()
 	d, err := decide.New(decide.Options{
@@ -37,13 +37,13 @@ func newCall(tb testing.TB, most int) *call {
 	return &call{Request: d.NewRequest(), large: make(chan struct{}, 1), ctx: context.Background()}
 }
 
-// boundless is a call whose bounds no test reaches.
+// boundless returns a call whose bounds no test reaches.
 func boundless(tb testing.TB) *call {
 	tb.Helper()
 	return newCall(tb, math.MaxInt)
 }
 
-// decoded is the request as decode has understood it.
+// decoded returns the request as decoded by decode.
 func (c *call) decoded() *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: c.Domain, HitsAddend: c.addend}
 	for i, q := range c.wire {
@@ -65,10 +65,10 @@ func (c *call) decoded() *pb.RateLimitRequest {
 	return req
 }
 
-// text says which fields of a message are text (nil), or messages that have such fields.
+// text has, by field, nil for a text, and for a message its own fields with texts.
 type text map[protowire.Number]text
 
-// requestText are the domain, and the keys and values of the descriptors' entries.
+// requestText has the domain, and the keys and values of the descriptors' entries.
 var requestText = text{1: nil, 2: {1: {1: nil, 2: nil}}}
 
 // repair appends the message with a ? for each run of bytes that are not UTF-8. It fails if the message is
@@ -117,7 +117,7 @@ func checkDecode(t *testing.T, data []byte) {
 	checkBoundedDecode(t, data, want)
 }
 
-// checkBoundedDecode checks what is kept of a request with more descriptors or entries than are admitted.
+// checkBoundedDecode checks what is kept of a request with too many descriptors or entries.
 func checkBoundedDecode(t *testing.T, data []byte, want *pb.RateLimitRequest) {
 	t.Helper()
 	const most = 1
@@ -154,7 +154,7 @@ func varint(number protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), n)
 }
 
-// requests are requests on the wire, well-formed and not.
+// requests has encoded requests, well-formed and malformed.
 func requests(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	all := request(

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// The functions here append the fields of a RateLimitResponse in the order of their numbers and leave out what is
-// zero, which makes the same bytes as google.golang.org/protobuf.
+// These functions append the fields of a RateLimitResponse in the order of their numbers and omit zero values. The
+// result is the same bytes as from google.golang.org/protobuf.
 
 func appendStatus(dst []byte, st *decide.Status) []byte {
 	dst, start := begin(dst, 2)
 	dst = appendNumber(dst, 1, code(st.Over))
 	remaining := decide.Saturate(st.Remaining)
 	switch {
-	case st.Limit != nil && !st.HasReset: // no counter decided: Envoy makes no headers of it
+	case st.Limit != nil && !st.HasReset: // no counter decided: without current_limit, Envoy sends no headers
 		remaining = 0
 	case st.Limit != nil:
 		dst = appendLimit(dst, st.Limit)
@@ -35,7 +35,6 @@ func appendStatus(dst []byte, st *decide.Status) []byte {
 	return end(dst, start)
 }
 
-// wireUnits are the units as a response names them.
 var wireUnits = [...]pb.RateLimitResponse_RateLimit_Unit{
 	descriptors.UnitUnknown: pb.RateLimitResponse_RateLimit_UNKNOWN,
 	descriptors.Second:      pb.RateLimitResponse_RateLimit_SECOND,
@@ -71,7 +70,6 @@ func appendHeader(dst []byte, h decide.Header) []byte {
 	return end(dst, start)
 }
 
-// code is the code of a request, or of a descriptor.
 func code(over bool) pb.RateLimitResponse_Code {
 	if over {
 		return pb.RateLimitResponse_OVER_LIMIT
@@ -93,14 +91,13 @@ func appendText(dst []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), text)
 }
 
-// begin begins a message inside another one, with one byte for its length. The message starts at start, which end
-// needs.
+// begin begins a nested message and reserves one byte for its length. start is the message's index in dst, for end.
 func begin(dst []byte, field protowire.Number) (_ []byte, start int) {
 	dst = append(protowire.AppendTag(dst, field, protowire.BytesType), 0)
 	return dst, len(dst)
 }
 
-// end writes the length of the message from start to the end of dst. A long message is moved to make room.
+// end writes the length of the message that begins at start. If the length needs more bytes, end moves the message.
 func end(dst []byte, start int) []byte {
 	size := uint64(len(dst[start:]))
 	if more := protowire.SizeVarint(size) - 1; more > 0 {

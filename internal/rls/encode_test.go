@@ -28,7 +28,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// asMessage is what report has to encode, made of protobuf's objects.
+// asMessage returns the response that report must encode, as protobuf's objects.
 func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c),
@@ -60,7 +60,7 @@ func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateL
 	return res
 }
 
-// nearestMessage is the status that envoyproxy/ratelimit makes headers of.
+// nearestMessage returns the status from which envoyproxy/ratelimit makes headers.
 func nearestMessage(all []*pb.RateLimitResponse_DescriptorStatus) (nearest *pb.RateLimitResponse_DescriptorStatus) {
 	least := uint64(math.MaxUint64)
 	for _, st := range all {
@@ -75,7 +75,7 @@ func nearestMessage(all []*pb.RateLimitResponse_DescriptorStatus) (nearest *pb.R
 	return nearest
 }
 
-// tightestOf is the hit that a status shows.
+// tightestOf returns the hit that a status shows.
 func tightestOf(v *decide.Verdict, st *decide.Status) int {
 	first, last := st.Hits()
 	fits := map[bool]int{true: 1}
@@ -163,8 +163,8 @@ func encodingRules() string {
 	return b.String()
 }
 
-// decided is a call with the descriptors that data chooses, and the verdict of the decisions that it chooses: a third
-// of it the descriptors. The verdict is nil if there is none.
+// decided returns a call and its verdict. The first third of data chooses the descriptors, the rest the decisions. The
+// verdict is nil if there is none.
 func decided(tb testing.TB, set *descriptors.Set, data []byte, change func(*options)) (*call, *decide.Verdict) {
 	tb.Helper()
 	next := func(n int) int {
@@ -259,7 +259,7 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// The scenario metadata.txt of internal/decide has what metadata there is; here is what a request says of its costs.
+// The scenario metadata.txt of internal/decide tests all metadata but costs, which are tested here.
 func TestMetadataHasCosts(t *testing.T) {
 	s, _ := service(t, metadataRules, func(o *options) { o.DynamicMetadata = true })
 	req := request(descriptor("plain=a"), costing(2, descriptor("plain=b")))

@@ -14,12 +14,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// down is a store that does not answer.
+// down is a store that does not respond.
 func down(context.Context, []limiter.Hit, []limiter.Decision) error {
 	return fmt.Errorf("%w: connection refused", limiter.ErrUnavailable)
 }
 
-// hung waits until its context is done, as a store does whose server does not answer.
+// hung waits until its context is done, like a store whose server does not respond.
 func hung(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) error {
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())

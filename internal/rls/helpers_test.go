@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
-// epoch is a moment at which minutes and hours begin, in microseconds.
+// epoch is the start of a minute and an hour, in microseconds.
 const epoch = 1_800_000_000 * int64(time.Second/time.Microsecond)
 
 // clock is a virtual clock.
@@ -71,7 +71,7 @@ func memory(tb testing.TB, c *clock) limiter.Store {
 	return s
 }
 
-// options are those of a service's decider.
+// options has the options of a service's decider.
 type options = decide.Options
 
 // service is a Service over rules; change may alter its options.
@@ -132,13 +132,13 @@ func multiplied(m uint32, d *commonpb.RateLimitDescriptor) *commonpb.RateLimitDe
 	return d
 }
 
-// request asks domain "shop".
+// request returns a request in domain "shop".
 func request(ds ...*commonpb.RateLimitDescriptor) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "shop", Descriptors: ds}
 }
 
-// show is a response in one line: the overall code, each status, and the headers. A status is its code and, if
-// it has a limit, name requests/unit, what is left and the seconds until reset.
+// show returns a response in one line: the overall code, each status, and the headers. A status has a code and, with a
+// limit, name requests/unit, remaining hits and seconds until reset.
 func show(res *pb.RateLimitResponse) string {
 	var b strings.Builder
 	b.WriteString(res.GetOverallCode().String())
@@ -167,7 +167,7 @@ func show(res *pb.RateLimitResponse) string {
 	return b.String()
 }
 
-// send asks as gRPC does: with bytes, through the codec, for bytes.
+// send sends a request as gRPC does: as bytes, through the codec.
 func send(ctx context.Context, s *Service, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	wire, err := proto.Marshal(req)
 	if err != nil {
@@ -201,7 +201,7 @@ func ask(tb testing.TB, s *Service, req *pb.RateLimitRequest) *pb.RateLimitRespo
 	return res
 }
 
-// recorder is an Observer that remembers.
+// recorder is an Observer that records its calls.
 type recorder struct {
 	mu   sync.Mutex
 	said []string
@@ -220,7 +220,7 @@ func (r *recorder) Answered(*descriptors.Domain, bool) {}
 func (r *recorder) StoreFailed(err error)              { r.add("store failed: %v", err) }
 func (r *recorder) Rejected(code codes.Code)           { r.add("rejected %s", code) }
 
-// take returns what was said since the last call.
+// take returns the calls since the last take.
 func (r *recorder) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +229,7 @@ func (r *recorder) take() []string {
 	return said
 }
 
-// storeFunc is a Store that a test needs to fail, to wait or to be watched.
+// storeFunc is a Store whose Take is a function.
 type storeFunc func(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error
 
 func (f storeFunc) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {

@@ -27,7 +27,7 @@ descriptors:
   - {key: flight, rate_limit: {algorithm: concurrency, requests_per_unit: 2}}
 `
 
-// queueing is a service whose store's clock is synctest's.
+// queueing returns a service whose store uses synctest's clock.
 func queueing(t *testing.T, change ...func(*options)) *Service {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
@@ -43,14 +43,14 @@ func queueing(t *testing.T, change ...func(*options)) *Service {
 	return s
 }
 
-// answered is when a request was answered, and how.
+// answered has the time and kind of a response.
 type answered struct {
 	after time.Duration
 	code  pb.RateLimitResponse_Code
 	err   error
 }
 
-// askAtOnce asks n times at the same moment, in order.
+// askAtOnce sends n requests at the same time, in order.
 func askAtOnce(ctx context.Context, s *Service, req *pb.RateLimitRequest, n int) []answered {
 	out := make([]answered, n)
 	start := time.Now()

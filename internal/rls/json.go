@@ -18,9 +18,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 )
 
-// DecideJSON decides a RateLimitRequest in protobuf's JSON form, through an interceptor as a server has it, and returns
-// the response in the same form and whether it is OVER_LIMIT. Errors are those of ShouldRateLimit, and InvalidArgument
-// for a body that is no request.
+// DecideJSON decides a RateLimitRequest in protobuf's JSON form. It calls the interceptor as a gRPC server does. It
+// returns the response in JSON, and whether the overall code is OVER_LIMIT. Errors are those of ShouldRateLimit, and
+// InvalidArgument if the body is not a RateLimitRequest.
 func (s *Service) DecideJSON(
 	ctx context.Context, body io.Reader, interceptor grpc.UnaryServerInterceptor,
 ) (answer []byte, isOver bool, err error) {
@@ -53,8 +53,8 @@ func (s *Service) DecideJSON(
 	return answer, res.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT, err
 }
 
-// decodeJSON returns the request as a gRPC client sends it. Few requests have their turn at once: reading a body of 250
-// KB takes a CPU for up to 33 ms, and its messages take several times as much memory as its text.
+// decodeJSON returns the request in binary form. Only a few requests are decoded at once, because a body of 250 KB
+// takes a CPU for up to 33 ms, and its messages take several times as much memory as its text.
 func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, err error) {
 	select {
 	case s.json <- struct{}{}:
@@ -76,7 +76,7 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	return wire, nil
 }
 
-// outOfTurn lets others have the turn while it waits for the client.
+// outOfTurn gives up its turn to other requests while it waits for the client's bytes.
 type outOfTurn struct {
 	body io.Reader
 	turn chan struct{}
@@ -89,13 +89,13 @@ func (r outOfTurn) Read(p []byte) (int, error) {
 	return r.body.Read(p)
 }
 
-// maxObjects is the most JSON objects of a request.
+// maxObjects is the maximum number of JSON objects in a request.
 const maxObjects = 16 << 10
 
-// readSize is how much of a body is read at once, in bytes.
+// readSize is the number of bytes of a body that are read at once.
 const readSize = 16 << 10
 
-// readJSON reads a request in JSON, and stops where it has too many descriptors or objects.
+// readJSON reads a request in JSON. It returns an error as soon as there are too many descriptors or objects.
 func (s *Service) readJSON(body io.Reader) ([]byte, error) {
 	var text bytes.Buffer
 	var depth, descriptors, objects int

@@ -109,7 +109,7 @@ func look(t rapid.TB, s *Service, rules *descriptors.Set, req *pb.RateLimitReque
 	return v
 }
 
-// decideNow is the verdict of a request, which is not delayed.
+// decideNow returns the verdict of a request that is not delayed.
 func decideNow(t rapid.TB, s *Service, req *pb.RateLimitRequest) *decide.Verdict {
 	t.Helper()
 	r := translated(t, s, req).Request
@@ -147,7 +147,7 @@ func (failing) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, errors.New("it is off"))
 }
 
-// loud complains of whatever it is told.
+// loud is an Observer that fails the test when it is called.
 type loud struct{ testing.TB }
 
 func (l loud) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Decision) {

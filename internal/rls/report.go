@@ -5,7 +5,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 )
 
-// report encodes the response.
 func (c *call) report(v *decide.Verdict) *reply {
 	res := appendNumber(c.response[:0], 1, code(v.Denied))
 	for i := range v.Statuses {

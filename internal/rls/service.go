@@ -1,5 +1,5 @@
-// Package rls is Envoy's RateLimitService v3 on the wire: it translates a request's bytes for internal/decide and
-// reports the verdict as the bytes of a response, its headers and its metadata.
+// Package rls implements Envoy's RateLimitService v3: it decodes a request for internal/decide, and encodes the verdict
+// as a response with headers and metadata.
 package rls
 
 import (
@@ -18,27 +18,27 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 )
 
-// Options are a Service's parts.
+// Options are the settings of a Service.
 type Options struct {
 	Decider *decide.Decider
-	// Rejected is called for a request that is answered by an error, also one that could not be received or decoded. Nil
-	// is none. It must be quick and safe for concurrent use.
+	// Rejected is called for each request that gets an error, even if it could not be received or decoded. It may be nil.
+	// It must be quick and safe for concurrent use.
 	Rejected func(code codes.Code)
 }
 
-// Service answers Envoy. It is safe for concurrent use.
+// Service implements RateLimitService. It is safe for concurrent use.
 type Service struct {
 	o     Options
-	calls sync.Pool     // of *call
-	large chan struct{} // has an element for each large request that is being decided
-	json  chan struct{} // has an element for each request in JSON that is being decoded
+	calls sync.Pool     // elements are *call
+	large chan struct{} // one element per large request that is being decided
+	json  chan struct{} // one element per JSON request that is being decoded
 }
 
-// maxLarge bounds how many large requests are decided at once: a descriptor of 10 bytes takes 500 until it is decided.
-// The others wait.
+// maxLarge is the maximum number of large requests that are decided at once. Further ones wait. Until its request is
+// decided, a descriptor of 10 bytes takes 500 bytes of memory.
 const maxLarge = 16
 
-// New checks the options.
+// New returns a Service. Options.Decider must be set.
 func New(o Options) (*Service, error) {
 	if o.Decider == nil {
 		return nil, errors.New("rls: Options.Decider: must be set")
@@ -51,8 +51,7 @@ func New(o Options) (*Service, error) {
 	}, nil
 }
 
-// Register makes the service answer ShouldRateLimit on a server that has Codec, which decodes requests into the
-// service's own memory.
+// Register registers ShouldRateLimit on a server that uses Codec, which decodes requests into the service's own memory.
 func (s *Service) Register(on grpc.ServiceRegistrar) {
 	file := pb.File_envoy_service_ratelimit_v3_rls_proto
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
@@ -61,11 +60,11 @@ func (s *Service) Register(on grpc.ServiceRegistrar) {
 		ServiceName: service,
 		HandlerType: (*any)(nil),
 		Methods:     []grpc.MethodDesc{{MethodName: method, Handler: s.handler(info)}},
-		Metadata:    file.Path(), // what reflection finds the service's messages by
+		Metadata:    file.Path(), // reflection finds the service's messages by this path
 	}, s)
 }
 
-// handler receives a request and answers it through the server's interceptor.
+// handler receives a request and answers it, through the server's interceptor if there is one.
 func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 	answer := func(ctx context.Context, req any) (any, error) {
 		c, ok := req.(*call)
@@ -89,33 +88,33 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 	}
 }
 
-// shouldRateLimit decides a request and reports a status for each of its descriptors, in order.
+// shouldRateLimit decides a request and returns a response with one status per descriptor, in order.
 //
-// A descriptor without a limit (its domain is unknown, no rule matches, its rule has no limit, or its limit was
-// replaced) is OK without current_limit; one that is `unlimited` has limit_remaining at its maximum as well.
-// Otherwise its status shows its tightest limit (see decide.Status). The code is OVER_LIMIT if that limit does not
-// fit, whatever becomes of the request; only shadow mode keeps it OK. The overall code is OVER_LIMIT if a limit that is
-// neither shadow nor quota does not fit, or if none of the request's quota limits does.
+// A descriptor has no limit if its domain is unknown, no rule matches, its rule has no limit, or its limit was
+// replaced. Its status is then OK without current_limit; if its rule is `unlimited`, limit_remaining is at its maximum.
+// All other statuses show the descriptor's tightest limit (see decide.Status). Their code is OVER_LIMIT if that limit
+// does not fit, even if the request is admitted; in shadow mode it stays OK. The overall code is OVER_LIMIT if a limit
+// that is neither shadow nor quota does not fit, or if no quota limit of the request fits.
 //
-// duration_until_reset is the time until the limit is fully available again, and for a status of OVER_LIMIT the time
-// after which the same request would be admitted: it becomes X-RateLimit-Reset, which should name the same moment as
-// the Retry-After of a denied response. In a fixed window the two are one. Where no wait helps, there is no
-// Retry-After. Both are rounded up to whole seconds. While the store fails, a limit that is not counted locally has
-// neither current_limit, limit_remaining nor duration_until_reset: Envoy makes no headers of it.
+// duration_until_reset is the time until the limit is fully available again; with OVER_LIMIT, the time until the same
+// request would be admitted. Envoy sends it as X-RateLimit-Reset, so that it agrees with the Retry-After of a denial.
+// If waiting does not help, Retry-After is the window; if a failure policy denies, there is no Retry-After. Both are
+// rounded up to whole seconds. While the store fails, a limit that is not counted locally has neither current_limit,
+// limit_remaining nor duration_until_reset, so that Envoy sends no headers for it.
 //
-// current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
-// it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.
+// current_limit.unit is the largest unit of which the window is a multiple, and unit_multiplier is the factor, left out
+// if it is 1. For a window that is a multiple of no unit, such as 1500ms, unit is UNKNOWN.
 //
-// Errors are InvalidArgument for a request that cannot be decided, naming the field, Unavailable while no rules
-// are loaded or while the store fails a limit with on_store_failure: error, ResourceExhausted if too many requests wait
-// for the store, and Canceled or DeadlineExceeded if the caller has gone.
+// Errors are InvalidArgument, naming the field, for an invalid request; Unavailable if no rules are loaded, or if the
+// store fails a limit with on_store_failure: error; ResourceExhausted if too many requests wait for the store; and
+// Canceled or DeadlineExceeded if the caller no longer waits.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	isMine := true
 	release := func() {
 		isMine = false
 		s.release(c)
 	}
-	defer func() { // after a panic, of a call that is not used again
+	defer func() { // only after a panic; the call is not reused then
 		if isMine && c.leave != nil {
 			c.leave()
 		}
@@ -141,7 +140,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	held := c.Verdict.TakeHeld()
 	defer held.Release(ctx) // also if report panics
 	res := c.report(&c.Verdict)
-	release() // before it waits
+	release() // the pool gets the call back before the wait
 	if err := held.Wait(ctx); err != nil {
 		return nil, s.reject(grpcerr.Status(err))
 	}
@@ -149,7 +148,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	return res, nil
 }
 
-// reject counts a request that is answered by an error.
+// reject counts a request that gets an error.
 func (s *Service) reject(err error) error {
 	s.o.Rejected(status.Code(err))
 	return err

@@ -12,8 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// translate finds the cost of each descriptor and the limit that it brings along. The error is InvalidArgument and
-// names the field.
+// translate sets the cost of each descriptor and its own limit. The error is InvalidArgument and names the field.
 func (c *call) translate() error {
 	for i := range c.wire {
 		var err error
@@ -29,11 +28,11 @@ func (c *call) translate() error {
 	return nil
 }
 
-// maxAddend is the largest hits_addend: what the request's own 32-bit field can carry.
+// maxAddend is the largest hits_addend: the maximum of the request's own 32-bit field.
 const maxAddend = math.MaxUint32
 
-// cost is what descriptor i costs: its own hits_addend if present (0 only looks), else the request's, where 0 means 1.
-// is_negative_hits gives that back; with a present 0 it gives nothing back and looks.
+// cost returns the cost of descriptor i: its own hits_addend if present (0 peeks), else the request's, where 0 means 1.
+// With is_negative_hits, the cost is negative and refunds; a hits_addend of 0 still peeks.
 func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
 	n := uint64(max(ofRequest, 1))
 	if d.addend.present {
@@ -48,7 +47,6 @@ func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
 	return int64(n), nil
 }
 
-// units are the units that a request's own limit may have.
 var units = [...]descriptors.Unit{
 	typepb.RateLimitUnit_SECOND: descriptors.Second,
 	typepb.RateLimitUnit_MINUTE: descriptors.Minute,
@@ -58,7 +56,7 @@ var units = [...]descriptors.Unit{
 	typepb.RateLimitUnit_YEAR:   descriptors.Year,
 }
 
-// window is that of the limit that descriptor i brings along: 0 if it brings none.
+// window returns the window of the limit that the request carries for descriptor i, or 0 if there is no such limit.
 func (o *override) window(i int) (time.Duration, error) {
 	if !o.present {
 		return 0, nil

@@ -1,6 +1,6 @@
-// Package take asks the counters. A [Call] is what one request asks of them. Stages stand in front of the server that
-// has the counters, and may answer for it: leases, cached denials, a circuit breaker. A [Chain] is the stages and the
-// server, in order; a batch of calls passes it together.
+// Package take sends calls to the counters. A [Call] holds the hits of one request. Stages (leases, cached denials,
+// circuit breaker) stand before the server that has the counters, and may answer a call without it. A [Chain] is the
+// stages in order, then the server; a batch of calls passes it together.
 package take
 
 import (
@@ -14,48 +14,48 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Call is what one request asks of the counters. Its owner keeps its memory; a zero Call with the fields of
-// storekit.Call set is ready for a Chain.
+// Call holds the hits of one request and their decisions. Its owner provides the memory. A zero Call whose
+// storekit.Call is set is ready for a Chain.
 type Call struct {
 	storekit.Call
-	// Notes are those of stages.
+	// Notes has the notes of the stages.
 	Notes
 
 	tried, answered bool
-	passed          int // stages whose Before has not answered
+	passed          int // number of stages whose Before did not answer
 }
 
-// Notes are what stages write in Before for their own After.
+// Notes are values that a stage writes in Before and reads in After.
 type Notes struct {
-	// Sent is when Leases saw the call, time since their start, and MayLease whether they may decide it.
+	// Sent is the time from the start of Leases to this call. MayLease reports whether Leases may decide the call.
 	Sent     time.Duration
 	MayLease bool
-	// Asked is when Denials were asked, in microseconds of their clock, Forgets what they had forgotten by then, and
-	// Caches whether they cached anything at all.
+	// Asked is when Denials saw the call, in microseconds of its clock. Forgets is the number of its Forget and Drop calls
+	// by then, and Caches reports whether its cache was enabled.
 	Asked   int64
 	Forgets uint64
 	Caches  bool
-	// Began is when the call went to the server.
+	// Began is when the call was sent to the server.
 	Began time.Time
-	// Span is that of a call that is traced.
+	// Span is the span of a traced call.
 	Span trace.Span
 }
 
-// Stage stands in front of a server. Its methods never wait for anybody.
+// Stage may answer calls before the server. Its methods must not block.
 type Stage interface {
-	// Before answers the call, by Out or Err, or notes what After needs. It is called once for each call.
+	// Before answers the call by setting Out or Err, or notes what After needs. It is called once per call.
 	Before(c *Call) (answered bool)
-	// After learns what became of a call that Before has let pass.
+	// After sees the result of a call that Before did not answer.
 	After(c *Call)
 }
 
-// Server decides what no stage has answered.
+// Server decides the calls that no stage answered.
 type Server interface {
-	// TakeAll returns when each call has its Out or its Err, as limiter.Store's Take has it.
+	// TakeAll returns when each call has its Out or its Err: see limiter.Store's Take.
 	TakeAll(calls []*storekit.Call)
 }
 
-// Chain is stages in front of a server. It is a limiter.Store.
+// Chain is a sequence of stages and a server. It is a limiter.Store.
 type Chain struct {
 	stages []Stage
 	server Server
@@ -63,7 +63,7 @@ type Chain struct {
 
 var _ limiter.Store = (*Chain)(nil)
 
-// Of returns the chain that the store is; of any other store, one without stages.
+// Of returns s itself if it is a Chain, else a chain of s without stages.
 func Of(s limiter.Store) *Chain {
 	if k, ok := s.(*Chain); ok {
 		return k
@@ -74,11 +74,10 @@ func Of(s limiter.Store) *Chain {
 	return &Chain{server: oneByOne{s}}
 }
 
-// Behind returns the chain with one more stage in front of it.
+// Behind returns a chain with stage s before the stages of k.
 func (k *Chain) Behind(s Stage) *Chain { return &Chain{append([]Stage{s}, k.stages...), k.server} }
 
-// Try has the stages answer the call, and reports whether one did. It waits for nobody. If none did, the caller passes
-// the call to TakeAll.
+// Try lets the stages answer the call, and reports whether one did. If none did, the caller must pass it to TakeAll.
 func (k *Chain) Try(c *Call) (answered bool) {
 	k.before(c)
 	if c.answered {
@@ -89,7 +88,7 @@ func (k *Chain) Try(c *Call) (answered bool) {
 
 // TakeAll decides calls. It returns when each has its Out or its Err.
 func (k *Chain) TakeAll(calls []*Call) {
-	b, _ := batches.Get().(*batch) // New makes nothing else
+	b, _ := batches.Get().(*batch) // the pool holds only *batch
 	defer b.free()
 	for _, c := range calls {
 		if !c.tried {
@@ -131,7 +130,7 @@ func (k *Chain) after(c *Call) {
 	}
 }
 
-// batch is the calls of a TakeAll that no stage has answered.
+// batch holds the calls of one TakeAll that no stage answered.
 type batch struct{ open []*storekit.Call }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -142,7 +141,7 @@ func (b *batch) free() {
 	batches.Put(b)
 }
 
-// oneByOne is a store as a server.
+// oneByOne makes a Server of a store.
 type oneByOne struct{ limiter.Store }
 
 func (s oneByOne) TakeAll(calls []*storekit.Call) {
@@ -151,7 +150,7 @@ func (s oneByOne) TakeAll(calls []*storekit.Call) {
 	}
 }
 
-// Memory is a store that never waits, as the stage that answers every call.
+// Memory returns a chain whose only stage is s, a store that never blocks. The stage answers every call.
 func Memory(s limiter.Store) *Chain { return (&Chain{}).Behind(memory{s}) }
 
 type memory struct{ limiter.Store }

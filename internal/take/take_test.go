@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// heard is what stages and the server were asked.
+// heard records the calls of stages and the server.
 type heard struct{ all []string }
 
 func (h *heard) hear(format string, args ...any) { h.all = append(h.all, fmt.Sprintf(format, args...)) }
@@ -28,7 +28,7 @@ func (s stage) Before(c *take.Call) bool {
 }
 func (s stage) After(c *take.Call) { s.hear("%s after %s", s.name, c.Hits[0].Key) }
 
-// server answers whatever reaches it, in one call.
+// server answers all calls that reach it.
 type server struct{ *heard }
 
 func (s server) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }

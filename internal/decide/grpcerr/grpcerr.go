@@ -1,5 +1,4 @@
-// Package grpcerr has the gRPC status of a request that could not be decided: what the service answers with, and what
-// counts inside Envoy.
+// Package grpcerr converts errors of package decide to gRPC statuses, for the gRPC service and for Envoy's module.
 package grpcerr
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Status makes a gRPC status of an error of package decide.
+// Status returns the gRPC status of an error of package decide.
 func Status(err error) error {
 	switch invalid := (*decide.InvalidError)(nil); {
 	case errors.As(err, &invalid):

@@ -1,5 +1,5 @@
-// Package metadata makes the dynamic metadata of a response: what Envoy keeps of it under envoy.filters.http.ratelimit,
-// for access logs, the filters that come after, and the cost of a request whose stream is done.
+// Package metadata builds the dynamic metadata of a response. Envoy keeps it under envoy.filters.http.ratelimit for
+// access logs, for later filters, and for the rate limit call at the end of a request's stream.
 package metadata
 
 import (
@@ -12,23 +12,23 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Costs are what a request says itself of its costs.
+// Costs has the costs that a request carries.
 type Costs interface {
-	// HitsAddend is the request's hits_addend. 0 is none.
+	// HitsAddend returns the request's hits_addend, 0 if it is not set.
 	HitsAddend() uint32
-	// OwnHitsAddend is the hits_addend of descriptor i, and false if it has none of its own.
+	// OwnHitsAddend returns the hits_addend of descriptor i; ok is false if the descriptor has none.
 	OwnHitsAddend(i int) (hits uint64, ok bool)
 }
 
-// Of returns the dynamic metadata of a verdict, nil if there is none. With decide.Config.DynamicMetadata every verdict
-// has metadata, not only where a matched rule has `metadata`, and shows the descriptors with their values.
+// Of returns the dynamic metadata of a verdict, nil if there is none. Without decide.Config.DynamicMetadata, only
+// requests that match a rule with `metadata` get metadata, and descriptor values are left out.
 func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
 	var fields map[string]any
 	if v.DynamicMetadata() || hasMetadata(v) {
 		fields = dynamicMetadata(v, costs)
 	}
-	// Envoy reports the end also of streams that were denied. What their ends read of this metadata, which denied requests
-	// do not have and no client can send, refunds what was taken, and no more.
+	// Envoy also reports the end of denied streams. The report takes its cost and token from this metadata, so a denied
+	// request, which gets neither, releases nothing. Clients cannot set this metadata.
 	if leased, token := v.Start(); leased > 0 {
 		if fields == nil {
 			fields = map[string]any{}
@@ -39,22 +39,21 @@ func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
 		return nil
 	}
 	m, err := structpb.NewStruct(fields)
-	if err != nil { // no rule has what a Struct cannot hold, and no request text that is not UTF-8
+	if err != nil { // unreachable: rules hold only what fits a Struct, and request text is UTF-8
 		return nil
 	}
 	return m
 }
 
-// Append appends the bytes of the metadata.
+// Append appends the encoded metadata to dst.
 func Append(dst []byte, m *structpb.Struct) []byte {
 	data, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
-	if err != nil { // Of has made it of what can be encoded
+	if err != nil { // unreachable: every Struct from Of can be encoded
 		return dst
 	}
 	return data
 }
 
-// hasMetadata reports whether a matched rule has any.
 func hasMetadata(v *decide.Verdict) bool {
 	for i := range v.Statuses {
 		if r := v.Statuses[i].Rule; r != nil && r.Metadata != nil {
@@ -64,21 +63,19 @@ func hasMetadata(v *decide.Verdict) bool {
 	return false
 }
 
-// dynamicMetadata is what Envoy keeps under envoy.filters.http.ratelimit, for access logs and the filters that
-// come after:
+// dynamicMetadata returns these fields:
 //
-//	domain               the request's
-//	descriptors          one for each: {entries: ["key=value"], hitsAddend: its own, if present}; only with
-//	                     DynamicMetadata, since values may be secrets that do not belong in access logs
-//	hitsAddend           the request's, if not 0
-//	metadata             the `metadata` of the rules whose status is OK, merged: maps key by key, the first
-//	                     descriptor wins
+//	domain               domain of the request
+//	descriptors          per descriptor {entries: ["key=value"], hitsAddend: its own, if present}; only with
+//	                     DynamicMetadata, because values may be secrets that do not belong in access logs
+//	hitsAddend           hits_addend of the request, if not 0
+//	metadata             `metadata` of the rules whose status is OK, merged key by key; the first descriptor wins
 //	quotaModeEnabled     true if a limit of a rule with quota_mode applies
-//	quotaModeViolations  the indexes of the quota mode descriptors that are over, if any, but for those in shadow_mode
-//	violations           each limit that does not fit: {descriptor: its index, rule: its path, limit: its name,
-//	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
+//	quotaModeViolations  indexes of the quota mode descriptors that are over their quota, except those in shadow_mode
+//	violations           per limit that does not fit {descriptor: index, rule: path, limit: name,
+//	                     mode: "enforce", "shadow" or "quota", metadata: `metadata` of the rule}
 //
-// All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
+// All fields except violations have the names of envoyproxy/ratelimit's metadata.
 func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
 	passed := map[string]any{}
 	var quotaOver, violations []any
@@ -120,7 +117,6 @@ func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
 	return fields
 }
 
-// describe shows the descriptors as they came.
 func describe(r *decide.Request, costs Costs) []any {
 	all := make([]any, len(r.Descriptors))
 	for i := range r.Descriptors {
@@ -137,7 +133,7 @@ func describe(r *decide.Request, costs Costs) []any {
 	return all
 }
 
-// violation names the limit of a descriptor's hit that does not fit.
+// violation describes the limit of a hit that does not fit.
 func violation(v *decide.Verdict, descriptor, hit int) map[string]any {
 	rule := v.Limits[hit].Rule
 	fields := map[string]any{
@@ -149,7 +145,7 @@ func violation(v *decide.Verdict, descriptor, hit int) map[string]any {
 	return fields
 }
 
-// merge adds the fields of from that to has not: maps key by key. It leaves from as it is.
+// merge adds to `to` the fields that only `from` has, and merges maps key by key. It does not change `from`.
 func merge(to, from map[string]any) {
 	for k, v := range from {
 		old, ok := to[k]
