@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/store"
 )
 
-// Config says where the rules come from, as flags of serve.
+// Config has the flags for the sources of rules.
 type Config struct {
 	Rules           []string `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for rules from weir publish, or xds for rules from a control plane. Repeatable."`
 	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start even if the rules cannot be loaded; until then, requests get Unavailable."`
@@ -21,22 +21,21 @@ type Config struct {
 
 	XDS xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`
 
-	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
-	// loaded.
+	// Poll is the interval at which the sources are read even without a hint of a change. Settle is how long a changed
+	// source must stay the same before it is loaded.
 	Poll, Settle time.Duration `kong:"-"`
 }
 
-// The values of --rules that are no path.
+// Values of --rules that are not paths.
 const (
 	fromRedis = "store"
 	fromXDS   = "xds"
 )
 
-// isNoPath reports that the value of --rules names another source than a file or a directory.
+// isNoPath reports whether a value of --rules is not a path.
 func isNoPath(rules string) bool { return rules == fromRedis || rules == fromXDS }
 
-// Check checks the flags, those of the store of --rules store, too. Paths must be there unless the start may be without
-// rules.
+// Check validates the flags. s has the flags of the store. Paths must exist unless the process may start without rules.
 func (c *Config) Check(e *flags.Errors, s *store.Options) {
 	e.Check(len(c.Rules) > 0, "--rules", "name at least one file or directory")
 	e.Check(!slices.Contains(c.Rules, fromRedis) || s.Store != store.Memory, "--rules",

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// SourceFor reads rule files, and the values files that they name.
+// SourceFor returns a source that reads rule files and the values files that they include.
 func SourceFor(files reload.Files) reload.Source {
 	files.MaxSizeName = maxSizeFlag
 	files.Includes = func(f reload.File) (all []reload.Include) {
@@ -25,7 +25,7 @@ func SourceFor(files reload.Files) reload.Source {
 	return files
 }
 
-// Descriptors converts files to the compiler's type: pkg/reload and internal/descriptors do not know each other.
+// Descriptors converts files to the type of the compiler, which does not know pkg/reload.
 func Descriptors(files []reload.File) []rulefile.File {
 	out := make([]rulefile.File, len(files))
 	for i, f := range files {
@@ -34,16 +34,16 @@ func Descriptors(files []reload.File) []rulefile.File {
 	return out
 }
 
-// maxSizeFlag is the flag of serve that bounds the bytes of all rules of a source.
+// maxSizeFlag is the flag that bounds the bytes of all rules of a source.
 const maxSizeFlag = "--max-rules-size"
 
-// Stdin is the path that stands for standard input, and stdinName its name in messages.
+// Stdin is the path that means standard input; stdinName is its name in messages.
 const (
 	Stdin     = "-"
 	stdinName = "stdin"
 )
 
-// ReadFiles reads the rule files at the paths once, as a process does; Stdin is read from stdin.
+// ReadFiles reads the rule files at the paths once. It reads the path Stdin from stdin.
 func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []reload.File, err error) {
 	if i := slices.Index(paths, Stdin); i >= 0 {
 		if files, err = readStdin(ctx, stdin); err != nil {
@@ -64,7 +64,7 @@ func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []r
 	return append(files, snapshot.Files...), nil
 }
 
-// readStdin reads one rule file, and the values files that it names.
+// readStdin reads one rule file and the values files that it includes.
 func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	text, err := io.ReadAll(io.LimitReader(in, reload.DefaultMaxSize+1))
 	if err != nil {
@@ -79,7 +79,7 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 		name := to.Name
 		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // the compiler says so
+			continue // the compiler reports it
 		}
 		if err != nil {
 			return nil, err

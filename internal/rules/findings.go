@@ -13,11 +13,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Findings are the errors and warnings of rule files, in the JSON of weir check --format json.
+// Findings has the errors and warnings of rule files, in the JSON form of weir check --format json.
 type Findings struct {
-	OK       bool      `json:"ok"` // no errors
+	OK       bool      `json:"ok"` // there are no errors
 	Files    int       `json:"files"`
-	Domains  int       `json:"domains"` // 0 if there are errors, as are the next two
+	Domains  int       `json:"domains"` // Domains, Rules and Limits are 0 if there are errors
 	Rules    int       `json:"rules"`
 	Limits   int       `json:"limits"`
 	Errors   int       `json:"errors"`
@@ -29,28 +29,28 @@ type Findings struct {
 type Problem struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
-	Column   int    `json:"column"` // in characters, from 1
+	Column   int    `json:"column"` // in characters; the first is 1
 	Severity string `json:"severity"`
 	Code     string `json:"code"`
 	Message  string `json:"message"`
-	Hint     string `json:"hint,omitempty"`   // what to write instead
-	Source   string `json:"source,omitempty"` // the line, unless it is long
+	Hint     string `json:"hint,omitempty"`   // suggestion
+	Source   string `json:"source,omitempty"` // text of the line, up to maxSource bytes
 }
 
-// maxSource is the maximum length of a line that is shown, in bytes: a file may be one line of many megabytes.
+// maxSource is the maximum length in bytes of a line that is shown. A file may be a single line of many megabytes.
 const maxSource = 200
 
-// The severities of a problem, as GitHub has them, too.
+// The severities of a problem, named as in GitHub.
 const (
 	severityError   = "error"
 	severityWarning = "warning"
 )
 
-// codeInvalid is the code of errors, which have none of their own.
+// codeInvalid is the code of errors that have no code of their own.
 const codeInvalid = "invalid"
 
-// Check compiles the files for a process that reads them. The further checks, which may be nil, are asked about rules
-// that compile. Its error is none of the files.
+// Check compiles the files with the settings of a process. The further checks run only on rules that compile; they may
+// be nil. The error is not a finding about the files.
 func Check(
 	process descriptors.Process, files []reload.File,
 	further ...func(*descriptors.Set) (errs, warnings descriptors.Errors),
@@ -102,7 +102,7 @@ func (f *Findings) add(files []reload.File, severity string, errs descriptors.Er
 	}
 }
 
-// Text writes the problem for people: with its line and a caret below its column.
+// Text writes the problem for people, with its line and a caret below its column.
 func (p *Problem) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
 	number := strconv.Itoa(p.Line)
@@ -122,7 +122,6 @@ func (p *Problem) Text(w io.Writer) {
 	}
 }
 
-// whole is the message with its hint.
 func (p *Problem) whole() string {
 	if p.Hint == "" {
 		return p.Message
@@ -135,7 +134,7 @@ var (
 	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// GitHub writes workflow commands, which GitHub Actions shows at the lines of a change.
+// GitHub writes workflow commands, which GitHub Actions shows as annotations on the lines.
 func (f *Findings) GitHub(w io.Writer) {
 	for i := range f.Problems {
 		p := &f.Problems[i]

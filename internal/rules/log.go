@@ -11,10 +11,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// maxLoggedErrors bounds the line of a refused load; GET /rules has them all.
+// maxLoggedErrors bounds the log line of a refused load. GET /rules shows all errors.
 const maxLoggedErrors = 20
 
-// logLoad writes one line about a load.
 func (r *Rules) logLoad(e reload.Event) {
 	attrs := []slog.Attr{
 		slog.String("reason", string(e.Reason)),
@@ -36,7 +35,7 @@ func (r *Rules) logLoad(e reload.Event) {
 		set := r.Set()
 		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
 			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
-		if len(set.Domains()) == 0 && r.xds == nil { // which a control plane often sends first
+		if len(set.Domains()) == 0 && r.xds == nil { // a control plane often sends no rules first
 			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules: every request is admitted",
 				slog.Any("paths", lines(r.paths)))
 		}
@@ -107,7 +106,7 @@ func (r *Rules) logReachable(why error) {
 	r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "the published rules can be read again")
 }
 
-// lines is text: an array in JSON, and one string in text.
+// lines are logged as an array in JSON, and as one string in text.
 type lines []string
 
 // MarshalText makes slog's text handler show the lines.
@@ -118,7 +117,7 @@ func (l lines) MarshalJSON() ([]byte, error) { return json.Marshal([]string(l)) 
 
 func (l lines) first() lines { return l[:min(len(l), maxLoggedErrors)] }
 
-// errorLines has one line for each thing that is wrong.
+// errorLines returns one line per error.
 func errorLines(err error) lines {
 	if err == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Metrics are of the rules in force and where they come from.
+// Metrics returns the metrics of the active rules and their sources.
 func (r *Rules) Metrics() []metric.Group {
 	all := []metric.Group{
 		metric.Of(r.reloader.Status,

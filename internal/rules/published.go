@@ -22,16 +22,15 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Bounds.
+// Bounds of a set of published rules.
 const (
-	// MaxPublishedBytes is the most that the files of a set may have together: some sixty thousand rules.
+	// MaxPublishedBytes is the maximum size of all files together, in bytes: about sixty thousand rules.
 	MaxPublishedBytes = 8 << 20
-	// MaxPublishedStored is the most that they may have in Redis, compressed, which does nothing else while it copies
-	// them: 137 ms for 8 MiB.
+	// MaxPublishedStored is the maximum compressed size in bytes. Copying a set blocks Redis: 137 ms for 8 MiB.
 	MaxPublishedStored = 1 << 20
-	// MaxPublishedFiles is the most files of a set.
+	// MaxPublishedFiles is the maximum number of files.
 	MaxPublishedFiles = 10_000
-	// maxAuthor is the longest author, in bytes.
+	// maxAuthor is the maximum length of the author, in bytes.
 	maxAuthor = 200
 )
 
@@ -40,30 +39,31 @@ var publishText string
 
 var publish = redis.NewScript(publishText)
 
-// What may be wrong with the set in force. A new set can replace one that is damaged.
+// Errors of the current set. Publish can replace a damaged set.
 var (
 	ErrNothingPublished = errors.New("no rules are published; publish some with weir publish")
 	ErrDamaged          = errors.New("the published rules are damaged")
 )
 
-// PublishedInfo is what is known of a set.
+// PublishedInfo describes a set.
 type PublishedInfo struct {
 	Version     uint64    `json:"version"`
-	Hash        string    `json:"hash"` // of the files' names and contents
+	Hash        string    `json:"hash"` // of the names and contents of the files
 	Author      string    `json:"author"`
 	PublishedAt time.Time `json:"published_at"` // by the publisher's clock
 	Files       int       `json:"files"`
 	Bytes       int       `json:"bytes"`
 }
 
-// PublishedSet is the files of one version. Their names are relative to the folder that was published.
+// PublishedSet has the files of one version. Their names are relative to the published folder.
 type PublishedSet struct {
 	PublishedInfo
 
 	Files []reload.File
 }
 
-// NewPublishedSet checks what is to be published. Its Version is for Publish to give.
+// NewPublishedSet returns a set for Publish, which sets its Version. It returns an error if the files exceed the bounds
+// or are not UTF-8, or if the author is invalid.
 func NewPublishedSet(files []reload.File, author string, at time.Time) (*PublishedSet, error) {
 	size := 0
 	for _, f := range files {
@@ -93,7 +93,7 @@ func NewPublishedSet(files []reload.File, author string, at time.Time) (*Publish
 	}, nil
 }
 
-// Named are the files under the names by which processes know them: store:NAME@VERSION.
+// Named returns the files under the names that processes use: store:NAME@VERSION.
 func (s *PublishedSet) Named() []reload.File {
 	named := make([]reload.File, len(s.Files))
 	for i, f := range s.Files {
@@ -102,40 +102,39 @@ func (s *PublishedSet) Named() []reload.File {
 	return named
 }
 
-// Published are the rule files that are kept in Redis, as one set with a version, so that every process of a mesh has
-// the same rules. It is safe for concurrent use. All of it is one hash, PREFIX1:rules, which lies in one slot of a
-// cluster and changes in one step:
+// Published reads and writes the rule files in Redis, so that all replicas have the same rules. It is safe for
+// concurrent use. One hash, PREFIX1:rules, holds the current set, so that the set is in one slot of a cluster and
+// changes atomically:
 //
-//	current    "VERSION HASH" of the set in force
-//	info       what is known of it: a PublishedInfo, in JSON
-//	files      its files, in JSON, compressed by gzip
+//	current    "VERSION HASH" of the set
+//	info       PublishedInfo of the set, in JSON
+//	files      files of the set, in JSON, compressed with gzip
 //
-// A version is one more than the version before. The hash has no time to live: it is the one key of Weir that may stay
-// for ever.
+// Each version is one more than the last. The hash never expires; it is the only key of Weir without a time to live.
 type Published struct {
 	redis *store.Redis
-	key   string // of the hash, and the channel where its changes are published
+	key   string // of the hash, and channel for its changes
 }
 
-// NewPublished returns the sets on the connections of a Redis, which are for commands (store.ConnectForCommand), since
-// a set may have MaxPublishedBytes. It does not connect.
+// NewPublished returns the published rules on r, which must be connected for commands (store.ConnectForCommand),
+// because a set may have MaxPublishedBytes. It does not connect.
 func NewPublished(r *store.Redis) *Published { return &Published{r, r.Prefix() + "rules"} }
 
-// String names the hash and the server, without user and password.
+// String returns the names of the hash and the server, without user and password.
 func (s *Published) String() string { return s.key + " in " + s.redis.String() }
 
-// callError is that Redis was asked and did not answer, or not what was asked; it says nothing of what Redis holds.
+// callError means that Redis could not be queried or returned an error, so that the content of Redis is unknown.
 type callError struct{ error }
 
-// Unwrap is for errors.As.
+// Unwrap returns the wrapped error, for errors.As.
 func (e callError) Unwrap() error { return e.error }
 
-// failed names the server.
+// failed returns a callError that names the server.
 func (s *Published) failed(doing string, err error) error {
 	return callError{fmt.Errorf("%s %s: %w", doing, s.redis, err)}
 }
 
-// mark is `current`: "VERSION HASH", or what stands there instead.
+// mark returns the value of `current`: "VERSION HASH", or the invalid value that Redis has there.
 func (i *PublishedInfo) mark() string {
 	if i.Version == 0 {
 		return i.Hash
@@ -143,7 +142,7 @@ func (i *PublishedInfo) mark() string {
 	return strconv.FormatUint(i.Version, 10) + " " + i.Hash
 }
 
-// infoOf returns the version and hash of a mark. Of version 0: Hash is what stands there instead.
+// infoOf parses a mark. If the mark is invalid, Version is 0 and Hash is the mark.
 func infoOf(mark string) PublishedInfo {
 	version, hash, _ := strings.Cut(mark, " ")
 	n, err := strconv.ParseUint(version, 10, 64)
@@ -153,7 +152,7 @@ func infoOf(mark string) PublishedInfo {
 	return PublishedInfo{Version: n, Hash: hash}
 }
 
-// query returns the answer to a command; what Redis does not have is no error. Its error is a callError.
+// query returns the result of a command. A missing key or field is not an error. The error is a callError.
 func query[T any](s *Published, command interface{ Result() (T, error) }) (answer T, err error) {
 	answer, err = command.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -162,13 +161,13 @@ func query[T any](s *Published, command interface{ Result() (T, error) }) (answe
 	return answer, nil
 }
 
-// current is the mark in force, "" if nothing is published.
+// current returns the current mark, "" if no rules are published.
 func (s *Published) current(ctx context.Context) (string, error) {
 	return query(s, s.redis.Client.HGet(ctx, s.key, "current"))
 }
 
-// Current returns the set in force. Its error wraps ErrNothingPublished if there is none, and ErrDamaged if the set
-// cannot be read. With both the result is what Publish needs to replace the set.
+// Current returns the current set. The error wraps ErrNothingPublished if there is none, and ErrDamaged if the set
+// cannot be decoded. With these two errors, the returned set can be passed to Publish as saw.
 func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	fields, err := query(s, s.redis.Client.HMGet(ctx, s.key, "current", "info", "files"))
 	if err != nil {
@@ -197,8 +196,7 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	return set, nil
 }
 
-// Publish puts the set in force if the one that is in force still is saw (of version 0: none), and gives it its
-// version.
+// Publish stores the set and sets its Version, if the current set is still saw (Version 0: none).
 func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo) error {
 	info, err := json.Marshal(set.PublishedInfo)
 	if err != nil {
@@ -210,7 +208,7 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 	}
 	version, err := publish.Run(ctx, s.redis.Client, []string{s.key}, saw.mark(), set.Hash, info, files).Uint64()
 	switch {
-	case err != nil && redisstore.Answered(err): // Redis has refused it, so it is not published
+	case err != nil && redisstore.Answered(err): // Redis refused the call, so the set is not published
 		return s.failed("publish in", err)
 	case err != nil:
 		return s.failed("it is not known whether it was published; publish it again: publish in", err)
@@ -226,13 +224,12 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 	return nil
 }
 
-// publishedFile is a file in JSON.
 type publishedFile struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// encode compresses, since Redis does nothing else while it takes a set, and every process reads it at the same time.
+// encode compresses the files, because Redis is blocked while it copies a set, and all replicas read the set at once.
 func encode(files []reload.File) ([]byte, error) {
 	out := make([]publishedFile, len(files))
 	for i, f := range files {
@@ -252,14 +249,14 @@ func encode(files []reload.File) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// decode reads what encode has written, or, with an error, what somebody else has.
+// decode reads what encode wrote. It returns an error for any other text.
 func decode(text string) (files []reload.File, err error) {
 	zip, err := gzip.NewReader(strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	var all []publishedFile
-	in := io.LimitReader(zip, 4*MaxPublishedBytes) // JSON's own escapes are far less
+	in := io.LimitReader(zip, 4*MaxPublishedBytes) // more than enough for the escapes of JSON
 	if err := json.NewDecoder(in).Decode(&all); err != nil {
 		return nil, err
 	}
@@ -274,7 +271,7 @@ func decode(text string) (files []reload.File, err error) {
 	return files, nil
 }
 
-// DiffFiles is the names of the files that are only after, differ, and are only before.
+// DiffFiles returns the names of the files that were added, changed and removed.
 func DiffFiles(before, after []reload.File) (added, changed, removed []string) {
 	old := make(map[string]reload.File, len(before))
 	for _, f := range before {
@@ -301,58 +298,59 @@ func DiffFiles(before, after []reload.File) (added, changed, removed []string) {
 
 var _ reload.Source = (*Follower)(nil)
 
-// look bounds the question which version is in force, the only one that is asked while nothing changes: whoever reloads
-// waits for it.
-const look = 2 * time.Second
+// queryTimeout bounds the query for the current version. A reload waits for it.
+const queryTimeout = 2 * time.Second
 
-// awayRetry is the interval of hints while Redis cannot be reached.
-const awayRetry = 500 * time.Millisecond
+// outageRetry is the interval of hints while Redis is unreachable.
+const outageRetry = 500 * time.Millisecond
 
-// Follower is the set in force as a source of rule files.
+// Follower is a reload.Source that reads the current set.
 type Follower struct {
-	sets   *Published
-	onAway func(error)
+	sets     *Published
+	onOutage func(error)
 
-	mu   sync.Mutex
-	last *PublishedSet // that was read; nil before the first
-	away error         // why Redis could not be asked at the last look
+	mu     sync.Mutex
+	last   *PublishedSet // set of the last successful read; nil before the first
+	outage error         // error of the last query if Redis is unreachable, else nil
 }
 
-// Follow makes the source. onAway hears, once each time that changes, why Redis cannot be asked although a set was read
-// before, and nil when it can again.
-func (s *Published) Follow(onAway func(error)) *Follower { return &Follower{sets: s, onAway: onAway} }
+// Follow returns a Follower. If Redis becomes unreachable after a set was read, onOutage is called once with the error,
+// and with nil once Redis is reachable again.
+func (s *Published) Follow(onOutage func(error)) *Follower {
+	return &Follower{sets: s, onOutage: onOutage}
+}
 
-// Last is the set that was read last, in force or refused; a PublishedInfo of version 0 if there is none. away is why
-// Redis could not be asked at the last look.
-func (f *Follower) Last() (info PublishedInfo, away error) {
+// Last returns the set that was read last, active or refused, with Version 0 if there is none. outage is the error of
+// the last query if Redis is unreachable.
+func (f *Follower) Last() (info PublishedInfo, outage error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last != nil {
 		info = f.last.PublishedInfo
 	}
-	return info, f.away
+	return info, f.outage
 }
 
-// Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can
-// be reloaded all the same. That nothing is published any more is an error: Redis has lost it.
+// Read implements reload.Source. While Redis is unreachable, it returns the last set, so that rule files can still be
+// reloaded. If Redis is reachable but has no rules any more, Read returns an error, because Redis has lost them.
 func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	f.mu.Lock()
 	last := f.last
 	f.mu.Unlock()
 
-	set, away, err := f.read(ctx, last)
+	set, outage, err := f.read(ctx, last)
 	if ctx.Err() != nil {
 		return reload.Snapshot{}, ctx.Err()
 	}
 	f.mu.Lock()
-	changed := last != nil && (away == nil) != (f.away == nil)
-	f.away = away
+	changed := last != nil && (outage == nil) != (f.outage == nil)
+	f.outage = outage
 	if err == nil {
 		f.last = set
 	}
 	f.mu.Unlock()
 	if changed {
-		f.onAway(away)
+		f.onOutage(outage)
 	}
 	if err != nil {
 		return reload.Snapshot{}, err
@@ -360,10 +358,10 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	return reload.NewSnapshot(set.Named()), nil
 }
 
-// read is the set in force, or last while Redis is away. An error is the verdict on what Redis holds, or, without last,
-// why it is away.
-func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *PublishedSet, away, err error) {
-	short, cancel := context.WithTimeout(ctx, look)
+// read returns the current set, or last and the outage while Redis is unreachable. err says that the content of Redis
+// is invalid or, if last is nil, that Redis is unreachable.
+func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *PublishedSet, outage, err error) {
+	short, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	mark, err := f.sets.current(short)
 	if err == nil && last != nil && mark == last.mark() {
@@ -376,23 +374,23 @@ func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *Published
 	case err == nil || !errors.As(err, new(callError)):
 		return set, nil, err
 	case last != nil:
-		return last, err, nil // the folders beside it go on
+		return last, err, nil // rule files can still be reloaded
 	default:
 		return nil, err, fmt.Errorf("--rules store: %w", err)
 	}
 }
 
-// Watch implements reload.Source: there is a hint after each publication, after a connection was made, which may have
-// missed one, and at intervals while Redis is away.
+// Watch implements reload.Source. It sends a hint after each publication; after each connection, because a publication
+// may have been missed before; and every outageRetry while Redis is unreachable.
 func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) {
 	subscription := f.sets.redis.Client.Subscribe(ctx, f.sets.key)
 	heard := subscription.ChannelWithSubscriptions()
 	defer func() {
-		_ = subscription.Close() // nothing was written
-		for range heard {        // until go-redis no longer reads from the connection
+		_ = subscription.Close() // only hints were read
+		for range heard {        // wait until go-redis has closed the channel
 		}
 	}()
-	tick := time.NewTicker(awayRetry)
+	tick := time.NewTicker(outageRetry)
 	defer tick.Stop()
 	for {
 		select {
@@ -401,7 +399,7 @@ func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) {
 		case <-heard:
 			reload.Hint(changed)
 		case <-tick.C:
-			if _, away := f.Last(); away != nil {
+			if _, outage := f.Last(); outage != nil {
 				reload.Hint(changed)
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience bounds everything that may take long on a busy machine.
 const patience = time.Minute
 
 func open(t *testing.T, server *redistest.Server) *rules.Published {
@@ -31,7 +31,7 @@ func open(t *testing.T, server *redistest.Server) *rules.Published {
 	return openURL(t, server.URL())
 }
 
-// openURL opens the sets on a client with the timeout of requests, as that of a process that serves.
+// openURL opens the sets on a client with the timeout of requests, which a serving process has.
 func openURL(t *testing.T, url string) *rules.Published {
 	t.Helper()
 	r, err := store.Connect(url, redisstore.Options{})
@@ -46,7 +46,7 @@ func openURL(t *testing.T, url string) *rules.Published {
 	return rules.NewPublished(r)
 }
 
-// client speaks to the server past the package.
+// client connects to the server without the package.
 func client(t *testing.T, server *redistest.Server) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
@@ -65,7 +65,7 @@ func set(t *testing.T, text string) *rules.PublishedSet {
 	return s
 }
 
-// publish puts the text in force, whatever is.
+// publish publishes the text, whatever the current set is.
 func publish(t *testing.T, sets *rules.Published, text string) *rules.PublishedSet {
 	t.Helper()
 	saw, err := sets.Current(t.Context())
@@ -110,7 +110,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// Of many that publish at once after the same look one wins, and the others are told who did.
+// If many publish at once after reading the same version, one wins, and the error of the others names it.
 func TestPublishersAtOnce(t *testing.T) {
 	sets := open(t, redistest.Start(t))
 	publish(t, sets, "first")
@@ -190,7 +190,7 @@ func TestNewSetRefuses(t *testing.T) {
 	}
 }
 
-// follow is a Follower, and what it told.
+// follow returns a Follower and its reports of outages.
 func follow(t *testing.T, server *redistest.Server) (f *rules.Follower, told func() []error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -308,7 +308,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// A publication is told at once, also after a restart of Redis has cut the connection.
+// A publication sends a hint at once, even after a restart of Redis has closed the connection.
 func TestWatch(t *testing.T) {
 	server := redistest.Start(t)
 	sets := open(t, server)

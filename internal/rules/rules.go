@@ -1,5 +1,5 @@
-// Package rules keeps the compiled rules of a process up to date: it reads rule files and what is published in Redis,
-// compiles them at a pace that requests do not notice, and swaps the set in force.
+// Package rules keeps the rules of a process up to date. It reads rule files, published rules in Redis, and rules of a
+// control plane, compiles them with pauses so that requests get the CPU, and swaps the active rules.
 package rules
 
 import (
@@ -23,51 +23,49 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Options are the parts of Rules, and what no flag changes.
+// Options are the settings of Rules; those that are flags are in Config.
 type Options struct {
 	Config
 
-	// Redis has the sets of --rules store. The caller closes it.
+	// Redis is the server of --rules store. The caller closes it.
 	Redis *store.Redis
-	// Process is what rule files leave to the process; its Rest and leniency are set here.
+	// Process has the process-wide settings of rules; New sets its Rest, Lenient and LenientFiles.
 	Process descriptors.Process
-	// HoldGC, if not nil, puts garbage collections off until release is called, for the time of a load.
+	// HoldGC, if not nil, postpones garbage collection for the duration of a load, until release is called.
 	HoldGC func() (release func())
 	Log    *slog.Logger
 }
 
-// Rules are the rules of a process: the set in force and the state of the last load. Its methods are safe for
-// concurrent use.
+// Rules holds the active rules of a process and the state of the last load. Its methods are safe for concurrent use.
 type Rules struct {
 	o         Options
-	paths     []string // of rule files, and directories of them
+	paths     []string // rule files and their directories
 	reloader  *reload.Reloader[compiled]
 	published *Follower // nil without rules in Redis
 	redis     *store.Redis
-	xds       *xds.Source // nil without rules of a control plane
+	xds       *xds.Source // nil without rules from a control plane
 	pacer     pacer
-	releaseGC func()                          // ends the hold of the load in progress
-	prepare   func(next *descriptors.Set)     // called before a set is in force
-	after     []func()                        // called once it is
-	life      atomic.Pointer[context.Context] // of Load or Run: loads in progress end with it
-	logged    *descriptors.Set                // of the last line about a load; only logLowered uses it
+	releaseGC func()                          // ends HoldGC of the load in progress
+	prepare   func(next *descriptors.Set)     // called before new rules are active
+	after     []func()                        // called after new rules are active
+	life      atomic.Pointer[context.Context] // context of Load or Run, which ends a load in progress
+	logged    *descriptors.Set                // rules of the last log line about a load; only logLowered uses it
 }
 
-// compiled is the result of one load.
 type compiled struct {
-	set       *descriptors.Set // nil before the first good load
+	set       *descriptors.Set // nil before the first successful load
 	files     []string
-	published PublishedInfo // of version 0: none
+	published PublishedInfo // Version is 0 if there are none
 }
 
-// New returns the rules before they are loaded: there are none.
+// New returns Rules without any rules; Load loads them.
 func New(o Options) (*Rules, error) {
 	if o.HoldGC == nil {
 		o.HoldGC = func() func() { return func() {} }
 	}
 	r := &Rules{o: o, releaseGC: func() {}}
 	r.o.Process.Rest = r.rest
-	r.o.Process.Lenient, r.o.Process.LenientFiles = o.LenientRules, xds.Scheme // nobody can mend the latter here
+	r.o.Process.Lenient, r.o.Process.LenientFiles = o.LenientRules, xds.Scheme // xDS rules cannot be edited here
 	for _, path := range o.Rules {
 		switch {
 		case path == fromRedis && r.published == nil:
@@ -90,9 +88,9 @@ func New(o Options) (*Rules, error) {
 	return r, err
 }
 
-// Load loads the rules for the first time, which must succeed unless they may be empty. It calls prepare before these
-// rules, and all that come later, are in force, and after, in this order, once they are. None may fail or wait: a
-// reload waits for them. Call it once, before Run.
+// Load loads the rules for the first time, and must be called once, before Run. It returns an error if that fails,
+// unless AllowEmptyRules is set. On this and each later load, prepare is called before the new rules are active, and
+// the after functions in order afterwards. They must neither fail nor block, because a reload waits for them.
 func (r *Rules) Load(ctx context.Context, prepare func(next *descriptors.Set), after ...func()) error {
 	r.prepare, r.after = prepare, after
 	r.life.Store(&ctx)
@@ -105,7 +103,7 @@ func (r *Rules) Load(ctx context.Context, prepare func(next *descriptors.Set), a
 	return nil
 }
 
-// Close ends the stream to a control plane, and the connections to the Redis with published rules.
+// Close closes the stream to the control plane and the connections to the Redis with published rules.
 func (r *Rules) Close() error {
 	var errs []error
 	if r.xds != nil {
@@ -117,7 +115,7 @@ func (r *Rules) Close() error {
 	return errors.Join(errs...)
 }
 
-// sources are where the rules come from: files, then what is published, then what a control plane has sent.
+// sources returns the sources of rules in order: files, Redis, control plane.
 func (r *Rules) sources() (sources []reload.Source) {
 	if len(r.paths) > 0 {
 		sources = append(sources, SourceFor(r.files()))
@@ -131,8 +129,8 @@ func (r *Rules) sources() (sources []reload.Source) {
 	return sources
 }
 
-// files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they
-// stay.
+// files returns the source of rule files. If a directory disappears while its rules are active, the source returns an
+// error, so that these rules stay active.
 func (r *Rules) files() reload.Files {
 	files := reload.Files{
 		Paths: r.paths, EveryFile: r.o.RulesEveryFile, Prefix: r.o.RulesPrefix, MaxSize: r.o.MaxRulesSize,
@@ -143,7 +141,8 @@ func (r *Rules) files() reload.Files {
 	return files
 }
 
-// rest pauses a load in progress, or ends it when the process stops. The first load has no requests to make room for.
+// rest pauses a load in progress, so that requests get the CPU. It returns an error once the process stops. The first
+// load does not pause, because Weir serves no requests yet.
 func (r *Rules) rest() error {
 	if r.Set() != nil {
 		r.pacer.rest()
@@ -155,7 +154,7 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	r.releaseGC = r.o.HoldGC()
 	set, err := r.build(ctx, files)
 	if err != nil && ctx.Err() != nil {
-		r.releaseGC() // there will be no event
+		r.releaseGC() // the reloader sends no event then
 	}
 	if err != nil {
 		return compiled{}, err
@@ -164,15 +163,15 @@ func (r *Rules) compile(ctx context.Context, files []reload.File) (compiled, err
 	for i, f := range files {
 		names[i] = f.Name
 	}
-	r.prepare(set) // the swap follows at once, and cannot fail
+	r.prepare(set) // the reloader swaps the rules right after this, and cannot fail
 	live := compiled{set: set, files: names}
 	if r.published != nil {
-		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
+		live.published, _ = r.published.Last() // the set just read, because the reloader never reads while it compiles
 	}
 	return live, nil
 }
 
-// build compiles rule files, and then what came by xDS.
+// build compiles the rule files, then the rules from the control plane.
 func (r *Rules) build(ctx context.Context, files []reload.File) (*descriptors.Set, error) {
 	process := r.o.Process
 	process.Rest = func() error { return cmp.Or(context.Cause(ctx), r.rest()) }
@@ -186,7 +185,7 @@ func (r *Rules) build(ctx context.Context, files []reload.File) (*descriptors.Se
 	return b.Build()
 }
 
-// loaded reports the end of a load. The rules that it replaced are garbage then.
+// loaded handles the end of a load. It ends HoldGC, because the replaced rules are garbage now.
 func (r *Rules) loaded(e reload.Event) {
 	if e.Outcome == reload.Slow {
 		r.logLoad(e)
@@ -201,20 +200,19 @@ func (r *Rules) loaded(e reload.Event) {
 	r.logLoad(e)
 }
 
-// Run follows the sources until ctx is done.
+// Run watches the sources and loads their changes until ctx is done.
 func (r *Rules) Run(ctx context.Context) error {
 	r.life.Store(&ctx)
 	return r.reloader.Run(ctx)
 }
 
-// Reload reads the sources now. Its error is why what they hold is not in force.
+// Reload reads the sources now. It returns an error if their rules are refused.
 func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) }
 
-// Set returns the rules in force, by one atomic load; nil if there are none.
+// Set returns the active rules, nil if there are none. It costs one atomic load.
 func (r *Rules) Set() *descriptors.Set { return r.reloader.Get().set }
 
-// RedisCellStores returns the names of the stores in which the redis-cell module decides limits in force; "" is the
-// first store.
+// RedisCellStores returns the names of the stores with active limits of the redis-cell module; "" is --store.
 func (r *Rules) RedisCellStores() (names []string) {
 	set := r.Set()
 	if set == nil {
@@ -228,7 +226,7 @@ func (r *Rules) RedisCellStores() (names []string) {
 	return names
 }
 
-// Effects says what the limits of a store do while it fails.
+// Effects describes what the limits of a store do while the store fails.
 func (r *Rules) Effects(store string) string {
 	var limits [descriptors.Fail + 1]int
 	if set := r.Set(); set != nil {
@@ -243,7 +241,7 @@ func (r *Rules) Effects(store string) string {
 		limits[descriptors.Allow], limits[descriptors.Local], limits[descriptors.Deny], limits[descriptors.Fail])
 }
 
-// Ready returns why requests cannot be decided; nil if they can.
+// Ready returns an error that says why requests cannot be decided, or nil.
 func (r *Rules) Ready(context.Context) error {
 	if r.Set() == nil {
 		return errors.New("none are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
@@ -251,8 +249,7 @@ func (r *Rules) Ready(context.Context) error {
 	return nil
 }
 
-// Note returns what /readyz shows although requests can be decided: why the rules are not the newest ones. Empty if
-// they are.
+// Note returns what /readyz shows about a ready process: why the active rules are not the newest ones, or "".
 func (r *Rules) Note() string {
 	s := r.reloader.Status()
 	switch {
@@ -272,10 +269,10 @@ func (r *Rules) Note() string {
 		reload.ShortHash(s.Hash), s.ErrAt.UTC().Format(time.RFC3339), errs)
 }
 
-// maxShownWarnings bounds the warnings of a Status; weir check shows all.
+// maxShownWarnings bounds the warnings of a Status. weir check shows all of them.
 const maxShownWarnings = 100
 
-// Status is what GET /rules shows of the last load.
+// Status returns the state of the rules for GET /rules.
 func (r *Rules) Status() adminapi.RulesStatus {
 	s, live := r.reloader.Status(), r.reloader.Get()
 	status := adminapi.RulesStatus{
@@ -292,23 +289,23 @@ func (r *Rules) Status() adminapi.RulesStatus {
 	return status
 }
 
-// Published is the state of the rules in Redis, nil without them.
+// Published returns the state of the rules in Redis, nil without --rules store.
 func (r *Rules) Published() *adminapi.PublishedStatus {
 	if r.published == nil {
 		return nil
 	}
 	live := r.reloader.Get().published
-	newest, away := r.published.Last()
+	newest, outage := r.published.Last()
 	s := &adminapi.PublishedStatus{
 		Version: live.Version, Hash: live.Hash, Author: live.Author, PublishedAt: live.PublishedAt, Newest: newest.Version,
 	}
-	if away != nil {
-		s.Error = away.Error()
+	if outage != nil {
+		s.Error = outage.Error()
 	}
 	return s
 }
 
-// XDS is the state of the rules that come by xDS, nil without them.
+// XDS returns the state of the rules from a control plane, nil without --rules xds.
 func (r *Rules) XDS() *adminapi.XDSStatus {
 	if r.xds == nil {
 		return nil
@@ -316,25 +313,25 @@ func (r *Rules) XDS() *adminapi.XDSStatus {
 	return r.xds.Status()
 }
 
-// A load works for loadWork, then pauses for loadPause, so that requests get a CPU soon.
+// A load pauses for loadPause after loadWork of work, so that requests get the CPU.
 const (
 	loadWork  = 8 * time.Millisecond
 	loadPause = time.Millisecond
 )
 
-// pacer interrupts long work. Its zero value is ready, and it is safe for concurrent use.
+// pacer pauses long work. Its zero value is ready. It is safe for concurrent use.
 type pacer struct {
 	mu    sync.Mutex
 	since time.Time // end of the last pause
 }
 
-// rest pauses if the last pause is longer ago than loadWork.
+// rest pauses if the last pause ended at least loadWork ago.
 func (p *pacer) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.since) >= loadWork {
 		<-time.After(loadPause)
-		runtime.Gosched() // a timer wakes this goroutine before those that wait already
+		runtime.Gosched() // after a timer, this goroutine runs before goroutines that are already waiting
 		p.since = time.Now()
 	}
 }

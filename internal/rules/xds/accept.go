@@ -19,37 +19,34 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// typeURL is the type of the resources.
 const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// Bounds of what is kept of problems.
+// Bounds of the kept findings.
 const (
-	maxFindings       = 100     // of all domains
-	maxDomainFindings = 20      // of one domain
-	maxFinding        = 1 << 10 // bytes of one
+	maxFindings       = 100     // maximum number for all domains
+	maxDomainFindings = 20      // maximum number per domain
+	maxFinding        = 1 << 10 // maximum length in bytes
 )
 
-// accepted is what is in use of the answers so far, by domain. Its values are not changed.
+// accepted has the active domains by name. Its values must not be changed.
 type accepted map[string]*domain
 
-// domain is what is known of one domain.
 type domain struct {
-	good     []byte            // the newest content that can be used, in its one encoding; nil if none ever could
-	newest   [sha256.Size]byte // of the newest content, good or not
-	findings []string          // why the newest content is not good: the first of them
-	problems int               // how many there are
+	good     []byte            // newest valid content in deterministic encoding; nil if there never was any
+	newest   [sha256.Size]byte // hash of the newest content, valid or not
+	findings []string          // first errors of the newest content
+	problems int               // number of its errors
 }
 
-// verdict is what becomes of an answer.
 type verdict struct {
 	next     accepted
-	findings []string // what is not used: the first maxFindings of problems
+	findings []string // texts of the first maxFindings errors
 	problems int
-	refused  int  // domains, and resources without one, whose newest content is not used
-	useless  bool // nothing of an answer that is not empty can be used
+	refused  int  // number of domains and of resources without a domain whose content is refused
+	useless  bool // the response is not empty, but all of it is refused
 }
 
-// add notes problems. The text of the first ones is in findings.
+// add adds the errors of one domain or resource. findings has the text of the first ones.
 func (v *verdict) add(findings []string, problems int) {
 	v.refused++
 	v.problems += problems
@@ -60,8 +57,9 @@ func (v *verdict) add(findings []string, problems int) {
 	}
 }
 
-// judge decides what is used of an answer, given what is in use: each domain stands for itself. One that cannot be used
-// stays as it was last good. A domain that is missing is gone, but where a resource cannot be told from it.
+// judge decides, domain by domain, which resources of a response are used. A domain whose new content has errors keeps
+// its last valid content. A domain that is missing from the response is removed, unless a resource has no readable
+// domain name or all of the response is refused.
 func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 	v := &verdict{next: accepted{}}
 	nameless := false
@@ -87,7 +85,7 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 		v.add(d.findings, d.problems)
 	}
 	v.useless = len(resources) > 0 && used == 0
-	if nameless || v.useless { // a NACK says that the last answer holds
+	if nameless || v.useless { // a NACK means that the last accepted response stays active
 		for name, d := range before {
 			if v.next[name] == nil {
 				v.next[name] = d
@@ -97,13 +95,12 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 	return v
 }
 
-// judgeDomain decides whether the new content of a domain can be used.
 func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.RateLimitConfig) *domain {
 	d := &domain{}
 	if before != nil {
 		d.good = before.good
 	}
-	config.Name = "" // says nothing
+	config.Name = "" // the name has no meaning
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
 	if err != nil {
 		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
@@ -123,17 +120,17 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 	return d
 }
 
-// check compiles one domain alone. What envoyproxy/ratelimit tolerates is no error.
+// check compiles one domain alone. It accepts what envoyproxy/ratelimit tolerates.
 func check(process descriptors.Process, file string, config *ratelimitv3.RateLimitConfig) descriptors.Errors {
 	process.LenientFiles = Scheme
 	b := descriptors.NewBuilder(process)
 	add(b, file, config)
 	_, err := b.Build()
-	errs, _ := err.(descriptors.Errors) //nolint:errorlint // Build returns nothing else
+	errs, _ := err.(descriptors.Errors) //nolint:errorlint // Build returns no other type
 	return errs
 }
 
-// files are the domains as files, sorted by name.
+// files returns the domains as files, sorted by name.
 func (s *Source) files(from accepted) (files []reload.File) {
 	for name, d := range from {
 		if d.good != nil {
@@ -144,7 +141,7 @@ func (s *Source) files(from accepted) (files []reload.File) {
 	return files
 }
 
-// nameOf is the domain's name in messages, and the name of its file.
+// nameOf returns the domain's name in messages, which is also the name of its file.
 func (s *Source) nameOf(domain string) string {
 	if strings.ContainsFunc(domain, func(r rune) bool { return r == ' ' || r == '"' || !unicode.IsPrint(r) }) {
 		domain = strconv.Quote(domain)
@@ -152,14 +149,14 @@ func (s *Source) nameOf(domain string) string {
 	return Scheme + s.o.Server + " domain " + domain
 }
 
-// sorted returns the resources in an order that does not depend on the answer's.
+// sorted returns the resources in an order that does not depend on their order in the response.
 func sorted(resources []*anypb.Any) []*anypb.Any {
 	all := slices.Clone(resources)
 	slices.SortFunc(all, func(a, b *anypb.Any) int { return bytes.Compare(a.GetValue(), b.GetValue()) })
 	return all
 }
 
-// decode reads a resource.
+// decode decodes a resource. It returns an error if the resource has another type or no domain.
 func decode(r *anypb.Any) (*ratelimitv3.RateLimitConfig, error) {
 	if r.GetTypeUrl() != typeURL {
 		return nil, fmt.Errorf("its type is %s, and not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)

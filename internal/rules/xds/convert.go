@@ -11,14 +11,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// maxDepth bounds the levels of a domain. A selector of Envoy Gateway has 144 entries at most: 128 headers and 16 query
-// parameters.
+// maxDepth bounds the levels of a domain. Envoy Gateway sends at most 144: 128 headers and 16 query parameters.
 const maxDepth = 200
 
-// IsFile reports that a Source has made the file.
+// IsFile reports whether a Source created the file.
 func IsFile(f reload.File) bool { return strings.HasPrefix(f.Name, Scheme) }
 
-// Add adds the rules of a file that a Source has made.
+// Add adds the rules of a file from a Source.
 func Add(b *descriptors.Builder, f reload.File) {
 	config := &ratelimitv3.RateLimitConfig{}
 	if err := proto.Unmarshal(f.Data, config); err != nil {
@@ -28,25 +27,23 @@ func Add(b *descriptors.Builder, f reload.File) {
 	add(b, f.Name, config)
 }
 
-// add adds the rules of a domain. file names it in messages.
+// add adds the rules of a domain. Messages name it by file.
 func add(b *descriptors.Builder, file string, config *ratelimitv3.RateLimitConfig) {
 	c := converter{b: b, file: file}
 	before := b.Problems()
 	all := c.list(in(file+": ", config.GetDescriptors()), 1, 0)
-	if b.Problems() == before { // else the rules are incomplete
+	if b.Problems() == before { // otherwise the rules would be incomplete
 		b.Add(config.GetDomain(), all...)
 	}
 }
 
-// converter makes descriptors of messages.
 type converter struct {
 	b        *descriptors.Builder
 	file     string
 	pathText int
-	tooMuch  bool // and that is reported
+	tooMuch  bool // MaxPathText is exceeded, and reported
 }
 
-// located is a message and where it is.
 type located struct {
 	*ratelimitv3.RateLimitDescriptor
 
@@ -62,8 +59,8 @@ func in(above string, list []*ratelimitv3.RateLimitDescriptor) []located {
 	return all
 }
 
-// list converts the descriptors of one level. Those of one key and value become one: Envoy Gateway makes such of an
-// address block that one rule names for all of it and another one for each address in it.
+// list converts the descriptors of one level. It merges descriptors with the same key and value, which Envoy Gateway
+// sends if one rule limits an address block as a whole and another rule limits each address in it.
 func (c *converter) list(all []located, depth, path int) (out []*descriptors.Descriptor) {
 	type entry struct{ key, value string }
 	index := make(map[entry]int, len(all))
@@ -85,8 +82,8 @@ func (c *converter) list(all []located, depth, path int) (out []*descriptors.Des
 	return out
 }
 
-// descriptor converts messages of one key and value to one descriptor: the first limit holds, with the modes beside it,
-// and what is below all of them. It returns nil where a bound is reached.
+// descriptor converts messages with the same key and value to one descriptor. The first limit counts, with the modes of
+// its message, and the descriptors below all messages are kept. It returns nil if a bound is exceeded.
 func (c *converter) descriptor(same []located, depth, path int) *descriptors.Descriptor {
 	d := same[0]
 	path += len(d.GetKey()) + len(d.GetValue()) + len(" > =")
@@ -120,7 +117,7 @@ func (c *converter) descriptor(same []located, depth, path int) *descriptors.Des
 	return out
 }
 
-// fields converts a message without those below it.
+// fields converts a message without the descriptors below it.
 func (c *converter) fields(d located) *descriptors.Descriptor {
 	here := descriptors.Position{File: d.at}
 	out := &descriptors.Descriptor{
@@ -130,7 +127,7 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 	}
 	if d.GetMetadata() != nil {
 		out.Metadata = d.GetMetadata().AsMap()
-		if _, err := d.GetMetadata().MarshalJSON(); err != nil { // which differs from build to build
+		if _, err := d.GetMetadata().MarshalJSON(); err != nil { // protobuf's own error text differs between builds
 			c.b.Errorf(here, "metadata: a number is NaN or infinite, which JSON has not; remove it")
 		}
 	}
@@ -140,7 +137,6 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 	return out
 }
 
-// unitsOf are the units of the protocol.
 var unitsOf = map[ratelimitv3.RateLimitUnit]descriptors.Unit{
 	ratelimitv3.RateLimitUnit_SECOND: descriptors.Second,
 	ratelimitv3.RateLimitUnit_MINUTE: descriptors.Minute,
@@ -151,7 +147,7 @@ var unitsOf = map[ratelimitv3.RateLimitUnit]descriptors.Unit{
 	ratelimitv3.RateLimitUnit_YEAR:   descriptors.Year,
 }
 
-// limit converts a limit. An absent requests_per_unit is 0, as everywhere in protobuf.
+// limit converts a limit. An absent requests_per_unit is 0, as in all of protobuf.
 func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptors.RateLimit {
 	here := descriptors.Position{File: at}
 	out := &descriptors.RateLimit{Name: l.GetName(), Unlimited: l.GetUnlimited(), At: here}
@@ -159,7 +155,7 @@ func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptor
 		out.Replaces = append(out.Replaces, descriptors.Text{Text: r.GetName(), At: here})
 	}
 	if out.Unlimited {
-		return out // unit and requests_per_unit say nothing then
+		return out // unit and requests_per_unit have no meaning then
 	}
 	unit, ok := unitsOf[l.GetUnit()]
 	if !ok {

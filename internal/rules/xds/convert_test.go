@@ -36,7 +36,7 @@ func compile(t *testing.T, rules ...*descriptor) *descriptors.Set {
 	return set
 }
 
-// limitOf is what a request with these entries, "key=value", meets: the rule's path and its limit.
+// limitOf returns the path and limit of the rule that matches a request with these entries, "key=value".
 func limitOf(set *descriptors.Set, entries ...string) string {
 	var request []descriptors.Entry
 	for _, e := range entries {

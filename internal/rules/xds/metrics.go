@@ -5,7 +5,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
 )
 
-// Metrics are of the rules that come by xDS.
+// Metrics returns the metrics of the stream and of the rules that it delivered.
 func (s *Source) Metrics() []metric.Group {
 	return []metric.Group{
 		metric.Of(s.Status,

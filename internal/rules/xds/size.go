@@ -10,20 +10,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxMessages bounds the messages of an answer: descriptors, limits and parts of metadata. Loading takes some 1,200
-// bytes for each, of which the answer itself may have two.
+// maxMessages bounds the messages of a response: descriptors, limits and parts of metadata. Loading takes about 1,200
+// bytes of memory per message, even if the message has only two bytes in the response.
 const maxMessages = 800_000
 
-// received is an answer, without its resources if it is too large to be decoded: resources of no bytes take forty times
-// as much memory then.
+// received is a response, without resources if it is too large: decoding empty ones takes forty times their memory.
 type received struct {
 	*discoveryv3.DiscoveryResponse
 
 	size     int64 // in bytes
-	messages int   // up to more than maxMessages
+	messages int   // counted up to maxMessages + 1
 }
 
-// codec decodes answers of up to maxSize bytes and maxMessages.
+// codec decodes responses, with their resources up to maxSize bytes and maxMessages.
 type codec struct {
 	encoding.CodecV2
 
@@ -52,7 +51,7 @@ func withoutResources(text []byte) (rest []byte) {
 	for len(text) > 0 {
 		number, _, n := protowire.ConsumeField(text)
 		if n < 0 {
-			return append(rest, text...) // it cannot be decoded
+			return append(rest, text...) // proto.Unmarshal returns an error for it
 		}
 		if number != resources {
 			rest = append(rest, text[:n]...)
@@ -67,7 +66,7 @@ var (
 	config   = (&ratelimitv3.RateLimitConfig{}).ProtoReflect().Descriptor()
 )
 
-// countMessages adds those in the text to n, until there are too many. What is broken is decoded later, and refused.
+// countMessages adds the messages in text to n, until n exceeds maxMessages. Decoding reports malformed text later.
 func countMessages(text []byte, in protoreflect.MessageDescriptor, n *int) {
 	*n++
 	for len(text) > 0 && *n <= maxMessages {

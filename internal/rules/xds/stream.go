@@ -30,21 +30,19 @@ import (
 const (
 	// mostReconnect is the longest wait between two streams, in units of Options.unit.
 	mostReconnect = 30
-	// connectTimeout is for the connection, the TLS handshake and the first frames.
+	// connectTimeout bounds the connection, the TLS handshake and the first frames.
 	connectTimeout = 10 * time.Second
-	// messagesPerUnit bounds the answers that are looked at, in one Options.unit.
+	// messagesPerUnit is the maximum number of responses that are judged per Options.unit.
 	messagesPerUnit = 10
-	// maxReceived is how many times as large as Options.MaxSize an answer may be to be received, and refused with a
-	// reason. A still larger one ends the stream.
+	// maxReceived times Options.MaxSize is the largest response that can be refused. A larger response ends the stream.
 	maxReceived = 4
-	// workShare is how many times as long as it looked at an answer a Source waits before the next one, unless that is
-	// smaller by a factor: what mends rules that are too many does not wait.
+	// After work on a response, a Source waits workShare times as long before the next one. A response that is `smaller`
+	// times smaller does not wait, because it may replace rules that are too many.
 	workShare = 4
 	smaller   = 16
 )
 
-// keepAlive finds out that the server's machine is gone. There are no HTTP/2 pings: a gRPC server closes connections
-// whose clients ping more often than every five minutes.
+// keepAlive detects a dead server by TCP. A gRPC server would close a connection with frequent HTTP/2 pings.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 5}
 
 // follow keeps a stream open until ctx is done.
@@ -55,31 +53,31 @@ func (s *Source) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.isAway(ctx, err)
+		s.noteOutage(ctx, err)
 		if f.answers > 0 {
 			wait = 0
 		}
 		wait = min(max(2*wait, s.o.unit), mostReconnect*s.o.unit)
-		// It is up to a fifth shorter, so that many processes do not come at once.
-		_ = sleep.For(ctx, wait-rand.N(wait/5+1)) //nolint:gosec // it spreads; the loop looks at ctx
+		// The wait is up to a fifth shorter, so that many processes do not reconnect at once.
+		_ = sleep.For(ctx, wait-rand.N(wait/5+1)) //nolint:gosec // no security depends on it; the loop checks ctx
 	}
 }
 
-// follower is the one stream at a time.
+// follower follows one stream at a time.
 type follower struct {
 	*Source
 
-	certs   *tls.Config // of the last connection
-	refused string      // the version that was refused last
-	times   int         // how many times in succession
+	certs   *tls.Config // config of the last connection
+	refused string      // version that was refused last
+	times   int         // number of times in succession that it was refused
 
-	// Of this stream:
+	// State of the current stream:
 	ads     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	version string // accepted last
+	version string // version that was accepted last
 	answers int
 }
 
-// stream opens one connection with one stream and follows it to its end.
+// stream opens one connection with one stream, and follows the stream to its end.
 func (f *follower) stream(ctx context.Context) error {
 	f.version, f.answers = "", 0
 	creds, err := f.credentials(ctx, &f.certs)
@@ -100,23 +98,22 @@ func (f *follower) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // it was only read
+	defer conn.Close() //nolint:errcheck // nothing is lost
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(f.o.Headers))
 	if f.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
 		return err
 	}
-	f.isBack(ctx)                               // the stream is made on a connection that is there
-	if err := f.reply("", "", ""); err != nil { // which asks
+	f.noteConnected(ctx)                        // the stream exists only once the connection does
+	if err := f.reply("", "", ""); err != nil { // the first request subscribes
 		return err
 	}
 	return f.answerAll(ctx)
 }
 
-// answerAll acknowledges each answer of the stream, or says that it is refused. A server that sends a refused version
-// again and again gets one reply in each Options.unit.
+// answerAll acknowledges or refuses each response, but a repeated refused version only once per Options.unit.
 func (f *follower) answerAll(ctx context.Context) error {
-	var rested time.Time  // when an answer as large as the last expensive one may be looked at
-	expensive := int64(0) // how large that was
+	var rested time.Time  // time from which a response as large as the last expensive one may be judged
+	expensive := int64(0) // size of the last expensive response
 	for {
 		answer := &received{}
 		if err := f.ads.RecvMsg(answer); err != nil {
@@ -154,7 +151,7 @@ func (f *follower) answerAll(ctx context.Context) error {
 	}
 }
 
-// take uses an answer. It returns why the answer is refused; empty if it is not.
+// take uses a response. It returns why the response is refused, or "".
 func (f *follower) take(ctx context.Context, answer *received) (why string) {
 	switch {
 	case answer.GetTypeUrl() != typeURL:
@@ -180,10 +177,10 @@ func (f *follower) take(ctx context.Context, answer *received) (why string) {
 	return ""
 }
 
-// reply acknowledges the answer with the nonce, or refuses it if why is not empty. has is the version that the server
-// learns: the one that was accepted last. But a server such as go-control-plane's sends what it has again at once,
-// unless the client has its version: when a refused version comes again, has is the version of that, so that the server
-// sends nothing before it has something else, and then at once.
+// reply acknowledges the response with the nonce or, if why is not empty, refuses it. has is the version that the
+// server is to assume for this client: normally the version accepted last. But servers such as go-control-plane's send
+// a refused version again at once until the client has that version. For a repeated refused version, has is therefore
+// that version; the server then sends nothing before the rules change, and sends changed rules at once.
 func (f *follower) reply(has, nonce, why string) error {
 	var detail *statuspb.Status
 	if why != "" {
@@ -206,7 +203,7 @@ func (f *follower) reply(has, nonce, why string) error {
 	return err
 }
 
-// use puts in force what can be used of an answer, and notes its problems.
+// use activates the accepted domains of a response, and records its errors.
 func (s *Source) use(ctx context.Context, v *verdict, version string) {
 	snapshot := reload.NewSnapshot(s.files(v.next))
 	s.mu.Lock()
@@ -240,8 +237,7 @@ func (s *Source) use(ctx context.Context, v *verdict, version string) {
 		slog.Uint64("lines_skipped", skipped))
 }
 
-// isAway notes that the stream has ended.
-func (s *Source) isAway(ctx context.Context, err error) {
+func (s *Source) noteOutage(ctx context.Context, err error) {
 	why := "the server has ended the stream"
 	if err != nil && !errors.Is(err, io.EOF) {
 		why = err.Error()
@@ -251,21 +247,20 @@ func (s *Source) isAway(ctx context.Context, err error) {
 	}
 	why = shorten(why)
 	s.mu.Lock()
-	s.away = why
+	s.outage = why
 	s.mu.Unlock()
-	if skipped, ok := s.awayLine.Allow(time.Now()); ok {
+	if skipped, ok := s.outageLine.Allow(time.Now()); ok {
 		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay",
 			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
 	}
 }
 
-// isBack notes that a stream is open.
-func (s *Source) isBack(ctx context.Context) {
+func (s *Source) noteConnected(ctx context.Context) {
 	s.mu.Lock()
-	s.away = ""
+	s.outage = ""
 	s.status.Connections++
 	s.mu.Unlock()
-	if _, ok := s.backLine.Allow(time.Now()); ok {
+	if _, ok := s.connectedLine.Allow(time.Now()); ok {
 		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "connected to the xDS server",
 			slog.String("server", Scheme+s.o.Server))
 	}

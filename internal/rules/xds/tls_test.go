@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// serverTLS is a server that wants clients with certificates of the authority, and TLS 1.3 as Envoy Gateway does.
+// serverTLS is a server that requires client certificates of the authority, and TLS 1.3, like Envoy Gateway.
 func serverTLS(t *testing.T, ca *proctest.Authority, name string) *tls.Config {
 	t.Helper()
 	own, err := tls.LoadX509KeyPair(ca.Issue("server", name))
@@ -30,7 +30,7 @@ func serverTLS(t *testing.T, ca *proctest.Authority, name string) *tls.Config {
 	}
 }
 
-// copyFile puts a file in the place of another one.
+// copyFile replaces a file by another one.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)

@@ -1,6 +1,6 @@
-// Package xds is a source of rules: a control plane such as Envoy Gateway sends them by ADS, as resources of
-// ratelimit.config.ratelimit.v3.RateLimitConfig (state of the world). A Source keeps the stream open, accepts what it
-// can use of each answer, domain by domain, and hands the domains on as files, one each, for a reload.Reloader.
+// Package xds is a source of rules from a control plane such as Envoy Gateway. The control plane sends them by ADS
+// (state of the world), as resources of type ratelimit.config.ratelimit.v3.RateLimitConfig. A Source keeps the stream
+// open, accepts the valid domains of each response, and passes each domain on as a file to a reload.Reloader.
 package xds
 
 import (
@@ -31,10 +31,10 @@ import (
 
 var _ reload.Source = (*Source)(nil)
 
-// Scheme begins the name of every file of a Source.
+// Scheme is the prefix of the name of every file of a Source.
 const Scheme = "xds://"
 
-// Options are where the rules come from, as flags of serve.
+// Options has the flags for the control plane.
 type Options struct {
 	Server       string            `env:"SERVER" placeholder:"HOST:PORT" help:"For --rules xds: control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
 	NodeID       string            `env:"NODE_ID" default:"weir" help:"Node id, by which the server selects the rules."`
@@ -42,15 +42,15 @@ type Options struct {
 	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header for each stream to the server, such as authorization. Repeatable."`
 	UseTLS       bool              `name:"tls" env:"TLS" help:"Use TLS 1.2 or newer. Each connection reads the files again."`
 	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
-	// MaxSize is the largest answer that is used, in bytes: a larger one is refused before it is decoded.
+	// MaxSize is the maximum size of a response in bytes. A larger response is refused before it is decoded.
 	MaxSize int64        `kong:"-"`
 	Log     *slog.Logger `kong:"-"`
 
-	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
+	// unit is the first wait between reconnects, NACKs and responses; 0 means a second. Tests shorten it.
 	unit time.Duration `kong:"-"`
 }
 
-// Check checks the flags. isUsed says that --rules names the control plane.
+// Check validates the flags. isUsed reports whether --rules names the control plane.
 func (o *Options) Check(e *flags.Errors, isUsed bool) {
 	e.Check(!isUsed || o.Server != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
 		"HOST:PORT; write ./%s for a directory of that name", "xds", "xds")
@@ -63,10 +63,10 @@ func (o *Options) Check(e *flags.Errors, isUsed bool) {
 		"got %q", o.Server)
 	e.Check(o.NodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
-		// What is no name may hold a secret, as of authorization: Basic c2VjcmV0Cg==
+		// The message does not repeat an invalid name, which may hold a secret, as in authorization: Basic c2VjcmV0Cg==
 		e.Check(flags.IsHeader(name), "--xds-header", "what is before the first = must be a header's name of "+
 			"letters, digits and -; write NAME=VALUE")
-		// gRPC has these for itself.
+		// gRPC reserves this prefix.
 		e.Check(!strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header", "the name must not begin with grpc-")
 	}
 	e.Check((o.TLS.Cert == "") == (o.TLS.Key == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
@@ -77,46 +77,46 @@ func (o *Options) Check(e *flags.Errors, isUsed bool) {
 
 // Times.
 const (
-	// firstRules is how long a start waits for the first rules, and firstRulesAllowEmpty if it may go on without them.
+	// firstRules is how long a start waits for the first rules; firstRulesAllowEmpty applies if rules may be empty.
 	firstRules           = 15 * time.Second
 	firstRulesAllowEmpty = 2 * time.Second
-	// lineEvery bounds the lines about the connection and about refused answers, of each kind.
+	// lineEvery is the minimum interval of log lines about the connection, and of lines about refused responses.
 	lineEvery = 10 * time.Second
 	closeWait = 500 * time.Millisecond
 )
 
-// Source is the rules that a server has sent. Its methods are safe for concurrent use.
+// Source holds the rules that a server sent. Its methods are safe for concurrent use.
 type Source struct {
 	o       Options
 	process descriptors.Process
 	cancel  context.CancelFunc
-	ended   chan struct{} // closed when the stream has ended for good; nil before Start
-	first   chan struct{} // closed when the first answer was accepted, by hasRules
-	changed chan struct{} // hints for Watch; it has room for one
+	ended   chan struct{} // closed when follow has returned; nil before Start
+	first   chan struct{} // closed by hasRules when the first response was accepted
+	changed chan struct{} // hints for Watch; capacity 1
 
-	hasRules                        sync.Once
-	awayLine, backLine, refusedLine logging.Every
+	hasRules                               sync.Once
+	outageLine, connectedLine, refusedLine logging.Every
 
 	mu       sync.Mutex
 	accepted accepted
 	snapshot reload.Snapshot
 	status   adminapi.XDSStatus
-	away     string // why there is no stream; empty if there is one
+	outage   string // why there is no stream; empty if there is one
 }
 
-// New makes a Source, which Start connects.
+// New returns a Source. Start connects it.
 func New(o Options) *Source {
 	o.unit, o.MaxSize = cmp.Or(o.unit, time.Second), cmp.Or(o.MaxSize, reload.DefaultMaxSize)
 	return &Source{
 		o: o, first: make(chan struct{}), changed: make(chan struct{}, 1),
-		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},
+		outageLine: logging.Every{Interval: lineEvery}, connectedLine: logging.Every{Interval: lineEvery},
 		refusedLine: logging.Every{Interval: lineEvery},
-		status:      adminapi.XDSStatus{Server: Scheme + o.Server}, away: "not connected yet",
+		status:      adminapi.XDSStatus{Server: Scheme + o.Server}, outage: "not connected yet",
 	}
 }
 
-// Start connects in the background, and waits a while for the first rules: less long if the process may start without
-// them. process is what rules leave to the process. Call it at most once. Close ends what it starts.
+// Start connects in the background and waits for the first rules, up to firstRules or, with allowEmpty, up to
+// firstRulesAllowEmpty. process has the process-wide settings of rules. Start must be called at most once.
 func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEmpty bool) {
 	s.process = process
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -136,7 +136,7 @@ func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEm
 	}
 }
 
-// Close ends the stream. An answer that takes longer than closeWait to be judged is left behind: it holds only memory.
+// Close ends the stream. It waits up to closeWait for work on a response; longer work goes on, but holds only memory.
 func (s *Source) Close() error {
 	if s.ended == nil {
 		return nil
@@ -149,8 +149,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Read implements reload.Source: the domains that were accepted last, also while the server is away. Before the first
-// answer it is an error.
+// Read implements reload.Source. It returns the domains that were accepted last, even while the server is unreachable.
+// Before the first response it returns an error.
 func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 		return s.snapshot, nil
 	default:
 	}
-	why := s.away
+	why := s.outage
 	if why == "" {
 		why = fmt.Sprintf("connected, but the server has not sent any for node %q", s.o.NodeID)
 	}
@@ -169,7 +169,7 @@ func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 	return reload.Snapshot{}, errors.New("--rules xds: no rules from " + Scheme + s.o.Server + " yet: " + why)
 }
 
-// Watch implements reload.Source, for one watcher at a time: there is a hint after each answer that changes rules.
+// Watch implements reload.Source, for one watcher at a time. It sends a hint after each response that changes rules.
 func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) {
 	for {
 		reload.Hint(changed)
@@ -181,17 +181,17 @@ func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) {
 	}
 }
 
-// Status is the state of the stream and of what came by it.
+// Status returns the state of the stream and of its last response.
 func (s *Source) Status() *adminapi.XDSStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Connected, status.Error = s.away == "", s.away
+	status.Connected, status.Error = s.outage == "", s.outage
 	status.Findings = slices.Clone(status.Findings)
 	return &status
 }
 
-// TLS is files in PEM. They are read for each connection, so that they can be renewed.
+// TLS has the names of files in PEM. Each connection reads the files, so that they can be renewed.
 type TLS struct {
 	Cert       string `env:"CERT" placeholder:"FILE" help:"Client certificate, in PEM."`
 	Key        string `env:"KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`
@@ -199,8 +199,8 @@ type TLS struct {
 	ServerName string `env:"SERVER_NAME" placeholder:"NAME" help:"Name in the server's certificate; default: the host of --xds-server."`
 }
 
-// credentials are those of one connection. While the files cannot be read, for instance because only one of two has
-// been replaced, the last ones serve.
+// credentials returns the credentials for one connection. If the files cannot be read, for instance because only one of
+// two was replaced so far, it returns the last credentials.
 func (s *Source) credentials(ctx context.Context, last **tls.Config) (credentials.TransportCredentials, error) {
 	if !s.o.UseTLS {
 		return insecure.NewCredentials(), nil

@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take on a busy machine.
+// patience bounds everything that may take long on a busy machine.
 const patience = time.Minute
 
-// unit is short, so that tests wait little.
+// unit is short, so that tests do not wait long.
 const unit = 10 * time.Millisecond
 
 // client is a Source that follows a server.
@@ -83,7 +83,7 @@ func (c *client) await(what string, holds func() bool) {
 	}
 }
 
-// rules are the limits in use, as "domain path=limit", sorted by domain.
+// rules returns the active limits, as "domain path=limit", sorted by domain.
 func (c *client) rules() (all []string) {
 	c.t.Helper()
 	snapshot, err := c.Read(c.t.Context())
@@ -204,7 +204,7 @@ func TestRulesComeAndGo(t *testing.T) {
 	}
 }
 
-// bad has a rule that nobody can use.
+// bad has an invalid rule.
 func bad(domain string) *ratelimitv3.RateLimitConfig {
 	return partnertest.Domain(domain, partnertest.Limit("k", "v", 1), partnertest.Limit("", "v", 1))
 }
@@ -297,8 +297,8 @@ func TestFloodOfRefusedAnswers(t *testing.T) {
 	}
 }
 
-// Answers that nobody should send: of another type, with resources of another type, or that are no messages. A resource
-// that cannot be told from a domain removes none.
+// Invalid responses: of another type, with resources of another type, or with resources that are not messages. A
+// resource without a readable domain removes no domain.
 func TestBrokenAnswers(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
