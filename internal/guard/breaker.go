@@ -17,77 +17,75 @@ import (
 
 var _ take.Stage = (*Breaker)(nil)
 
-// ErrNotAsked is wrapped by the errors of a Breaker that is open.
+// ErrNotAsked is wrapped by the errors with which an open Breaker fails calls.
 var ErrNotAsked = errors.New("the store was not queried, since it does not answer")
 
-// Of a Breaker.
+// Bounds of a Breaker.
 const (
-	// silence is how long nothing may have been answered, though it was asked, before the breaker opens.
+	// silence is how long a queried server must leave all calls unanswered before its breaker opens.
 	silence = 50 * time.Millisecond
-	// firstPause and longestPause are between probes: each is twice as long as the one before.
+	// The pause between probes doubles from firstPause to longestPause.
 	firstPause   = 5 * time.Millisecond
 	longestPause = 200 * time.Millisecond
-	// mostSilent is the most shards of a server that are watched at once: as many masters as Redis recommends at most.
+	// mostSilent bounds the watched shards per server. It is the maximum number of masters that Redis recommends.
 	mostSilent = 1000
 )
 
-// Server is one of the servers behind a store, or a cluster of them.
+// Server is one server of a store, or one cluster.
 type Server interface {
-	// Probe asks for a sign of life, in a cluster of whoever has the key by now, if there is one. It takes no longer than
-	// a request may: a server that is too slow for requests is not back.
+	// Probe queries the server once; in a cluster, the shard that has the key now. It has the timeout of a request,
+	// because a server that is too slow for requests has not recovered.
 	Probe(ctx context.Context, key string) error
-	// Shard is who decides a key in a cluster. It is empty for what is no cluster, and while that is not known. It does
-	// not wait, and is not called while all servers answer.
+	// Shard returns the address of the shard that decides a key. It is empty for a server that is not a cluster, and while
+	// the shard is unknown. It must not block. It is not called while all servers respond.
 	Shard(key string) string
 }
 
-// Shard is a server that decides hits.
+// Shard identifies a server that decides hits.
 type Shard struct {
-	// Store is the name that routes have for it.
+	// Store is the server's name in routes.
 	Store string
-	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
+	// Address is the address of a master in a cluster, else empty. It is also empty while the master is unknown.
 	Address string
 }
 
-// BreakerOptions are a Breaker's parts.
+// BreakerOptions are the settings of a Breaker.
 type BreakerOptions struct {
-	// Servers are those that decide, by the names that routes have for them; the first one has none.
+	// Servers has the servers of the store by their names in routes; the first server's name is empty.
 	Servers map[string]Server
-	// Answered says whether an error, of a call or of a probe, is an answer: the server is there, and says no.
+	// Answered reports whether an error of a call or a probe is a response of the server, which is therefore reachable.
 	Answered func(err error) bool
-	// Failures calls each for every server that an error of a call is about, by its name in Servers and, in a cluster, its
-	// shard, with that server's own error.
+	// Failures calls each for every server that failed a call: its name in Servers, its shard in a cluster, and its error.
 	Failures func(err error, each func(server, shard string, why error))
 }
 
-// Breaker stops asking a server that does not answer: it is open from when nothing has been answered for a while, and
-// calls fail at once, without a wait, a goroutine or an allocation. Meanwhile the server is probed, by one call at a
-// time, and asked again from the first answer on.
+// Breaker is a circuit breaker: it stops calls to a server that does not respond. It opens once the server has been
+// silent for a while. Calls then fail at once, without a wait, a goroutine or an allocation, while one half-open probe
+// at a time tests the server. The first response closes the breaker.
 //
-// Only silence opens it. A server that answers with errors is still asked: they cost no wait, and may be a request's
-// own. Each server of a store that has several is watched by itself, and so is each shard of a cluster. Only those are
-// kept that are silent: while all is well they cost nothing.
+// Only silence opens it. A server that responds with errors stays in use: its errors cost no wait, and may concern a
+// single request. Each server of a store and each shard of a cluster has its own breaker.
 type Breaker struct {
 	o      BreakerOptions
-	mu     sync.Mutex                         // held to change silent
-	silent atomic.Pointer[map[Shard]*watched] // nil: all have answered
-	opened chan *watched                      // for Run
+	mu     sync.Mutex                         // must be held to change silent
+	silent atomic.Pointer[map[Shard]*watched] // nil: no server is silent
+	opened chan *watched                      // breakers that opened, for Run
 }
 
-// watched is a server, as a whole if its Address is empty, or a shard. It has not answered since the last answer.
+// watched is a server (Address is empty) or a shard that has not responded since a first failure.
 type watched struct {
 	Shard
-	key   string // of a counter of the shard; empty for a server as a whole
+	key   string // key of one of the shard's counters; empty for a server
 	since time.Time
-	why   atomic.Pointer[error] // the error of calls while it is not asked; nil: it is
+	why   atomic.Pointer[error] // error of all calls while the breaker is open; nil: closed
 }
 
-// NewBreaker makes a breaker for the servers. Once open, it closes only while Run runs.
+// NewBreaker returns a Breaker for the servers. Only Run closes breakers that have opened.
 func NewBreaker(o BreakerOptions) *Breaker {
 	return &Breaker{o: o, opened: make(chan *watched, len(o.Servers)*mostSilent)}
 }
 
-// Open returns how many servers, and shards of them, are not asked.
+// Open returns the number of servers and shards whose breaker is open.
 func (b *Breaker) Open() (open int) {
 	for _, w := range b.watched() {
 		if w.why.Load() != nil {
@@ -104,7 +102,7 @@ func (b *Breaker) watched() map[Shard]*watched {
 	return nil
 }
 
-// set has w watched, or nothing if that is nil. The caller holds b.mu.
+// set watches w, or stops watching if w is nil. The caller must hold b.mu.
 func (b *Breaker) set(at Shard, w *watched) {
 	after := map[Shard]*watched{at: w}
 	maps.Copy(after, b.watched())
@@ -118,16 +116,16 @@ func (b *Breaker) set(at Shard, w *watched) {
 	}
 }
 
-// forget ends to watch a server or shard, which has answered: a call, if it is asked, or else a probe.
-func (b *Breaker) forget(w *watched, isAsked bool) {
+// forget stops watching w, which has responded to a call or, if isQueried is false, to a probe.
+func (b *Breaker) forget(w *watched, isQueried bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.watched()[w.Shard] == w && (w.why.Load() == nil) == isAsked {
+	if b.watched()[w.Shard] == w && (w.why.Load() == nil) == isQueried {
 		b.set(w.Shard, nil)
 	}
 }
 
-// shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
+// shard returns the server or shard that decides a hit, as far as known without a query. It allocates nothing.
 func (b *Breaker) shard(h *limiter.Hit) Shard {
 	name := limit.StoreName(h)
 	if b.o.Servers[name] == nil {
@@ -136,7 +134,7 @@ func (b *Breaker) shard(h *limiter.Hit) Shard {
 	return Shard{Store: name, Address: b.o.Servers[name].Shard(h.Key)}
 }
 
-// Before implements take.Stage. It fails calls to servers that are not asked.
+// Before implements take.Stage. It fails calls to servers whose breaker is open.
 func (b *Breaker) Before(c *take.Call) (answered bool) {
 	b.each(c.Hits, func(w *watched) {
 		if why := w.why.Load(); why != nil && !answered {
@@ -146,7 +144,7 @@ func (b *Breaker) Before(c *take.Call) (answered bool) {
 	return answered
 }
 
-// each calls f for what is watched of the servers that decide the hits.
+// each calls f for each watched server and shard that decides one of the hits.
 func (b *Breaker) each(hits []limiter.Hit, f func(w *watched)) {
 	all := b.watched()
 	for i := 0; i < len(hits) && len(all) > 0; i++ {
@@ -160,8 +158,8 @@ func (b *Breaker) each(hits []limiter.Hit, f func(w *watched)) {
 	}
 }
 
-// After implements take.Stage. A failure counts for each server that the error names, unless the caller did not wait
-// for the answer. That this process was late says nothing about a server.
+// After implements take.Stage. A failure counts against each server that the error names, unless the caller canceled
+// the call or this process was too late to read the response.
 func (b *Breaker) After(c *take.Call) {
 	if c.Err == nil {
 		b.each(c.Hits, b.isWell)
@@ -182,15 +180,15 @@ func (b *Breaker) After(c *take.Call) {
 	})
 }
 
-// isWell notes that a call was answered.
+// isWell records that a server responded to a call.
 func (b *Breaker) isWell(w *watched) {
 	if w != nil && w.why.Load() == nil {
 		b.forget(w, true)
 	}
 }
 
-// blame returns the key of a hit that the shard decides. isKnown is false if none of the hits is decided there: by now
-// another shard has it, or, of a server as a whole, hits of several shards share its error.
+// blame returns the key of a hit that the shard decides. isKnown is false if it decides none of the hits, because they
+// have moved, or if `at` is a whole server and the hits belong to several of its shards, any of which may have failed.
 func (b *Breaker) blame(hits []limiter.Hit, at Shard) (key string, isKnown bool) {
 	first := at
 	for i := range hits {
@@ -207,7 +205,7 @@ func (b *Breaker) blame(hits []limiter.Hit, at Shard) (key string, isKnown bool)
 	return "", isKnown
 }
 
-// unanswered watches a server or shard, and has it asked no more if it has been silent for long enough.
+// unanswered begins to watch a server or shard, and opens its breaker once it has been silent for long enough.
 func (b *Breaker) unanswered(at Shard, key string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,11 +220,11 @@ func (b *Breaker) unanswered(at Shard, key string, err error) {
 		}
 		err = fmt.Errorf("%w: the last call: %w", ErrNotAsked, err)
 		w.why.Store(&err)
-		b.opened <- w // never full: it has room for all that are watched
+		b.opened <- w // never full: its capacity is the maximum of watched servers and shards
 	}
 }
 
-// Run probes what is not asked, each by itself, until ctx is done.
+// Run probes each server and shard whose breaker opens, until ctx is done.
 func (b *Breaker) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
@@ -240,7 +238,7 @@ func (b *Breaker) Run(ctx context.Context) {
 	}
 }
 
-// reopen has w asked again once a probe is answered.
+// reopen probes w until it responds, then closes its breaker.
 func (b *Breaker) reopen(ctx context.Context, w *watched) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if err := b.o.Servers[w.Store].Probe(ctx, w.key); err == nil || b.o.Answered(err) {

@@ -21,7 +21,7 @@ type twoStores struct {
 	group   *redisstore.Group
 }
 
-// names are those of the two stores.
+// names has the names of the two stores.
 var names = []string{"", "daily"}
 
 func openTwo(t *testing.T) *twoStores {
@@ -41,7 +41,7 @@ func openTwo(t *testing.T) *twoStores {
 	return two
 }
 
-// breaker runs a Breaker before the store, which asks the two.
+// breaker runs a Breaker before the store of the two servers.
 func (two *twoStores) breaker(store limiter.Store) breakerStore {
 	servers := map[string]Server{}
 	for name, s := range two.stores {
@@ -60,10 +60,10 @@ func (two *twoStores) breaker(store limiter.Store) breakerStore {
 	return b
 }
 
-// leaseFor is how long leases last here.
+// leaseFor is the lease time in these tests.
 const leaseFor = 50 * time.Millisecond
 
-// placed is the route of a limit in a store, with leases of a length.
+// placed is the route of a limit with a store and a lease time.
 type placed struct {
 	store string
 	lease time.Duration
@@ -72,7 +72,7 @@ type placed struct {
 func (p placed) StoreName() string        { return p.store }
 func (p placed) LeaseTime() time.Duration { return p.lease }
 
-// yearly is a hit of a limit whose count says exactly how many were charged and not released.
+// yearly is a hit of a limit whose counter shows exactly how many hits are charged.
 func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 	t.Helper()
 	p, err := limiter.NewPolicy(limiter.Params{
@@ -95,7 +95,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	healthy, hanging := hit(""), hit("daily")
 	take := func(hits ...limiter.Hit) error { return l.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) }
 	waitFor(t, 30*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
-	// charged is what the healthy counter was charged, but for permits on lease.
+	// charged returns the hits that the healthy counter has counted, without permits on lease.
 	charged := func() int64 {
 		look := healthy
 		look.N, look.Look = 0, true

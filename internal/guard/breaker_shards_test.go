@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// sharded is a cluster whose shards are called by the first letters of their keys.
+// sharded is a cluster whose shards are named by the first letters of their keys.
 type sharded struct {
 	mu     sync.Mutex
 	down   map[string]bool
@@ -99,8 +99,8 @@ func askKeys(b breakerStore, keys ...string) error {
 	return b.Take(context.Background(), hits, nil)
 }
 
-// Weir stops asking a shard that is silent, also for requests that concern others, too; it goes on asking the others.
-// It is asked again when it answers.
+// Weir stops querying a silent shard, even for requests that also concern other shards, which it continues to query. It
+// queries the shard again once the shard responds.
 func TestBreakerOfShards(t *testing.T) {
 	for name, failing := range map[string][]string{
 		"alone": {"a1"}, "beside another, first": {"a1", "b1"},
@@ -189,7 +189,7 @@ func TestBreakerWatchesSoManyShards(t *testing.T) {
 	})
 }
 
-// aCluster answers every probe once it is back.
+// aCluster answers every probe once it has recovered.
 type aCluster struct {
 	alone
 	back <-chan struct{}

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// patient is a store that answers as it is told, after a while.
+// patient is a store with a given answer and a given latency.
 type patient struct {
 	err    atomic.Pointer[error] // nil: it answers
 	takes  atomic.Int64          // nanoseconds
@@ -59,7 +59,7 @@ func (p *patient) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decisio
 	return p.answer(ctx)
 }
 
-// alone is a server that is no cluster, by its probe.
+// alone is a server that is not a cluster, with this probe.
 type alone func(ctx context.Context) error
 
 func (a alone) Probe(ctx context.Context, _ string) error { return a(ctx) }
@@ -99,7 +99,7 @@ func ofOne(err error, each func(server, shard string, why error)) { each("", "",
 
 var anyHit = []limiter.Hit{{}}
 
-// ask takes n times, one after the other, and returns the latest error.
+// ask calls Take n times in sequence, and returns the last error.
 func ask(b breakerStore, n int) (err error) {
 	for range n {
 		err = b.Take(context.Background(), anyHit, nil)

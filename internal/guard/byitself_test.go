@@ -84,7 +84,7 @@ func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
 	}
 }
 
-// second is the route of a limit whose permits are leased for that long.
+// second is the route of a limit with this lease time.
 type second struct{}
 
 func (second) LeaseTime() time.Duration { return time.Second }

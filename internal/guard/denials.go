@@ -14,26 +14,24 @@ import (
 
 var _ take.Stage = (*Denials)(nil)
 
-// maxAge is how long a denial is believed without asking again: as long may a counter be denied that its store has
-// lost without a lost connection.
+// maxAge bounds how long a denial is cached, and therefore how long a counter that the store has lost may be denied.
 const maxAge = 5 * time.Minute
 
-// The denials are kept in sets of slots; a key belongs to one set. 131,072 in all, about 20 MB when full.
+// A key belongs to one set of slots. 131,072 slots take about 20 MB when full.
 const (
 	sets  = 1 << 14
 	slots = 8
 )
 
-// Denials answers what the store has denied, until the denial ends, without asking the store: the same cost on the
-// same counter cannot pass before, whatever else comes, unless something is refunded. So whoever hears of that,
-// of any process, has to call Forget, and Believe(false) when it may have missed it.
+// Denials caches denials of the store, and repeats each until it ends. Until then the same cost on the same counter
+// cannot be admitted, whatever other requests arrive, unless hits are refunded. Its owner must therefore call Forget
+// for each refund by any process, and Believe(false) while it may miss refunds.
 //
-// It answers requests whose hits are all cached as denied, of limits whose denials end at a known time (cacheable).
-// They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
-// anyway is not added. A hit that is charged by itself (limiter.Hit.ByItself) is promised that charge: it goes to the
-// store, unless Uncharged is set.
+// It answers a request if each of its hits has a cached denial. It caches only denials that end at a known time
+// (cacheable). The request is not charged, not even with charge_denied: full, the default of fixed windows, because the
+// window is full already. With limiter.Hit.ByItself, a denial that must be charged goes to the store, unless Uncharged.
 type Denials struct {
-	// Uncharged also answers hits that are charged by themselves. Set it before the first call.
+	// Uncharged also answers hits whose denial must be charged. Set it before the first call.
 	Uncharged bool
 
 	now func() int64 // microseconds
@@ -41,32 +39,31 @@ type Denials struct {
 	seed     maphash.Seed
 	sets     []set
 	believes atomic.Bool
-	forgets  atomic.Uint64 // how often something was forgotten
-	dropped  atomic.Uint64 // which of these times was the last one that all was
+	forgets  atomic.Uint64 // number of calls of Forget and Drop
+	dropped  atomic.Uint64 // value of forgets at the last Drop
 	answered atomic.Uint64
 }
 
-// set is the denials of some keys.
 type set struct {
-	forgotten atomic.Uint64 // which of Denials.forgets was the last one of this set
+	forgotten atomic.Uint64 // value of Denials.forgets at the last Forget of a key of the set
 	slots     [slots]atomic.Pointer[denial]
 }
 
-// denial is a decision of the store. It is immutable.
+// denial is a cached decision. It is immutable. Its times are in microseconds of Denials.now.
 type denial struct {
 	key       string
 	policy    *limiter.Policy
-	store     string // that denied it
+	store     string // name of the store that denied
 	need      int64  // cost, hits
 	remaining int64  // hits
-	never     bool   // no wait lets it pass
-	ends      int64  // when the cost may pass, microseconds
-	resets    int64  // when the limit is fully available again, microseconds
-	until     int64  // when to ask again, microseconds
-	asked     uint64 // Denials.forgets when the store was asked
+	never     bool   // waiting does not help
+	ends      int64  // time at which the cost may be admitted
+	resets    int64  // time at which the limit is fully available again
+	until     int64  // time at which to query the store again
+	asked     uint64 // value of Denials.forgets when the call was sent
 }
 
-// NewDenials believes nothing until Believe(true). now is a monotonic clock in microseconds; nil is the process's.
+// NewDenials returns a cache that is disabled until Believe(true). now is in microseconds; nil is the process's clock.
 func NewDenials(now func() int64) *Denials {
 	if now == nil {
 		start := time.Now()
@@ -75,24 +72,23 @@ func NewDenials(now func() int64) *Denials {
 	return &Denials{now: now, seed: maphash.MakeSeed(), sets: make([]set, sets)}
 }
 
-// Answered is how many requests were answered without the store.
+// Answered returns the number of requests that were answered from the cache.
 func (d *Denials) Answered() uint64 { return d.answered.Load() }
 
-// Believe says whether Forget is called for all that is refunded from now on. What was cached before is dropped.
+// Believe enables or disables the cache, and empties it. While it is enabled, Forget must be called for every refund.
 func (d *Denials) Believe(yes bool) {
 	d.Drop()
 	d.believes.Store(yes)
 }
 
-// Drop forgets all denials, also those that are on their way: other policies rule the counters from now on, or did
-// meanwhile, and what a policy's own requests can only push away another's may not.
+// Drop forgets all denials, including those of calls in flight. It must be called when the rules change: under another
+// policy a counter may admit a cost before the denial ends.
 func (d *Denials) Drop() { d.forget(&d.dropped) }
 
-// Forget is called after something was refunded to the counter. It forgets the denials of the key's set, also those
-// that are on their way.
+// Forget must be called after each refund to the counter. It also forgets denials of calls in flight.
 func (d *Denials) Forget(key string) { d.forget(&d.set(key).forgotten) }
 
-// forget notes that all denials which the store was asked for before are forgotten: of a set, or of all sets.
+// forget marks all denials of calls sent before now as forgotten, in one set or in all sets.
 func (d *Denials) forget(last *atomic.Uint64) {
 	now := d.forgets.Add(1)
 	for before := last.Load(); before < now && !last.CompareAndSwap(before, now); {
@@ -100,7 +96,7 @@ func (d *Denials) forget(last *atomic.Uint64) {
 	}
 }
 
-// Before implements take.Stage. It answers a call whose hits are all cached as denied.
+// Before implements take.Stage. It answers a call if each of its hits has a cached denial.
 func (d *Denials) Before(c *take.Call) (answered bool) {
 	if c.Caches = d.believes.Load(); !c.Caches {
 		return false
@@ -113,7 +109,7 @@ func (d *Denials) Before(c *take.Call) (answered bool) {
 	return true
 }
 
-// After implements take.Stage. It caches what the store has denied.
+// After implements take.Stage. It caches the denials of the store.
 func (d *Denials) After(c *take.Call) {
 	if !c.Caches {
 		return
@@ -121,15 +117,15 @@ func (d *Denials) After(c *take.Call) {
 	for i := range c.Hits {
 		switch h := &c.Hits[i]; {
 		case h.N < 0:
-			d.Forget(h.Key) // also after an error: it may have been refunded
+			d.Forget(h.Key) // even after an error, because the refund may have been counted
 		case c.Err == nil && !c.Out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.Hits, i):
 			d.note(c.Asked, newDenial(h, &c.Out[i], c))
 		}
 	}
 }
 
-// newDenial is a decision of a call. The store made it later than the call was sent, so it does not end before what it
-// says, counted from then.
+// newDenial returns the denial of hit h. Its times count from the sending of the call, which is before the store
+// decided, so that the cached denial never outlasts the real one.
 func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 	cached := &denial{
 		key: strings.Clone(h.Key), policy: h.Policy, store: limit.StoreName(h), need: need(h), remaining: out.Remaining,
@@ -142,11 +138,11 @@ func newDenial(h *limiter.Hit, out *limiter.Decision, c *take.Call) *denial {
 	return cached
 }
 
-// answer decides the hits if each of them is cached as denied.
+// answer decides the hits if each of them has a cached denial.
 func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
-		owes := h.ByItself && h.N > 0 && h.Policy.Params().ChargeDenied != limiter.ChargeNone // and pays when it is denied
+		owes := h.ByItself && h.N > 0 && h.Policy.Params().ChargeDenied != limiter.ChargeNone // a denial must be charged
 		if h.Mode != limiter.Enforce || h.N < 0 || owes && !d.Uncharged || !isOnlyHitOfKey(hits, i) {
 			return false
 		}
@@ -167,10 +163,10 @@ func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) 
 	return true
 }
 
-// mostHits bounds what looking for others of the same key costs: larger requests are always asked of the store.
+// mostHits bounds the cost of isOnlyHitOfKey for all hits of a request. Larger requests always go to the store.
 const mostHits = 64
 
-// need is the cost that must fit for the hit to fit: a look at most limits needs what one hit needs.
+// need returns the cost that must fit for the hit to fit. A peek at most limits needs room for one hit.
 func need(h *limiter.Hit) int64 {
 	if h.Policy.Core().LooksAtLimit {
 		return h.N
@@ -178,7 +174,7 @@ func need(h *limiter.Hit) int64 {
 	return max(h.N, 1)
 }
 
-// isOnlyHitOfKey reports whether no other hit has the key of hits[i]: together they would cost more.
+// isOnlyHitOfKey reports whether no other hit has the key of hits[i]. Several such hits would cost more together.
 func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 	if len(hits) > mostHits {
 		return false
@@ -191,15 +187,14 @@ func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 	return true
 }
 
-// cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell
-// module do not: they are up to 2 ms too long.
+// cacheable reports whether only a refund can end the hit's denial early. Denials of the redis-cell module are not
+// cached, because their times are up to 2 ms too long.
 func cacheable(h *limiter.Hit) bool {
 	return h.Policy.Core().Cacheable && !limit.UsesRedisCell(h)
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
 
-// find returns the denial that answers the hit, nil if there is none.
 func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 	s := d.set(h.Key)
 	forgotten := max(s.forgotten.Load(), d.dropped.Load())
@@ -216,13 +211,12 @@ func (d *Denials) find(h *limiter.Hit, now int64) *denial {
 	return nil
 }
 
-// isValid reports whether the denial holds: what was forgotten later may have been refunded since.
+// isValid reports whether the denial has neither ended nor been forgotten since its call was sent.
 func (cached *denial) isValid(now int64, forgotten uint64) bool {
 	return cached != nil && cached.until > now && cached.asked >= forgotten
 }
 
-// note remembers a denial: where the key's is already, else in place of one that is believed no more, else of
-// the one that ends first.
+// note caches a denial in the slot of its key, else in a slot without a valid denial, else in that which ends first.
 func (d *Denials) note(now int64, denied *denial) {
 	s := d.set(denied.key)
 	forgotten := max(s.forgotten.Load(), d.dropped.Load())

@@ -22,7 +22,7 @@ type replica struct {
 	why   error
 }
 
-// start makes a replica that listens until the test ends.
+// start starts a replica that receives refunds until the test ends.
 func start(t *testing.T, url string) *replica {
 	t.Helper()
 	s, err := redisstore.New(redistest.Client(t, url, 5*time.Second), redisstore.Options{Timeout: 5 * time.Second})

@@ -62,7 +62,7 @@ func TestDenialsContract(t *testing.T) {
 	})
 }
 
-// silent does not say that an answer was cached.
+// silent removes Cached from decisions.
 type silent struct{ limiter.Store }
 
 func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
@@ -73,7 +73,7 @@ func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return err
 }
 
-// cacheables are limits of which every denial is cached, with all that they say.
+// cacheables are limits whose denials are always cached, with all their parameters.
 func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.Funnel, Limit: 7, Window: time.Second, Burst: 3},
@@ -157,7 +157,7 @@ func TestDenialsAreExact(t *testing.T) {
 	}
 }
 
-// Denials of larger costs are cached as well; what remains is told as it was when the store denied them.
+// Denials of larger costs are cached as well, with the remaining hits of the store's denial.
 func TestDenialOfALargerCost(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)

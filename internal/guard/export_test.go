@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
+// Permits returns the permits on lease of a counter. leased reports whether its key has a lease.
 func (l *Leases) Permits(key string) (permits int64, leased bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,7 +19,7 @@ func (l *Leases) Permits(key string) (permits int64, leased bool) {
 	return 0, false
 }
 
-// Cached is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
+// Cached returns the cached denial that answers a hit of Mode Enforce; ok is false without one.
 func (d *Denials) Cached(h limiter.Hit) (cached limiter.Decision, ok bool) {
 	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
 	ok = d.believes.Load() && d.answer(d.now(), hits[:], out[:])
@@ -65,7 +65,7 @@ func breakerOf(s limiter.Store, o BreakerOptions) breakerStore {
 	return breakerStore{b, take.Of(s).Behind(b)}
 }
 
-// StageAllocs is how many allocations a call takes on average that passes a stage.
+// StageAllocs returns the average number of allocations of a call in a stage.
 func StageAllocs(s take.Stage, hits []limiter.Hit, calls int) float64 {
 	c := &take.Call{Call: storekit.Call{Ctx: context.Background(), Hits: hits, Out: make([]limiter.Decision, len(hits))}}
 	return testing.AllocsPerRun(calls, func() {

@@ -1,5 +1,4 @@
-// Package guard has the stages in front of a store that is asked over a network: they answer here what need not be
-// asked there.
+// Package guard has the stages before a store on the network. They answer calls in this process where they can.
 package guard
 
 import (
@@ -10,41 +9,40 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// windowMargin is how long before its window ends a permit of a fixed window is released at the latest: longer than
-// a call takes, so that what is released was charged in the window that it is released to. A call that takes
-// longer (a Redis that stood still) may put back into the next window what the last one was charged. Those permits
-// were on lease when that window began, so that Leases' bound holds all the same.
+// windowMargin is the minimum time between the release of a fixed window's permits and the end of the window. It is
+// longer than a call takes, so that permits are released to the window that was charged. A slower call, such as to a
+// Redis that was stopped, may release them to the next window. Leases' bound holds even then, because these permits
+// were on lease when the next window began.
 const windowMargin = 20 * time.Millisecond
 
-// lease is a hot key and its permits. Leases.mu guards it.
+// lease is a hot key and its permits. Leases.mu guards it. Its times count from Leases.start.
 type lease struct {
-	hit  limiter.Hit // key, policy and route that the permits were acquired under
+	hit  limiter.Hit // key, policy and route with which permits are acquired
 	span time.Duration
 	rate rate
 
-	permits int64         // charged, and not yet spent
-	expires time.Duration // until when they may be
-	ends    time.Duration // the earliest end of the fixed window that they were charged in
-	surplus int64         // no longer spent, and not yet released
+	permits int64         // charged and not yet spent
+	expires time.Duration // permits must be spent before this time
+	ends    time.Duration // lower bound for the end of the fixed window that was charged
+	surplus int64         // acquired in excess, and being released
 
-	last       limiter.Decision // the store's last answer
+	last       limiter.Decision // last decision of the store
 	lastAt     time.Duration
-	windowEnds time.Duration // as the store last answered, of a fixed window
+	windowEnds time.Duration // lower bound for the end of the fixed window in `last`
 
-	isRenewing bool // a call is under way that releases or acquires permits
+	isRenewing bool // a call that releases or acquires permits is in flight
 }
 
-// follow has the lease acquire permits as the hit's limit says: of another set of rules, it may be another one.
+// follow sets the policy and route of the lease to those of the hit, which may come from newer rules.
 func (e *lease) follow(h *limiter.Hit) {
 	e.hit.Policy, e.hit.Route, e.span = h.Policy, h.Route, leaseTime(h)
 }
 
-// covers reports whether there are permits enough for the hit.
 func (e *lease) covers(h *limiter.Hit, now time.Duration) bool {
 	return e.permits >= h.N && now < e.expires && e.hit.Policy == h.Policy
 }
 
-// spend decides the hit by the lease, if there are permits enough.
+// spend decides the hit by the lease if there are enough permits.
 func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bool {
 	if !e.covers(h, now) {
 		return false
@@ -57,17 +55,17 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 	return true
 }
 
-// learn keeps the store's answer to a call that was sent at a time.
+// learn stores the store's decision in a call that was sent at `sent`.
 func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 	e.last, e.lastAt = *d, sent
 	if e.hit.Policy.Core().Is(step.InWindows) && d.ResetAfter > 0 {
-		e.windowEnds = sent + d.ResetAfter // it was decided then or later
+		e.windowEnds = sent + d.ResetAfter // the store decided at this time or later
 	}
 }
 
-// want is how many permits to acquire in advance: what requests will need in a lease, with room for chance, but no more
-// than the process's share. Near the limit it is less, down to none, so that all processes get the rest one by one. It
-// is none where a request would not find enough, or where the window is about to end.
+// want returns the number of permits to acquire in advance: the expected hits of one lease plus a margin for chance,
+// but no more than the share of the process. Near the limit it is smaller, down to 0, so that all processes get the
+// rest hit by hit. It is 0 if the key is not hot, if an average request would not be covered, or near the window's end.
 func (e *lease) want(now time.Duration) int64 {
 	requests, hits := e.rate.per(now, e.span)
 	if left := e.windowEnds - now; requests < warm || left > 0 && left < windowMargin+e.span/4 {
@@ -81,15 +79,13 @@ func (e *lease) want(now time.Duration) int64 {
 	return max(0, n)
 }
 
-// moment is when to look again at permits that expire then: between 5/8 and 7/8 of a lease after they were charged, so
-// that a busy machine is not too late, and at moments that all keys share, so that Redis gets the calls of many keys in
-// one batch.
+// moment returns when to renew permits that expire at `expires`: 5/8 to 7/8 of a lease after they were charged, so that
+// a busy machine is not too late. All keys share these times, so that Redis gets the calls for many keys in one batch.
 func moment(expires, span time.Duration) time.Duration {
 	grid := span / 4
 	return (expires - grid/2).Truncate(grid)
 }
 
-// due is when to release and acquire again.
 func (e *lease) due() time.Duration {
 	due := moment(e.expires, e.span)
 	if e.ends > 0 {
@@ -98,13 +94,13 @@ func (e *lease) due() time.Duration {
 	return due
 }
 
-// returnable says whether permits of a fixed window that ends then may still be released.
+// returnable reports whether permits may be released now. ends is the end of their fixed window; 0 without windows.
 func returnable(ends, now time.Duration) bool { return ends == 0 || now+windowMargin <= ends }
 
-// rate counts a key's requests and hits in this span of time and the one before.
+// rate counts a key's requests and hits in the current and the previous span of time.
 type rate struct {
-	span           time.Duration // number of the current one
-	requests, hits [2]int64      // of the current one, and of the one before
+	span           time.Duration // number of the current span
+	requests, hits [2]int64      // in the current and the previous span
 }
 
 func (r *rate) add(now, span time.Duration, requests, hits int64) {
@@ -124,7 +120,7 @@ func (r *rate) turn(to time.Duration) {
 	r.span = to
 }
 
-// per is about how many came in the last span, at least 1 request.
+// per estimates the number of requests (at least 1) and hits in the last span.
 func (r *rate) per(now, span time.Duration) (requests, hits int64) {
 	r.turn(now / span)
 	before := 1 - float64(now%span)/float64(span)
@@ -132,7 +128,7 @@ func (r *rate) per(now, span time.Duration) (requests, hits int64) {
 	return max(1, of(r.requests)), of(r.hits)
 }
 
-// leaseTime is for how long permits of the hit's limit may be on lease, 0 where the store decides each request.
+// leaseTime returns how long permits of the hit's limit may be on lease; 0 if the store must decide each request.
 func leaseTime(h *limiter.Hit) time.Duration {
 	if r, ok := h.Route.(interface{ LeaseTime() time.Duration }); ok {
 		return r.LeaseTime()

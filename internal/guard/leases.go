@@ -15,37 +15,36 @@ import (
 
 // Bounds of Leases.
 const (
-	// LeaseShare is how much of a limit's capacity may be on lease in one process: one part of this many. Limits with a
-	// smaller capacity are strict.
+	// LeaseShare bounds a process's permits: at most capacity/LeaseShare. Limits with a capacity below it are strict.
 	LeaseShare = 10
-	// MaxLeases is about the most keys with permits on lease. Others are strict.
+	// MaxLeases is the approximate maximum number of keys with permits on lease. Other keys are strict.
 	MaxLeases = 1 << 16
 
-	// A process has at most one part of this many of what was left when it took permits.
+	// leavePart bounds what a process acquires: at most the remaining hits divided by leavePart.
 	leavePart = 4
 
-	// maxHeat is the most keys whose requests are counted while they are not hot.
+	// maxHeat is the maximum number of keys that are not hot and whose requests are counted.
 	maxHeat = 1 << 14
-	// maxRenewals is the most renewals of a batch: more calls at once would be shed.
+	// maxRenewals is the maximum number of renewals per batch. The store would shed more calls at once.
 	maxRenewals = 1024
-	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.
+	// A key becomes hot with `hot` requests in one lease time, and then acquires permits in advance. It stays hot until it
+	// has fewer than `warm` requests in one lease time.
 	hot, warm = 4, 2
 	// releaseTimeout bounds Close.
 	releaseTimeout = time.Second
 )
 
-// Leases decide requests of hot keys without asking the store behind them, where the hit's Route
-// allows it, by a LeaseTime. A key that is asked for often acquires permits in advance, about as many as it needs for
-// that time: the store charges them at once, requests spend them here, and what is left is released.
+// Leases decides requests of hot keys without a call to the store, if the Route of the hits has a LeaseTime. A key with
+// many requests acquires permits in advance, about as many as it needs for that time: the store charges them at once,
+// requests spend them in this process, and the rest is released.
 //
-// Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
-// when its permit was charged, which is up to a LeaseTime before it passes: in any span of time, up to as many hits
-// more than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare
-// for each process.
+// Permits are charged before they are spent, so the admitted hits never exceed the charged hits. But the store counts a
+// hit up to LeaseTime before the hit is admitted. In any span of time, the admitted hits can therefore exceed what the
+// algorithm allows by the permits that were on lease when the span began: at most Capacity/LeaseShare per process.
 //
-// Only requests are decided here whose hits may all be leased, with Mode Enforce and N > 0, and are all covered. All
-// others go to the store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer,
-// not those of now.
+// Leases decides a request only if permits cover all of its hits, and all hits have Mode Enforce and N > 0. All other
+// requests go to the store unchanged. Decisions of Leases derive Remaining and ResetAfter from the store's last
+// decision, so that these are not exact.
 type Leases struct {
 	store *take.Chain
 	start time.Time
@@ -53,31 +52,31 @@ type Leases struct {
 
 	mu     sync.Mutex
 	leases map[string]*lease
-	heat   map[uint64]rate            // by hashes of keys that are not hot
-	due    map[time.Duration][]*lease // when to look at which lease again; each is in it once
+	heat   map[uint64]rate            // by hash of the key, for keys that are not hot
+	due    map[time.Duration][]*lease // leases by time of their next renewal; each lease is in it once
 	closed bool
 	stats  LeaseStats
 
-	ctx    context.Context    // of renewals
-	cancel context.CancelFunc // ends them
-	calls  sync.WaitGroup     // renewals under way
-	end    func() error       // close, once
+	ctx    context.Context    // context of renewals
+	cancel context.CancelFunc // cancels ctx
+	calls  sync.WaitGroup     // renewals in flight
+	end    func() error       // runs close once
 }
 
 var _ take.Stage = (*Leases)(nil)
 
-// LeaseStats says what Leases do.
+// LeaseStats has counts of Leases.
 type LeaseStats struct {
-	Keys     int    // that are hot
-	Permits  int64  // charged, and neither spent nor released
-	Answers  uint64 // requests that were decided without the store
+	Keys     int    // number of hot keys
+	Permits  int64  // charged permits that are neither spent nor released
+	Answers  uint64 // requests decided without the store
 	Acquired uint64 // permits acquired in advance
-	// Released and Lost are permits that were not spent. Lost ones could not be released, since the store did not
-	// answer or their window was about to end.
+	// Released and Lost are permits that were not spent. A permit is lost if it could not be released, because the store
+	// did not respond or the permit's window was about to end.
 	Released, Lost uint64
 }
 
-// NewLeases makes leases of permits of a store, in front of which the stage stands; Close ends them.
+// NewLeases returns the stage before store, from which it acquires permits. Close must be called to release them.
 func NewLeases(store *take.Chain) *Leases {
 	l := &Leases{
 		store: store, start: time.Now(), seed: maphash.MakeSeed(),
@@ -88,10 +87,9 @@ func NewLeases(store *take.Chain) *Leases {
 	return l
 }
 
-// now is the time since the start.
 func (l *Leases) now() time.Duration { return time.Since(l.start) }
 
-// Stats returns the sums of all keys.
+// Stats returns the sums over all keys.
 func (l *Leases) Stats() LeaseStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +98,7 @@ func (l *Leases) Stats() LeaseStats {
 	return sum
 }
 
-// leasable reports whether leases may decide the request: each of its hits may be, and is charged with all others or
-// not at all.
+// leasable reports whether permits may decide the request: each hit may be leased, and all are charged or none.
 func leasable(hits []limiter.Hit) bool {
 	for i := range hits {
 		h := &hits[i]
@@ -112,11 +109,11 @@ func leasable(hits []limiter.Hit) bool {
 	return len(hits) == 1 || len(hits) > 1 && !limit.ByItself(hits)
 }
 
-// share is the most permits of the limit that this process has on lease.
+// share returns the maximum number of the limit's permits that this process may have on lease.
 func share(p *limiter.Policy) int64 { return p.Capacity() / LeaseShare }
 
-// Before implements take.Stage. It answers a call whose hits are all covered by permits. The store decides all others;
-// what their hot keys need next is acquired beside them.
+// Before implements take.Stage. It answers a call if permits cover all its hits. The store decides other calls, while
+// permits for their hot keys are acquired in the background.
 func (l *Leases) Before(c *take.Call) (answered bool) {
 	if c.MayLease = leasable(c.Hits); !c.MayLease {
 		return false
@@ -131,14 +128,14 @@ func (l *Leases) Before(c *take.Call) (answered bool) {
 	return false
 }
 
-// After implements take.Stage. It keeps what the store said of hot keys.
+// After implements take.Stage. It keeps the store's decisions on hot keys.
 func (l *Leases) After(c *take.Call) {
 	if c.MayLease && c.Err == nil {
 		l.learn(c.Hits, c.Out, c.Sent)
 	}
 }
 
-// spend decides a request by permits, if they cover all its hits. Otherwise it changes nothing.
+// spend decides a request if permits cover all its hits. Otherwise it changes nothing.
 func (l *Leases) spend(hits []limiter.Hit, out []limiter.Decision) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +152,7 @@ func (l *Leases) spend(hits []limiter.Hit, out []limiter.Decision) bool {
 	return true
 }
 
-// undo takes back what spend has just done. The caller holds l.mu.
+// undo reverts what spend has just spent. The caller must hold l.mu.
 func (l *Leases) undo(hits []limiter.Hit) {
 	for i := range hits {
 		e := l.leases[hits[i].Key]
@@ -166,7 +163,7 @@ func (l *Leases) undo(hits []limiter.Hit) {
 	}
 }
 
-// acquire counts a hit that the store decides, and begins to acquire permits if its key is hot and has too few.
+// acquire counts a hit that the store decides. If the key is hot and has too few permits, it begins to acquire some.
 func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +175,7 @@ func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
 	}
 }
 
-// learn keeps what the store said of hot keys.
+// learn keeps the store's decisions on hot keys.
 func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +186,7 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 	}
 }
 
-// find returns the key's lease, nil if it is not hot. It counts the hit. The caller holds l.mu.
+// find counts the hit and returns the key's lease, nil if the key is not hot. The caller must hold l.mu.
 func (l *Leases) find(h *limiter.Hit, now time.Duration) *lease {
 	if l.closed {
 		return nil
@@ -205,15 +202,14 @@ func (l *Leases) find(h *limiter.Hit, now time.Duration) *lease {
 		}
 		e.follow(h)
 		l.leases[h.Key] = e
-		l.lookAgain(e, (now + span).Truncate(time.Millisecond))
+		l.schedule(e, (now + span).Truncate(time.Millisecond))
 		return e
 	}
 	e.rate.add(now, span, 1, h.N)
 	return e
 }
 
-// warm counts a hit of a key that is not hot, and returns how many there were. Where many keys come, it forgets all of
-// them now and then. The caller holds l.mu.
+// warm counts a hit of a key that is not hot, and returns the key's rate. The caller must hold l.mu.
 func (l *Leases) warm(h *limiter.Hit, now, span time.Duration) rate {
 	sum := maphash.String(l.seed, h.Key)
 	r := l.heat[sum]
@@ -225,9 +221,8 @@ func (l *Leases) warm(h *limiter.Hit, now, span time.Duration) rate {
 	return r
 }
 
-// Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
-// counter that is no more, so they are neither spent nor released to the new one. Those of a call that is under way
-// meanwhile may be; with them no more passes than Leases' bound says of any span of time.
+// Reset must be called after any process has reset the counter in the store. Its permits were charged to the old
+// counter, so they are neither spent nor released. Permits in flight may still be spent, within Leases' bound.
 func (l *Leases) Reset(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// benched are leases whose keys k0 and on are hot, with enough permits and time for a benchmark.
+// benched returns leases with hot keys k0 and up, and enough permits and time for a benchmark.
 func benched(tb testing.TB, keys int) (guard.LeasesStore, []limiter.Hit) {
 	tb.Helper()
 	s, err := memstore.New(memstore.Options{})

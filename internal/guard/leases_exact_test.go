@@ -49,7 +49,7 @@ func drawHistory(tb testing.TB, rt *rapid.T) (policies []*limiter.Policy, histor
 	return policies, rapid.SliceOfN(hit, 1, 300).Draw(rt, "requests")
 }
 
-// unlikeStrict plays the requests and says where they are decided otherwise than by the store alone.
+// unlikeStrict plays the requests, and returns those that leases decide differently from the store alone.
 func unlikeStrict(t *testing.T, policies []*limiter.Policy, history []limiter.Hit) string {
 	t.Helper()
 	f, strict := newFar(t), newFar(t)

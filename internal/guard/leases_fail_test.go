@@ -46,7 +46,7 @@ func TestCallerGone(t *testing.T) {
 	})
 }
 
-// What is held is spent while the store fails, then its error is told; once it answers again all is as before.
+// Permits on lease are spent while the store fails; then requests get its error. After the outage, leases work again.
 func TestStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -129,7 +129,7 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
-// stuck never answers, except when it is told to stop.
+// stuck never answers before its context is done.
 type stuck struct{ limiter.Store }
 
 func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) error {

@@ -70,8 +70,8 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// starved plays bursts of the first replica beside steady traffic of the others, and returns the longest time in which
-// permits were on lease and the store denied whoever asked it.
+// starved plays bursts of the first replica beside steady traffic of the others. It returns the longest time in which
+// permits were on lease while the store denied all requests.
 func (f *fleet) starved(t *testing.T, r *rand.Rand, long time.Duration) (longest time.Duration) {
 	t.Helper()
 	start, since, starving := time.Now(), time.Time{}, false

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// far is a store behind a network: it counts calls, takes its time before it decides, and may fail.
+// far is a store on a network: it counts calls, has a latency before it decides, and may fail.
 type far struct {
 	calls atomic.Int64
 
@@ -29,18 +29,18 @@ type network struct {
 	limiter.Store
 	delay time.Duration
 	down  bool
-	// is told of one call after the other, as they are decided; nil: none
+	// see is called for each call as it is decided; may be nil
 	see func(hits []limiter.Hit, out []limiter.Decision)
 }
 
-// set changes the network.
+// set changes latency and failure of the network.
 func (f *far) set(change func(n *network)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.network)
 }
 
-// between runs do while no call is being decided: it may use what see changes.
+// between calls do while no call is being decided, so that do may change see.
 func (f *far) between(do func()) {
 	f.deciding.Lock()
 	defer f.deciding.Unlock()
@@ -100,10 +100,10 @@ func newLeases(t *testing.T, store limiter.Store) guard.LeasesStore {
 	return l
 }
 
-// leaseFor is how long the leases of most tests last.
+// leaseFor is the lease time of most tests.
 const leaseFor = 50 * time.Millisecond
 
-// leaseRoute is the route of a limit whose permits are leased for so long.
+// leaseRoute is the route of a limit with this lease time.
 type leaseRoute time.Duration
 
 func (r leaseRoute) LeaseTime() time.Duration { return time.Duration(r) }
@@ -142,7 +142,7 @@ func take(tb testing.TB, s limiter.Store, hits ...limiter.Hit) []limiter.Decisio
 	return out
 }
 
-// heat has the same request decided n times, each after the work behind the one before has come to rest.
+// heat decides the same request n times. Before each, it waits for the background work of the last.
 func heat(tb testing.TB, s limiter.Store, n int, hits ...limiter.Hit) {
 	tb.Helper()
 	for range n {
@@ -151,14 +151,14 @@ func heat(tb testing.TB, s limiter.Store, n int, hits ...limiter.Hit) {
 	}
 }
 
-// settled is what the leases do once the work behind requests has come to rest: what is due at the same moment as the
-// test's next step may come before it or after it.
+// settled returns the stats once the background work is done. Work that is due at the time of the test's next step may
+// run before or after this step.
 func settled(l guard.LeasesStore) guard.LeaseStats {
 	synctest.Wait()
 	return l.Stats()
 }
 
-// charged is how many hits the store counts for a key of a policy.
+// charged returns the number of hits that the store has counted for a key.
 func charged(tb testing.TB, f *far, key string, p *limiter.Policy) int64 {
 	tb.Helper()
 	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Route: onLease, Look: true})[0].Remaining

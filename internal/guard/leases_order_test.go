@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// lateAnswers is a store whose answers to some numbers of hits take their time on the way back, and those to calls that
-// acquire permits.
+// lateAnswers is a store that delays its answers to calls with certain numbers of hits, and to calls that acquire
+// permits.
 type lateAnswers struct {
 	limiter.Store
 	late    map[int64]time.Duration

@@ -14,30 +14,27 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// errPanicked is the error of a call that panicked.
 var errPanicked = errors.New("the call panicked; the log has the stack")
 
-// renewal is one call to the store that no request waits for: it releases what is left of a lease, and then acquires
-// permits again, in shadow mode, which means that they are charged if they fit.
+// renewal is one background call to the store. It releases the permits left of a lease, and then acquires new permits
+// in shadow mode, so that they are charged only if they fit.
 type renewal struct {
 	lease            *lease
-	hit              limiter.Hit // lease.hit and lease.span when it began
+	hit              limiter.Hit // lease.hit and lease.span at the start of the renewal
 	span             time.Duration
 	release, acquire int64
-	surplus          int64 // of release: what counts as lease.surplus until it is released
+	surplus          int64 // part of release that counts as lease.surplus until it is released
 }
 
-// lookAgain has a lease renewed at a time. The leases of one moment share a timer, and a batch of calls. The caller
-// holds l.mu.
-func (l *Leases) lookAgain(e *lease, at time.Duration) {
+// schedule has e renewed at a time, in a batch with all leases of the same time. The caller must hold l.mu.
+func (l *Leases) schedule(e *lease, at time.Duration) {
 	if l.due[at] == nil {
 		time.AfterFunc(at-l.now(), func() { panics.Catch("renewal of leases", func() { l.renew(at) }) })
 	}
 	l.due[at] = append(l.due[at], e)
 }
 
-// renew looks at the leases of a moment: it releases what nobody needs, acquires what hot keys need, and forgets keys
-// that are no longer hot.
+// renew renews the leases that are due. It forgets keys that are no longer hot.
 func (l *Leases) renew(at time.Duration) {
 	l.mu.Lock()
 	due := l.due[at]
@@ -54,7 +51,7 @@ func (l *Leases) renew(at time.Duration) {
 	}
 }
 
-// renewal begins the lease's renewal if it is time to, and sets when to look again.
+// renewal begins the lease's renewal if it is due, and schedules the next one.
 func (l *Leases) renewal(e *lease) (r *renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,12 +73,12 @@ func (l *Leases) renewal(e *lease) (r *renewal) {
 		}
 		next = moment(now+e.span, e.span)
 	}
-	l.lookAgain(e, next)
+	l.schedule(e, next)
 	return r
 }
 
-// begin begins a renewal, which the caller passes to run: the lease's permits are no longer spent. It returns nil if
-// there is nothing to release or to acquire. The caller holds l.mu, and no call is under way.
+// begin begins a renewal, which the caller must pass to run. The lease's permits are no longer spent. It returns nil if
+// there is nothing to release or to acquire. The caller must hold l.mu, and no renewal of the lease may be in flight.
 func (l *Leases) begin(e *lease, now time.Duration) *renewal {
 	back := e.permits
 	e.permits = 0
@@ -102,7 +99,6 @@ func (l *Leases) begin(e *lease, now time.Duration) *renewal {
 	return &renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra}
 }
 
-// call returns the renewal's call.
 func (r *renewal) call(ctx context.Context) *take.Call {
 	hits, h := make([]limiter.Hit, 0, 2), r.hit
 	if r.release > 0 {
@@ -114,11 +110,11 @@ func (r *renewal) call(ctx context.Context) *take.Call {
 		hits = append(hits, h)
 	}
 	return &take.Call{Call: storekit.Call{
-		Ctx: ctx, Hits: hits, Out: make([]limiter.Decision, len(hits)), Err: errPanicked, // unless it is answered
+		Ctx: ctx, Hits: hits, Out: make([]limiter.Decision, len(hits)), Err: errPanicked, // overwritten by the response
 	}}
 }
 
-// run does renewals, and then those of what they have acquired too much. It returns one of their errors.
+// run sends renewals, and then releases what they acquired in excess. It returns the first error.
 func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 	defer l.calls.Add(-len(rs))
 	ctx = Background(ctx)
@@ -140,9 +136,8 @@ func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 	return err
 }
 
-// settle ends a renewal, and returns the one of what it has acquired too much. Whether a call that failed was charged
-// is not known: its permits count as lost, and are not released a second time. A call that was not sent changed
-// nothing.
+// settle ends a renewal, and returns another one that releases an excess, or nil. If a sent call failed, the store may
+// have executed it, so its permits count as lost and are not released again.
 func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration, err error) (next *renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +147,7 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 	}
 	e.surplus -= r.surplus
 	if errors.Is(err, ErrNotAsked) && r.surplus == 0 && !l.closed && l.now() < e.expires {
-		e.permits += r.release // nothing was sent: they are on lease as before
+		e.permits += r.release // the call was not sent, so the permits are still on lease
 		return nil
 	}
 	l.stats.Permits -= r.release
@@ -174,12 +169,12 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 	e.expires = sent + r.span
 	if r.hit.Policy.Core().Is(step.InWindows) {
 		e.ends = sent + taken.ResetAfter
-		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
+		e.expires = min(e.expires, e.ends) // a window's permits must not be spent in the next window
 	}
 	l.stats.Permits += r.acquire
 	l.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
-	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
-	// would be denied for what lies here, and again after the next renewal: so that is released at once.
+	// The number to acquire was estimated from an older Remaining. If it exceeds the allowed part of the present one,
+	// other processes would be denied because of idle permits, so the excess is released at once.
 	surplus := r.acquire - (taken.Remaining+r.acquire)/leavePart
 	if surplus <= 0 || l.closed || !returnable(e.ends, l.now()) {
 		return nil
@@ -189,8 +184,7 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 	return &renewal{lease: e, hit: r.hit, span: r.span, release: surplus, surplus: surplus}
 }
 
-// Close releases what is on lease, and ends the work behind requests. From then on the store decides all. Only the
-// first call does something.
+// Close releases all permits and ends the background work. From then on the store decides all requests.
 func (l *Leases) Close() error { return l.end() }
 
 func (l *Leases) close() error {
@@ -202,14 +196,14 @@ func (l *Leases) close() error {
 	l.mu.Unlock()
 	l.calls.Wait()
 	var errs []error
-	for rs := range slices.Chunk(l.rest(), maxRenewals) { // one after the other
+	for rs := range slices.Chunk(l.rest(), maxRenewals) { // in sequence
 		errs = append(errs, l.run(ctx, rs...))
 	}
 	l.cancel()
 	return errors.Join(errs...)
 }
 
-// rest begins to release all permits that are on lease.
+// rest begins to release all permits on lease.
 func (l *Leases) rest() (rs []*renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,10 +217,10 @@ func (l *Leases) rest() (rs []*renewal) {
 
 type backgroundKey struct{}
 
-// Background marks a call to the store for which no request waits.
+// Background marks the context of a call for which no request waits.
 func Background(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }
 
-// IsBackground reports whether no request waits for the call that has this context: a lease is renewed or released.
+// IsBackground reports whether ctx is marked by Background: the call renews or releases a lease.
 func IsBackground(ctx context.Context) bool { return ctx.Value(backgroundKey{}) != nil }

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// fleet is several processes in front of one store, in virtual time.
+// fleet is several processes with one store, in virtual time.
 type fleet struct {
 	store    *far
 	delay    time.Duration
@@ -28,7 +28,7 @@ type fleet struct {
 	admitted []admission // in the order of their time
 }
 
-// admission is n hits that passed, and the permits that were on lease in all processes just before.
+// admission is n admitted hits, and the permits that were on lease in all processes just before.
 type admission struct {
 	at      time.Duration
 	replica int
@@ -46,7 +46,7 @@ func newFleet(t *testing.T, replicas int, p *limiter.Policy, lease, delay time.D
 	return f
 }
 
-// onLease is how many permits are on lease in all processes.
+// onLease returns the number of permits on lease in all processes.
 func (f *fleet) onLease() (n int64) {
 	for _, r := range f.replicas {
 		n += r.Stats().Permits
@@ -54,13 +54,13 @@ func (f *fleet) onLease() (n int64) {
 	return n
 }
 
-// anyOnLease says whether there are any, which is sooner known.
+// anyOnLease reports whether there are permits on lease, faster than onLease.
 func (f *fleet) anyOnLease() bool {
 	return slices.ContainsFunc(f.replicas, func(r guard.LeasesStore) bool { return r.Stats().Permits > 0 })
 }
 
-// checkShares checks that no process has more permits on lease than its share, spent ones whose requests the store
-// still decides included.
+// checkShares checks that no process has more permits on lease than its share, including spent permits whose requests
+// the store still decides.
 func (f *fleet) checkShares(t *testing.T) {
 	t.Helper()
 	share := f.policy.Capacity() / guard.LeaseShare
@@ -71,7 +71,7 @@ func (f *fleet) checkShares(t *testing.T) {
 	}
 }
 
-// ask lets a replica decide n hits, without waiting for the answer where that takes time.
+// ask lets a replica decide n hits, without waiting for the result.
 func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica int, n int64) {
 	t.Helper()
 	do := func() {
@@ -94,7 +94,7 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 	wg.Go(do)
 }
 
-// most is the highest number that passed in any window, and the highest less what was on lease when it began.
+// most returns the maximum number of admitted hits in a window, and the maximum less the permits on lease at its start.
 func (f *fleet) most(window time.Duration) (passed, above int64) {
 	n, end := int64(0), 0
 	for _, from := range f.admitted {
@@ -156,7 +156,7 @@ func oldest(a limiter.Algorithm) limiter.Oldest {
 	return limiter.OldestProportional
 }
 
-// play sends random requests for so long.
+// play sends random requests for this time.
 func (f *fleet) play(t *testing.T, r *rand.Rand, long time.Duration) {
 	t.Helper()
 	start := time.Now()

@@ -9,10 +9,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/flags"
 )
 
-// storeName is what a limit can call a store.
 var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 
-// Check checks the flags.
+// Check validates the flags.
 func (o *Options) Check(e *flags.Errors) {
 	if o.Store != Memory {
 		checkURL(e, "--store", o.Store)
@@ -30,14 +29,14 @@ func (o *Options) Check(e *flags.Errors) {
 		e.Check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
 		checkURL(e, "--named-store "+name, o.NamedStores[name])
 	}
-	if o.StoreTimeout != 0 { // as long as the caller waits
+	if o.StoreTimeout != 0 { // 0 means the caller's deadline
 		flags.Between(e, "--store-timeout", o.StoreTimeout, time.Millisecond, MaxTimeout)
 	}
 	flags.Between(e, "--replicas", o.Replicas, 1, 100_000)
 	flags.Between(e, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }
 
-// checkURL never quotes the URL, since there may be a password in it.
+// checkURL never quotes the URL, which may have a password.
 func checkURL(e *flags.Errors, flag, url string) {
 	err := CheckURL(url)
 	e.Check(err == nil, flag, "%w", err)

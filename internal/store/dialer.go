@@ -15,18 +15,16 @@ import (
 	"github.com/weir-ratelimit/weir/internal/fileread"
 )
 
-// dialer makes the connections to a Redis.
 type dialer struct {
 	net.Dialer
-	tls   *tlsFiles // nil: without TLS
-	proxy bool      // it is a proxy
-	// answer is how long the server may take to answer a command, from when that was written; 0 leaves it to go-redis.
+	tls   *tlsFiles // nil without TLS
+	proxy bool      // the server is a proxy
+	// answer is the timeout for a response from when its command was written; 0 leaves the timeout to go-redis.
 	answer time.Duration
 }
 
-// dial is go-redis's Options.Dialer. What goes wrong is what the connection's reads and writes return: after as many
-// failed dials as it may have connections, go-redis dials only once a second, and would miss a server's return for
-// longer.
+// dial is go-redis's Options.Dialer. It returns no error: if dialing fails, reads and writes of the connection return
+// the error. After PoolSize failed dials go-redis would dial only once a second, and would notice a recovery late.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
@@ -56,11 +54,11 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 	return conn, nil
 }
 
-// lastLook is how long an answer is looked for that may have come while this process did not run.
+// lastLook is the extra time for reading a response that may have arrived while this process was not running.
 const lastLook = time.Millisecond
 
-// fairConn does not blame Redis for what this process is late for. go-redis's deadlines count from when a call began;
-// here they are no earlier than answer after the command was written, and before a read gives up it looks once more.
+// fairConn avoids timeouts that are the fault of this process. The deadlines of go-redis count from the start of a
+// call; fairConn moves them to at least `answer` after the command was written, and reads once more at the deadline.
 type fairConn struct {
 	net.Conn
 
@@ -89,7 +87,7 @@ func (c *fairConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// socketConn is a connection whose socket can be looked at, by which go-redis finds that it was closed.
+// socketConn is a connection with access to its socket, which go-redis checks to find closed connections.
 type socketConn struct {
 	net.Conn
 	socket syscall.Conn
@@ -98,15 +96,15 @@ type socketConn struct {
 // SyscallConn implements syscall.Conn.
 func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }
 
-// connectError is why a connection could not be made.
+// connectError is the error of a failed dial.
 type connectError struct{ error }
 
-// Unwrap returns a list, since go-redis takes off what errors.Unwrap can.
+// Unwrap returns a list, because go-redis would replace connectError by the result of errors.Unwrap.
 func (e connectError) Unwrap() []error { return []error{e.error} }
 
-// failedConn is a connection that could not be made.
+// failedConn is the connection that dial returns if dialing failed.
 type failedConn struct {
-	net.Conn // to nobody
+	net.Conn // pipe without a reader
 
 	err error
 }
@@ -114,14 +112,14 @@ type failedConn struct {
 func (c failedConn) Read([]byte) (int, error)  { return 0, connectError{c.err} }
 func (c failedConn) Write([]byte) (int, error) { return 0, connectError{c.err} }
 
-// helloConn answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
-// AUTH where there is a password. twemproxy closes a connection that sends HELLO. As with go-redis, what was written
-// is answered before more is written, and one goroutine at a time uses it.
+// helloConn answers the HELLO that go-redis sends first, as an old Redis does, because twemproxy closes a connection
+// that sends HELLO. go-redis then sends AUTH if there is a password. helloConn relies on go-redis to read each response
+// before it writes again, and to use a connection from one goroutine at a time.
 type helloConn struct {
 	net.Conn
 
-	begun  bool   // something else was written
-	answer []byte // to be read
+	begun  bool   // another command was written
+	answer []byte // response to HELLO that is not read yet
 }
 
 // Write implements net.Conn.
@@ -144,25 +142,24 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// isHello reports whether a command is HELLO: *2, $5 and hello, each in a line.
+// isHello reports whether a command is HELLO: the lines *2, $5 and hello.
 func isHello(p []byte) bool {
 	lines := bytes.SplitN(p, []byte("\r\n"), 4)
 	return len(lines) == 4 && bytes.EqualFold(lines[2], []byte("hello"))
 }
 
-// readTimeout is how long the certificates of a connection may take to be read, before the last ones serve.
+// readTimeout bounds the reading of certificates for a connection. After it, the last certificates are used.
 const readTimeout = 250 * time.Millisecond
 
-// tlsFiles are the certificates of connections with TLS. They are read for each connection, so that they can be
-// renewed. While they cannot be read, for instance because only one of the two has been written, the last ones serve.
+// tlsFiles has the certificate files for TLS. Each new connection reads them, so that they can be renewed. If they
+// cannot be read, for instance because only one of two was replaced so far, the last ones are used.
 type tlsFiles struct {
-	ca, cert, key string // paths; empty for the system's authorities, and for no certificate of our own
-	serverName    string // empty: the host's
-	skipHostname  bool   // the chain is verified, and not that the certificate has the server's name
+	ca, cert, key string // paths; empty: system's authorities, no client certificate
+	serverName    string // empty: name of the host
+	skipHostname  bool   // verifies the chain, but not the name in the certificate
 	last          atomic.Pointer[tls.Config]
 }
 
-// dial connects and shakes hands.
 func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr string) (net.Conn, error) {
 	short, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -188,7 +185,7 @@ func (f *tlsFiles) config(ctx context.Context) (*tls.Config, error) {
 	return config, nil
 }
 
-// verifyChainOnly has a connection accept each certificate of the authorities, whatever name it has.
+// verifyChainOnly makes config accept each certificate of the authorities, with any name.
 func verifyChainOnly(config *tls.Config) {
 	config.InsecureSkipVerify = true // VerifyConnection verifies the chain
 	config.VerifyConnection = func(state tls.ConnectionState) error {

@@ -37,7 +37,7 @@ func TestAnswerInTheSocketIsRead(t *testing.T) {
 			t.Errorf("%s: read %d bytes, %v; want the answer", what, n, err)
 		}
 	}
-	if err := conn.SetReadDeadline(over); err != nil { // that of a call that began long ago
+	if err := conn.SetReadDeadline(over); err != nil { // deadline of a call that began long ago
 		t.Fatal(err)
 	}
 	read("an early deadline")

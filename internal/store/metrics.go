@@ -10,8 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Metrics are of the counters in memory or in Redis, and of what stands before Redis: failure policy, breaker, cached
-// denials and leases.
+// Metrics returns the metrics of the counters, failure policies, circuit breakers, cached denials and leases.
 func (s *Store) Metrics() []metric.Group {
 	return []metric.Group{
 		memoryMetrics(s.eachMemory),
@@ -34,7 +33,7 @@ func (s *Store) Metrics() []metric.Group {
 	}
 }
 
-// memoryStats are what memory holds, and the most that it may hold.
+// memoryStats has the stats and the bound of the store in memory.
 type memoryStats struct {
 	memstore.Stats
 	maxKeys int
@@ -62,7 +61,7 @@ func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
 	)
 }
 
-// redisStats are what a Redis store has done, and its name: empty for --store.
+// redisStats has the stats of a Redis store and its name, which is empty for --store.
 type redisStats struct {
 	name string
 	redisstore.Stats

@@ -18,55 +18,55 @@ import (
 )
 
 const (
-	// quiet is how long no request must have failed before an outage is over of a store that could be reached, and
-	// before what was counted locally meanwhile is forgotten.
+	// quiet is how long no request may fail before the outage of a reachable store ends. Local counts are cleared only
+	// when no store has had an outage for this time.
 	quiet = 5 * time.Second
-	// loud is how long a failure policy decides before another log line says so, and loudAgain how long until the next.
+	// loud is the time after which the log repeats that a failure policy decides; loudAgain is the interval after that.
 	loud, loudAgain = time.Minute, 5 * time.Minute
-	// mostlyDecides is the share of the requests, 1 in so many, below which failures are no policy that decides for
-	// long, if the store answers in time.
+	// mostlyDecides bounds failures: if fewer than 1 in mostlyDecides requests fail and the store responds in time, the
+	// failure policy does not count as deciding.
 	mostlyDecides = 100
-	// pingWait is how long a store may take to say that it counts, and pingAgain how often one that does not is asked.
+	// pingWait is the timeout of a ping while there is no outage; pingAgain is the interval of pings during an outage.
 	pingWait  = 500 * time.Millisecond
 	pingAgain = time.Second
 )
 
-// remote is a Redis that counts: --store, or a --named-store. It knows whether failure policies decide in its place.
+// remote is a Redis with counters, --store or a --named-store, and the state of its outage.
 type remote struct {
 	store   *redisstore.Store
-	name    string // as limits call it; empty for --store
-	label   string // for logs: without a password
+	name    string // name in limits; empty for --store
+	label   string // URL without password, for logs
 	timeout time.Duration
-	o       *Options // Effects, Requests and Log
-	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
+	o       *Options // for Effects, Requests and Log
+	// ping returns an error if the store does not count; pingInTime has the timeout of requests.
 	ping, pingInTime func(ctx context.Context) error
 
-	failures atomic.Uint64          // requests that were decided without it
-	outage   atomic.Pointer[outage] // nil: it decides. It ends and changes in check alone
+	failures atomic.Uint64          // number of requests decided without it
+	outage   atomic.Pointer[outage] // nil: it decides. Only check changes or ends an outage
 	counted  atomic.Bool            // it has counted since the process started
 
-	mu     sync.Mutex // guards what check knows
+	mu     sync.Mutex // guards the fields of check
 	asked  time.Time
-	why    error  // the answer
-	seen   uint64 // failures by then
-	all    uint64 // requests by then
+	why    error  // result of the last ping
+	seen   uint64 // failures at that time
+	all    uint64 // requests at that time
 	failed time.Time
 
-	hears  bool // the refunds of other processes; guarded by Store.hearing
-	isDeaf bool // the log has said that they are not heard; of the goroutine that hears them
+	hears  bool // receives the refunds of other processes; guarded by Store.hearing
+	isDeaf bool // the log says that it does not receive them; used only by heard
 }
 
-// outage is a time in which failure policies decide in place of a store. It is immutable.
+// outage is a time in which failure policies decide instead of a store. It is immutable.
 type outage struct {
-	what     string // what the store does
+	what     string // one of the constants below
 	why      error
 	since    time.Time
-	policy   time.Time // since when more than a few requests are decided by policy
-	loud     time.Time // of the latest line that says for how long
-	failures uint64    // remote.failures when it began
+	policy   time.Time // time since which more than a few requests were decided by failure policies
+	loud     time.Time // time of the latest log line about the duration
+	failures uint64    // remote.failures at the start
 }
 
-// What the sentence about an outage says of the store.
+// Starts of the sentence about an outage.
 const (
 	unreachable   = "Redis unreachable at "
 	doesNotCount  = "Redis does not count at "
@@ -84,8 +84,8 @@ func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 	}
 }
 
-// fail notes a request that was decided without the store. The first one begins an outage, unless the breaker did not
-// ask: then an outage has been logged, perhaps with its end, and the breaker's next probe ends the rest.
+// fail records a request that was decided without the store. The first one begins an outage, unless the breaker failed
+// the call: the outage was then logged before, perhaps with its end, and the breaker closes with its next probe.
 func (r *remote) fail(err error) {
 	failures := r.failures.Add(1)
 	if r.outage.Load() == nil && !errors.Is(err, guard.ErrNotAsked) {
@@ -93,7 +93,7 @@ func (r *remote) fail(err error) {
 	}
 }
 
-// begin has one line in the log for each outage: the sentence that GET /status has, too.
+// begin begins an outage and logs its sentence once. GET /status shows the same sentence.
 func (r *remote) begin(ctx context.Context, err error, failures uint64) {
 	o := &outage{what: whatIs(err), why: err, since: time.Now(), policy: time.Now(), failures: failures}
 	if r.outage.CompareAndSwap(nil, o) {
@@ -102,7 +102,7 @@ func (r *remote) begin(ctx context.Context, err error, failures uint64) {
 }
 
 func (r *remote) say(ctx context.Context, o *outage) {
-	//nolint:sloglint // the sentence is one, also for operators who look for it
+	//nolint:sloglint // one sentence, which operators can search for
 	r.o.Log.LogAttrs(ctx, slog.LevelError, r.sentence(), slog.String("error", o.why.Error()),
 		slog.String("check", r.whatToCheck(o.why)))
 }
@@ -118,8 +118,7 @@ func whatIs(err error) string {
 	}
 }
 
-// sentence says that the store does not decide, since when, and what its limits do. It is empty while there is no
-// outage.
+// sentence says that the store does not decide, since when, and what its limits do. It is empty without an outage.
 func (r *remote) sentence() string {
 	o := r.outage.Load()
 	if o == nil {
@@ -128,7 +127,7 @@ func (r *remote) sentence() string {
 	return o.what + r.label + " since " + o.since.UTC().Format(time.RFC3339) + ": " + r.o.Effects(r.name)
 }
 
-// Outage returns the sentence about each store that does not decide now; it is empty if all do.
+// Outage returns the sentences of all stores that have an outage; it is empty if there is none.
 func (s *Store) Outage(ctx context.Context) string {
 	var all []string
 	for _, r := range s.remotes {
@@ -140,7 +139,7 @@ func (s *Store) Outage(ctx context.Context) string {
 	return strings.Join(all, "; ")
 }
 
-// policyFor is how long on_store_failure has been deciding; 0 while the store does.
+// policyFor returns how long failure policies have decided instead of the store; 0 if the store decides.
 func (r *remote) policyFor() time.Duration {
 	if o := r.outage.Load(); o != nil {
 		return time.Since(o.policy)
@@ -148,19 +147,18 @@ func (r *remote) policyFor() time.Duration {
 	return 0
 }
 
-// check asks whether the store decides, unless it was asked a moment ago, and logs an outage that begins, goes on or
-// ends.
+// check pings the store, unless it did a moment ago, and logs an outage that begins, continues or ends.
 func (r *remote) check(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.asked.IsZero() && time.Since(r.asked) < pingAgain/2 || errors.Is(ctx.Err(), context.Canceled) {
-		return // the process stops, or a caller has gone
+		return // the process stops, or the caller no longer waits
 	}
 	o, ping := r.outage.Load(), r.ping
 	if o != nil {
 		ping = r.pingInTime
 	}
-	r.why = ping(context.WithoutCancel(ctx)) // the caller's time may be over
+	r.why = ping(context.WithoutCancel(ctx)) // the caller's deadline may have passed
 	now := time.Now()
 	failures, requests := r.failures.Load(), r.o.Requests()
 	fails, asks := failures-r.seen, requests-r.all
@@ -177,15 +175,14 @@ func (r *remote) check(ctx context.Context) {
 	case o == nil:
 	case now.Sub(r.failed) >= quiet || r.failed.Before(now) && o.what == unreachable:
 		r.outage.Store(nil)
-		r.o.Log.LogAttrs(ctx, slog.LevelInfo, "Redis decides again at "+r.label, //nolint:sloglint // as the sentence
+		r.o.Log.LogAttrs(ctx, slog.LevelInfo, "Redis decides again at "+r.label, //nolint:sloglint // one sentence
 			slog.Uint64("failed_requests", failures-o.failures))
 	default:
 		r.goesOn(ctx, *o, r.why == nil && fails*mostlyDecides < asks)
 	}
 }
 
-// goesOn logs an outage that goes on: that a better reason is known than that the store does not answer in time, and
-// that a failure policy has decided for long.
+// goesOn logs an outage whose reason is now known better than by a timeout, or that has lasted long.
 func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 	says := r.why != nil && !redisstore.TimedOut(r.why) && o.what != whatIs(r.why)
 	if says {
@@ -204,7 +201,7 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 	}
 }
 
-// whatToCheck says what may be wrong.
+// whatToCheck returns advice for the operator.
 func (r *remote) whatToCheck(err error) string {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
@@ -222,7 +219,7 @@ func (r *remote) whatToCheck(err error) string {
 	}
 }
 
-// reached returns why the store does not decide, as far as is known; nil if it does.
+// reached returns why the store does not decide, or nil.
 func (r *remote) reached(ctx context.Context) error {
 	r.check(ctx)
 	if o := r.outage.Load(); o != nil {
@@ -231,7 +228,7 @@ func (r *remote) reached(ctx context.Context) error {
 	return nil
 }
 
-// hasCounted returns why the store has not counted since the process started, nil if it has.
+// hasCounted returns an error if the store has not counted since the process started.
 func (r *remote) hasCounted(ctx context.Context) error {
 	if r.counted.Load() {
 		return nil
@@ -242,7 +239,7 @@ func (r *remote) hasCounted(ctx context.Context) error {
 	return nil
 }
 
-// Failed notes a request that was decided without the servers that the error names.
+// Failed records a request that was decided without the servers that err names.
 func (s *Store) Failed(err error) {
 	if len(s.remotes) == 0 {
 		return
@@ -261,8 +258,8 @@ func (s *Store) Failed(err error) {
 	}
 }
 
-// watch looks after outages until ctx is done, and forgets what was counted locally during them: not before they have
-// been over for a while, so that a store that comes and goes does not renew each limit's local share.
+// watch pings stores that have an outage, until ctx is done. Once all outages have been over for `quiet`, it clears the
+// local counts. It waits so that a store with short outages does not renew each limit's local share.
 func (s *Store) watch(ctx context.Context) {
 	var wait sync.WaitGroup
 	for _, r := range s.remotes {
@@ -271,7 +268,7 @@ func (s *Store) watch(ctx context.Context) {
 	wait.Wait()
 	tick := time.NewTicker(pingAgain)
 	defer tick.Stop()
-	var last time.Time // when there was an outage; zero: what was counted during it is forgotten
+	var last time.Time // time of the last outage; zero: local counts are cleared
 	for {
 		select {
 		case <-ctx.Done():

@@ -81,7 +81,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// watchedStore has one remote, and as many requests as fail.
+// watchedStore returns a store with one remote, where the number of requests is that of failures.
 func watchedStore(t *testing.T, log *proctest.Buffer, ping func() error) *Store {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -302,13 +302,13 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// redisError is what Redis answers.
+// redisError is an error reply of Redis.
 type redisError string
 
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// hourly lets one hit an hour pass.
+// hourly admits one hit per hour.
 func hourly(t *testing.T) *limiter.Policy {
 	t.Helper()
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})

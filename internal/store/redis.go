@@ -18,35 +18,34 @@ import (
 )
 
 const (
-	// topologyReload is how long a cluster's client uses what it knows of the slots, if nothing fails.
+	// topologyReload is the interval at which a cluster's client reloads the slots while no call fails.
 	topologyReload = 10 * time.Second
-	// topologyTimeout is the least time that sentinels and nodes have to say who is the master. Requests that wait for it
-	// have a deadline of their own.
+	// topologyTimeout is the minimum timeout of queries for the master. A request that waits keeps its own deadline.
 	topologyTimeout = 250 * time.Millisecond
-	// commandTimeout bounds each call that no request waits for. Published rules have up to 1 MiB.
+	// commandTimeout bounds each call for which no request waits. Published rules have up to 1 MiB.
 	commandTimeout = 5 * time.Second
 )
 
-// Redis is the connections to a server, to the master behind sentinels, or to a cluster. It is safe for concurrent use.
+// Redis is a client of a server, of the master behind sentinels, or of a cluster. It is safe for concurrent use.
 type Redis struct {
 	Client redis.UniversalClient
 
 	url string
-	o   redisstore.Options // with what the URL says
+	o   redisstore.Options // includes the options in the URL
 }
 
-// Connect makes the client of a URL, which has one of Forms, for a store with these options. What the URL says of
-// prefix and timeout overrides them. It does not connect yet: an error is about the URL, or a file that it names. It
-// turns off the log of go-redis for the whole process: what it would write comes back as an error of a call.
+// Connect returns a client for a URL in one of Forms, for a store with these options. Prefix and timeout in the URL
+// override them. It does not connect: an error concerns the URL or a file that it names. It turns off the log of
+// go-redis in the whole process, because calls return the same errors.
 func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0) }
 
-// ConnectForCommand is Connect for commands that no request waits for: few connections, on which a call may take long.
+// ConnectForCommand is Connect for commands for which no request waits: it uses few connections and a long timeout.
 func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
 	return connect(url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2)
 }
 
-// connect is Connect with the least timeout, and the most connections unless the URL says so. 0 connections are 10 per
-// CPU; in a cluster, 5 per CPU to each node.
+// connect is Connect with a minimum timeout and, unless the URL sets it, a maximum number of connections. 0 connections
+// means 10 per CPU or, in a cluster, 5 per CPU per node.
 func connect(url string, o redisstore.Options, least time.Duration, connections int) (*Redis, error) {
 	a, err := parseURL(url)
 	if err != nil {
@@ -61,32 +60,32 @@ func connect(url string, o redisstore.Options, least time.Duration, connections 
 	return &Redis{client, url, o}, err
 }
 
-// ForCommands is ConnectForCommand to the same Redis. The caller closes it.
+// ForCommands calls ConnectForCommand for the same Redis. The caller closes the result.
 func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.url, r.o.KeyPrefix) }
 
-// silence turns the log of go-redis off, which writes to standard error.
+// silence turns off the log of go-redis, which goes to standard error.
 var silence = sync.OnceFunc(logging.Disable)
 
-// Close ends all connections.
+// Close closes all connections.
 func (r *Redis) Close() error { return r.Client.Close() }
 
-// String names the server, without user and password.
+// String returns the server's URL, without user and password.
 func (r *Redis) String() string { return r.o.Server }
 
-// Proxied reports whether a proxy is in front of the servers. It passes on no subscription.
+// Proxied reports whether the servers are behind a proxy, which does not forward subscriptions.
 func (r *Redis) Proxied() bool { return r.o.Proxy }
 
-// Prefix starts the keys of this release: "weir:1:".
+// Prefix returns the prefix of all keys of this format version: "weir:1:".
 func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 
-// Counters returns the store of counters on these connections. Limits name it so.
+// Counters returns a store of counters on these connections. name is its name in limits.
 func (r *Redis) Counters(name string) (*redisstore.Store, error) {
 	o := r.o
 	o.Name = name
 	return redisstore.New(r.Client, o)
 }
 
-// newClient makes the client. It does not connect.
+// newClient creates the client. It does not connect.
 func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error) {
 	u, err := a.options(o)
 	if err != nil {
@@ -109,16 +108,16 @@ func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error
 	}
 }
 
-// options are those of the client. It reads the files that the URL names once, to find errors.
+// options returns the options of the client. It reads the files that the URL names, to find errors early.
 func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error) {
 	u := &a.client
-	u.MaxRetries = -1      // a call that was sent may have been counted: a second one would count twice
-	u.MinRetryBackoff = -1 // a redirected call goes to the other server at once
+	u.MaxRetries = -1      // a repeated call could be counted twice
+	u.MinRetryBackoff = -1 // no wait before a redirected call
 	u.MaxRetryBackoff = -1
 	u.DialerRetries = 1
 	u.ContextTimeoutEnabled = true
 	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = max(o.Timeout, redisstore.LateAnswer), o.Timeout, o.Timeout
-	// Connecting goes on behind a request that gave up, and serves the next one.
+	// A dial continues after its request has timed out, and serves later requests.
 	u.DialTimeout = cmp.Or(u.DialTimeout, max(time.Second, o.Timeout))
 	u.PipelinePoolSize = -1
 	u.Protocol, u.DisableIdentity = 2, true
@@ -133,7 +132,7 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 		}
 	}
 	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
-	if !o.UntilDeadline { // else a call ends when its request does
+	if !o.UntilDeadline { // otherwise the request's deadline applies
 		d.answer = o.Timeout
 	}
 	if a.tls {
@@ -146,7 +145,7 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 	return u, nil
 }
 
-// credentials reads the password for each connection, so that it can change.
+// credentials reads the password for each new connection, so that it can change.
 func (a *address) credentials(ctx context.Context) (user, password string, err error) {
 	text, err := fileread.ReadFile(ctx, a.passwordFile)
 	if err != nil {

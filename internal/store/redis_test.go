@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// patient is a deadline that a busy machine keeps.
+// patient is a deadline that even a busy machine meets.
 const patient = 5 * time.Second
 
 // open makes the counters of a Redis, which is closed when the test ends.
@@ -37,7 +37,7 @@ func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
 	return s
 }
 
-// funnel lets so many hits an hour pass.
+// funnel admits this many hits per hour.
 func funnel(t *testing.T, limit int64) *limiter.Policy {
 	t.Helper()
 	p, err := limiter.NewPolicy(limiter.Params{
@@ -49,7 +49,7 @@ func funnel(t *testing.T, limit int64) *limiter.Policy {
 	return p
 }
 
-// counts takes one hit, which has to be counted.
+// counts decides one hit, which must be counted.
 func counts(t *testing.T, s *redisstore.Store) error {
 	t.Helper()
 	hit := []limiter.Hit{{Key: t.Name(), Policy: funnel(t, 1000), N: 1}}

@@ -1,5 +1,5 @@
-// Package store opens the store that a process counts in: its own memory, or Redis by URL, with cached denials, leases
-// and a circuit breaker in front of it. It logs outages and has the local fallback's counters. It knows no rules.
+// Package store opens the store of a process: its memory, or Redis by URL with cached denials, leases and a circuit
+// breaker. It logs outages and counts for the local fallback. It does not know rules.
 package store
 
 import (
@@ -22,59 +22,55 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Memory names the store that is this process's memory.
+// Memory is the name of the store in this process's memory.
 const Memory = "memory"
 
-// reportEvery is the least time between two log lines about counters whose state was odd.
+// reportEvery is the minimum interval of log lines about counters with an invalid state.
 const reportEvery = 5 * time.Second
 
-// MaxTimeout is the longest wait for the store, and PerSecond what metrics and the log call Options.PerSecondStore.
+// MaxTimeout is the longest wait for the store. PerSecond is the name of Options.PerSecondStore in metrics and the log.
 const (
 	MaxTimeout = 10 * time.Second
 	PerSecond  = "per_second"
 )
 
-// Options say which store, and what stands in front of it, as flags of serve.
+// Options has the flags for the store and its stages.
 type Options struct {
 	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options after ?: docs/operate/redis.md. Pass a password in the variable or as ?password_file=PATH, because every user of the machine sees a command line."`
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store. Keep it below Envoy's timeout (default 20ms). 0: until the caller's gRPC deadline, at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for limits with store: NAME; --store must be a Redis, too. Repeatable."`
 	CachedDenials  bool              `env:"WEIR_CACHED_DENIALS" default:"true" negatable:"" help:"Repeat denials from a cache, without calls to Redis, until the request may pass."`
-	// UnchargedDenials is about hits that are charged by themselves.
+	// UnchargedDenials affects only hits with limiter.Hit.ByItself.
 	UnchargedDenials bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, use cached denials even for limits that charge denied requests, without charging them, like LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit."`
 	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not respond: local (count in memory), allow, deny, or error (fail the request, so that Envoy's failure_mode_deny decides)."`
 	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
 	MemoryMaxKeys    int    `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
 	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
 
-	// Redis is the server of Store, which the caller closes; nil counts in memory.
+	// Redis is the server of Store, which the caller closes. Nil means memory.
 	Redis *Redis `kong:"-"`
-	// Stages returns what stands directly in front of the counters, from behind: names are those of all servers, "" for
-	// the first one. Nil: nothing.
+	// Stages returns stages to put before the counters, innermost first. names has all servers, "" for --store.
 	Stages func(names []string) []take.Stage `kong:"-"`
-	// Effects returns in a sentence what the limits of a store do while it fails, by its name; "" is the first one. It is
-	// needed with Redis.
+	// Effects describes what the limits of a store do while it fails; "" is --store. It is required with Redis.
 	Effects func(name string) string `kong:"-"`
-	// Requests returns how many requests the process has answered. An outage in which nearly all of them are decided by
-	// Redis is none. It is needed with Redis.
+	// Requests returns the number of requests that the process has answered. It is required with Redis.
 	Requests func() uint64 `kong:"-"`
-	// Log has a line when an outage begins, goes on and ends.
+	// Log gets a line when an outage begins, continues for long, and ends.
 	Log *slog.Logger `kong:"-"`
 }
 
-// MaxWait is the longest wait for the store, whatever the caller's deadline.
+// MaxWait returns the longest wait for the store for any deadline of the caller.
 func (o *Options) MaxWait() time.Duration { return cmp.Or(o.StoreTimeout, MaxTimeout) }
 
-// Connect is the function Connect with these options.
+// Connect calls the function Connect with these options.
 func (o *Options) Connect(url string) (*Redis, error) {
 	return Connect(url, redisstore.Options{
 		KeyPrefix: o.StoreKeyPrefix, Timeout: o.MaxWait(), UntilDeadline: o.StoreTimeout == 0,
 	})
 }
 
-// Primary makes the connections of --store, which the counters and the published rules share; nil for memory. It does
-// not connect.
+// Primary returns the client of --store, for counters and published rules; nil for memory. It does not connect.
 func (o *Options) Primary() (*Redis, error) {
 	if o.Store == Memory {
 		return nil, nil //nolint:nilnil // Options.Redis takes nil for memory
@@ -88,28 +84,28 @@ func (o *Options) Primary() (*Redis, error) {
 
 // Store is the limiter.Store of a process. Its methods are safe for concurrent use.
 type Store struct {
-	// Store is a take.Chain of all that stands in front of the counters.
+	// Store is a take.Chain of the counters and all stages.
 	limiter.Store
-	// Counters is what Store has without cached denials and leases: what it answers is what is counted.
+	// Counters is Store without cached denials and leases, so that its decisions are those of the counters.
 	Counters limiter.Store
-	// Denials and Leases are in front of Counters; nil where there are none.
+	// Denials and Leases are stages of Store; nil without them.
 	Denials *guard.Denials
 	Leases  *guard.Leases
-	// Breaker stops asking a Redis that does not answer; nil for memory.
+	// Breaker stops calls to a Redis that does not respond; nil for memory.
 	Breaker *guard.Breaker
 
 	named   []*Redis      // connections to the named servers
 	redis   limiter.Store // nil for memory
 	memory  *memstore.Store
-	maxKeys int             // most counters of memory
-	local   *memstore.Store // counts shares of limits while Redis does not; nil for memory
+	maxKeys int             // maximum number of counters in memory
+	local   *memstore.Store // counts this process's shares during outages; nil for memory
 	log     *slog.Logger
-	// remotes are the Redis servers, the first one first; none for memory.
+	// remotes are the Redis servers, with --store first; empty for memory.
 	remotes []*remote
-	hearing sync.Mutex // guards what remotes hear
+	hearing sync.Mutex // guards remote.hears
 }
 
-// Open makes the store. It does not connect: a Redis that cannot be reached is no error.
+// Open returns the store. It does not connect, so an unreachable Redis is not an error.
 func Open(o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
@@ -133,7 +129,7 @@ func Open(o *Options) (*Store, error) {
 	})
 	chain := o.behindStages(take.Of(s.redis), names).Behind(s.Breaker)
 	s.Counters = chain
-	// A proxy does not pass on the refunds of other processes.
+	// A proxy does not forward the refunds of other processes.
 	if o.CachedDenials && !s.isProxied(o) {
 		s.Denials = guard.NewDenials(nil)
 		s.Denials.Uncharged = o.UnchargedDenials
@@ -163,8 +159,7 @@ func openMemory(o *Options) (*Store, error) {
 	}, nil
 }
 
-// openRedis makes the stores of counters, and connects to the named servers: s.named are their connections, also after
-// an error.
+// openRedis creates the stores of counters and the clients of the named servers. s.named is set even after an error.
 func (s *Store) openRedis(o *Options) error {
 	first, err := o.Redis.Counters("")
 	if err != nil {
@@ -197,12 +192,11 @@ func (s *Store) openRedis(o *Options) error {
 	return nil
 }
 
-// isProxied reports whether a proxy is in front of one of the servers.
 func (s *Store) isProxied(o *Options) bool {
 	return o.Redis.Proxied() || slices.ContainsFunc(s.named, (*Redis).Proxied)
 }
 
-// disconnect ends the connections to the named servers.
+// disconnect closes the connections to the named servers.
 func (s *Store) disconnect() error {
 	var errs []error
 	for _, r := range s.named {
@@ -211,19 +205,19 @@ func (s *Store) disconnect() error {
 	return errors.Join(errs...)
 }
 
-// Close returns the permits on lease, and ends the connections to named servers.
+// Close releases the permits on lease and closes the connections to the named servers.
 func (s *Store) Close() error {
 	if s.redis == nil {
 		return s.memory.Close()
 	}
-	if err := s.Leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
+	if err := s.Leases.Close(); err != nil { // only logged, because the counters leak or expire
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not released",
 			slog.String("error", err.Error()))
 	}
 	return errors.Join(s.local.Close(), s.disconnect())
 }
 
-// String names the servers without passwords, or says Memory.
+// String returns the servers' URLs without passwords, or Memory.
 func (s *Store) String() string {
 	if s.redis == nil {
 		return Memory
@@ -235,7 +229,7 @@ func (s *Store) String() string {
 	return strings.Join(all, ", ")
 }
 
-// each joins the errors of f for each Redis server.
+// each calls f for each Redis server and joins the errors.
 func (s *Store) each(f func(r *remote) error) error {
 	errs := make([]error, len(s.remotes))
 	for i, r := range s.remotes {
@@ -244,17 +238,17 @@ func (s *Store) each(f func(r *remote) error) error {
 	return errors.Join(errs...)
 }
 
-// Ping returns why the store cannot decide requests. Outage agrees with it.
+// Ping returns an error if the store cannot decide requests. It agrees with Outage.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.each(func(r *remote) error { return r.reached(ctx) })
 }
 
-// Counted returns why one of the servers has not counted since the process started; nil once each has.
+// Counted returns an error if a server has not counted since the process started.
 func (s *Store) Counted(ctx context.Context) error {
 	return s.each(func(r *remote) error { return r.hasCounted(ctx) })
 }
 
-// PingRedisCell returns why the servers of these names cannot decide limits with engine: redis_cell.
+// PingRedisCell returns an error if a named server cannot decide limits with engine: redis_cell.
 func (s *Store) PingRedisCell(ctx context.Context, names []string) error {
 	return s.each(func(r *remote) error {
 		if !slices.Contains(names, r.name) {
@@ -264,7 +258,7 @@ func (s *Store) PingRedisCell(ctx context.Context, names []string) error {
 	})
 }
 
-// Fallback decides limits with on_store_failure: local while Redis fails; nil for memory, which never does.
+// Fallback returns the store for local counting while Redis fails; nil for memory, which never fails.
 func (s *Store) Fallback() limiter.Store {
 	if s.local == nil {
 		return nil
@@ -272,22 +266,21 @@ func (s *Store) Fallback() limiter.Store {
 	return s.local
 }
 
-// Reset forgets a counter, here and in all processes. existed reports whether there was anything to forget.
+// Reset resets a counter, in all processes if it is in Redis. existed reports whether the counter had any state.
 func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error) {
 	if s.redis == nil {
 		return s.memory.Reset(key), nil
 	}
-	err = s.each(func(r *remote) error { // it may still be in one that its limit named before
+	err = s.each(func(r *remote) error { // the limit may have named another server before
 		there, err := r.store.Reset(ctx, key)
 		existed = existed || there
 		return err
 	})
-	s.forget(key, true) // also after an error: it may be done
+	s.forget(key, true) // even after an error, because the reset may have been executed
 	return existed, err
 }
 
-// Run follows the servers until ctx is done: it logs outages, probes servers that the breaker does not ask, and hears
-// what other processes refund and reset.
+// Run logs outages, probes servers whose breaker is open, and receives refunds and resets, until ctx is done.
 func (s *Store) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	runs := func(name string, run func(ctx context.Context)) {
@@ -300,7 +293,7 @@ func (s *Store) Run(ctx context.Context) {
 	wait.Wait()
 }
 
-// report logs that counters were cut, or started again, until ctx is done.
+// report logs, until ctx is done, that counters were cut or restarted.
 func (s *Store) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -326,20 +319,20 @@ func (s *Store) report(ctx context.Context) {
 	}
 }
 
-// runRedis follows the servers.
+// runRedis starts the work per server.
 func (s *Store) runRedis(runs func(name string, run func(ctx context.Context))) {
 	runs("watch of Redis", s.watch)
 	runs("probes of Redis", s.Breaker.Run)
 	for _, r := range s.remotes {
 		runs("refunds from Redis", func(ctx context.Context) {
-			defer s.believe(r, false) // also if it panics
+			defer s.believe(r, false) // even after a panic
 			r.store.Refunds(ctx, s.forget, func(hears bool, why error) { s.heard(ctx, r, hears, why) })
 		})
 	}
 }
 
-// heard notes whether the refunds of other processes are heard from a server. That they are not is logged, unless the
-// server is unreachable, which has been logged.
+// heard records whether refunds by other processes are received from a server. It logs changes, except if the server is
+// unreachable, because that is logged already.
 func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	s.believe(r, hears)
 	switch reachable := hears || why == nil || r.reached(ctx) == nil; {
@@ -357,7 +350,7 @@ func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	}
 }
 
-// believe has denials answered without Redis while the refunds of other processes are heard from each server.
+// believe enables cached denials while the refunds of other processes are received from each server.
 func (s *Store) believe(r *remote, hears bool) {
 	if s.Denials == nil {
 		return
@@ -368,7 +361,7 @@ func (s *Store) believe(r *remote, hears bool) {
 	s.Denials.Believe(!slices.ContainsFunc(s.remotes, func(r *remote) bool { return !r.hears }))
 }
 
-// forget is called after a counter got a refund, or was reset.
+// forget is called after a refund to a counter or its reset.
 func (s *Store) forget(key string, reset bool) {
 	if s.Denials != nil {
 		s.Denials.Forget(key)
@@ -378,7 +371,7 @@ func (s *Store) forget(key string, reset bool) {
 	}
 }
 
-// DropDenials is called when other limits rule the counters.
+// DropDenials must be called when the rules change.
 func (s *Store) DropDenials() {
 	if s.Denials != nil {
 		s.Denials.Drop()

@@ -38,8 +38,8 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeBusy has 16 requests outstanding at a store as a process that serves opens it: cpu-us/op is what this
-// process spends on a request, by the kernel's clock.
+// BenchmarkTakeBusy has 16 requests in flight to the store of a serving process. cpu-us/op is the CPU time of this
+// process per request, from the kernel's clock.
 func BenchmarkTakeBusy(b *testing.B) {
 	for _, hits := range []int{1, 4} {
 		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {

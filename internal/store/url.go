@@ -15,12 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Forms are the forms of a store's URL, for people.
+// Forms are the forms of a store's URL, for messages.
 const Forms = "redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, " +
 	"redis+sentinel://[user:password@]host:port,host:port/master/db or " +
 	"redis+cluster://[user:password@]host:port,host:port; rediss instead of redis for TLS"
 
-// deployment is how the servers behind a URL are deployed.
+// deployment is the kind of deployment of the servers behind a URL.
 type deployment int
 
 const (
@@ -30,36 +30,36 @@ const (
 	cluster
 )
 
-// schemes are those of URLs. With an s behind redis they mean TLS.
+// schemes maps the schemes of URLs. An s after redis means TLS.
 var schemes = map[string]deployment{
 	"redis": server, "unix": socket, "redis+sentinel": sentinel, "redis+cluster": cluster,
 }
 
-// address is what a store's URL says.
+// address is a parsed URL of a store.
 type address struct {
 	deployment   deployment
-	client       redis.UniversalOptions // hosts and their ports or the path of a socket, users, sizes and times
+	client       redis.UniversalOptions // hosts and ports or path of a socket, user, sizes and timeouts
 	passwordFile string
 	tls          bool
 	tlsFiles     tlsFiles
 	keyPrefix    string
 	timeout      time.Duration
-	proxy        bool // a proxy is in front of the servers
+	proxy        bool // the servers are behind a proxy
 }
 
-// CheckURL returns what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
+// CheckURL returns an error if a store's URL is invalid, with the valid forms. It quotes neither user nor password.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
 }
 
-// Proxied reports whether the URL says that a proxy is in front of the servers.
+// Proxied reports whether the URL has proxy=true.
 func Proxied(raw string) bool {
 	a, err := parseURL(raw)
 	return err == nil && a.proxy
 }
 
-// parseURL reads a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
+// parseURL parses a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
 	if err != nil {
@@ -96,7 +96,7 @@ func readURL(raw string) (*address, error) {
 	return a, a.readQuery(query)
 }
 
-// splitAuthority splits what follows the scheme before the path.
+// splitAuthority splits the rest of a URL after the scheme at the start of the path.
 func splitAuthority(rest string) (authority, tail string) {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		return rest[:i], rest[i:]
@@ -104,7 +104,7 @@ func splitAuthority(rest string) (authority, tail string) {
 	return rest, ""
 }
 
-// readAuthority reads user:password@host:port,host:port.
+// readAuthority parses user:password@host:port,host:port.
 func (a *address) readAuthority(text string) error {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		user, password, _ := strings.Cut(text[:i], ":")
@@ -135,7 +135,7 @@ func (a *address) readAuthority(text string) error {
 	return nil
 }
 
-// withPort adds the default port to a host without one.
+// withPort adds the default port to a host without a port.
 func (a *address) withPort(text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *address) withPort(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// readPath reads the socket, the master's name and the database.
+// readPath parses the path of a socket, the name of a master and the database.
 func (a *address) readPath(text string) error {
 	where, err := url.PathUnescape(text)
 	if err != nil {
@@ -194,7 +194,6 @@ func (a *address) readDB(text string) error {
 	return nil
 }
 
-// readQuery reads the options.
 func (a *address) readQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -226,7 +225,6 @@ func (a *address) readQuery(query string) error {
 	return a.checkOptions(values)
 }
 
-// setOption reads an option's value into what it sets.
 func setOption(option any, name, value string) (err error) {
 	switch to := option.(type) {
 	case *string:
@@ -249,7 +247,7 @@ func setOption(option any, name, value string) (err error) {
 	return nil
 }
 
-// checkOptions finds options that do not fit the scheme or each other.
+// checkOptions returns an error if an option does not fit the scheme or another option.
 func (a *address) checkOptions(values url.Values) error {
 	for name := range values {
 		if strings.HasPrefix(name, "tls_") && !a.tls {
@@ -275,8 +273,8 @@ func (a *address) checkOptions(values url.Values) error {
 	return nil
 }
 
-// Redact returns a store's URL without user, password and options, for logs. Of one that cannot be read any part may be
-// a password.
+// Redact returns a store's URL without user, password and options, for logs. Of an invalid URL it returns the scheme,
+// because any other part may be a password.
 func Redact(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
