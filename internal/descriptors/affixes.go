@@ -4,28 +4,28 @@ import (
 	"slices"
 )
 
-// affixes finds the groups of all patterns whose fixed beginning, or end, a value has. A binary search over the lengths
-// of these texts finds the longest one (Waldvogel et al., Scalable High Speed IP Routing Lookups, 1997), whose group
-// leads to those of the shorter ones. So it takes as long with many patterns as with few.
+// affixes finds all groups of patterns whose prefix (or, byEnd, suffix) a value has. A binary search over the lengths
+// of these affixes finds the longest (Waldvogel et al., Scalable High Speed IP Routing Lookups, 1997), whose group
+// links to the groups of the shorter ones. So the time does not grow with the number of patterns.
 type affixes struct {
-	groups  []group // by their text, sorted: a text that another one begins, or ends, with is before it
-	lengths []int   // of the texts, ascending, but for 0
-	// by has each text, and what the search for it looks up before it: parts of it, with the longest text in them.
+	groups  []group // sorted by affix; shorter affixes of an affix precede it
+	lengths []int   // of the affixes, ascending, without 0
+	// by has each affix, and the parts of it that the binary search tries first, with the longest affix in each part.
 	by    map[string]target
-	empty target // of the empty text, which every value begins and ends with
+	empty target // for the empty affix, which every value has
 	byEnd bool
 
-	steps     int    // what one value may cost
-	costliest string // the text whose group costs that, together with those of the shorter texts
+	steps     int    // maximum cost of one value
+	costliest string // affix whose group, with those of the shorter affixes, has this cost
 }
 
-// target is a group of affixes, and what it has for only, which is most often all of it. -1 stands for no group.
+// target is a group of affixes with its `only` and `up`. -1 means no group.
 type target struct {
 	only      *Pattern
 	group, up int32
 }
 
-// newAffixes makes the index of these texts, which are different, and sorted by what they begin with, or end with.
+// newAffixes builds the index of texts, which are distinct affixes and sorted.
 func newAffixes(texts []string, groups []group, byEnd bool) *affixes {
 	a := &affixes{groups: groups, byEnd: byEnd, empty: target{group: -1, up: -1}}
 	steps := make([]int, len(texts))
@@ -76,7 +76,7 @@ func (a *affixes) target(i int) target {
 	return target{a.groups[i].only, int32(i), a.groups[i].up} //nolint:gosec // rules are fewer
 }
 
-// part is what a text begins with, or ends with.
+// part returns the prefix or suffix of the text with that length.
 func (a *affixes) part(text string, length int) string {
 	if a.byEnd {
 		return text[len(text)-length:]
@@ -84,8 +84,7 @@ func (a *affixes) part(text string, length int) string {
 	return text[:length]
 }
 
-// look visits the groups whose fixed text the value begins with, or ends with; value may be the end of the one that is
-// looked for.
+// look visits the groups whose affix the value has. value may be only the end of the searched value.
 func (a *affixes) look(s *search, value string, why purpose) {
 	longest := a.empty
 	for lo, hi := 0, len(a.lengths); lo < hi; {

@@ -6,29 +6,29 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Asked finds which limits count in a request: Add each descriptor, then MakeHits. The zero Asked is an empty request,
-// and Reset makes it one again that keeps its memory.
+// Asked finds the limits that count in a request: call Add for each descriptor, then MakeHits. The zero Asked is an
+// empty request; Reset makes it empty again and keeps its memory.
 type Asked struct {
-	// Limits are those that count, and Hits[i] charges Limits[i] one hit. Those of a descriptor follow each other.
+	// Limits are the limits that count, grouped by descriptor. Hits[i] charges Limits[i] one hit.
 	Limits []*Limit
 	Hits   []limiter.Hit
 
 	reached     []reached
-	replaced    []string        // names of limits that do not count in this request
-	replacedSet map[string]bool // the same, made when many names are looked for
-	keys        []byte          // of all hits
-	ends        []int           // of the hits' keys
+	replaced    []string        // names of replaced limits
+	replacedSet map[string]bool // set of replaced, if it is long
+	keys        []byte          // keys of all hits
+	ends        []int           // ends of the keys
 }
 
-// reached is a descriptor, its rule, and the limits that it has.
+// reached is a descriptor with its rule and its limits.
 type reached struct {
 	entries []Entry
 	rule    *Rule
 	limits  []*Limit
 }
 
-// Add adds a descriptor and the rule that it reaches, nil for none. Unless own is nil, it is the limit that the
-// descriptor brings along, and replaces the rule's.
+// Add adds a descriptor and the rule that it reached, or nil. own, if not nil, is the limit that the request carries
+// for the descriptor; it replaces the rule's limits.
 func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 	to := reached{entries: entries, rule: rule}
 	if rule != nil {
@@ -44,9 +44,9 @@ func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 	a.reached = append(a.reached, to)
 }
 
-// MakeHits makes a hit of each limit that is not replaced, unless they are more than most: then it returns false. A
-// hit's Group is the index of its descriptor. If a quota of the request is never over, so that no other one denies, it
-// is ^index. The keys of all hits are one allocation.
+// MakeHits makes a hit of each limit that is not replaced. It returns false if there are more than most. A hit's Group
+// is the index of its descriptor or, if a quota of the request is never over, so that the other quotas do not deny,
+// ^index. The keys of all hits are one allocation.
 func (a *Asked) MakeHits(d *Domain, most int) bool {
 	hasRoom := false
 	for i := range a.reached {
@@ -76,8 +76,8 @@ func (a *Asked) MakeHits(d *Domain, most int) bool {
 }
 
 // isQuotaWithRoom reports whether the descriptor is a quota that is never over, so that no other quota denies the
-// request: one whose rule is in shadow mode, and with --quota-mode each descriptor without a limit that counts, unless
-// its rule is unlimited. It is so in envoyproxy/ratelimit.
+// request. As in envoyproxy/ratelimit, that is a rule in shadow mode and, with --quota-mode, a descriptor without a
+// limit that counts, unless its rule is unlimited.
 func (d *Domain) isQuotaWithRoom(to *reached, counting bool) bool {
 	if !counting {
 		return d != nil && d.QuotaMode() && (to.rule == nil || !to.rule.Unlimited)
@@ -86,10 +86,10 @@ func (d *Domain) isQuotaWithRoom(to *reached, counting bool) bool {
 	return rule.Mode == limiter.Shadow && (rule.QuotaMode || d.QuotaMode())
 }
 
-// maxScanned is how many names are looked through one by one: up to there that is cheaper than a map.
+// maxScanned is the maximum number of names that are compared one by one, which is faster than a map.
 const maxScanned = 16
 
-// isReplaced reports whether limits of that name do not count in this request.
+// isReplaced reports whether limits of that name are replaced in this request.
 func (a *Asked) isReplaced(name string) bool {
 	if name == "" || len(a.replaced) <= maxScanned {
 		return name != "" && slices.Contains(a.replaced, name)
@@ -103,7 +103,7 @@ func (a *Asked) isReplaced(name string) bool {
 	return a.replacedSet[name]
 }
 
-// Reset empties the request. It keeps the memory, and nothing of this request alive.
+// Reset empties the request. It keeps the memory and drops all references to the old request.
 func (a *Asked) Reset() {
 	clear(a.Limits)
 	clear(a.Hits)

@@ -16,15 +16,14 @@ const (
 	maxClasses = 256
 )
 
-// automaton decides whether a whole text matches a regex, by one step for each character of the text: it is the
-// regex's deterministic automaton, made when rules load. (Go's regexp takes a step for each character and part of the
-// expression.)
+// automaton is the deterministic automaton of a regex, built when rules load. It decides whether a whole text matches
+// in one step per character. (Go's regexp takes a step per character and per part of the expression.)
 type automaton struct {
-	ascii   [utf8.RuneSelf]uint8 // the class of each character: those of one class lead to the same states
-	bounds  []rune               // where the characters beyond ASCII begin that have another class than those before
-	classes []uint8              // of those
-	stride  uint32               // classes in all
-	next    []uint32             // state+class -> state. A state is a multiple of stride; 0 matches nothing any more
+	ascii   [utf8.RuneSelf]uint8 // class of each ASCII character; characters of one class lead to the same states
+	bounds  []rune               // first characters of ranges beyond ASCII with one class each
+	classes []uint8              // classes of these ranges
+	stride  uint32               // number of classes
+	next    []uint32             // next state by state+class; a state is a multiple of stride, and state 0 never matches
 	start   uint32
 	is      []stateKind // by state/stride
 }
@@ -32,11 +31,11 @@ type automaton struct {
 type stateKind uint8
 
 const (
-	accepts stateKind = 1 << iota // a text that ends here matches
-	settled                       // whatever follows matches
+	accepts stateKind = 1 << iota // a text that ends in this state matches
+	settled                       // every text that goes on from this state matches
 )
 
-// decide reports whether a value matches whose head leads to the state.
+// decide reports whether a value matches whose head leads to state.
 func (a *automaton) decide(s *search, state uint32) answer {
 	switch is := a.is[state/a.stride]; {
 	case state == 0:
@@ -50,7 +49,7 @@ func (a *automaton) decide(s *search, state uint32) answer {
 	}
 }
 
-// run is the state after the text.
+// run returns the state after the text.
 func (a *automaton) run(text string) (state uint32) {
 	state = a.start
 	for i := 0; i < len(text) && state != 0; {
@@ -66,22 +65,22 @@ func (a *automaton) run(text string) (state uint32) {
 	return state
 }
 
-// class is that of a character beyond ASCII.
+// class returns the class of a character beyond ASCII.
 func (a *automaton) class(char rune) uint8 {
 	i, isBound := slices.BinarySearch(a.bounds, char)
 	if !isBound {
-		i-- // the last bound before char: the first one is where ASCII ends
+		i-- // the last bound before char; the first bound is the end of ASCII
 	}
 	return a.classes[i]
 }
 
-// newAutomaton makes the automaton of a program that must match the whole text. It adds the steps that it took to work.
+// newAutomaton builds the automaton of a program that must match the whole text. It adds its steps to work.
 func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
 	b := builder{program: program, work: work, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
 	if err := b.classify(); err != nil {
 		return nil, err
 	}
-	b.add(nil, false)                                     // nothing matches any more
+	b.add(nil, false)                                     // the state from which no text matches
 	start := b.add([]uint32{uint32(program.Start)}, true) //nolint:gosec // instructions are few
 	for at := 1; at < len(b.states); at++ {
 		b.expand(at)
@@ -98,28 +97,28 @@ func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
 	return &b.automaton, nil
 }
 
-// builder makes an automaton by the subset construction.
+// builder builds an automaton by the subset construction.
 type builder struct {
 	automaton
 
 	program *syntax.Prog
 	work    *int
-	sets    []*syntax.Inst // those that read a character: one of each that read the same
-	chars   []rune         // one of each class
+	sets    []*syntax.Inst // instructions that read a character, without duplicates
+	chars   []rune         // one character of each class
 	states  []subset       // by state
-	to      [][]int        // by state and class
-	known   map[string]int // states by their key
-	seen    []bool         // by instruction
+	to      [][]int        // next states, by state and class
+	known   map[string]int // states by the key of their instructions
+	seen    []bool         // by instruction, for follow
 }
 
-// subset is the state of a deterministic automaton: where in the program the text so far may have led.
+// subset is a state of the automaton: the set of instructions that the program may have reached.
 type subset struct {
-	at    []uint32 // instructions, sorted, before those that read nothing are followed
+	at    []uint32 // sorted instructions, before follow
 	begin bool     // nothing has been read yet
-	end   bool     // a text that ends here matches
+	end   bool     // a text that ends in this state matches
 }
 
-// classify sorts characters into classes that the program does not tell apart.
+// classify groups the characters that the program does not distinguish into classes.
 func (b *builder) classify() error {
 	starts := []rune{0, utf8.RuneSelf}
 	add := func(from, to rune) { starts = append(starts, from, to+1) }
@@ -189,7 +188,7 @@ func (b *builder) classify() error {
 	return nil
 }
 
-// signature says what the program knows of a character.
+// signature returns the set of instructions that accept the character.
 func (b *builder) signature(char rune) string {
 	key := make([]byte, 0, len(b.sets)/4)
 	for i, inst := range b.sets {
@@ -200,7 +199,7 @@ func (b *builder) signature(char rune) string {
 	return string(key)
 }
 
-// add is the state of the instructions, which it sorts.
+// add returns the state of the instructions, which it sorts.
 func (b *builder) add(at []uint32, begin bool) int {
 	slices.Sort(at)
 	at = slices.Compact(at)
@@ -221,7 +220,7 @@ func (b *builder) add(at []uint32, begin bool) int {
 	return state
 }
 
-// expand finds out where the state leads.
+// expand computes the next states of a state.
 func (b *builder) expand(state int) {
 	s := b.states[state]
 	var looked syntax.EmptyOp
@@ -253,7 +252,8 @@ func matchRune(inst *syntax.Inst, char rune) bool {
 	}
 }
 
-// follow returns the instructions that read a character, after those that read none, and whether one is the end.
+// follow returns the instructions that read a character and are reachable without reading one. end reports whether the
+// match instruction is among the reachable ones.
 func (b *builder) follow(at []uint32, looked syntax.EmptyOp) (reads []uint32, end bool) {
 	*b.work += len(at) + len(b.seen)/8
 	clear(b.seen)
@@ -284,7 +284,7 @@ func (b *builder) follow(at []uint32, looked syntax.EmptyOp) (reads []uint32, en
 	return reads, end
 }
 
-// finish finds out which states lead to no match, and which to nothing else, and makes the table.
+// finish finds the states that lead to no match, and those from which every text matches, and builds the table.
 func (b *builder) finish(start int) {
 	n := len(b.states)
 	alive, sure := make([]bool, n), make([]bool, n)
@@ -326,7 +326,7 @@ func (b *builder) finish(start int) {
 	b.start = of(start)
 }
 
-// cost is how many steps a character takes: four for two look-ups, the second of which waits for the first.
+// cost returns the number of steps per character: four for two dependent look-ups, and the binary search in bounds.
 func (a *automaton) cost() int {
 	return 4 + bits.Len(uint(len(a.bounds)-1))
 }

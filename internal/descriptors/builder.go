@@ -9,45 +9,44 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Builder makes a Set of descriptors. It goes on after problems, so that Build can report all of them. It is not safe
-// for concurrent use.
+// Builder builds a Set from descriptors, and collects all errors for Build. It is not safe for concurrent use.
 type Builder struct {
 	process    *Process
-	found      findings // what is wrong
-	warnings   findings // what is not wrong, but may not do what was meant
+	found      findings // errors
+	warnings   findings // warnings
 	incomplete bool
-	ended      error // of Process.Rest
+	ended      error // error of Process.Rest
 
 	domains  map[string]*domain
 	limits   []*Limit
 	policies map[form]*sharedPolicy
-	branches []*Branch // that have patterns
-	regexes  int       // steps that it took to compile them
-	pathText int       // bytes of the paths of rules
-	checked  []checked // of one rule, for use by the next
-	here     Position  // of the descriptor that is added
+	branches []*Branch // branches with patterns
+	regexes  int       // work of compiling all regexes, in steps
+	pathText int       // total length of rule paths in bytes
+	checked  []checked // limits of one rule; reused for the next
+	here     Position  // position of the descriptor that is being added
 }
 
-// form is what limits with one policy and one route have in common.
+// form identifies limits with the same policy and route.
 type form struct {
 	params    limiter.Params
 	placement Placement
 }
 
-// sharedPolicy is a policy and what it was made of. Limits of the same form share it.
+// sharedPolicy is a policy that all limits of its form share.
 type sharedPolicy struct {
 	*limiter.Policy
 	form
 
-	route *Placement // nil for the zero one
+	route *Placement // nil for the zero Placement
 }
 
-// NewBuilder returns a Builder for a process that fills in what descriptors leave to it.
+// NewBuilder returns a Builder of rules for a process.
 func NewBuilder(process Process) *Builder {
 	return &Builder{process: &process, domains: map[string]*domain{}, policies: map[form]*sharedPolicy{}}
 }
 
-// Add adds rules to a domain. Within a domain, patterns added earlier are tried first.
+// Add adds rules to a domain. Patterns match in the order in which they were added.
 func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 	d := c.domain(domain)
 	for _, descriptor := range descriptors {
@@ -59,7 +58,7 @@ func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 	}
 }
 
-// Build returns the Set of what was added. Its error is that of Process.Rest, or Errors: everything that is wrong.
+// Build returns the Set of all added rules. The error is that of Process.Rest, or Errors with all errors.
 func (c *Builder) Build() (*Set, error) {
 	if c.ended != nil {
 		return nil, c.ended
@@ -92,14 +91,14 @@ func (c *Builder) Build() (*Set, error) {
 	return s, nil
 }
 
-// enter notes where the descriptor is. One that a Go program made is at its path.
+// enter sets c.here to the descriptor's position. If a Go program made the descriptor, that is its path.
 func (c *Builder) enter(d *Descriptor, domain, parent string) {
 	if c.here = d.At; c.here == (Position{}) {
 		c.here.File = domain + ": " + c.path(parent, d)
 	}
 }
 
-// at is the position, or that of the descriptor that is added, if a Go program has left it out.
+// at returns the given position or, if a Go program left it out, the position of the descriptor that is being added.
 func (c *Builder) at(given Position) Position {
 	if given == (Position{}) {
 		return c.here
@@ -107,13 +106,13 @@ func (c *Builder) at(given Position) Position {
 	return given
 }
 
-// Errorf reports a problem, which makes Build fail. It is for readers of rules.
+// Errorf reports an error, which makes Build fail. It is for readers of rules.
 func (c *Builder) Errorf(at Position, format string, args ...any) {
 	c.found.add("", c.at(at), format, args...)
 }
 
-// Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that
-// says what holds until it is mended. It is for readers of rules.
+// Tolerate reports a rule that envoyproxy/ratelimit tolerates: as an error or, if the process is lenient, as a warning.
+// holds says what the rule does before it is corrected. Tolerate is for readers of rules.
 func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	if !c.lenient(at) {
 		c.Errorf(at, format, args...)
@@ -122,7 +121,7 @@ func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	c.Warnf(WarnTolerated, at, format+"; until then "+holds, args...)
 }
 
-// Rest calls Process.Rest, unless that is nil, until its first error, which it returns from then on.
+// Rest calls Process.Rest if set. After its first error, Rest returns this error without further calls.
 func (c *Builder) Rest() error {
 	if c.process.Rest != nil && c.ended == nil {
 		c.ended = c.process.Rest()
@@ -130,7 +129,7 @@ func (c *Builder) Rest() error {
 	return c.ended
 }
 
-// Lenient is Process.Lenient.
+// Lenient returns Process.Lenient.
 func (c *Builder) Lenient() bool { return c.process.Lenient }
 
 func (c *Builder) lenient(at Position) bool {
@@ -138,29 +137,29 @@ func (c *Builder) lenient(at Position) bool {
 	return c.process.Lenient || prefix != "" && strings.HasPrefix(c.at(at).File, prefix)
 }
 
-// Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
+// Warnf reports a warning. code is one of the Warn constants.
 func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
 	c.warnings.add(code, c.at(at), format, args...)
 }
 
-// Problems is the number of problems so far.
+// Problems returns the number of errors so far.
 func (c *Builder) Problems() int { return c.found.total }
 
-// OnlyCounts reports whether there are so many problems that Errorf only counts further ones.
+// OnlyCounts reports whether there are so many errors that Errorf only counts further ones.
 func (c *Builder) OnlyCounts() bool { return c.found.full() }
 
-// SkipsRules tells the Builder that rules could not be read, so that it reports no names that only these may have.
+// SkipsRules records that some rules could not be read. Build then does not report unknown names of limits.
 func (c *Builder) SkipsRules() { c.incomplete = true }
 
-// domain is a Domain that is being built.
+// domain is a Domain under construction.
 type domain struct {
 	*Domain
 
-	named    map[string]bool // the names of its limits
+	named    map[string]bool // names of its limits
 	replaces []replacement   // in file order
 }
 
-// replacement says that one limit, named or not, replaces others by name.
+// replacement is a limit's reference to a limit that it replaces.
 type replacement struct {
 	by string
 	of Text

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// checkDescriptor checks what can be checked of a descriptor without its limits and other rules.
+// checkDescriptor checks a descriptor, without its limits and its relation to other rules.
 func (c *Builder) checkDescriptor(d *Descriptor) {
 	switch {
 	case d.Key == "" && !d.Invalid:
@@ -57,8 +57,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	}
 }
 
-// warnInvisible warns of the first character of a text that nobody sees: blanks other than spaces, what has no width,
-// and blanks at an end. Only requests that have it, too, match.
+// warnInvisible warns of the first invisible character of a text: blanks other than spaces, characters without width,
+// and spaces at the beginning or end. Only requests that have the same character match.
 func (c *Builder) warnInvisible(what, text string, at Position) {
 	for i, char := range text {
 		atEnd := char == ' ' && (i == 0 || i == len(text)-1)
@@ -71,10 +71,10 @@ func (c *Builder) warnInvisible(what, text string, at Position) {
 	}
 }
 
-// regexSigns matches parts of a value that hardly anything but a regex has.
+// regexSigns matches parts of a value that occur almost only in regexes.
 var regexSigns = regexp.MustCompile(`^\^.|\.\+|/\.\*|\\[dws./]|\[(0-9|[aA]-[zZ]|\^)|\(\?|[\])]\*|\]\+`)
 
-// Bounds of a response. Envoy by default takes header fields up to 60 KiB in all.
+// Bounds of a response. By default, Envoy accepts 60 KiB of header fields in all.
 const (
 	maxResponseHeaders = 32
 	maxHeaderName      = 256     // bytes
@@ -82,14 +82,14 @@ const (
 	maxBody            = 16 << 10
 )
 
-// Response is what Envoy adds to the response to a denied request.
+// Response has the additions to the response to a denied request, which Envoy sends.
 type Response struct {
-	// Headers are added to the response, in file order. Envoy takes names in any case.
+	// Headers are added to the response in file order. Their names may be upper or lower case.
 	Headers []Header `json:"headers,omitempty"`
-	// Body is the response's.
+	// Body is the body of the response.
 	Body string `json:"body,omitempty"`
 
-	// HeadersAt and BodyAt are where the headers and the body are written.
+	// HeadersAt and BodyAt are the positions of headers and body.
 	HeadersAt Position `json:"-"`
 	BodyAt    Position `json:"-"`
 }
@@ -99,7 +99,7 @@ type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 
-	// NameAt and ValueAt are where these are written.
+	// NameAt and ValueAt are the positions of name and value.
 	NameAt  Position `json:"-"`
 	ValueAt Position `json:"-"`
 }
@@ -122,7 +122,7 @@ func (c *Builder) checkResponse(r *Response) {
 	}
 }
 
-// reservedHeaders are made by Envoy, which a second one could break, or by Weir.
+// reservedHeaders are set by Envoy or Weir. A second one could break Envoy's.
 var reservedHeaders = []string{
 	"connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
 	"upgrade",

@@ -11,20 +11,20 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// checked is a rate limit that was checked.
+// checked is a checked rate limit.
 type checked struct {
 	*RateLimit
 
 	form
-	at         Position // of the limit
+	at         Position // position of the limit
 	fields     []Field
 	unit       Unit
 	multiplier int64
-	policy     *sharedPolicy // nil if unlimited, or if something is wrong
-	wrong      bool          // one of its fields is wrong, and that is reported
+	policy     *sharedPolicy // nil if the limit is unlimited or invalid
+	wrong      bool          // a field has an error, which is reported
 }
 
-// fieldAt is where the field is written, else where the limit is.
+// fieldAt returns the position of the field or, if it is not given, of the limit.
 func (l *checked) fieldAt(name string) Position {
 	for _, f := range l.fields {
 		if f.Name == name {
@@ -38,13 +38,12 @@ func (l *checked) has(field string) bool {
 	return slices.ContainsFunc(l.fields, func(f Field) bool { return f.Name == field })
 }
 
-// lacks reports that the field is not written, nor seems to be by another name.
+// lacks reports whether the field is neither given nor misspelled.
 func (l *checked) lacks(field string) bool {
 	return !l.has(field) && !slices.Contains(l.Misspelled, field)
 }
 
-// checkLimits checks the descriptor's limits, each alone and then together. What it returns is valid until the next
-// call.
+// checkLimits checks each limit of the descriptor, and then all together. The result is valid until the next call.
 func (c *Builder) checkLimits(d *Descriptor) []checked {
 	c.checked = c.checked[:0]
 	if d.RateLimit != nil {
@@ -58,7 +57,7 @@ func (c *Builder) checkLimits(d *Descriptor) []checked {
 	return c.checked
 }
 
-// checkLimit checks one limit, and makes its policy.
+// checkLimit checks one limit and sets its policy.
 func (c *Builder) checkLimit(from *RateLimit) checked {
 	l := checked{
 		RateLimit: from, form: form{from.Params, from.Placement}, at: c.at(from.At), fields: from.Fields, wrong: from.Invalid,
@@ -100,8 +99,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	return l
 }
 
-// checkUnlimited refuses what would limit beside `unlimited: true`, but for requests_per_unit, which
-// envoyproxy/ratelimit ignores there: of that it warns.
+// checkUnlimited reports fields that contradict `unlimited: true`; for requests_per_unit it only warns.
 func (c *Builder) checkUnlimited(l *checked) {
 	const message = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or " +
 		"%s for none"
@@ -125,7 +123,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 	}
 }
 
-// checkRate checks that the limit says how many and per which time, each in one way, and sets the policy's window.
+// checkRate checks that the limit has one number of requests and one window, and sets the policy's window.
 func (c *Builder) checkRate(l *checked) bool {
 	before := c.Problems()
 	if l.lacks("requests_per_unit") {
@@ -141,7 +139,7 @@ func (c *Builder) checkRate(l *checked) bool {
 	case window && l.has("unit_multiplier"):
 		c.Errorf(l.fieldAt("unit_multiplier"),
 			"unit_multiplier goes with unit, not with window; remove it and write the whole window")
-	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and that is reported
+	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and reported
 		return false
 	case !unit && !window:
 		c.Errorf(l.at,
@@ -163,7 +161,7 @@ func (c *Builder) checkRate(l *checked) bool {
 	return c.Problems() == before && (l.has("requests_per_unit") || c.lenient(l.at))
 }
 
-// checkLease sets the policy's window to the lease: requests in flight are not counted per time.
+// checkLease sets the policy's window to the lease, because requests in flight are not counted per window.
 func (c *Builder) checkLease(l *checked) {
 	for _, name := range []string{"unit", "unit_multiplier", "window"} {
 		if l.has(name) {
@@ -177,7 +175,7 @@ func (c *Builder) checkLease(l *checked) {
 	}
 }
 
-// parameters are the fields that each algorithm takes besides its rate; for no algorithm, all that one of them takes.
+// parameters has the fields that each algorithm takes besides its rate. The key 0 has the fields of all algorithms.
 var parameters = func() map[limiter.Algorithm][]string {
 	all := map[limiter.Algorithm][]string{}
 	for _, a := range append(limiter.Algorithms(), 0) {
@@ -190,7 +188,7 @@ var parameters = func() map[limiter.Algorithm][]string {
 	return all
 }()
 
-// checkParameters finds parameters that the algorithm does not have, at whatever value.
+// checkParameters reports parameters that the algorithm does not have.
 func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	takes := parameters[l.params.Algorithm]
 	for _, f := range l.fields {
@@ -202,7 +200,7 @@ func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	return foreign
 }
 
-// makePolicy sets the limit's policy. Limits of the same form share one, and often there are few.
+// makePolicy sets the limit's policy. Limits of the same form share one policy.
 func (c *Builder) makePolicy(l *checked) error {
 	if l.policy = c.policies[l.form]; l.policy != nil {
 		return nil
@@ -216,7 +214,7 @@ func (c *Builder) makePolicy(l *checked) error {
 	return nil
 }
 
-// fieldOf is the field that says a parameter of limiter.Params.
+// fieldOf returns the field of a rule file that sets a parameter of limiter.Params.
 func fieldOf(param string) string {
 	if param == "limit" {
 		return "requests_per_unit"
@@ -224,7 +222,7 @@ func fieldOf(param string) string {
 	return param
 }
 
-// paramAt is where the policy's parameter is written, else where the limit is.
+// paramAt returns the position of the field that sets the parameter or, if it is not given, of the limit.
 func (l *checked) paramAt(param string) Position {
 	switch {
 	case param == "window" && !l.has("window") && l.params.Algorithm.CountsInFlight():
@@ -236,7 +234,7 @@ func (l *checked) paramAt(param string) Position {
 	}
 }
 
-// paramErrors are what a limiter.NewPolicy error joins.
+// paramErrors returns the errors that are joined in an error of newPolicy.
 func paramErrors(err error) []*limiter.ParamError {
 	if err == nil {
 		return nil
@@ -255,7 +253,7 @@ func paramErrors(err error) []*limiter.ParamError {
 	return []*limiter.ParamError{{Param: "limit", Msg: err.Error()}}
 }
 
-// checkTogether checks what the limits of one list must be to each other.
+// checkTogether checks the limits of one list against each other.
 func (c *Builder) checkTogether(all []checked) {
 	byName, byPolicy := map[string]Position{}, map[[2]any]Position{}
 	for i := range all {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// block returns the pattern of the longest block that holds the value, nil if none does or it is no address.
+// block returns the pattern of the longest block that contains the value, or nil.
 func (m *matchers) block(value string) *Pattern {
 	if m.blocks == nil {
 		return nil
@@ -18,8 +18,8 @@ func (m *matchers) block(value string) *Pattern {
 	return p
 }
 
-// address reads an IP address as `cidr` does: an IPv4 address that is written as IPv6 is an IPv4 address, and a zone
-// does not count. It allocates nothing, but for what looks like an address and is none.
+// address parses an IP address for `cidr`: an IPv4 address that is written as IPv6 becomes IPv4, and a zone is ignored.
+// It allocates only if value looks like an address but is invalid.
 func address(value string) (addr netip.Addr, ok bool) {
 	if !maybeAddr(value) {
 		return netip.Addr{}, false
@@ -32,7 +32,7 @@ func address(value string) (addr netip.Addr, ok bool) {
 	return addr.Unmap(), true
 }
 
-// maybeAddr keeps most of what is no address away from the parser, whose errors allocate.
+// maybeAddr rejects most values that are not addresses without the parser, whose errors allocate.
 func maybeAddr(value string) bool {
 	const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 	for i := range len(value) {

@@ -8,21 +8,21 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// MaxPathText is the most bytes that the paths of all rules of a set may have. A small file could have very long paths.
+// MaxPathText is the maximum length in bytes of all rules' paths, which can be very long even in a small file.
 const MaxPathText = 128 << 20
 
-// parent is where descriptors are added to.
+// parent is the node to which descriptors are added.
 type parent struct {
 	*Node
 	domain *domain
 }
 
-// above is the parent's rule, an empty one at the top of the domain.
+// above returns the parent's rule, or an empty rule at the root.
 func (to *parent) above() *Rule { return cmp.Or(to.Rule, &noRule) }
 
 var noRule Rule
 
-// descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
+// descriptor adds the rules of d and of the descriptors below it. It returns the levels at which one of them denies.
 func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 	if c.Rest() != nil {
 		return 0
@@ -49,8 +49,8 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 	return c.below(to, n, c.insert(to, d, n), d)
 }
 
-// below adds the descriptors below one that leads to the node, by the pattern if that is not nil. It returns where
-// among all of these a limit denies.
+// below adds the descriptors below d, which leads to n by the pattern `by`, if not nil. It returns the levels at which
+// one of these rules or n's rule denies.
 func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	if len(n.Rule.Limits) > 0 && n.Rule.Mode != limiter.Shadow {
 		enforced = 1
@@ -89,7 +89,7 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	return r
 }
 
-// levelsTo returns the levels of a rule below this one, without those at the end that show values as they came.
+// levelsTo returns the levels of a rule below r whose own level is last. Trailing zero levels are left out.
 func (r *Rule) levelsTo(last level) []level {
 	if last == (level{}) {
 		return r.levels
@@ -111,7 +111,7 @@ func (c *Builder) path(parent string, d *Descriptor) string {
 	return parent + above + pathKey(d.Key) + is + pathValue(d.Value) + pathValue(d.Match.text())
 }
 
-// addLimits gives the rule its limits, and remembers their names and what they replace.
+// addLimits adds the limits of d to r, and records their names and what they replace.
 func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 	all := c.checkLimits(d)
 	for i := range all {
@@ -172,15 +172,15 @@ func (c *Builder) newLimit(r *Rule, from *checked, which counter) *Limit {
 	return l
 }
 
-// Position returns the limit's index among its rule's limits, from 1, or 0 for a limit that a request brings along.
+// Position returns the index, from 1, of the limit with l.ID among the rule's limits; 0 for ID -1.
 func (l *Limit) Position() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
 }
 
-// IsLocal reports whether the limit is counted in this process while the store fails.
+// IsLocal reports whether this process counts the limit while the store fails.
 func (l *Limit) IsLocal() bool { return l.Local != nil && l.OnStoreFailure == Local }
 
-// share sets the process's share of the limit. The limit must have its policy.
+// share sets Local to this process's share of the limit, whose Policy must be set.
 func (l *Limit) share() (err error) {
 	if l.Local = l.Policy; l.Rule.process.Replicas > 1 {
 		placement := l.Placement()

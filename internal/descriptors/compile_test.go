@@ -23,7 +23,7 @@ func TestCompileNothing(t *testing.T) {
 	}
 }
 
-// An empty file is what a full disk leaves, or a writer who has only just begun.
+// A full disk or an unfinished write leaves an empty file.
 func TestEmptyFileIsRefused(t *testing.T) {
 	good := rulefile.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
 	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
@@ -91,8 +91,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// manyRules is a domain of n rules: half by exact value, the others by patterns with prefixes and suffixes of
-// their own.
+// manyRules is a domain of n rules: half have exact values, the others patterns with their own prefixes and suffixes.
 func manyRules(n int) []byte {
 	var b bytes.Buffer
 	b.WriteString("domain: shop\ndescriptors:\n")

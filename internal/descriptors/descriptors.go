@@ -1,17 +1,17 @@
-// Package descriptors is the rule language of Weir: it checks rules, compiles them into an immutable [Set], and
-// matches a request's descriptors against it without allocating. pkg/descriptors is what Go programs see of it.
+// Package descriptors implements the rule language of Weir: it checks rules, compiles them into an immutable [Set], and
+// matches a request's descriptors against the Set without allocating. Go programs use pkg/descriptors instead.
 //
-// A Set is made of domains, a [Domain] is a tree of rules, and a [Rule] has limits. A [Builder] makes a Set of
-// descriptors; package rulefile reads these from YAML files, and internal/rules/xds from a control plane.
+// A Set has domains, a [Domain] is a tree of rules, and a [Rule] has limits. A [Builder] builds a Set from descriptors,
+// which package rulefile reads from YAML files, and internal/rules/xds from a control plane.
 //
-// A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule that a descriptor
-// reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit].
-// internal/decide makes these, with shadow and quota mode, replaces and failure policies.
+// A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule of a descriptor. Each
+// [Limit] of the rule has a Policy, and [Limit.AppendKey] returns the key of its counter; both are part of a
+// [limiter.Hit]. internal/decide makes the hits, and handles shadow and quota mode, replaces and failure policies.
 //
-// For people, [Domain].Root, [Node] and [Branch] are the tree, [Set.Warnings] lists what is
-// not wrong but may not do what was meant, and [ParseEntries] and [ParseKey] read what people write and a store lists.
+// [Domain].Root, [Node] and [Branch] expose the tree for display. [Set.Warnings] lists rules that are valid but may not
+// do what their author meant. [ParseEntries] parses descriptors that people write; [ParseKey] parses counters' keys.
 //
-// This package knows no YAML, no protobuf, no store, and not where files lie.
+// This package does not know YAML, protobuf, stores or the location of files.
 package descriptors
 
 import (
@@ -29,7 +29,7 @@ type Entry struct {
 	Value string `json:"value"`
 }
 
-// Set is the compiled rules of all files. It is immutable and safe for concurrent use.
+// Set holds the compiled rules of all files. It is immutable and safe for concurrent use.
 type Set struct {
 	domains map[string]*Domain
 	sorted  []*Domain
@@ -39,96 +39,95 @@ type Set struct {
 	process  *Process
 }
 
-// Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
+// Domain is the tree of rules of one domain of Envoy's filter. It is immutable and safe for concurrent use.
 type Domain struct {
 	name  string
-	id    int     // in Set.Domains
-	Root  Node    // of its tree, where a request's first entry is matched
+	id    int     // index in Set.Domains
+	Root  Node    // root of the tree, at which the first entry of a descriptor is matched
 	rules []*Rule // in file order
-	own   *Rule   // of the limits that requests bring along where no rule matches
-	long  *Rule   // of values that are too long to decide which pattern they match
+	own   *Rule   // rule of the limits that requests carry if no rule matches
+	long  *Rule   // rule of values that are too long to decide which pattern they match
 
 	findPaths sync.Once
 	paths     map[string]*Rule
 }
 
-// Rule is one node of a domain's tree: what a descriptor that ends there means.
+// Rule is one node of a domain's tree, for descriptors that end at this node.
 type Rule struct {
 	Domain string `json:"-"`
-	// Path is for people: "remote_address", or "api_key > path=/checkout*".
+	// Path is the rule's name for people: "remote_address", or "api_key > path=/checkout*".
 	Path string `json:"path"`
-	// Source is where the rule is written, as "file:line".
+	// Source is the rule's position in a file, as "file:line".
 	Source string `json:"source"`
 	// Mode is Shadow with shadow_mode, else Quota with quota_mode, else Enforce.
 	Mode limiter.Mode `json:"-"`
-	// Unlimited is set by `unlimited: true`.
+	// Unlimited is the rule's `unlimited`.
 	Unlimited bool `json:"unlimited,omitempty"`
-	// Replaces names the limits that an unlimited rule drops within one request. Nil for other rules: each
-	// limit has its own.
+	// Replaces has the names of the limits that an unlimited rule replaces in a request. It is nil for other rules.
 	Replaces []string `json:"replaces,omitempty"`
-	// Limits must all pass. A rule without limits is known and has no limit.
+	// Limits must all fit. A rule may have none.
 	Limits []*Limit `json:"limits,omitempty"`
-	// The flags of that name.
+	// The fields of the same names.
 	ShadowMode     bool `json:"-"`
 	QuotaMode      bool `json:"-"`
 	ShareThreshold bool `json:"share_threshold,omitempty"`
 	HashValues     bool `json:"hash_values,omitempty"`
-	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.
+	// Metadata is the rule's `metadata`, with values as encoding/json decodes them; nil if there is none.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// Response is what Envoy adds to the response to a request that the rule denies. Nil adds nothing.
+	// Response has additions to the response if the rule denies a request; may be nil.
 	Response *Response `json:"response,omitempty"`
 	// Description and Owner are for people.
 	Description string `json:"description,omitempty"`
 	Owner       string `json:"owner,omitempty"`
-	// Extra are the descriptor's x-* fields, which mean nothing here: values as encoding/json decodes them.
+	// Extra has the descriptor's x-* fields, which Weir ignores, with values as encoding/json decodes them.
 	Extra map[string]any `json:"extra,omitempty"`
 
-	depth   int     // entries that lead to it
-	levels  []level // of those entries; the zero level from where it ends
+	depth   int     // number of entries that lead to the rule
+	levels  []level // of these entries; missing levels are zero
 	tooLong bool    // see IsTooLong
 	process *Process
 }
 
 // Limit is one limit of a rule.
 type Limit struct {
-	// ID is the limit's index in Set.Limits. A limit made by Domain.Override where no limit was matched has -1.
+	// ID is the limit's index in Set.Limits, or -1 for a limit of Override that is based on no limit of a rule.
 	ID int
-	// Name is the limit's `name`, which `replaces` refers to. It may be empty.
+	// Name is the limit's `name`, to which `replaces` refers. It may be empty.
 	Name string
-	// Policy is how the limit counts.
+	// Policy counts and decides.
 	Policy *limiter.Policy
-	// Unit and UnitMultiplier are the window as Envoy gets it: Window = Unit x UnitMultiplier. UnitUnknown
-	// if the window is no whole multiple of a unit.
+	// Unit and UnitMultiplier are the window in the form for Envoy: Window = Unit x UnitMultiplier. Unit is UnitUnknown if
+	// the window is not a multiple of a unit.
 	Unit           Unit
 	UnitMultiplier uint32
-	// Replaces names the limits that this one drops within one request.
+	// Replaces has the names of the limits that this limit replaces in a request.
 	Replaces []string
-	// OnStoreFailure decides about requests while the store cannot answer.
+	// OnStoreFailure decides requests while the store fails.
 	OnStoreFailure OnStoreFailure
-	// Local is the process's share of the limit, which it counts while the store does not decide. Nil: it does not count.
+	// Local is this process's share of the limit, for local counting while the store fails; nil without local counting.
 	Local *limiter.Policy
-	// Rule is where the limit is written.
+	// Rule is the rule of the limit.
 	Rule *Rule
 
-	params    *limiter.Params // not to be changed: other limits have the same
-	placement *Placement      // nor this; nil for the zero one
+	params    *limiter.Params // shared with other limits: must not be changed
+	placement *Placement      // shared like params; nil for the zero Placement
 	keyStart  string
 }
 
-// OnStoreFailure is the answer while the store fails.
+// OnStoreFailure is the failure policy of a limit.
 type OnStoreFailure uint8
 
-// The values of OnStoreFailure.
+// Values of OnStoreFailure.
 const (
-	Local OnStoreFailure = iota // count this process's share of the limit in its memory: the default
-	Allow                       // let requests pass
-	Deny                        // let none pass
-	Fail                        // answer with an error, so that the caller decides
+	Local OnStoreFailure = iota // count this process's share of the limit in memory; default
+	Allow                       // fail open
+	Deny                        // fail closed
+	Fail                        // return an error, so that the caller decides
 )
 
 var onStoreFailureNames = [...]string{Local: "local", Allow: "allow", Deny: "deny", Fail: "error"}
 
-// ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
+// ParseOnStoreFailure parses the name of a value in a rule file. The error lists the names.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
 	if i := slices.Index(onStoreFailureNames[:], name); i >= 0 {
 		return OnStoreFailure(i), nil //nolint:gosec // there are four
@@ -136,30 +135,30 @@ func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
 	return Local, fmt.Errorf("%q is not known: use local, allow, deny or error", name)
 }
 
-// Process is what a rule file leaves to the process that reads it.
+// Process has the settings of rules that depend on the process.
 type Process struct {
-	// OnStoreFailure is that of limits that do not say.
+	// OnStoreFailure applies to limits that set none.
 	OnStoreFailure OnStoreFailure
-	// Replicas is how many processes share the limits, for Limit.Local. 0 is 1: each process counts the whole limit.
+	// Replicas is the number of processes that share the limits, for Limit.Local. 0 means 1.
 	Replicas int
 	// ShadowMode and QuotaMode put every rule into that mode.
 	ShadowMode, QuotaMode bool
 	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
 	LookAtLimit bool
-	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see
-	// Builder.Tolerate. Where LenientFiles is not empty, it does so for files whose names begin with that.
+	// Lenient turns errors about rules that envoyproxy/ratelimit tolerates into warnings: see Builder.Tolerate.
+	// LenientFiles, if not empty, does this for files whose names begin with it.
 	Lenient      bool
 	LenientFiles string
-	// Stores are the names that limits may have as their store; nil is any.
+	// Stores has the names that a limit's store may have; nil means any name.
 	Stores []string
-	// PerSecondStore is the Placement.Store of limits per one second that name none.
+	// PerSecondStore is the Placement.Store of limits per one second that name no store.
 	PerSecondStore string
-	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. An error from it
-	// ends the load with that error.
+	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. If it returns an
+	// error, the load ends with this error.
 	Rest func() error
 }
 
-// store is the Placement.Store of a limit that counts per this unit.
+// store returns the Placement.Store of a limit that names a store and counts per multiplier units.
 func (p *Process) store(name string, unit Unit, multiplier int64) string {
 	isPerSecond := unit == Second && multiplier <= 1
 	switch {
@@ -172,7 +171,7 @@ func (p *Process) store(name string, unit Unit, multiplier int64) string {
 	}
 }
 
-// checkStore returns what is wrong with the name of a limit's store; "" is the first store.
+// checkStore returns an error if the name of a limit's store is unknown. "" is the first store.
 func (p *Process) checkStore(name string) error {
 	switch {
 	case name == "" || p.Stores == nil || slices.Contains(p.Stores, name):
@@ -185,8 +184,7 @@ func (p *Process) checkStore(name string) error {
 	}
 }
 
-// mode is that of a rule with these flags. A shadow rule's answer is OK before quotas are counted, as in
-// envoyproxy/ratelimit.
+// mode returns the mode of a rule with these flags. Shadow mode precedes quota mode, as in envoyproxy/ratelimit.
 func (p *Process) mode(shadow, quota bool) limiter.Mode {
 	switch {
 	case shadow || p.ShadowMode:
@@ -198,31 +196,31 @@ func (p *Process) mode(shadow, quota bool) limiter.Mode {
 	}
 }
 
-// Domain returns the domain of that name, nil if there is none.
+// Domain returns the domain of that name, or nil.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 
-// Domains returns all domains, sorted by name. A domain's ID is its index here.
+// Domains returns all domains, sorted by name. A domain's ID is its index.
 func (s *Set) Domains() []*Domain { return s.sorted }
 
-// Limits returns every limit in file order. A limit's ID is its index here.
+// Limits returns all limits in file order. A limit's ID is its index.
 func (s *Set) Limits() []*Limit { return s.limits }
 
-// Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
+// Warnings returns the warnings, sorted like errors.
 func (s *Set) Warnings() Errors { return s.warnings }
 
-// Name is the domain as a request names it.
+// Name returns the domain's name in requests.
 func (d *Domain) Name() string { return d.name }
 
-// QuotaMode is that of the process: every descriptor of a request is in quota mode, also one that no rule matches.
+// QuotaMode reports whether the process puts all descriptors into quota mode, even those that match no rule.
 func (d *Domain) QuotaMode() bool { return d.own.process.QuotaMode }
 
-// ID is the domain's index in Set.Domains of its set.
+// ID returns the domain's index in Set.Domains.
 func (d *Domain) ID() int { return d.id }
 
-// String is the value's name in a rule file.
+// String returns the value's name in a rule file.
 func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
 
-// Rule is the domain's rule of that Path, nil if there is none. The first call takes as long as there are rules.
+// Rule returns the rule with that Path, or nil. The first call takes time in proportion to the number of rules.
 func (d *Domain) Rule(path string) *Rule {
 	d.findPaths.Do(func() {
 		d.paths = make(map[string]*Rule, len(d.rules))
@@ -233,8 +231,8 @@ func (d *Domain) Rule(path string) *Rule {
 	return d.paths[path]
 }
 
-// Rules are the domain's, in file order.
+// Rules returns the domain's rules in file order.
 func (d *Domain) Rules() []*Rule { return d.rules }
 
-// Params are the parameters that the limit's policy was made of.
+// Params returns the parameters of the limit's policy.
 func (l *Limit) Params() limiter.Params { return *l.params }

@@ -8,9 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value
-// may be empty, and may have any further =. A comma or a backslash that belongs to a key or value has a backslash
-// before it, and so has an = that belongs to a key.
+// ParseEntries parses a descriptor that people write: key=value,key=value, from the first entry to the last. A value
+// may be empty and may contain =. A comma or backslash in a key or value, and = in a key, must follow a backslash.
 func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, errors.New("a descriptor is missing; write key=value,key=value")
@@ -41,7 +40,7 @@ var (
 	escapeValue = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 )
 
-// FormatEntries is the text that ParseEntries reads. Each entry must have a key.
+// FormatEntries returns the text that ParseEntries parses. Each entry must have a key.
 func FormatEntries(entries []Entry) string {
 	parts := make([]string, len(entries))
 	for i, e := range entries {
@@ -50,8 +49,8 @@ func FormatEntries(entries []Entry) string {
 	return strings.Join(parts, ",")
 }
 
-// cutUnescaped cuts the text at the first of these bytes without a backslash before it, and takes the backslashes
-// away that are before one or before a backslash. end is the byte, 0 at the end of the text.
+// cutUnescaped cuts the text at the first byte of ends that does not follow a backslash. It removes backslashes before
+// such bytes and before backslashes. end is the byte, or 0 at the end of the text.
 func cutUnescaped(text, ends string) (part string, end byte, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -8,40 +8,39 @@ import (
 	"time"
 )
 
-// Error is one thing that is wrong with a rule file, or that it warns of.
+// Error is an error or a warning about a rule file.
 type Error struct {
 	Position
 
-	Msg  string // what is wrong, and what to write instead
-	Code string // of a warning: one of the Warn words; else empty
-	// More is the number of further errors that are not listed, in the last Error if there are too many; else 0. Msg says
-	// so.
+	Msg  string // the error, and what to write instead
+	Code string // one of the Warn constants for a warning; else empty
+	// More is the number of errors that are not listed. It is 0 except in the last Error; Msg has it, too.
 	More int
 }
 
-// The kinds of warnings.
+// Codes of warnings.
 const (
-	WarnMaxWait     = "max_wait"       // answers come after Envoy's timeout
+	WarnMaxWait     = "max_wait"       // responses may come after Envoy's timeout
 	WarnUnreachable = "unreachable"    // no request can reach a rule
-	WarnLiteral     = "literal_value"  // a regex that is matched as text
-	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which nothing applies
-	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
+	WarnLiteral     = "literal_value"  // a regex that is matched as plain text
+	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which has no effect
+	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit accepts it, as does --lenient-rules
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
-	WarnInvisible   = "invisible"      // a key or value with a character that nobody sees
-	WarnNoEffect    = "no_effect"      // a field that envoyproxy/ratelimit knows and that does nothing here
+	WarnInvisible   = "invisible"      // an invisible character in a key or value
+	WarnNoEffect    = "no_effect"      // a field of envoyproxy/ratelimit that has no effect in Weir
 )
 
 // maxListed is the maximum number of errors, and of warnings, that are listed. Further ones are only counted, so that a
-// file of a million errors costs neither memory nor an answer of a hundred megabytes.
+// file with a million errors costs neither much memory nor a response of a hundred megabytes.
 const maxListed = 1_000
 
-// Error is "file:line:column: message".
+// Error returns "file:line:column: message".
 func (e *Error) Error() string { return e.String() + ": " + e.Msg }
 
-// Errors are all things that are wrong with all files, sorted by file, line and column.
+// Errors has the errors of all files, sorted by file, line and column.
 type Errors []*Error
 
-// Error has one line for each error.
+// Error returns one line per error.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -50,7 +49,7 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Count is the number of errors, those included that are only counted.
+// Count returns the number of errors, including those that are only counted.
 func (es Errors) Count() (n int) {
 	for _, e := range es {
 		n += max(1, e.More)
@@ -58,15 +57,15 @@ func (es Errors) Count() (n int) {
 	return n
 }
 
-// findings is a bounded list of errors, or of warnings.
+// findings is a bounded list of errors or of warnings.
 type findings struct {
-	total  int // added, with those that were there already
+	total  int // number of calls of add
 	listed Errors
-	seen   map[Error]bool // each that is listed
-	more   *Error         // the first one that is not listed, with the number of all such; nil if all are listed
+	seen   map[Error]bool // the listed ones
+	more   *Error         // error with the number of findings that are not listed; nil if all are listed
 }
 
-// add lists the finding, unless there are too many. One that several aliases lead to is listed only the first time.
+// add lists the finding if there is room. It lists a finding only once if several aliases lead to it.
 func (f *findings) add(code string, at Position, format string, args ...any) {
 	f.total++
 	if f.full() {
@@ -86,10 +85,10 @@ func (f *findings) add(code string, at Position, format string, args ...any) {
 	}
 }
 
-// full reports that no more findings are listed.
+// full reports whether add only counts further findings.
 func (f *findings) full() bool { return len(f.listed) >= maxListed }
 
-// sorted returns the listed findings by file, line and column, and then the number of others.
+// sorted returns the listed findings by file, line and column, followed by the number of the others.
 func (f *findings) sorted() Errors {
 	slices.SortStableFunc(f.listed, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -101,10 +100,10 @@ func (f *findings) sorted() Errors {
 	return f.listed
 }
 
-// envoyTimeout is how long Envoy waits for an answer unless its filter says otherwise.
+// envoyTimeout is the default timeout of Envoy's rate limit filter.
 const envoyTimeout = 20 * time.Millisecond
 
-// warnWait warns of answers that come when Envoy no longer waits for them.
+// warnWait warns of delays that are longer than Envoy waits.
 func (c *Builder) warnWait(l *checked) {
 	if wait := l.policy.MaxWait(); wait > envoyTimeout {
 		c.Warnf(WarnMaxWait, l.fieldAt("max_wait"),

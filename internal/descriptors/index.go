@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 30 regexes that
-// begin and end alike. It is checked when a set is compiled.
+// maxMatchSteps bounds the cost of matching one value at one level, in steps of about half a nanosecond. It allows
+// about 30 regexes with the same fixed beginning and end. Compiling a set checks it.
 const maxMatchSteps = 130_000
 
-// finishBranch makes the index of a branch's patterns, once all are there, and checks what needs it.
+// finishBranch builds the index of a branch's patterns once all are added, and does the checks that need the index.
 func (c *Builder) finishBranch(b *Branch) {
 	if len(b.all) == 0 {
 		return
 	}
-	if b.every != nil && b.Any != nil { // a pattern below such a pattern is an error
+	if b.every != nil && b.Any != nil { // b.every followed by another pattern is an error, reported below
 		c.Warnf(WarnUnreachable, b.positions[slices.Index(b.all, b.every)].value,
 			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
 			b.every.Text, b.Any.Rule.Path, b.Any.Rule.Source)
@@ -33,7 +33,7 @@ func (c *Builder) finishBranch(b *Branch) {
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
 			b.index.steps, maxMatchSteps, b.all[last].To.Rule.Path)
 		b.positions = nil
-		return // each search below would take as long
+		return // each search below would take as many steps
 	}
 	for i, p := range b.all {
 		if c.Rest() != nil {
@@ -42,8 +42,8 @@ func (c *Builder) finishBranch(b *Branch) {
 		if p.re != nil {
 			continue
 		}
-		// The pattern that matches this one's text, in which * is a character like any other that no literal part has,
-		// matches everything that this one matches.
+		// The text of p is itself a value that p matches. If an earlier pattern matches this text, in which * is an ordinary
+		// character that no literal part contains, it matches every value that p matches.
 		switch first := b.firstStar(p.Text); {
 		case first == nil || first.order >= p.order:
 		case first.Text == p.Text:
@@ -57,7 +57,7 @@ func (c *Builder) finishBranch(b *Branch) {
 	b.positions = nil
 }
 
-// index makes the index of the patterns by their fixed beginnings, or by their ends.
+// index builds the index of the patterns by their prefixes or, with byEnd, by their suffixes.
 func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	affix, compare := func(p *Pattern) string { return p.prefix }, strings.Compare
 	if byEnd {
@@ -83,7 +83,7 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	return newAffixes(texts, slices.Clip(groups), byEnd)
 }
 
-// compareEnds is strings.Compare of the texts from their last byte to their first.
+// compareEnds compares two texts from their last byte to their first.
 func compareEnds(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if x, y := a[len(a)-1-i], b[len(b)-1-i]; x != y {
@@ -93,7 +93,7 @@ func compareEnds(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// group makes the group of patterns with the same fixed beginning, in file order.
+// group builds the group of patterns with the same prefix, which are in file order.
 func (c *Builder) group(patterns []*Pattern) group {
 	g := newGroup(patterns)
 	if len(patterns) <= maxTried {
@@ -122,7 +122,7 @@ func (c *Builder) group(patterns []*Pattern) group {
 	return g
 }
 
-// newGroup makes a group whose patterns, which are in file order, are tried one by one.
+// newGroup returns a group whose patterns, which are in file order, are tried one by one.
 func newGroup(patterns []*Pattern) group {
 	g := group{first: patterns[0].order, few: patterns}
 	if p := patterns[0]; len(patterns) == 1 && p.re == nil && len(p.middle) == 0 {
@@ -131,7 +131,7 @@ func newGroup(patterns []*Pattern) group {
 	return g
 }
 
-// steps is what it may cost to look through the group.
+// steps returns the maximum cost of searching the group, in steps.
 func (g *group) steps() int {
 	steps := 20
 	for _, p := range g.few {
@@ -146,7 +146,7 @@ func (g *group) steps() int {
 	return steps
 }
 
-// steps is what it may cost to try the pattern.
+// steps returns the maximum cost of trying the pattern, in steps.
 func (p *Pattern) steps() int {
 	switch {
 	case p.re != nil:

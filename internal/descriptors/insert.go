@@ -10,8 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
-// one does.
+// insert adds n to the branch of the descriptor's key and value. It returns the Pattern if they are a pattern or regex.
 func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	if to.Keys == nil {
 		to.Keys = map[string]*Branch{}
@@ -40,7 +39,7 @@ func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	return p
 }
 
-// addExact adds the value, unless it is there already: then it returns where that leads.
+// addExact adds the value. If the value exists already, addExact returns its node.
 func (b *Branch) addExact(value string, n *Node) (first *Node) {
 	if first := b.Values[value]; first != nil {
 		return first
@@ -52,7 +51,7 @@ func (b *Branch) addExact(value string, n *Node) (first *Node) {
 	return nil
 }
 
-// open makes room for matchers.
+// open gives the branch matchers of its own.
 func (c *Builder) open(b *Branch) {
 	if b.matchers == &noMatchers {
 		b.matchers = &matchers{by: map[string]*Node{}}
@@ -60,15 +59,14 @@ func (c *Builder) open(b *Branch) {
 	}
 }
 
-// addPattern puts a pattern or regex, which is written at value, behind the branch's others.
+// addPattern appends a pattern or regex, which is written at value, to the branch's patterns.
 func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
 	c.open(b)
 	p.order = b.next()
 	b.all, b.positions = append(b.all, p), append(b.positions, written{c.at(descriptor), c.at(value)})
 }
 
-// insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
-// if one does.
+// insertForm adds n for the descriptor's values, blocks or regex. For a regex it returns the Pattern.
 func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 	if len(d.Match.Items) == 0 {
 		return nil // checkDescriptor reports it
@@ -104,7 +102,7 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 		if c.Rest() != nil {
 			return
 		}
-		if v.Text == "" { // as a Go program may have it
+		if v.Text == "" { // possible in a Go program
 			c.Errorf(v.At, "an item of values is empty; remove it")
 			continue
 		}
@@ -121,7 +119,7 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	}
 }
 
-// insertBlocks adds the blocks as one pattern.
+// insertBlocks adds all blocks of d as one pattern.
 func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 	p := &Pattern{To: n, order: b.next()}
 	for _, item := range d.Match.Items {
@@ -144,7 +142,7 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	text := d.Match.Items[0]
 	if c.regexes > maxRegexesWork {
-		return nil // reported where that was exceeded
+		return nil // already reported
 	}
 	var work int
 	p, err := newRegex(text.Text, n, &work)
@@ -159,7 +157,6 @@ func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	return p
 }
 
-// next is the order of the branch's next pattern.
 func (b *Branch) next() int {
 	b.order++
 	return b.order
@@ -169,8 +166,7 @@ func (c *Builder) alreadyThere(at Position, first *Node) {
 	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.Rule.Path, first.Rule.Source)
 }
 
-// insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves
-// nothing to it.
+// insertPattern adds a pattern to the branch. finishBranch checks whether an earlier pattern matches all its values.
 func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
 	p := newPattern(d.Value, n)
 	c.addPattern(b, p, d.At, d.ValueAt)
@@ -180,7 +176,7 @@ func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
 	return p
 }
 
-// prefix reads a block of `cidr`.
+// prefix parses a block of `cidr`.
 func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 	prefix, err := netip.ParsePrefix(p.Text)
 	if addr, alone := netip.ParseAddr(p.Text); alone == nil && addr.Zone() == "" {
@@ -201,8 +197,7 @@ func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 	return prefix, false
 }
 
-// find returns where the descriptor would lead if a descriptor before it has the same key and value, and the pattern
-// that leads there, if one does. Else it returns nil.
+// find returns the node, and the Pattern if there is one, of an earlier descriptor with the same key and value.
 func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
 	b := to.Keys[d.Key]
 	switch {
@@ -221,8 +216,7 @@ func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
 	return nil, nil
 }
 
-// merge puts what belongs to a descriptor that is there already into the first one: its own descriptors, and its limits
-// if the first one has none. All else that it says does not count.
+// merge adds the descriptors of a repeated descriptor to the first one, and its limits if the first one has none.
 func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	holds := "the limits of the first one hold, and its descriptors are those of both"
 	if r := first.Rule; len(r.Limits) == 0 && !r.Unlimited {

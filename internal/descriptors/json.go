@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// MarshalJSON shows the compiled rule for people.
+// MarshalJSON returns the compiled rule for display.
 func (r *Rule) MarshalJSON() ([]byte, error) {
 	type fields Rule
 	return marshal(struct {
@@ -19,7 +19,7 @@ func (r *Rule) MarshalJSON() ([]byte, error) {
 	}{(*fields)(r), unless(r.Mode, limiter.Enforce)})
 }
 
-// MarshalJSON shows the limit as it is in effect, with the parameters that it has by its rule.
+// MarshalJSON returns the limit for display, with the parameters that its rule sets.
 func (l *Limit) MarshalJSON() ([]byte, error) {
 	text := []byte{'{'}
 	for _, m := range l.shown() {
@@ -32,7 +32,7 @@ func (l *Limit) MarshalJSON() ([]byte, error) {
 		}
 		text = fmt.Appendf(text, "%q:%s,", m.name, value)
 	}
-	text[len(text)-1] = '}' // for the last comma
+	text[len(text)-1] = '}' // in place of the last comma
 	return text, nil
 }
 
@@ -44,13 +44,13 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// member is a field of a limit in JSON, which leaves out one without a value.
+// member is a field of a limit in JSON. It is left out if value is nil.
 type member struct {
 	name  string
 	value any
 }
 
-// unless is the value, or its name, but nil for the usual value.
+// unless returns the value, or its name if it has one, but nil if it equals usual.
 func unless[T comparable](value, usual T) any {
 	if value == usual {
 		return nil

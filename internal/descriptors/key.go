@@ -12,27 +12,27 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A counter's key is
+// The key of a counter is
 //
 //	algorithm[.interval|.redis_cell][:name|/window][#ordinal][@window]|domain|key=value|key=value...
 //
-// with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
-// states are of another form. Among several limits of one rule, the name distinguishes those that have one, and the
-// algorithm and the window the others (docs/adr/0008): see counter.distinguish. @window is of a limit
-// that a request brought along. The value is the request's, or with share_threshold the pattern, whose * is the only
-// raw * (or *# and a list, regex or file, see matcher.shared), or with hash_values # and a hash, whose # is the only
-// raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in Redis
-// Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
+// .interval is for a token bucket that refills in intervals, .redis_cell for a counter of that module; their states
+// have other formats. If a rule has several limits, the key has the limit's name or, for a limit without a name, window
+// and ordinal (docs/adr/0008): see counter.distinguish. @window is for a limit that a request carries. The value is the
+// value in the request. With share_threshold it is the pattern, whose * is the only unescaped *, or *# and a list,
+// regex or file (see Matcher.shared). With hash_values it is # and a hash, whose # is the only unescaped # in a value.
+// With cidr it is the address in canonical spelling. Characters that would make a key ambiguous, unreadable or, in
+// Redis Cluster, a hash tag are written as %XX. A key longer than maxKey is cut, and ends with # and a hash of all.
 //
-// The form is the counters' identity: a change of it resets every counter of everyone, so TestKeyGolden pins it.
+// The format is the identity of counters: a change resets the counters of all users, so TestKeyGolden pins it.
 const (
 	maxKey    = 256 // bytes
 	hashBytes = 16  // of SHA-256: 128 bits
 )
 
-// level is how a key shows the value of one entry.
+// level is the form in which a key has the value of one entry.
 type level struct {
-	shared  string // the pattern that stands for the value, as the key has it
+	shared  string // pattern in place of the value, as in the key
 	hash    bool
 	address bool // matched by cidr
 }
@@ -47,7 +47,7 @@ func newLevel(d *Descriptor) level {
 	return level{hash: d.HashValues, address: d.Match.Form == FormCIDR}
 }
 
-// canonical is the value's address, if the level is matched by addresses.
+// canonical returns the value's address, if the level has cidr.
 func (l level) canonical(value string) (addr netip.Addr, ok bool) {
 	if !l.address {
 		return netip.Addr{}, false
@@ -55,7 +55,6 @@ func (l level) canonical(value string) (addr netip.Addr, ok bool) {
 	return address(value)
 }
 
-// level is that of entry i, from 0.
 func (r *Rule) level(i int) level {
 	if i < len(r.levels) {
 		return r.levels[i]
@@ -63,29 +62,29 @@ func (r *Rule) level(i int) level {
 	return level{}
 }
 
-// Hashes reports whether nobody may see the value of entry i: the rule has hash_values there.
+// Hashes reports whether the rule has hash_values at entry i, so that its value must not be shown.
 func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
 
-// counter is what a key says about the limit itself.
+// counter is the part of a key that depends on the limit only.
 type counter struct {
 	algorithm limiter.Algorithm
-	atOnce    bool // it refills at once
+	atOnce    bool // refills in intervals
 	redisCell bool
-	name      string        // of one limit of several
-	window    time.Duration // 0: the key does not show it
-	ordinal   int           // from 2, of limits that agree in all else
-	own       bool          // a request brought the limit along
+	name      string        // name of one limit of several
+	window    time.Duration // 0 if it is not in the key
+	ordinal   int           // from 2, for limits that otherwise agree; else 0
+	own       bool          // limit that a request carries
 }
 
-// newCounter is what the key of a limit says that its rule has alone.
+// newCounter returns the counter of a limit that is alone in its rule.
 func newCounter(params *limiter.Params, placement *Placement) counter {
 	return counter{algorithm: params.Algorithm, atOnce: params.RefillsAtOnce, redisCell: placement.RedisCell}
 }
 
-// distinguish decides what the key of the limit all[i], which has no name, shows beside the others of its rule that
-// have none. Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the
-// longest window, which may have counted most, has the key that it would have alone; the others say their window. Of
-// those with one window, all but the first say which they are.
+// distinguish sets what distinguishes the key of all[i], a limit without a name, from the rule's other limits without
+// names. Limits with other algorithms have other keys anyway. Of limits with the same algorithm, those with the longest
+// window, which may have counted most, have the key of a limit that is alone; the others have the window in the key. Of
+// limits with the same window, all but the first have an ordinal.
 func (c *counter) distinguish(all []checked, i int) {
 	p, kind := &all[i].params, newCounter(&all[i].params, &all[i].placement)
 	for j := range all {
@@ -102,7 +101,7 @@ func (c *counter) distinguish(all []checked, i int) {
 	}
 }
 
-// keyStart is the key's part before the entries.
+// keyStart returns the part of the key before the entries.
 func (c counter) keyStart(domain string) string {
 	dst := []byte(c.algorithm.String())
 	if c.atOnce {
@@ -127,10 +126,10 @@ func (c counter) keyStart(domain string) string {
 	return string(appendEscaped(append(dst, '|'), domain, &inValue))
 }
 
-// AppendKey appends the name of the counter that the limit keeps for the entries of a request that its rule
-// matched, like "funnel|shop|remote_address=10.0.0.1": readable, at most 256 bytes long, and never that of
-// another domain, limit, or entries that are counted apart. It depends on nothing else of the rule files, so
-// the counter outlives an edit of the limit's rate. Allocates only what dst lacks.
+// AppendKey appends the key of the counter for entries that the limit's rule matched, such as
+// "funnel|shop|remote_address=10.0.0.1". The key is readable, has at most 256 bytes, and differs from the keys of all
+// other counters. It depends on no other part of the rule files, so that the counter survives a change of the limit's
+// rate. It allocates only if dst is too small.
 func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = append(dst, l.keyStart...)
@@ -147,7 +146,7 @@ func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 		}
 		from := len(dst)
 		if addr, ok := lv.canonical(entries[i].Value); ok {
-			dst = addr.AppendTo(dst) // in one spelling, as RFC 5952 has it
+			dst = addr.AppendTo(dst) // canonical spelling, as in RFC 5952
 		} else if lv.hash {
 			dst = append(dst, entries[i].Value...)
 		} else {
@@ -169,7 +168,7 @@ func hashFrom(dst []byte, from, cut int) []byte {
 	return hex.AppendEncode(append(dst[:cut], '#'), sum[:hashBytes])
 }
 
-// readableCut is the last place up to cut that is inside no character and no %XX.
+// readableCut returns the last position up to cut that is not within a character or a %XX.
 func readableCut(dst []byte, cut int) int {
 	for !utf8.RuneStart(dst[cut]) {
 		cut--
@@ -182,13 +181,13 @@ func readableCut(dst []byte, cut int) int {
 	return cut
 }
 
-// raw says which ASCII characters a part of a key shows as they are.
+// raw is the set of ASCII characters that a part of a key has unescaped.
 type raw [utf8.RuneSelf]bool
 
 var (
 	inValue   = rawBut("%|{}#*")
 	inPattern = rawBut("%|{}#")
-	inItem    = rawBut("%|{}#*,") // of a list
+	inItem    = rawBut("%|{}#*,") // item of a list
 	inKey     = rawBut("%|{}#*=")
 	inName    = rawBut("%|{}#*@")
 )
@@ -200,8 +199,8 @@ func rawBut(escaped string) (r raw) {
 	return r
 }
 
-// appendEscaped appends the text with everything as %XX that is neither raw ASCII nor a character beyond the
-// control characters of Unicode's first page.
+// appendEscaped appends the text. It writes as %XX all ASCII characters that are not in r, the control characters from
+// U+0080 to U+009F, and invalid UTF-8.
 func appendEscaped(dst []byte, text string, r *raw) []byte {
 	const upperHex = "0123456789ABCDEF"
 	done := 0
@@ -230,13 +229,13 @@ func appendEscaped(dst []byte, text string, r *raw) []byte {
 	return append(dst, text[done:]...)
 }
 
-// Counts reports whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
+// Counts reports whether AppendKey writes this key for this limit, for some entries.
 func (l *Limit) Counts(key string) bool {
 	rest, ok := strings.CutPrefix(key, l.keyStart)
 	return ok && strings.HasPrefix(rest, "|")
 }
 
-// SameCounters reports whether both limits have the same counter for each request, in the same store.
+// SameCounters reports whether both limits have the same counter for every request, in the same store.
 func (l *Limit) SameCounters(other *Limit) bool {
 	for i := range max(len(l.Rule.levels), len(other.Rule.levels)) {
 		if l.Rule.level(i) != other.Rule.level(i) {

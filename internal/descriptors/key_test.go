@@ -151,7 +151,7 @@ func TestAppendKeyAllocatesNothing(t *testing.T) {
 	}
 }
 
-// counted is one counter as a request names it: what its key has to tell apart.
+// counted is one counter, with all that its key must distinguish.
 type counted struct {
 	set     *descriptors.Set
 	domain  string
@@ -161,7 +161,7 @@ type counted struct {
 	rate    uint32        // of that
 }
 
-// identity is what distinguishes counters, with a share_threshold's pattern instead of its values.
+// identity returns what distinguishes counters, with a share_threshold's pattern instead of its values.
 func (c counted) identity() string {
 	es := append([]descriptors.Entry(nil), c.entries...)
 	if es[0].Key == "s" && strings.HasPrefix(es[0].Value, "a") {
@@ -189,7 +189,7 @@ func (c counted) key(t *rapid.T) string {
 	return string(l.AppendKey(nil, c.entries))
 }
 
-// keyDomains are alike enough for a careless key to mix them up.
+// keyDomains are so similar that careless keys would be equal.
 const keyDomains = `
 domain: '%s'
 descriptors: &d
@@ -301,7 +301,7 @@ func TestOneCounterOfAnAddress(t *testing.T) {
 	}
 }
 
-// Limits without a name are told apart by algorithm and window: their counters outlive what is written before them.
+// The keys of limits without a name differ by algorithm and window, so that counters survive an edit of earlier limits.
 func TestUnnamedLimitsKeepTheirCounters(t *testing.T) {
 	keys := func(limits string) (all []string) {
 		set := casetest.Compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")

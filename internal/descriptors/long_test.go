@@ -98,8 +98,8 @@ func TestTooLongIsDenied(t *testing.T) {
 	}
 }
 
-// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied;
-// but for rules that deny nothing, which a long value may miss.
+// A value of any length is matched by the rule that matches all of it, or is denied. Only rules that deny nothing may
+// be missed by a long value.
 func checkLong(t *rapid.T) {
 	var rules []*regexp.Regexp
 	var denies []bool

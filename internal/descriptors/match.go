@@ -9,48 +9,45 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Node is what a request's entries so far lead to: their rule, and where the next entry leads.
+// Node is a node of a domain's tree, which a request's first entries lead to.
 type Node struct {
-	Rule *Rule // nil at the root of a domain
+	Rule *Rule // nil at the root
 	Keys map[string]*Branch
 }
 
-// Branch is where an entry of one key leads: by its exact value, else by the first pattern, be it one with *, a
-// regex or a block of addresses, else by the key.
+// Branch has the child nodes for one key. An entry leads to the node of its exact value, else of the first matching
+// pattern (one with *, regex or block of addresses), else of the key alone.
 type Branch struct {
 	*matchers
 
-	Values map[string]*Node // by the exact value
-	Any    *Node            // by the key alone, nil if nowhere
+	Values map[string]*Node // by exact value
+	Any    *Node            // for all other values; may be nil
 }
 
-// matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may
-// be a hundred thousand of them.
+// matchers has a branch's patterns of all kinds. Branches without patterns share noMatchers to save memory.
 type matchers struct {
-	index  *affixes              // of patterns with * and regexes; nil if there are none
-	blocks *bart.Table[*Pattern] // of addresses; nil if there are none
-	every  *Pattern              // the first one that matches every value
+	index  *affixes              // patterns with * and regexes; nil if there are none
+	blocks *bart.Table[*Pattern] // blocks of addresses; nil if there are none
+	every  *Pattern              // first pattern that matches every value
 
 	all       []*Pattern       // patterns with * and regexes, in file order
-	positions []written        // where these are, until the branch is finished
-	order     int              // how many there are, with blocks
-	by        map[string]*Node // as a shared counter's key shows them
+	positions []written        // positions of all; nil once the branch is finished
+	order     int              // number of patterns, including blocks
+	by        map[string]*Node // by the text of a shared counter's key
 }
 
 var noMatchers matchers
 
-// written is where a descriptor and its value are.
 type written struct{ descriptor, value Position }
 
-// Match returns the rule that the last entry reaches, nil if there is none; a nil Domain has none. Entries are matched
-// one by one: the exact value goes first, then the patterns in file order (of several blocks that hold an address, the
-// longest), then the key alone, and a choice is never taken back. It allocates nothing (but for the error of what looks
-// like an address and is none).
+// Match returns the rule to which the last entry leads, nil if there is none or d is nil. It matches the entries in
+// order: each by its exact value, else by the first pattern in file order (of several blocks with an address, by the
+// longest), else by its key alone. It does not backtrack, and allocates only for invalid addresses.
 //
-// The time that it takes does not grow with the number of rules, and has a bound that holds for any value and for any
-// rules that compile: patterns and regexes read at most MaxPatternValue bytes of a value. Where that does not decide
-// which of them comes first, and one that may would deny something, Match returns the domain's rule for values that
-// are too long, which denies: see Rule.IsTooLong.
+// Its time does not depend on the number of rules, and is bounded for any value and any rules that compile, because
+// patterns and regexes read at most MaxPatternValue bytes of a value. If these bytes do not decide which pattern
+// matches first, and one of the possible patterns leads to a limit that denies, Match returns the domain's rule for too
+// long values, which denies the request: see Rule.IsTooLong.
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
@@ -68,8 +65,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return n.Rule
 }
 
-// Next returns where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and
-// the first pattern that the value may match.
+// Next returns the node to which e leads if left more entries follow. If undecided, open is the first possible pattern.
 func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 	b := n.Keys[e.Key]
 	if b == nil {
@@ -92,7 +88,7 @@ func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 	}
 }
 
-// find is the first pattern that the value matches, or if that cannot be decided, the first that it may match.
+// find returns the first pattern that matches the value or, if that cannot be decided, the first that may match.
 func (m *matchers) find(value string, left int) (best, open *Pattern) {
 	s := search{best: m.block(value)}
 	if m.index != nil {
@@ -105,7 +101,7 @@ func (m *matchers) find(value string, left int) (best, open *Pattern) {
 	return s.best, nil
 }
 
-// first is the first pattern with * that the value matches.
+// firstStar returns the first pattern with * that matches the value.
 func (m *matchers) firstStar(value string) *Pattern {
 	if m.index == nil {
 		return nil
@@ -119,11 +115,11 @@ func (m *matchers) firstStar(value string) *Pattern {
 // tooLongPath is the path of the rule for values that are too long.
 const tooLongPath = "(value too long to match)"
 
-// tooLongKey stands for the entries in the key of that rule's only counter. No entry's key has a raw *.
+// tooLongKey replaces the entries in the key of that rule's only counter. No entry's key has an unescaped *.
 const tooLongKey = "|*#too_long="
 
-// newLongRule makes a domain's rule for values that are too long to decide which pattern they match: it denies, also
-// while the store does not answer, since a client could else avoid any pattern's limit by a long value.
+// newLongRule returns a domain's rule for values that are too long to decide which pattern they match. It denies even
+// while the store fails; otherwise a client could evade any pattern's limit with a long value.
 func newLongRule(domain string, process *Process) (*Rule, error) {
 	params := limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Minute}
 	policy, err := limiter.NewPolicy(params)
@@ -139,7 +135,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	return r, nil
 }
 
-// IsTooLong reports whether the rule is the one that Domain.Match returns for a value that is longer than
-// MaxPatternValue, if what Weir reads of the value does not decide which pattern it matches, and one that it may
-// match would deny something. The rule has one limit, of 0 requests a minute.
+// IsTooLong reports whether r is the rule that Domain.Match returns for a value longer than MaxPatternValue, if the
+// bytes that Weir reads do not decide which pattern matches, and a possible pattern leads to a limit that denies. The
+// rule has one limit, of 0 requests per minute.
 func (r *Rule) IsTooLong() bool { return r.tooLong }

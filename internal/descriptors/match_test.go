@@ -104,8 +104,8 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-// matches says how well a descriptor's value matches, as a slow reader of rules.md would: 0 not at all, 1 as a pattern,
-// beyond it by the length of a block, 1000 as a value.
+// matches returns how well a descriptor's value matches, computed slowly from rules.md: 0 not at all, 1 as a pattern,
+// more by the length of a block, 1000 as a value.
 func matches(d *descriptors.Descriptor, value string) int {
 	var pattern string
 	text := d.Value
@@ -134,8 +134,8 @@ func matches(d *descriptors.Descriptor, value string) int {
 	return 0
 }
 
-// find is an exact value, else the first in file order of the patterns, of which only the longest block counts, else
-// the key alone.
+// find returns the exact value, else the first pattern in file order (only the longest block counts), else the key
+// alone.
 func find(level []*descriptors.Descriptor, e descriptors.Entry) (found *descriptors.Descriptor) {
 	best, longest := 0, 0
 	for _, d := range level {
@@ -156,7 +156,7 @@ func find(level []*descriptors.Descriptor, e descriptors.Entry) (found *descript
 	return found
 }
 
-// drawRule draws a descriptor of few keys and letters, so that rules get in each other's way.
+// drawRule draws a descriptor of few keys and letters, so that rules often overlap.
 func drawRule(t *rapid.T) *descriptors.Descriptor {
 	draw := func(expr string) string { return rapid.StringMatching(expr).Draw(t, "value") }
 	d := &descriptors.Descriptor{Key: rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "key")}
@@ -231,7 +231,7 @@ func checkAgainstOracle(t *rapid.T) {
 	}
 }
 
-// drawEntries draws entries that lead down the tree more often than not, and the rule that they lead to.
+// drawEntries draws entries that usually lead down the tree, and the rule that they reach.
 func drawEntries(t *rapid.T, level []*descriptors.Descriptor) (es []descriptors.Entry, rule *descriptors.Descriptor) {
 	for range rapid.IntRange(0, 4).Draw(t, "entries") {
 		e := descriptors.Entry{

@@ -9,17 +9,18 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this rate
-// instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose rate
-// changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. The rule's
-// burst and max_cost do not hold, but those that follow from the rate: so all rates of one counter fill up in one time,
-// the window, and none forgets what another one has counted. A limit whose own burst fills up in another time keeps its
-// counter for itself. All else stays as the rule has it: algorithm, other parameters, name, replaces, and Mode (where
-// envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
-// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also
-// where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
+// Override returns the limit for a request that carries its own `limit`: the rule's first limit with the given rate.
+// Algorithm, other parameters, name, replaces, Mode and ID are those of the rule's limit (envoyproxy/ratelimit drops
+// the name and shadow_mode), with these exceptions:
 //
-// The error says which of the rule's parameters does not go with the rate.
+// Burst and max_cost are the defaults for the rate, so that every rate fills the counter within the window, and no
+// request forgets hits of another rate. A window that no calendar has, such as a minute, is aligned to the epoch.
+// Consistency is strict. A rule without limits, or an unlimited rule, gets a fixed_window with ID -1.
+//
+// Requests with the same window share a counter, so that a client keeps its hits if its rate changes. It is the counter
+// of the rule's first limit, if that has the same window and its burst and max_cost are the defaults.
+//
+// The error names a parameter of the rule that does not fit the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
 	if r.IsTooLong() {
 		return r.Limits[0], nil
@@ -41,7 +42,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if placement != l.Placement() {
 		l.placement = placement.route()
 	}
-	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
+	if !l.params.Algorithm.CountsInFlight() { // the window of concurrency is its lease
 		l.params.Window = window
 	}
 	if l.params.Align == limiter.AlignCalendar && !calendar.Has(window) {
@@ -57,7 +58,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	l.Unit, l.UnitMultiplier = unit, multiplier
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window && fillsInWindow(r.Limits[0].params) {
-		return l, nil // and its key
+		return l, nil // with the key of the rule's limit
 	}
 	which := newCounter(l.params, &placement)
 	which.window, which.own = l.params.Window, true
@@ -65,12 +66,12 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	return l, nil
 }
 
-// fillsInWindow reports whether the burst and the largest cost are those that follow from the rate.
+// fillsInWindow reports whether burst and max_cost are the defaults for the rate.
 func fillsInWindow(p *limiter.Params) bool {
 	return (p.Burst == 0 || p.Burst == p.Limit) && (p.MaxCost == 0 || p.MaxCost == p.Limit)
 }
 
-// Override is Rule.Override, or a fixed_window of the domain's own if there is no rule.
+// Override calls Rule.Override. If r is nil, it returns a fixed_window of the domain.
 func (d *Domain) Override(r *Rule, requestsPerUnit uint32, window time.Duration) (*Limit, error) {
 	return cmp.Or(r, d.own).Override(requestsPerUnit, window)
 }

@@ -6,18 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// KeyTerms is what a counter's key says.
+// KeyTerms has the parts of a counter's key.
 type KeyTerms struct {
 	Algorithm string // with .interval or .redis_cell
-	// Limit is :name or /window, and #ordinal, or @window of a limit that a request brought along.
+	// Limit is :name or /window, and #ordinal, or @window for a limit that a request carries.
 	Limit   string
 	Domain  string
 	Entries []Entry // a value may be a pattern, or # and a hash
 }
 
-// ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what
-// follows the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part
-// of one, with a hash.
+// ParseKey parses a key of Limit.AppendKey; ok is false for any other text. It removes braces that a store has put
+// around the part after the first |. If the key was cut, its last part is incomplete and ends with a hash.
 func ParseKey(key string) (terms KeyTerms, ok bool) {
 	start, rest, hasDomain := strings.Cut(key, "|")
 	if inner, braced := strings.CutPrefix(rest, "{"); braced {
@@ -43,14 +42,12 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 	return terms, true
 }
 
-// shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a
-// character, and then of a %XX.
+// shortestCut is the minimum length of a cut key, as readableCut may go back to the start of a character and of a %XX.
 const shortestCut = maxKey - (utf8.UTFMax - 1) - len("%X")
 
-// unescaped undoes appendEscaped.
 func unescaped(text string) string {
 	if plain, err := url.PathUnescape(text); err == nil {
 		return plain
 	}
-	return text // cut within
+	return text // cut within a %XX
 }

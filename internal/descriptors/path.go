@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// A rule's path is the parts of its descriptors from the root, separated by " > ". A part is the key, and then
-// =value, or the form and its items. Different rules of a domain have different paths: a backslash stands before what
-// would make two alike, and else nowhere.
+// A rule's path joins the parts of its descriptors from the root with " > ". A part is the key, followed by =value or
+// by the form and its items. Backslashes make paths unique within a domain; there are none where they are not needed.
 
-// pathKey is a key as a path shows it: a backslash is before each backslash, = and space.
+// pathKey returns a key with a backslash before each backslash, = and space.
 func pathKey(key string) string {
 	if !strings.ContainsAny(key, `\= `) {
 		return key
@@ -19,8 +18,8 @@ func pathKey(key string) string {
 	return strings.NewReplacer(`\`, `\\`, `=`, `\=`, ` `, `\ `).Replace(key)
 }
 
-// pathValue is a value, or the items of a form, as a path shows it: " > " is " \> " there, also at the end, and what
-// looks like that already has one more backslash.
+// pathValue returns a value, or the items of a form, with " > " written as " \> ", also at the end. A text that looks
+// like this already gets one more backslash.
 func pathValue(value string) string {
 	if !strings.Contains(value, ">") {
 		return value
@@ -34,8 +33,8 @@ func pathValue(value string) string {
 	return strings.Join(words, " ")
 }
 
-// SplitPath splits a rule's Path: for each descriptor its key, and what follows it, which is "=" and the value, a space
-// and a matcher, or nothing. Keys and values are as the rule file has them.
+// SplitPath splits a rule's Path. For each descriptor it returns the key, and the rest, which is "=" and the value, a
+// space and a matcher, or empty. Keys and values are as in the rule file.
 func SplitPath(path string) (levels [][2]string) {
 	for path != "" {
 		part := pathPart.FindStringSubmatch(path)
@@ -52,15 +51,14 @@ func SplitPath(path string) (levels [][2]string) {
 }
 
 var (
-	pathPart = regexp.MustCompile(`(?s)^((?:\\.|[^\\= ])*)(.*?)(?: > |$)`) // a key, what follows it, and the separator
+	pathPart = regexp.MustCompile(`(?s)^((?:\\.|[^\\= ])*)(.*?)(?: > |$)`) // key, rest and separator
 	escape   = regexp.MustCompile(`(?s)\\(.)`)
 
 	beforeComma = regexp.MustCompile(`(\\*),`)
 	atEnd       = regexp.MustCompile(`(\\+)$`)
 )
 
-// pathItem is an item of a list as a path shows it: backslashes are doubled before a comma and at the end, and a
-// comma has one.
+// pathItem returns an item of a list with commas escaped. Backslashes before a comma and at the end are doubled.
 func pathItem(item string) string {
 	if !strings.Contains(item, ",") && !strings.HasSuffix(item, `\`) {
 		return item
@@ -68,14 +66,13 @@ func pathItem(item string) string {
 	return atEnd.ReplaceAllString(beforeComma.ReplaceAllString(item, `$1$1\,`), "$1$1")
 }
 
-// Bounds of how a Matcher is shown.
+// Bounds for the display of a Matcher.
 const (
 	maxShownItems = 3
-	maxSharedText = 64 // bytes of a key that stand for a shared matcher
+	maxSharedText = 64 // bytes of a shared matcher in a key
 )
 
-// text is the matcher as a rule's path shows it. Two rules of one level differ in it, as no two of them may have the
-// same first item.
+// text returns the matcher for a path. It is unique in its level, as no two rules may have the same first item.
 func (m *Matcher) text() string {
 	if m.Form == "" {
 		return ""
@@ -94,8 +91,8 @@ func (m *Matcher) text() string {
 	return " " + string(m.Form) + " " + strings.Join(names, ", ")
 }
 
-// shared stands for the matcher in the key of a counter that all of its values share: whatever order its items have.
-// It begins with *#, which no pattern, no value and no hash does.
+// shared returns the matcher for the key of the counter that all its values share. It does not depend on the order of
+// the items. It begins with *#, unlike any pattern, value or hash.
 func (m *Matcher) shared() string {
 	items := make([]string, len(m.Items))
 	for i, p := range m.Items {

@@ -11,25 +11,24 @@ import (
 
 // Bounds of Placement.LeaseFor.
 const (
-	MinLeaseFor     = 5 * time.Millisecond // some round trips to Redis
+	MinLeaseFor     = 5 * time.Millisecond // a few round trips to Redis
 	MaxLeaseFor     = time.Second
-	DefaultLease    = time.Minute           // of concurrency, for rules that name none: Envoy's own route timeout is 15 s
-	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
+	DefaultLease    = time.Minute           // default `lease` of concurrency; Envoy's default route timeout is 15 s
+	DefaultLeaseFor = 50 * time.Millisecond // default `lease_for`
 )
 
-// Placement says where a limit is counted and who decides, of which its Policy knows nothing. A hit carries it as its
-// Route, and stores read it by its methods. The zero Placement is the process's first store, which decides each request
-// by Weir's own steps.
+// Placement says which store counts a limit, and who decides. A hit carries it as its Route, which stores read by its
+// methods. The zero Placement is the first store of the process, which decides each request with Weir's own algorithms.
 type Placement struct {
-	// Store is the name of the store that has the counters. Empty is the only one, or the first of several.
+	// Store is the name of the store; empty for the first or only one.
 	Store string
-	// RedisCell has the redis-cell module decide in Redis, by CL.THROTTLE: a GCRA on a clock of nanoseconds. It goes with
-	// Funnel and with a TokenBucket that starts full and is refilled continuously, windows of whole seconds, at most a
-	// hit a microsecond, and ChargeNone. In memory it makes no difference.
+	// RedisCell lets the redis-cell module decide in Redis with CL.THROTTLE, which is GCRA on a clock of nanoseconds. It
+	// requires Funnel, or a TokenBucket that starts full and refills continuously; windows of whole seconds; at most one
+	// hit per microsecond; and ChargeNone. It has no effect on counters in memory.
 	RedisCell bool
-	// LeaseFor is for how long a process may acquire permits in advance and spend them without a call to the store:
-	// `consistency: leased`. 0 is strict. It goes with algorithms that are step.Prepayable, a bucket only as it is by
-	// default, and with ChargeNone, which is then also FixedWindow's default.
+	// LeaseFor is how long a process may spend permits that it acquired in advance, without a call to the store:
+	// `consistency: leased`. 0 means strict. It requires an algorithm that is step.Prepayable, default parameters for a
+	// bucket, and ChargeNone, which it makes FixedWindow's default.
 	LeaseFor time.Duration
 }
 
@@ -42,7 +41,7 @@ func (p *Placement) UsesRedisCell() bool { return p.RedisCell }
 // LeaseTime returns LeaseFor.
 func (p *Placement) LeaseTime() time.Duration { return p.LeaseFor }
 
-// route returns the place for a Limit to keep: nil for the zero one.
+// route returns the Placement for a Limit to hold: nil for the zero Placement.
 func (p *Placement) route() *Placement {
 	if *p == (Placement{}) {
 		return nil
@@ -51,7 +50,7 @@ func (p *Placement) route() *Placement {
 	return &own
 }
 
-// completed returns the parameters with the defaults of a limit in this place.
+// completed returns the parameters with the defaults that depend on the Placement.
 func (p *Placement) completed(in limiter.Params) limiter.Params {
 	if p.LeaseFor != 0 && in.ChargeDenied == limiter.ChargeDefault {
 		in.ChargeDenied = limiter.ChargeNone
@@ -59,8 +58,8 @@ func (p *Placement) completed(in limiter.Params) limiter.Params {
 	return in
 }
 
-// newPolicy returns the policy of a limit in this place. Its error joins a *limiter.ParamError for each
-// parameter that is wrong, or does not go with the place.
+// newPolicy returns the policy of a limit with this Placement. The error joins a *limiter.ParamError for each parameter
+// that is invalid or does not fit the Placement.
 func (p *Placement) newPolicy(in limiter.Params) (*limiter.Policy, error) {
 	policy, err := limiter.NewPolicy(p.completed(in))
 	errs := []error{err}
@@ -79,10 +78,10 @@ func (p *Placement) newPolicy(in limiter.Params) (*limiter.Policy, error) {
 	return policy, nil
 }
 
-// hasRedisCell reports whether the redis-cell module can decide limits of the algorithm: it knows only GCRA.
+// hasRedisCell reports whether the redis-cell module supports the algorithm: it knows only GCRA.
 func hasRedisCell(a limiter.Algorithm) bool { return a == limiter.Funnel || a == limiter.TokenBucket }
 
-// checkRedisCell checks that CL.THROTTLE can decide the limit.
+// checkRedisCell reports parameters that CL.THROTTLE does not support.
 func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...any)) {
 	if !hasRedisCell(in.Algorithm) {
 		bad("engine", "the redis_cell engine decides funnel and token_bucket; use one of these, or no engine")
@@ -105,7 +104,7 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 	}
 }
 
-// checkLeased checks that permits can be acquired before they are needed, and released without a trace.
+// checkLeased reports parameters with which permits cannot be acquired in advance, or released without a trace.
 func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format string, args ...any)) {
 	if !in.Algorithm.Kind().Is(bounds.Prepayable) {
 		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
@@ -133,7 +132,7 @@ func chargesNothing(in *limiter.Params) bool {
 	return in.ChargeDenied == limiter.ChargeDefault || in.ChargeDenied == limiter.ChargeNone
 }
 
-// Placement returns where the limit is counted.
+// Placement returns the limit's Placement.
 func (l *Limit) Placement() Placement {
 	if l.placement == nil {
 		return Placement{}
@@ -141,7 +140,7 @@ func (l *Limit) Placement() Placement {
 	return *l.placement
 }
 
-// Route returns what the limit's hits carry: its *Placement, or nil if that is the zero one.
+// Route returns the Route of the limit's hits: its *Placement, or nil for the zero Placement.
 func (l *Limit) Route() any {
 	if l.placement == nil {
 		return nil

@@ -10,25 +10,25 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Bounds of one regex: they keep its automaton small.
+// Bounds of one regex, which keep its automaton small.
 const (
 	maxRegexBytes = 1024
 	maxRegexSize  = 500 // instructions
 )
 
-// Bounds of the work of compiling regexes, in steps of 20 to 200 ns: of one, and of all of a set. They do not depend on
-// how fast the machine is.
+// Bounds of the work of compiling regexes, in steps of 20 to 200 ns: of one regex, and of all regexes of a set. The
+// bounds do not depend on the speed of the machine.
 const (
 	maxRegexWork   = 1_000_000
-	maxRegexesWork = 20_000_000 // a cell of an automaton, 4 bytes, takes more than one
+	maxRegexesWork = 20_000_000 // also bounds memory: a cell of an automaton, 4 bytes, takes over one step
 )
 
 var errWork = errors.New("takes too long to compile; use fewer or smaller sets of characters such as \\pL or (?i), " +
 	"repeat less, or write several descriptors")
 
-// parseWork is the work of parsing a regex beyond that of its text: the parser copies a set such as \pL, of 700 ranges,
-// wherever it is named, and sorts those within brackets. To ignore case, it looks up each character of a set, of which
-// a range beyond ASCII may have 100,000.
+// parseWork returns the work of parsing a regex beyond reading its text. The parser copies a set such as \pL, of 700
+// ranges, each time it is named, and sorts sets in brackets. To ignore case, it looks up each character of a set; a
+// range beyond ASCII may have 100,000.
 func parseWork(text string) int {
 	work := 1000 * (strings.Count(text, `\p`) + strings.Count(text, `\P`))
 	if !strings.Contains(text, "(?") || !strings.Contains(text, "i") {
@@ -40,8 +40,7 @@ func parseWork(text string) int {
 	return work
 }
 
-// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with. It
-// sets work to the steps that this took.
+// newRegex compiles an RE2 that must match whole values. It sets work to the steps that this took.
 func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors",
@@ -74,14 +73,14 @@ func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	return &Pattern{Text: text, To: to, prefix: prefix, suffix: suffix, re: re}, nil
 }
 
-// fixedParts are the texts that every match begins with and ends with. They may overlap.
+// fixedParts returns the prefix and suffix that every match has. They may overlap.
 func fixedParts(tree *syntax.Regexp) (prefix, suffix string) {
 	parts := []*syntax.Regexp{tree}
 	if tree.Op == syntax.OpConcat {
 		parts = tree.Sub
 	}
 	texts := make([]string, len(parts))
-	first, last := len(parts), -1 // of those that are not fixed
+	first, last := len(parts), -1 // indexes of parts that are not fixed
 	for i, part := range parts {
 		text, fixed := fixedText(part)
 		if !fixed {
@@ -93,12 +92,12 @@ func fixedParts(tree *syntax.Regexp) (prefix, suffix string) {
 	return strings.Join(texts[:first], ""), strings.Join(texts[last+1:], "")
 }
 
-// fixedText is what the part matches, if it is one text only.
+// fixedText returns the only text that the part matches, if there is only one.
 func fixedText(part *syntax.Regexp) (text string, fixed bool) {
 	switch part.Op {
 	case syntax.OpLiteral:
 		text = string(part.Rune)
-		// The bytes of what is no UTF-8 match \ufffd, too.
+		// \ufffd also matches the bytes of invalid UTF-8.
 		return text, part.Flags&syntax.FoldCase == 0 && !strings.ContainsRune(text, '\ufffd')
 	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText:
 		return "", true

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// checkReplaces checks that every replaced name is one of the domain's limits, and that no limit replaces
-// itself by way of others: each would drop the next, and nothing would be left.
+// checkReplaces checks that every replaced name is a limit of the domain, and that the limits do not replace each other
+// in a cycle, which would leave none of them.
 func (c *Builder) checkReplaces(d *domain) {
 	known := slices.Sorted(maps.Keys(d.named))
 	edges := map[string][]Text{}
@@ -19,11 +19,11 @@ func (c *Builder) checkReplaces(d *domain) {
 		case !d.named[r.of.Text]:
 			c.Tolerate(r.of.At, "it replaces nothing",
 				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
-		case r.by != "" && r.by != r.of.Text: // itself: the reader reports it
+		case r.by != "" && r.by != r.of.Text: // checkLimit reports a limit that replaces itself
 			edges[r.by] = append(edges[r.by], r.of)
 		}
 	}
-	var path []string // of names that replace one another
+	var path []string // names of which each replaces the next
 	visited, open := map[string]bool{}, map[string]bool{}
 	var visit func(name string)
 	visit = func(name string) {

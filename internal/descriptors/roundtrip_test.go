@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-// awkward are texts of what has a meaning in paths, keys and descriptors.
+// awkward has texts with characters that have a meaning in paths, keys and descriptors.
 func awkward(from, to int) *rapid.Generator[string] {
 	part := rapid.SampledFrom([]string{
 		"a", "b", "=", " ", ">", " > ", `\`, ",", ", ", "|", "%", "#", "cidr", "and 2 more",
@@ -35,7 +35,7 @@ func drawDescriptor(t *rapid.T) (es []descriptors.Entry) {
 	return es
 }
 
-// What FormatEntries writes, ParseEntries reads, whatever is in keys and values.
+// ParseEntries reverts FormatEntries for any keys and values.
 func checkEntries(t *rapid.T) {
 	es := drawDescriptor(t)
 	if len(es) == 0 {
@@ -99,7 +99,7 @@ descriptors:
 `, domain, name, strings.Repeat("t", 70))
 }
 
-// What a counter's key is made of comes out of it again, unless it had to be cut; then ParseKey says so.
+// ParseKey returns the parts of a counter's key, unless the key was cut; then ParseKey says so.
 func checkKeyComesBack(t *rapid.T) {
 	long := rapid.OneOf(awkward(0, 4), rapid.Map(rapid.IntRange(100, 260),
 		func(n int) string { return strings.Repeat("x", n) }))
@@ -176,7 +176,7 @@ func TestParseKeysThatWereCut(t *testing.T) {
 	}
 }
 
-// drawRules are descriptors with awkward keys and values. What Compile refuses is left out.
+// drawRules draws descriptors with awkward keys and values, without those that Compile refuses.
 func drawRules(t *rapid.T, indent string, depth int) string {
 	var text strings.Builder
 	quoted := func(from int, label string) string {
@@ -216,7 +216,7 @@ func drawRules(t *rapid.T, indent string, depth int) string {
 	return text.String()
 }
 
-// Each rule has a path of its own, and a set does not differ from what its files compile to once more.
+// Each rule has a unique path, and compiling the same files again gives an equal set.
 func checkPaths(t *rapid.T) {
 	files := []rulefile.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
 	set, err := rulefile.Compile(files)

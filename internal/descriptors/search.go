@@ -8,16 +8,16 @@ import (
 // search looks for the first pattern in file order that matches a value.
 type search struct {
 	value string
-	head  string // the beginning of value that patterns and regexes read
-	left  int    // how many entries follow in the request
-	stars bool   // only patterns with * are asked for
+	head  string // start of value, which patterns and regexes read
+	left  int    // number of entries that follow in the request
+	stars bool   // consider only patterns with *
 
-	best *Pattern // the first that matches, of those that were tried
-	// open is the first that may match, of those that are not decided by head and that deny something at this depth.
+	best *Pattern // first matching pattern among those that were tried
+	// open is the first pattern that head does not decide and that leads to a limit that denies at this depth.
 	open *Pattern
 }
 
-// begin sets what does not change during the search.
+// begin sets the fields that do not change during the search.
 func (s *search) begin(value string, left int) {
 	s.value, s.head, s.left = value, value, left
 	if len(value) > MaxPatternValue {
@@ -25,30 +25,29 @@ func (s *search) begin(value string, left int) {
 	}
 }
 
-// isLong reports whether the value goes on behind head.
+// isLong reports whether the value is longer than head.
 func (s *search) isLong() bool { return len(s.head) < len(s.value) }
 
-// wholeRunes returns the first bytes of the text, at most size, without a part of a character at their end.
+// wholeRunes returns at most the first size bytes of the text, without a partial character at the end.
 func wholeRunes(text string, size int) string {
 	for cut := size; cut > size-utf8.UTFMax; cut-- {
 		if utf8.RuneStart(text[cut]) {
 			return text[:cut]
 		}
 	}
-	return text[:size] // no character is that long, so this is none
+	return text[:size] // invalid UTF-8: no character is that long
 }
 
-// isBefore reports whether a pattern of that order goes before all that are known to match.
+// isBefore reports whether a pattern of that order precedes the best match so far.
 func (s *search) isBefore(order int) bool { return s.best == nil || order < s.best.order }
 
-// found notes a pattern that matches.
 func (s *search) found(p *Pattern) {
 	if s.isBefore(p.order) {
 		s.best = p
 	}
 }
 
-// try decides about patterns in file order, whose prefix the value has.
+// try decides patterns in file order. The value must have their prefix.
 func (s *search) try(patterns []*Pattern) {
 	for _, p := range patterns {
 		if !s.isBefore(p.order) {
@@ -60,7 +59,6 @@ func (s *search) try(patterns []*Pattern) {
 	}
 }
 
-// note notes what was decided about a pattern.
 func (s *search) note(p *Pattern, matches answer) {
 	switch matches {
 	case yes:
@@ -71,23 +69,22 @@ func (s *search) note(p *Pattern, matches answer) {
 	}
 }
 
-// leaveOpen notes a pattern that may match, if it is enforced.
+// leaveOpen records a pattern that may match, if it is enforced.
 func (s *search) leaveOpen(p *Pattern, enforced levels) {
 	if enforced.has(s.left) && (s.open == nil || p.order < s.open.order) {
 		s.open = p
 	}
 }
 
-// purpose is what a look at groups is for.
 type purpose uint8
 
 const (
-	toDecide    purpose = iota // whether their patterns match
-	toMatch                    // all else of them matches
-	toLeaveOpen                // all else of them may match
+	toDecide    purpose = iota // decide whether their patterns match
+	toMatch                    // the rest of the patterns matches
+	toLeaveOpen                // the rest of the patterns may match
 )
 
-// visit does with a group, whose fixed text the value has, what the look is for.
+// visit handles a group whose fixed text the value has.
 func (s *search) visit(g *group, why purpose) {
 	switch why {
 	case toDecide:
@@ -99,31 +96,31 @@ func (s *search) visit(g *group, why purpose) {
 	}
 }
 
-// tryOnly decides about a group's only pattern.
+// tryOnly decides the only pattern of a group.
 func (s *search) tryOnly(p *Pattern) {
 	if s.isBefore(p.order) && len(s.value) >= len(p.prefix)+len(p.suffix) && strings.HasSuffix(s.value, p.suffix) {
 		s.best = p
 	}
 }
 
-// isOpen reports whether it is not decided which pattern comes first, and one that may is enforced.
+// isOpen reports whether it is undecided which pattern matches first, and a possible one is enforced.
 func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order) }
 
-// group is the patterns of a branch that begin with the same fixed text, or of these the ones that end with the same.
+// group has the patterns of a branch with the same prefix, or with the same prefix and suffix.
 type group struct {
-	first     int        // the order of the first one
-	up        int32      // the group of the longest text that this one begins, or ends, with, -1: none; see affixes
-	enforced  levels     // where below one of them a limit denies; only for the groups of sequences.tails
-	only      *Pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
-	few       []*Pattern // tried one by one, in file order
-	bySuf     *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
-	sequences *sequences // nil if there are few: the patterns that have
+	first     int        // order of the first pattern
+	up        int32      // group of the longest shorter text with which this one begins (or ends); -1: none
+	enforced  levels     // union of enforced of its patterns; only in sequences.tails
+	only      *Pattern   // the only pattern of the group, if it is not a regex and has no middle
+	few       []*Pattern // patterns that are tried one by one, in file order
+	bySuf     *affixes   // regexes and patterns without middle; nil if there are few
+	sequences *sequences // patterns with middle; nil if there are few
 }
 
-// maxTried is how many patterns with the same beginning are tried one by one.
+// maxTried is the maximum number of patterns of a group that are tried one by one.
 const maxTried = 4
 
-// look looks through the group, whose patterns' prefix the value has.
+// look searches the group. The value must have the prefix of its patterns.
 func (s *search) look(g *group) {
 	if !s.isBefore(g.first) {
 		return
@@ -137,32 +134,29 @@ func (s *search) look(g *group) {
 	}
 }
 
-// MaxPatternValue is the number of bytes of a value that Weir reads to match it against regexes, and against the
-// texts that a pattern has between two *. A longer value is matched by its beginning and its end, as far as these
-// decide (docs/adr/0036).
+// MaxPatternValue is the number of bytes of a value that Weir reads to match regexes and the texts between two * of a
+// pattern. A longer value is matched by its beginning and its end, if these decide (docs/adr/0036).
 const MaxPatternValue = 1024
 
-// Pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,
-// which has only To and order.
+// Pattern is a value with *, which matches any text, a regex, or a rule's blocks of addresses, with only To and order.
 type Pattern struct {
-	Text           string     // as a rule file has it, empty for blocks of addresses
-	To             *Node      // where the pattern leads
-	prefix, suffix string     // the fixed text before the first * and after the last; of a regex: that all matches have
-	middle         []string   // the texts between two *, in order; none is empty
-	re             *automaton // of a regex
-	order          int        // among the patterns of one branch, in file order
-	enforced       levels     // where below the pattern a limit denies
+	Text           string     // as in the rule file; empty for blocks of addresses
+	To             *Node      // node to which the pattern leads
+	prefix, suffix string     // fixed text before the first * and after the last; of a regex: of all its matches
+	middle         []string   // texts between two *, in order; none is empty
+	re             *automaton // nil unless it is a regex
+	order          int        // position among the patterns of the branch, in file order
+	enforced       levels     // levels below the pattern at which a limit denies
 }
 
-// levels is a set of levels below a pattern: bit 0 is the pattern's own level, the last bit all that are deeper.
+// levels is a set of levels below a pattern. Bit 0 is the pattern's own level; the last bit means all deeper levels.
 type levels uint32
 
 const deepest = 31
 
-// below returns the levels as seen from one level above.
+// below returns the levels as counted from one level above.
 func (s levels) below() levels { return s<<1 | s&(1<<deepest) }
 
-// has reports whether the level is in the set.
 func (s levels) has(level int) bool { return s>>min(level, deepest)&1 != 0 }
 
 func newPattern(text string, to *Node) *Pattern {
@@ -176,17 +170,16 @@ func newPattern(text string, to *Node) *Pattern {
 	return p
 }
 
-// answer reports whether a value matches.
 type answer uint8
 
 const (
 	no answer = iota
 	yes
-	unsure // the value is longer than MaxPatternValue, and what Weir reads of it does not decide
+	unsure // the value is longer than MaxPatternValue, and its head does not decide
 )
 
-// decide reports whether a value that begins with the pattern's prefix matches it. It looks for each text where that
-// first occurs after the one before it, so it reads the value once.
+// decide reports whether a value that has the pattern's prefix matches. It searches each text of middle after the first
+// occurrence of the text before it, so it reads the value once.
 func (p *Pattern) decide(s *search) answer {
 	if !strings.HasSuffix(s.value, p.suffix) {
 		return no

@@ -6,55 +6,54 @@ import (
 	"sync"
 )
 
-// sequences matches many patterns that begin with the same fixed text, and have texts between two *, in one pass over
-// the value.
+// sequences matches many patterns with the same prefix and a non-empty middle in one pass over the value.
 //
-// The sequences of these texts are a tree, in which patterns share what they have in common: the root stands for the
-// fixed beginning, and each step below for one more text. A value takes a step where the text first occurs behind
-// that of the step above, which leaves most room for what follows. All texts are found at once by the automaton of
-// Aho and Corasick (1975).
+// The middles form a tree of steps, in which patterns share the steps of their common first texts. The root is the
+// prefix; each step below is one more text. A value takes a step at the first occurrence of the text after the text of
+// the step above, which leaves the most room for the texts that follow. The automaton of Aho and Corasick (1975) finds
+// all texts at once.
 type sequences struct {
-	begin int    // the length of the fixed beginning
-	steps []step // the root is the first
+	begin int    // length of the prefix
+	steps []step // the first is the root
 	nodes []state
-	root  [256]int32 // state after the byte, from the root: 0 if no text begins with it
-	bytes []byte     // of the edges between states
-	to    []int32    // where they lead
-	found []found    // by state: what has been found when it is reached
-	tails *affixes   // all patterns by their fixed end
-	pool  sync.Pool  // of *progress, for more steps than maxSteps
+	root  [256]int32 // by byte: next state from the root; 0 if no text begins with the byte
+	bytes []byte     // labels of the edges between states
+	to    []int32    // targets of the edges
+	found []found    // texts found, in the order of their states
+	tails *affixes   // all patterns by suffix
+	pool  sync.Pool  // elements are *progress; only for more than maxSteps steps
 }
 
-// step is one text in a sequence of texts between two *.
+// step is one text in a sequence of texts.
 type step struct {
-	first int      // the order of the first pattern here or below
-	ends  *affixes // the patterns that end here, by their fixed ends; nil if none does
+	first int      // order of the first pattern that ends here or below
+	ends  *affixes // by suffix, patterns that end here; nil if there are none
 }
 
-// state is what the value's last bytes are the beginning of.
+// state is a prefix of texts that equals the last bytes of the value.
 type state struct {
-	edges, more int32 // the first edge, and how many there are
-	fail        int32 // the state of the longest end of the same bytes that is another text's beginning
-	output      int32 // the nearest state by fail that has found something; 0: none
-	found, many int32 // what has been found
+	edges, more int32 // index of the first edge, and number of edges
+	fail        int32 // state of the longest proper suffix of these bytes that is a prefix of texts
+	output      int32 // nearest state along fail that has found texts; 0: none
+	found, many int32 // index of the first found text, and number of found texts
 }
 
-// found is a text that leads from one step to the next.
+// found is a text that leads from one step to another.
 type found struct {
 	from, to int32
 	length   int32
 }
 
-// progress is how far a value has got.
+// progress is the state of one search.
 type progress struct {
-	at    []uint16 // by step: 1 + where its text ends; 0 if it has not been found
-	taken []int32  // the steps that have been found
+	at    []uint16 // by step: 1 + end of its text; 0 if the step was not taken
+	taken []int32  // steps that were taken
 }
 
-// maxSteps is how many steps fit on the stack.
+// maxSteps is the maximum number of steps whose progress fits on the stack.
 const maxSteps = 128
 
-// sequences builds the automaton for patterns with texts between two *, in file order.
+// sequences builds the automaton for patterns with a middle, in file order.
 func (c *Builder) sequences(patterns []*Pattern) *sequences {
 	ps := &sequences{
 		begin: len(patterns[0].prefix), steps: []step{{first: patterns[0].order}}, tails: c.index(patterns, true),
@@ -94,13 +93,13 @@ func (c *Builder) sequences(patterns []*Pattern) *sequences {
 	return ps
 }
 
-// look looks for the patterns' texts in the value's head, which begins with their prefix.
+// look searches the value's head, which has the patterns' prefix, for their texts.
 func (ps *sequences) look(s *search) {
 	if len(ps.steps) <= maxSteps {
 		var at [maxSteps]uint16
 		ps.find(s, at[:], nil)
 	} else {
-		p := ps.pool.Get().(*progress) //nolint:errcheck // Builder.sequences makes no others
+		p := ps.pool.Get().(*progress) //nolint:errcheck // the pool holds only *progress
 		ps.find(s, p.at, p)
 		for _, step := range p.taken {
 			p.at[step] = 0
@@ -113,7 +112,7 @@ func (ps *sequences) look(s *search) {
 	}
 }
 
-// find takes all steps that the value's head takes, and sets at. It notes them in taken, unless that is nil.
+// find takes all possible steps in the value's head, and sets at. Unless taken is nil, it records the steps there.
 func (ps *sequences) find(s *search, at []uint16, taken *progress) {
 	state := int32(0)
 	for i := ps.begin; i < len(s.head); i++ {
@@ -137,7 +136,7 @@ func (ps *sequences) find(s *search, at []uint16, taken *progress) {
 	}
 }
 
-// take takes a step if the text that leads to it, which ends there, is behind that of the step before.
+// take takes a step if its text, which ends at end, begins after the end of the text of the step above.
 func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 	to := &ps.steps[f.to]
 	if !s.isBefore(to.first) || at[f.to] != 0 {
@@ -160,7 +159,7 @@ func (ps *sequences) build(texts map[string][]found) {
 		texts       []string
 		state, size int
 	}
-	// By breadth, so that whatever fail leads to is there before.
+	// Breadth first, so that the state to which fail leads exists already.
 	for todo := []span{{sorted, 0, 0}}; len(todo) > 0; todo = todo[1:] {
 		s := todo[0]
 		n := &ps.nodes[s.state]
@@ -191,7 +190,7 @@ func (ps *sequences) build(texts map[string][]found) {
 			s.texts = s.texts[same:]
 		}
 	}
-	for i := range ps.nodes[1:] { // a state that fail leads to is before
+	for i := range ps.nodes[1:] { // the state to which fail leads has a lower index
 		n := &ps.nodes[1+i]
 		if n.output = n.fail; ps.nodes[n.fail].many == 0 {
 			n.output = ps.nodes[n.fail].output
@@ -199,7 +198,6 @@ func (ps *sequences) build(texts map[string][]found) {
 	}
 }
 
-// step is the state after the next byte.
 func (ps *sequences) step(at int32, next byte) int32 {
 	for at != 0 {
 		n := &ps.nodes[at]
@@ -221,11 +219,11 @@ func (ps *sequences) step(at int32, next byte) int32 {
 	return ps.root[next]
 }
 
-// cost is how many steps of a table a byte may take.
+// cost returns the maximum number of table look-ups per byte.
 func (ps *sequences) cost() int {
-	most := int32(0) // what may be found at one byte
+	most := int32(0) // maximum number of texts found at one byte
 	sums := make([]int32, len(ps.nodes))
-	for i := range ps.nodes { // what output leads to is before
+	for i := range ps.nodes { // the state to which output leads has a lower index
 		n := &ps.nodes[i]
 		if sums[i] = n.many; n.output != 0 {
 			sums[i] += sums[n.output]

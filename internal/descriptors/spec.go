@@ -6,19 +6,18 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/reference/rules.md explains the
-// fields, which have the same names there. Only Key must be given. A Builder does not keep a Descriptor, nor change
-// it.
+// Descriptor is the source of a rule: an item of a rule file's `descriptors`. docs/reference/rules.md explains its
+// fields under the same names. Only Key is required. A Builder neither keeps nor changes a Descriptor.
 type Descriptor struct {
 	Key string
-	// Value is the one value that the rule is for, or a pattern with *. Match is another way to choose values.
-	// Without both the rule is for all values that no other rule of the key matches.
+	// Value is the value that the rule matches, or a pattern with *. Match is another way to choose values. Without both,
+	// the rule matches all values that no other rule of the key matches.
 	Value string
 	Match Matcher
 
-	RateLimit   *RateLimit    // the rule's only limit
-	RateLimits  []*RateLimit  // or several, which a request must all pass
-	Descriptors []*Descriptor // rules of requests whose descriptor has more entries
+	RateLimit   *RateLimit    // the only limit
+	RateLimits  []*RateLimit  // several limits, which must all fit
+	Descriptors []*Descriptor // rules for further entries of a descriptor
 
 	ShadowMode     bool
 	QuotaMode      bool
@@ -33,21 +32,21 @@ type Descriptor struct {
 	Owner       string
 	Extra       map[string]any // x-* fields
 
-	// Lenient takes key and value as envoyproxy/ratelimit does, of rules that a program has made: * in the key stands for
-	// itself, and no warning guesses what was meant by the value.
+	// Lenient accepts key and value like envoyproxy/ratelimit, for rules that a program generates: * in the key is an
+	// ordinary character, and there is no warning about a value that looks like a regex.
 	Lenient bool
 
-	// At is where the descriptor is written, and ValueAt and ShareAt where its value and share_threshold are. If At.File
-	// is empty, as for rules that a Go program makes, messages name the domain and the path.
+	// At is the position of the descriptor, ValueAt of its value and ShareAt of its share_threshold. If At.File is empty,
+	// as for rules of a Go program, messages name the domain and the path.
 	At, ValueAt, ShareAt Position
-	// Invalid is set by a reader that has reported a problem with the key or the domain.
+	// Invalid is set by a reader that has reported an error of the key or the domain.
 	Invalid bool
 }
 
-// Form is how a Matcher chooses values: by the name of the field in a rule file.
+// Form is the way in which a Matcher chooses values, named after the field in a rule file.
 type Form string
 
-// The forms.
+// Values of Form.
 const (
 	FormValues Form = "values"
 	FormFile   Form = "values_file"
@@ -55,57 +54,57 @@ const (
 	FormRegex  Form = "regex"
 )
 
-// Matcher chooses the values of a rule. The zero Matcher chooses none: Descriptor.Value does.
+// Matcher chooses the values of a rule. The zero Matcher means that Descriptor.Value chooses them.
 type Matcher struct {
 	Form   Form
-	Items  []Text // values or blocks; else the one file or regex
-	Listed []Text // FormFile: what the file lists
+	Items  []Text // values or blocks, or the only file or regex
+	Listed []Text // values in the file of FormFile
 	At     Position
 }
 
-// OneOf chooses these values.
+// OneOf matches these values.
 func OneOf(values ...string) Matcher { return Matcher{Form: FormValues, Items: Texts(values...)} }
 
-// InBlocks chooses the addresses in these blocks, such as 10.0.0.0/8.
+// InBlocks matches the addresses in these blocks, such as 10.0.0.0/8.
 func InBlocks(blocks ...string) Matcher { return Matcher{Form: FormCIDR, Items: Texts(blocks...)} }
 
-// MatchingRegex chooses the values that the RE2 regular expression matches as a whole.
+// MatchingRegex matches the values that the RE2 regular expression matches as a whole.
 func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items: Texts(regex)} }
 
-// RateLimit says what a limit is: it is `rate_limit` of a rule file, or one item of its `rate_limits`.
+// RateLimit is the source of a limit: `rate_limit` in a rule file, or an item of `rate_limits`.
 type RateLimit struct {
-	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Without a
-	// Limit, DenyAll must be set. Window is either given there, or by Unit and UnitMultiplier, of which 0 is 1. Without
-	// both, that of Concurrency is DefaultLease.
+	// Params are the parameters for limiter.NewPolicy, except that Algorithm may be 0, which means FixedWindow. If Limit
+	// is 0, DenyAll must be set. The window is set by Params.Window or by Unit and UnitMultiplier (0 means 1). Without a
+	// window, Concurrency has DefaultLease.
 	Params limiter.Params
-	// Placement says where it is counted.
+	// Placement says which store counts the limit, and who decides.
 	Placement      Placement
 	Unit           Unit
 	UnitMultiplier int64
-	// Unlimited is instead of all of these.
+	// Unlimited excludes all fields above.
 	Unlimited bool
 
 	Name     string
-	Replaces []Text // names of limits
-	// OnStoreFailure is nil for that of the process.
+	Replaces []Text // names of the limits that this limit replaces
+	// OnStoreFailure is nil for the policy of the process.
 	OnStoreFailure *OnStoreFailure
 
 	At Position
-	// Fields are those that are written, of a limit that was read from a text.
+	// Fields has the fields that are given, if the limit was read from a text.
 	Fields []Field
-	// Misspelled are the fields that unknown ones seem to stand for: a message does not call them missing.
+	// Misspelled has the fields that unknown fields seem to mean, so that messages do not call them missing.
 	Misspelled []string
-	// Invalid is set by a reader that has reported a problem with a field.
+	// Invalid is set by a reader that has reported an error of a field.
 	Invalid bool
 }
 
-// Field is where a field is written.
+// Field is a field's name and position.
 type Field struct {
 	Name string
 	At   Position
 }
 
-// Text is a text, and where it is written.
+// Text is a text and its position.
 type Text struct {
 	Text string
 	At   Position
@@ -126,7 +125,7 @@ type Position struct {
 	Line, Column int
 }
 
-// String is "file:line:column", or the file alone if it has no lines.
+// String returns "file:line:column", or the file alone if it has no lines.
 func (p Position) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -134,7 +133,7 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
 }
 
-// line is "file:line", or the file alone if it has no lines.
+// line returns "file:line", or the file alone if it has no lines.
 func (p Position) line() string {
 	if p.Line == 0 {
 		return p.File
@@ -142,7 +141,7 @@ func (p Position) line() string {
 	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
-// given are the fields of a limit that a Go program made at that place: those that are not zero.
+// given returns the fields of a limit that a Go program made: those that are not zero, with the position at.
 func (l *RateLimit) given(at Position) (all []Field) {
 	add := func(name string, isGiven bool) {
 		if isGiven {
@@ -154,7 +153,7 @@ func (l *RateLimit) given(at Position) (all []Field) {
 	add("algorithm", p.Algorithm != 0)
 	add("unit", l.Unit != UnitUnknown)
 	add("unit_multiplier", l.UnitMultiplier != 0)
-	add("window", p.Window != 0 && !p.Algorithm.CountsInFlight()) // whose window is the lease
+	add("window", p.Window != 0 && !p.Algorithm.CountsInFlight()) // the window of concurrency is its lease
 	for _, param := range p.Algorithm.Parameters() {
 		add(param.Name, param.Get(p) != 0)
 	}

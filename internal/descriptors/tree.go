@@ -28,8 +28,7 @@ func (b *Branch) Patterns() []*Pattern {
 
 func byOrder(a, b *Pattern) int { return cmp.Compare(a.order, b.order) }
 
-// Nodes returns where the branch leads, each node once: first by its values, sorted, then by its patterns in file
-// order, then by the key alone.
+// Nodes returns each child node once: those of sorted values, of patterns in file order, and of the key alone.
 func (b *Branch) Nodes() (all []*Node) {
 	seen := map[*Node]bool{nil: true}
 	add := func(n *Node) {
@@ -48,8 +47,8 @@ func (b *Branch) Nodes() (all []*Node) {
 	return all
 }
 
-// Matches returns all that an entry of this value matches, in the order in which Domain.Match tries them: only the
-// first one is taken. Of several patterns of one kind only the first is in it.
+// Matches returns what an entry with this value matches, in the order in which Domain.Match tries it. Domain.Match
+// takes only the first. Of each kind of pattern, Matches returns only the first pattern.
 func (b *Branch) Matches(value string) (all []Match) {
 	if to := b.Values[value]; to != nil {
 		all = append(all, Match{"value", to})
@@ -66,13 +65,13 @@ func (b *Branch) Matches(value string) (all []Match) {
 	return all
 }
 
-// Match is what an entry matches, and where that leads.
+// Match is a way in which an entry matches, and the node to which it leads.
 type Match struct {
-	By string // value, key, or a pattern's Kind
+	By string // "value", "key", or a pattern's Kind
 	To *Node
 }
 
-// first is the first pattern of that kind that is known to match the value.
+// first returns the first pattern of that kind that certainly matches the value.
 func (m *matchers) first(value, kind string) *Pattern {
 	var s search
 	s.begin(value, 0)
@@ -84,14 +83,14 @@ func (m *matchers) first(value, kind string) *Pattern {
 	return nil
 }
 
-// The kinds of patterns.
+// Kinds of patterns.
 const (
 	ByText  = "pattern" // a value with *
 	ByRegex = "regex"
 	ByCIDR  = "cidr"
 )
 
-// Kind is ByText, ByRegex or ByCIDR.
+// Kind returns ByText, ByRegex or ByCIDR.
 func (p *Pattern) Kind() string {
 	switch {
 	case p.re != nil:

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Unit is a unit of time as Envoy and rule files name it.
+// Unit is a unit of time with the name that Envoy and rule files use.
 type Unit uint8
 
-// The units. Each has one of the same name in Envoy's RateLimitResponse.RateLimit.Unit.
+// The units, as in Envoy's RateLimitResponse.RateLimit.Unit.
 const (
 	UnitUnknown Unit = iota
 	Second
@@ -40,7 +40,7 @@ var units = [...]struct {
 	Year:        {"year", 365 * day},
 }
 
-// String is the unit's name in a rule file.
+// String returns the unit's name in a rule file.
 func (u Unit) String() string {
 	if int(u) >= len(units) {
 		return units[UnitUnknown].name
@@ -48,7 +48,7 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
-// Duration is the unit's length; 0 for UnitUnknown.
+// Duration returns the unit's length, 0 for UnitUnknown.
 func (u Unit) Duration() time.Duration {
 	if int(u) >= len(units) {
 		return 0
@@ -56,7 +56,7 @@ func (u Unit) Duration() time.Duration {
 	return units[u].duration
 }
 
-// UnitOf returns the largest unit that the window is a whole multiple of, and how many of it the window is.
+// UnitOf returns the largest unit of which the window is a multiple, and the factor.
 func UnitOf(window time.Duration) (Unit, uint32) {
 	for u := Year; u >= Second; u-- {
 		n := window / u.Duration()
@@ -67,7 +67,7 @@ func UnitOf(window time.Duration) (Unit, uint32) {
 	return UnitUnknown, 0
 }
 
-// FormatDuration writes a duration as a rule file has it, as short as people do: 1s, 1m30s, 7d.
+// FormatDuration formats a duration as in a rule file, in short form: 1s, 1m30s, 7d.
 func FormatDuration(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
@@ -87,7 +87,7 @@ func (l *Limit) String() string {
 	return l.Policy.Algorithm().String() + ": " + FormatRate(l.Policy)
 }
 
-// FormatRate writes how much a policy lets pass: "10 per 1s, burst 20", or "3 at once".
+// FormatRate formats how much a policy admits: "10 per 1s, burst 20", or "3 at once".
 func FormatRate(p *limiter.Policy) string {
 	if p.Algorithm().CountsInFlight() {
 		return fmt.Sprintf("%d at once", p.Limit())

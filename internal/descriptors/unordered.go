@@ -3,8 +3,8 @@ package descriptors
 import "slices"
 
 // MatchUnordered returns the rule that entries without an order reach, such as those of a bucket of Envoy's quota
-// filter, and the entries in the rule's order. The entries must have each key once. If several orders reach a rule, the
-// first rule in file order that has a limit or is unlimited wins, else the first one. If no order does, r is nil.
+// filter, and the entries in the rule's order. Each key must occur once. If several orders reach a rule, the first rule
+// in file order that has a limit or is unlimited wins, else the first rule. If no order reaches one, r is nil.
 func (d *Domain) MatchUnordered(entries []Entry) (ordered []Entry, r *Rule) {
 	entries = slices.Clone(entries)
 	saysMore := func(a, b *Rule) bool {

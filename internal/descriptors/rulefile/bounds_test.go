@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
-// A file in another encoding is told so, at the first byte that shows it.
+// The error about a file in another encoding names the encoding and the first byte that shows it.
 func TestEncodings(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{

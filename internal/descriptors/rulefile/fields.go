@@ -13,7 +13,7 @@ func (r *reader) documentSchema() *schema[document] {
 	s.field("descriptors", func(n *yaml.Node, d *document) {
 		d.descriptors, d.listAt = r.readDescriptors(n, r.taken), r.at(n)
 	})
-	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes it; it means nothing here
+	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes name; Weir ignores it
 	forPeople(r, s)
 	s.synonyms = documentSynonyms
 	return s
@@ -28,7 +28,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *Descriptor) *string { return &d.Key })
 	s.field("value", func(n *yaml.Node, d *Descriptor) { d.Value, d.ValueAt = r.text(n), r.at(n) })
 	s.field("rate_limit", func(n *yaml.Node, d *Descriptor) {
-		if !isNull(resolve(n)) { // left empty: none, as in envoyproxy/ratelimit
+		if !isNull(resolve(n)) { // an empty rate_limit means none, as in envoyproxy/ratelimit
 			d.RateLimit = r.readRateLimit(n)
 		}
 	})
@@ -55,7 +55,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 	return s
 }
 
-// readDescriptors reads a list of descriptors, but for the first ones, which were read before.
+// readDescriptors reads a list of descriptors without its first `skip` items.
 func (r *reader) readDescriptors(n *yaml.Node, skip int) (all []*descriptors.Descriptor) {
 	r.list(n, "descriptors", func(item *yaml.Node) {
 		if skip > 0 {
@@ -74,7 +74,7 @@ func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
 	return d
 }
 
-// response reads `response`. Nil if there is none.
+// response reads `response`. It returns nil if there is none.
 func (r *reader) response(n *yaml.Node) *descriptors.Response {
 	if isNull(resolve(n)) {
 		return nil

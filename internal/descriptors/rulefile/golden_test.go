@@ -126,7 +126,7 @@ func sameItemByItem(t rapid.TB, files []rulefile.File) {
 	}
 }
 
-// outcome is all that can be seen of a Compile.
+// outcome is the visible result of a Compile.
 func outcome(t rapid.TB, files []rulefile.File) string {
 	t.Helper()
 	set, err := rulefile.Compile(files)
@@ -171,7 +171,7 @@ func result(t *testing.T, files []rulefile.File) string {
 	return "---- errors ----\n" + err.Error() + "\n"
 }
 
-// show is a set's JSON with one rule a line.
+// show returns a set's JSON with one rule per line.
 func show(t rapid.TB, set *descriptors.Set) string {
 	t.Helper()
 	var b bytes.Buffer

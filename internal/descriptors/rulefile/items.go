@@ -7,18 +7,17 @@ import (
 )
 
 // chunkSize is the number of bytes of a list of descriptors that are decoded at once, unless one item is larger.
-var chunkSize = 8 << 10 // changed by tests
+var chunkSize = 8 << 10 // tests change it
 
-// chunk is a part of a file that begins after a number of lines.
+// chunk is a part of a file. after is the number of lines before it.
 type chunk struct {
 	data  []byte
 	after int
 }
 
-// splitItems cuts a file at items of its list of descriptors, because nodes for all of 100,000 rules take 150 MB. The
-// first chunk is what precedes the first item. It returns nil if the file has several documents, or something other
-// than comments after a list of descriptors by indentation. A cut within a text or within brackets does no harm: the
-// chunk before it is not valid YAML.
+// splitItems cuts a file between items of its list of descriptors, because the nodes of 100,000 rules take 150 MB. The
+// first chunk ends before the first item. It returns nil if the file has several documents, or if anything but comments
+// follows the list. A cut within a text or brackets does no harm, because the chunk before it is then invalid YAML.
 func splitItems(data []byte) (chunks []chunk) {
 	if hasRareBreaks(data) {
 		return nil
@@ -52,7 +51,7 @@ func splitItems(data []byte) (chunks []chunk) {
 	return append(chunks, chunk{data[from:], after})
 }
 
-// hasRareBreaks reports whether YAML sees line breaks in the data that bytes.Lines does not.
+// hasRareBreaks reports whether the data has line breaks of YAML that bytes.Lines does not recognize.
 func hasRareBreaks(data []byte) bool {
 	for _, rare := range []string{"\u0085", "\u2028", "\u2029"} {
 		if bytes.Contains(data, []byte(rare)) {
@@ -62,7 +61,7 @@ func hasRareBreaks(data []byte) bool {
 	return bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
 }
 
-// readItems reads the file item by item. If that is not possible, it returns false, and r.taken items are read.
+// readItems reads the file item by item. If it cannot, it returns false after reading r.taken items.
 func (r *reader) readItems() bool {
 	chunks := splitItems(r.file.Data)
 	if chunks == nil {
@@ -93,8 +92,8 @@ func (r *reader) readItems() bool {
 	return true
 }
 
-// head returns the mapping that ends with the key of the list of descriptors, and its domain. The domain is empty if
-// the mapping does not name one domain and one list.
+// head returns the mapping before the list of descriptors, and its domain. The domain is empty unless the mapping has
+// exactly one domain and one list.
 func (r *reader) head(data []byte) (root *yaml.Node, domain string) {
 	roots, err := r.parse(data)
 	if err != nil || len(roots) != 1 || roots[0].Kind != yaml.MappingNode {

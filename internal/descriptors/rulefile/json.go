@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// metadata reads a mapping of any values as encoding/json would decode it. Nil if it is empty.
+// metadata reads a mapping with values as encoding/json decodes them. It returns nil if the mapping is empty.
 func (r *reader) metadata(n *yaml.Node) map[string]any {
 	if isNull(resolve(n)) {
 		return nil
@@ -48,8 +48,8 @@ func (r *reader) value(n *yaml.Node) (v any) {
 	return v
 }
 
-// jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a
-// number that JSON cannot say.
+// jsonValue returns the value that encoding/json decodes from a scalar: nil, a boolean, a number, or else a text. ok is
+// false for a number that JSON cannot express.
 func jsonValue(n *yaml.Node) (v any, ok bool) {
 	var f float64
 	switch n.Tag {

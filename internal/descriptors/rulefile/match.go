@@ -15,12 +15,12 @@ import (
 
 // Bounds of values files.
 const (
-	maxValueBytes = 64 << 10 // of a value: what a request's value may have at most
+	maxValueBytes = 64 << 10 // of one value; a request's value has at most as many
 	maxListed     = 1_000_000
-	maxAllListed  = 2_000_000 // those of one file once for each rule that names it
+	maxAllListed  = 2_000_000 // a file's values count for each rule that names the file
 )
 
-// addForms adds the fields of a descriptor that say what it matches, of which there may be one.
+// addForms adds the fields of Match, of which a descriptor may have one.
 func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 	for _, form := range []descriptors.Form{
 		descriptors.FormValues, descriptors.FormCIDR, descriptors.FormFile, descriptors.FormRegex,
@@ -33,7 +33,7 @@ func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 			}
 			if form == descriptors.FormFile && len(m.Items) > 0 {
 				file := &m.Items[0]
-				file.Text = filepath.Clean(file.Text) // one file has one name
+				file.Text = filepath.Clean(file.Text) // so that a file has one name
 				m.Listed = r.listed(file)
 			}
 			d.Match = m
@@ -42,7 +42,7 @@ func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 	}
 }
 
-// items reads the list of values or blocks, or else the one file's name or regex.
+// items reads a list of values or blocks, or one file name or regex.
 func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.Text) {
 	read := func(n *yaml.Node, isEmpty string) {
 		r.field = string(form)
@@ -64,7 +64,7 @@ func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.T
 	return all
 }
 
-// valuesFileName is the file that values_file names, as File.Name has it. The error says what to write instead.
+// valuesFileName returns the File.Name of the file that values_file names. The error says what to write instead.
 func valuesFileName(ruleFile, name string) (string, error) {
 	switch ext := filepath.Ext(name); {
 	case !filepath.IsLocal(name):
@@ -77,7 +77,7 @@ func valuesFileName(ruleFile, name string) (string, error) {
 	return filepath.Join(filepath.Dir(ruleFile), name), nil
 }
 
-// listed are the values of a values file, with their positions in it.
+// listed returns the values of a values file, with their positions in it.
 func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
 	name, err := valuesFileName(r.file.Name, file.Text)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
 	return r.lines(name, data)
 }
 
-// lines reads one value a line. Blank lines, and those that begin with #, are left out.
+// lines reads one value per line. It skips blank lines and lines that begin with #.
 func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	blank := true

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// Bounds that keep small files from becoming large trees.
+// Bounds that keep small files from expanding to large trees.
 const (
-	maxDepth       = 500       // mappings and lists inside one another
+	maxDepth       = 500       // nested mappings and lists
 	maxAliasVisits = 1_000_000 // nodes of all files that are read through aliases
 )
 
-// enter calls read with the node, or with what it is an alias of, unless that hits a bound.
+// enter calls read with the node, or with the node of its alias. If a bound is exceeded, it reports an error instead.
 func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 	from := n
 	n = resolve(n)
@@ -44,8 +44,8 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 	}
 }
 
-// mapping calls each for every field of a mapping: those that it merges with << too, unless it has them itself.
-// It is false, and the reason reported, if the node is no mapping.
+// mapping calls each for every field of a mapping, including the fields that it merges with << and does not have
+// itself. If the node is not a mapping, it reports an error and returns false.
 func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.Node)) (ok bool) {
 	r.enter(n, func(n *yaml.Node) {
 		if ok = n.Kind == yaml.MappingNode; !ok {
@@ -57,7 +57,7 @@ func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.N
 	return ok
 }
 
-// fields is the part of mapping that merging repeats. If mappings merge this one, merged has the fields that they have.
+// fields reads a mapping, or a merged mapping. merged has the fields of the mappings that merge it, or is nil.
 func (r *reader) fields(n *yaml.Node, merged map[string]bool, each func(key, value *yaml.Node)) {
 	var merges []*yaml.Node
 	own := make(map[string]*yaml.Node, len(n.Content)/2)
@@ -93,8 +93,7 @@ func (r *reader) fields(n *yaml.Node, merged map[string]bool, each func(key, val
 	}
 }
 
-// merge reads the fields of a << value: a mapping, or a list of mappings of which the first one that has a
-// field gives it.
+// merge reads the fields of a << value: a mapping, or a list of mappings, of which the first that has a field counts.
 func (r *reader) merge(n *yaml.Node, merged map[string]bool, each func(key, value *yaml.Node)) {
 	r.enter(n, func(n *yaml.Node) {
 		switch n.Kind {
@@ -110,7 +109,7 @@ func (r *reader) merge(n *yaml.Node, merged map[string]bool, each func(key, valu
 	})
 }
 
-// list calls each for every item of a list. Nothing is an empty list.
+// list calls each for every item of a list. An empty node is an empty list.
 func (r *reader) list(n *yaml.Node, what string, each func(item *yaml.Node)) {
 	r.enter(n, func(n *yaml.Node) {
 		switch {
@@ -125,7 +124,7 @@ func (r *reader) list(n *yaml.Node, what string, each func(item *yaml.Node)) {
 	})
 }
 
-// scalar calls read with a single value. Nothing reads nothing: the field is as good as left out.
+// scalar calls read with a single value. It ignores an empty node, as if the field were left out.
 func (r *reader) scalar(n *yaml.Node, want string, read func(n *yaml.Node)) {
 	r.enter(n, func(n *yaml.Node) {
 		switch {
@@ -137,7 +136,7 @@ func (r *reader) scalar(n *yaml.Node, want string, read func(n *yaml.Node)) {
 	})
 }
 
-// text reads a scalar as it is written: 8080, true and 1.0 are texts too. Of !!binary it is what that encodes.
+// text reads a scalar as it is written: 8080, true and 1.0 are texts, too. It decodes a text with the tag !!binary.
 func (r *reader) text(n *yaml.Node) (text string) {
 	r.scalar(n, "a text", func(n *yaml.Node) {
 		if text = n.Value; n.Tag != tagBinary {
@@ -150,10 +149,9 @@ func (r *reader) text(n *yaml.Node) (text string) {
 	return text
 }
 
-// tagBinary is the tag of a text in base64.
 const tagBinary = "!!binary"
 
-// boolean reads true or false, and the yes, no, on and off of YAML 1.1, which envoyproxy/ratelimit reads.
+// boolean reads true or false, and yes, no, on and off of YAML 1.1, which envoyproxy/ratelimit accepts.
 func (r *reader) boolean(n *yaml.Node) (yes bool) {
 	r.scalar(n, "true or false", func(n *yaml.Node) {
 		plain := n.Tag == "!!bool" || n.Tag == "!!str" && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
@@ -171,7 +169,6 @@ func (r *reader) boolean(n *yaml.Node) (yes bool) {
 	return yes
 }
 
-// resolve follows aliases.
 func resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -181,7 +178,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// kind is what messages call a node.
+// kind returns the description of a node for messages.
 func kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

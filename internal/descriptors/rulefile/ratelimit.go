@@ -16,20 +16,19 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+// maxNumber is the maximum of requests_per_unit and similar fields, which is that of Envoy's 32-bit field.
 const maxNumber = math.MaxUint32
 
-// rateLimit is a limit that is being read.
 type rateLimit struct {
 	descriptors.RateLimit
 
-	leased  bool  // consistency
-	badUnit error // unit is none
+	leased  bool  // consistency: leased
+	badUnit error // error of the unit
 }
 
 func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	s := newSchema[rateLimit]("a rate limit")
-	// field notes where a field is written, and whether it can be read.
+	// field adds a field. It records the field's position, and whether the field has errors.
 	field := func(name string, read func(n *yaml.Node, l *rateLimit)) {
 		s.field(name, func(n *yaml.Node, l *rateLimit) {
 			if isNull(resolve(n)) {
@@ -70,7 +69,6 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	return s
 }
 
-// parameter reads a parameter of an algorithm, whichever kind it is of.
 func (r *reader) parameter(n *yaml.Node, p *step.Parameter[limiter.Params], in *limiter.Params) {
 	switch {
 	case p.IsZone():
@@ -86,7 +84,6 @@ func (r *reader) parameter(n *yaml.Node, p *step.Parameter[limiter.Params], in *
 	}
 }
 
-// duration reads a duration that is not 0.
 func (r *reader) duration(n *yaml.Node) time.Duration {
 	before := r.Problems()
 	d := readName(r, n, parseDuration)
@@ -96,7 +93,7 @@ func (r *reader) duration(n *yaml.Node) time.Duration {
 	return d
 }
 
-// readRateLimits reads a list of limits: never nil.
+// readRateLimits reads a list of limits. The result is not nil.
 func (r *reader) readRateLimits(n *yaml.Node) []*descriptors.RateLimit {
 	all := []*descriptors.RateLimit{}
 	before := r.Problems()
@@ -117,7 +114,7 @@ func (r *reader) readRateLimits(n *yaml.Node) []*descriptors.RateLimit {
 	return all
 }
 
-// readRateLimit reads one limit. Nil, and reported, if it is no mapping.
+// readRateLimit reads one limit. If n is not a mapping, it reports an error and returns nil.
 func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
 	l := &rateLimit{RateLimit: descriptors.RateLimit{At: r.at(n)}}
 	isMapping := false
@@ -140,14 +137,14 @@ func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
 	return &l.RateLimit
 }
 
-// finish completes what depends on several fields.
+// finish checks and sets what depends on several fields.
 func (r *reader) finish(l *rateLimit) {
 	at := func(name string) descriptors.Position {
 		i := slices.IndexFunc(l.Fields, func(f descriptors.Field) bool { return f.Name == name })
 		return l.Fields[i].At
 	}
 	switch {
-	case l.badUnit != nil && l.Unlimited: // where it means nothing
+	case l.badUnit != nil && l.Unlimited: // unit has no meaning then
 		r.Tolerate(at("unit"), "nothing is limited", "unit: %s", l.badUnit)
 		return
 	case l.Unlimited:
@@ -176,7 +173,6 @@ func (r *reader) readReplaces(n *yaml.Node) (all []descriptors.Text) {
 	return all
 }
 
-// readName reads a text that parse knows the meaning of.
 func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v T) {
 	r.scalar(n, "a text", func(n *yaml.Node) {
 		var err error
@@ -187,7 +183,6 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 	return v
 }
 
-// parseStore reads the name of a store.
 func parseStore(name string) (string, error) {
 	for _, c := range name {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
@@ -203,13 +198,13 @@ func parseStore(name string) (string, error) {
 func parseAlgorithm(name string) (limiter.Algorithm, error) {
 	a, err := limiter.ParseAlgorithm(name)
 	if err == nil {
-		return a, nil // looking for a name that is near costs more than all else of a limit
+		return a, nil // didYouMean would take more time than the rest of the limit
 	}
 	name = cmp.Or(algorithmSynonyms[strings.ToLower(name)], name)
 	return a, fmt.Errorf("%w%s", err, didYouMean(name, step.Names(limiter.Algorithms())))
 }
 
-// oneOf reads the name of a value, and returns its number. A value with an empty name is a default, which has none.
+// oneOf returns a parser for these names, which returns a name's index. An empty name is a default without a name.
 func oneOf(names ...string) func(name string) (int64, error) {
 	return func(name string) (int64, error) {
 		if i := slices.Index(names, name); i >= 0 && name != "" {
@@ -219,13 +214,13 @@ func oneOf(names ...string) func(name string) (int64, error) {
 	}
 }
 
-// timeZone finds a time zone by its name. It remembers those of a file, which many rules may name.
+// timeZone returns the time zone of that name. It caches the time zones of a file, which many rules may name.
 func (r *reader) timeZone(name string) (*time.Location, error) {
 	if zone := r.zones[name]; zone != nil {
 		return zone, nil
 	}
 	zone, err := time.LoadLocation(name)
-	if err != nil || name == "" || zone == time.Local { // Local is another one on each machine
+	if err != nil || name == "" || zone == time.Local { // Local depends on the machine
 		return nil, fmt.Errorf("%q is not a known time zone: write its name in the IANA database, such as Europe/Berlin, "+
 			"or UTC", name)
 	}

@@ -14,41 +14,41 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// reader reads one file. It gives problems and descriptors to a Builder.
+// reader reads one file. It passes errors and descriptors to a Builder.
 type reader struct {
 	*descriptors.Builder
 
 	file   File
-	values map[string][]byte // files of values by name
+	values map[string][]byte // values files by name
 
-	documents int // number of documents that were read
-	taken     int // number of items of the next document's descriptors that were read
-	after     int // number of the file's lines before the text that is being read
+	documents int // number of documents read
+	taken     int // number of items of the next document's descriptors that were read already
+	after     int // number of lines of the file before the text that is being parsed
 
-	depth    int    // mappings and lists around the node that is read
-	aliases  int    // around the node that is read
-	overflow bool   // a bound was hit, and that is reported
-	field    string // whose value is read, for messages
+	depth    int    // number of mappings and lists around the current node
+	aliases  int    // number of aliases around the current node
+	overflow bool   // a bound was exceeded, and reported
+	field    string // name of the current field, for messages
 
 	documentFields   *schema[document]
 	descriptorFields *schema[descriptors.Descriptor]
 	rateLimitFields  *schema[rateLimit]
 	replacesFields   *schema[descriptors.Text]
 
-	zones map[string]*time.Location // that the file names
-	grown *grown                    // of all files that are read together
+	zones map[string]*time.Location // time zones that the file names
+	grown *grown                    // shared by all files that are read together
 }
 
-// grown counts what files make of few bytes.
+// grown counts what few bytes of the files expand to.
 type grown struct {
 	visits int // nodes read through aliases
-	values int // read from values files: those of one file once for each rule that names it
+	values int // values read from values files; each rule that names a file counts its values
 }
 
-// document is one YAML document: rules of one domain.
+// document is one YAML document, with rules of one domain.
 type document struct {
 	domain      string
-	listAt      descriptors.Position // of descriptors, without a file where they are not given
+	listAt      descriptors.Position // position of descriptors; File is empty if they are not given
 	descriptors []*descriptors.Descriptor
 }
 
@@ -63,7 +63,7 @@ func newReader(f File, b *descriptors.Builder) *reader {
 	return r
 }
 
-// read reads the file: item by item if its list of descriptors ends it, which is how rule files are mostly written.
+// read reads the file, item by item if its list of descriptors comes last, as in most rule files.
 func (r *reader) read() {
 	if at, char, ok := r.notUTF8(); ok {
 		r.SkipsRules()
@@ -77,7 +77,7 @@ func (r *reader) read() {
 	r.depth, r.after = 0, 0
 	roots, err := r.parse(r.file.Data)
 	roots = slices.DeleteFunc(roots, isNull)
-	if r.Lenient() && len(roots) > 0 && (len(roots) > 1 || err != nil) { // the first document is well
+	if r.Lenient() && len(roots) > 0 && (len(roots) > 1 || err != nil) { // the first document is valid
 		r.Tolerate(r.at(roots[len(roots)-1]), "only the first one is read", "this is not the only document of the file; "+
 			"write a file for each, so that envoyproxy/ratelimit reads all of them")
 		roots, err = roots[:1], nil
@@ -99,13 +99,13 @@ func (r *reader) read() {
 	}
 }
 
-// reportEmpty refuses a file without documents, as envoyproxy/ratelimit does, and not only for its sake: a full disk,
-// or a writer who has only just begun, leaves an empty file, which must not take all limits away.
+// reportEmpty reports a file without documents, as envoyproxy/ratelimit does. A full disk or an unfinished write leaves
+// an empty file, which must not remove all limits.
 func (r *reader) reportEmpty() {
 	r.Errorf(r.start(), "this file is empty; write domain: and descriptors:, or remove the file")
 }
 
-// document reads a document, without the items that were read before.
+// document reads a document, except the items that were read already.
 func (r *reader) document(root *yaml.Node) {
 	before := r.Problems()
 	var d document
@@ -120,7 +120,7 @@ func (r *reader) document(root *yaml.Node) {
 		}
 	}
 	if d.domain != "" && len(d.descriptors)+r.taken == 0 && r.Problems() == before {
-		// A writer who has only just begun leaves such a file, as it leaves an empty one: it must not take all limits away.
+		// An unfinished write leaves such a file, too, which must not remove all limits.
 		at := d.listAt
 		if at.File == "" {
 			at = r.at(root)
@@ -133,10 +133,10 @@ func (r *reader) document(root *yaml.Node) {
 	r.taken = 0
 }
 
-// errPanic replaces a panic of the YAML parser, which is known to panic on some inputs that no editor writes.
+// errPanic replaces a panic of the YAML parser, which panics on some unusual inputs.
 var errPanic = errors.New("this is not valid YAML; check the file for stray bytes and special characters")
 
-// maxNodes bounds what is parsed at once: its nodes take some 600 bytes each. Below mayHaveMany bytes nothing has more.
+// maxNodes bounds the nodes of one parse, of about 600 bytes each. Texts up to mayHaveMany bytes cannot have more.
 const (
 	maxNodes    = 1_500_000
 	mayHaveMany = 1 << 20
@@ -146,7 +146,7 @@ var errTooLarge = fmt.Errorf("more than %d fields and values would have to be re
 	"descriptors: as a list that has - in front of each item, which is read item by item, or write several files, or a "+
 	"values_file", maxNodes)
 
-// mostNodes is how many nodes the text may have, about: each has one of these characters before or behind it.
+// mostNodes returns an upper estimate of the nodes of the text, by the characters that separate nodes.
 func mostNodes(data []byte) (n int) {
 	for line := range bytes.Lines(data) {
 		if text := bytes.TrimLeft(line, " "); text[0] == '#' {
@@ -184,7 +184,7 @@ func (r *reader) parse(data []byte) (roots []*yaml.Node, err error) {
 	}
 }
 
-// restingReader pauses a load before each read: of an item, or of a few hundred bytes of a large one.
+// restingReader pauses a load before each read of an item, or of a few hundred bytes of a large item.
 type restingReader struct {
 	io.Reader
 

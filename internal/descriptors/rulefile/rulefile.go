@@ -1,14 +1,14 @@
-// Package rulefile reads rule files: YAML text becomes a descriptors.Set.
+// Package rulefile compiles rule files in YAML into a descriptors.Set.
 //
-// [Compile] takes the files of a rule set and returns the set, or everything that is wrong with any of them, each
-// error with file, line, column and what to write instead:
+// [Compile] takes the files of a rule set. It returns the set, or all errors in all files, each with file, line, column
+// and what to write instead:
 //
 //	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: text}})
 //
-// docs/reference/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
+// docs/reference/rules.md describes the language. Valid rule files of envoyproxy/ratelimit have the same meaning here.
 //
-// A rule can name a file of values (values_file). This package opens no files: [Includes] returns what a rule file
-// names, and Compile wants these among its files. Package reload reads them all, and again when one changes.
+// A rule can name a file of values (values_file). This package opens no files: [Includes] returns the names of the
+// values files, and Compile expects them among its files. Package reload reads and watches all of them.
 package rulefile
 
 import (
@@ -20,28 +20,27 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// File is one rule file, one or several YAML documents, or a file of values.
+// File is a rule file, which is one or several YAML documents, or a values file.
 type File struct {
-	Name string // as errors show it
+	Name string // name in errors
 	Data []byte
-	// Included says that it is no rule file, but one that a rule file names: see Includes.
+	// Included marks a values file that a rule file names: see Includes.
 	Included bool
 }
 
-// Compile reads the files and compiles them into one Set. Its error is descriptors.Errors: everything that is wrong
-// with any of the files.
+// Compile compiles the files into one Set. The error is descriptors.Errors with all errors in all files.
 func Compile(files []File) (*descriptors.Set, error) {
 	return CompileFor(descriptors.Process{}, files)
 }
 
-// CompileFor is Compile for a process that fills in what the files leave to it. Its error may be that of process.Rest.
+// CompileFor is Compile with the settings of a process. The error may be that of process.Rest.
 func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, error) {
 	b := descriptors.NewBuilder(process)
 	Add(b, files)
 	return b.Build()
 }
 
-// Add reads the files into b: for a Set that has other descriptors, too.
+// Add adds the rules of the files to b, which may have other descriptors.
 func Add(b *descriptors.Builder, files []File) {
 	values := map[string][]byte{}
 	for _, f := range files {
@@ -60,20 +59,20 @@ func Add(b *descriptors.Builder, files []File) {
 	}
 }
 
-// Include is a file that a rule file names.
+// Include is a values file that a rule file names.
 type Include struct {
-	Name string // as File.Name must have it
-	At   string // where the rule file names it, as "file:line:column"
+	Name string // the name that File.Name must have
+	At   string // position of the name in the rule file, as "file:line:column"
 }
 
-// fileName matches the name that follows the word values_file. It begins with its first character.
+// fileName matches the colon and name that follow the word values_file.
 var fileName = regexp.MustCompile(`^["']?[ \t]*:\s*(?:&\S+\s+)?("(?:\\.|[^"\\])*"|'(?:''|[^'])*'|[^\s"'&*!|>[{][^\n,\]}]*)`)
 
-// maxFileName is the maximum length of such a name, with what is before it.
+// maxFileName is the maximum length of a match of fileName, in bytes.
 const maxFileName = 4096
 
-// Includes returns the files that a rule file names with values_file. Compile needs these among its files, too, with
-// Included set, and reports what is wrong with them. It searches the text for the names, without parsing it.
+// Includes returns the values files that a rule file names. Compile needs them among its files, with Included set, and
+// reports their errors. Includes searches the text for the names and does not parse it.
 func Includes(f File) (all []Include) {
 	word := []byte(descriptors.FormFile)
 	for done := 0; !f.Included; {
@@ -96,7 +95,7 @@ func Includes(f File) (all []Include) {
 	return all
 }
 
-// plainName is a name without quotes, or without a comment behind it.
+// plainName returns a name without its quotes or a comment after it.
 func plainName(text string) string {
 	if name, err := strconv.Unquote(text); err == nil && text[0] == '"' {
 		return name

@@ -10,18 +10,18 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// schema is what one level of a rule file may say: its fields, and how each is read into a T.
+// schema has the fields of one level of a rule file, and how each is read into a T.
 type schema[T any] struct {
-	what  string // as a message names the level: "a descriptor"
+	what  string // name of the level in messages: "a descriptor"
 	read  map[string]func(n *yaml.Node, into *T)
-	names []string // of the fields, as a message lists them
-	must  string   // the field that must be given, and must not be empty
-	about string   // what to write there
+	names []string // names of the fields, in the order of messages
+	must  string   // name of the required field, which must not be empty
+	about string   // what to write in the required field
 
-	extra func(name string, n *yaml.Node, into *T) // keeps an x-* field; nil: they are for other tools
+	extra func(name string, n *yaml.Node, into *T) // reads an x-* field; nil: these fields are ignored
 
-	synonyms map[string]string          // fields that people write for one of these
-	meant    func(name string, into *T) // notes the field that an unknown one seems to stand for; may be nil
+	synonyms map[string]string          // fields by names that people write instead
+	meant    func(name string, into *T) // records the field that an unknown field seems to mean; may be nil
 }
 
 func newSchema[T any](what string) *schema[T] {
@@ -33,7 +33,7 @@ func (s *schema[T]) field(name string, read func(n *yaml.Node, into *T)) {
 	s.names = append(s.names, name)
 }
 
-// required adds the text that the mapping must have.
+// required adds the required field, a text.
 func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *string) {
 	s.must, s.about = name, about
 	s.field(name, func(n *yaml.Node, into *T) {
@@ -44,7 +44,7 @@ func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *st
 	})
 }
 
-// readFields reads a mapping of that schema; it is false, and the reason reported, if the node is no mapping.
+// readFields reads a mapping with that schema. If the node is not a mapping, it reports an error and returns false.
 func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 	given := s.must == ""
 	isMapping := r.mapping(n, s.what, func(key, value *yaml.Node) {
@@ -63,7 +63,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 				"%s is not a field of %s; %s", key.Value, s.what, r.hint(key.Value, "", s.names))
 		case r.OnlyCounts():
 			given = true
-			r.Errorf(r.at(key), "") // it is only counted, and needs no hint
+			r.Errorf(r.at(key), "") // only counted, so it needs no text
 		default:
 			meant := s.meantBy(key.Value)
 			given = given || meant != "" && meant == s.must
@@ -80,7 +80,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 	return isMapping
 }
 
-// shownField shows letters of other alphabets by their numbers: they look like those of a field, and are not.
+// shownField returns the name with letters of other alphabets as numbers, because they may look like those of a field.
 func shownField(name string) string {
 	if quoted := strconv.QuoteToASCII(words.Shorten(name)); quoted != strconv.Quote(words.Shorten(name)) {
 		return quoted
@@ -88,14 +88,14 @@ func shownField(name string) string {
 	return words.Shown(name)
 }
 
-// peerFields are the fields of envoyproxy/ratelimit's rule files, which it ignores at a level where they do not belong.
+// peerFields are the fields of envoyproxy/ratelimit's rule files, which ignores them at a wrong level.
 var peerFields = map[string]bool{
 	"domain": true, "descriptors": true, "key": true, "value": true, "rate_limit": true, "unit": true,
 	"requests_per_unit": true, "unlimited": true, "name": true, "replaces": true, "shadow_mode": true, "quota_mode": true,
 	"detailed_metric": true, "value_to_metric": true, "share_threshold": true, "metadata": true,
 }
 
-// meantBy is the field that an unknown one seems to stand for, empty if there is none.
+// meantBy returns the field that an unknown field seems to mean, or "".
 func (s *schema[T]) meantBy(name string) string {
 	name = strings.ToLower(name)
 	if meant := s.synonyms[name]; meant != "" {
@@ -104,7 +104,7 @@ func (s *schema[T]) meantBy(name string) string {
 	return words.Nearest(name, s.names)
 }
 
-// hint says what to write instead of an unknown field, which seems to stand for meant.
+// hint says what to write instead of an unknown field, which seems to mean the field `meant`.
 func (r *reader) hint(name, meant string, known []string) string {
 	switch {
 	case r.rateLimitFields.read[name] != nil:
@@ -120,7 +120,7 @@ func (r *reader) hint(name, meant string, known []string) string {
 	return "its fields are " + strings.Join(known, ", ")
 }
 
-// forPeople adds the fields that every level has and no request sees.
+// forPeople adds the fields that every level has and matching ignores.
 func forPeople[T any](r *reader, s *schema[T]) {
 	for _, name := range []string{"description", "owner"} {
 		s.field(name, func(n *yaml.Node, _ *T) { r.text(n) })

@@ -1,6 +1,6 @@
 package rulefile
 
-// What people write for a field of Weir, because other products call it so.
+// Names that other products use for fields of Weir.
 var (
 	documentSynonyms   = map[string]string{"rules": "descriptors", "limits": "descriptors", "descriptor": "descriptors"}
 	descriptorSynonyms = map[string]string{

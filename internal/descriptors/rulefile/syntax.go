@@ -11,12 +11,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// maxSyntaxSearch is the size of a file, in bytes, up to which it is parsed again to find an error's line.
+// maxSyntaxSearch is the maximum size of a file, in bytes, that is parsed again to find the line of an error.
 const maxSyntaxSearch = 1 << 20
 
 const quoteStar = "a value that starts with * must be quoted, as in value: '*.html'"
 
-// syntaxHints say what to write instead, by a part of the parser's message.
+// syntaxHints say what to write instead, for parts of the parser's messages.
 var syntaxHints = []struct{ part, hint string }{
 	{"unknown anchor", quoteStar},
 	{"did not find expected alphabetic or numeric character", quoteStar},
@@ -27,7 +27,6 @@ var syntaxHints = []struct{ part, hint string }{
 	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
 }
 
-// reportSyntax reports the parser's error, and what to write instead.
 func (r *reader) reportSyntax(err error) {
 	ends := lineEnds(r.file.Data)
 	line, msg := r.syntaxError(ends, err)
@@ -49,7 +48,7 @@ func (r *reader) reportSyntax(err error) {
 	r.Errorf(at, "this is not valid YAML: %s; check the indentation, quotes and brackets here and in the lines above", msg)
 }
 
-// slips look like YAML and are not, so that the parser often notices only in the next line. The first group is where.
+// slips are common mistakes, which the parser often notices only in the next line. The first group is their position.
 var slips = []struct {
 	pattern *regexp.Regexp
 	what    string
@@ -62,8 +61,8 @@ var slips = []struct {
 	{regexp.MustCompile(`([\x00-\x08\x0b\x0c\x0e-\x1f\x7f])`), "here is a control character; remove it"},
 }
 
-// findSlip looks for a slip in the last line, and in the line with text above it. It returns how many lines that is
-// above the last one; what is empty if there is none.
+// findSlip searches the last line, and the last line with text above it, for a slip. The slip is up lines above the
+// last line; what is empty if there is no slip.
 func findSlip(lines []string) (up, column int, what string) {
 	for ; up < len(lines); up++ {
 		line := lines[len(lines)-1-up]
@@ -79,7 +78,7 @@ func findSlip(lines []string) (up, column int, what string) {
 	return 0, 0, ""
 }
 
-// notUTF8 finds the first byte that is no UTF-8, unless the file says by its first bytes to be UTF-16.
+// notUTF8 finds the first byte that is invalid UTF-8, unless a byte order mark says that the file is UTF-16.
 func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
 	data := r.file.Data
 	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
@@ -95,7 +94,7 @@ func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
 	}
 }
 
-// positionOf is where a file has byte i.
+// positionOf returns the position of byte i of a file.
 func positionOf(file string, data []byte, i int) descriptors.Position {
 	line := 1 + bytes.LastIndexByte(data[:i], '\n')
 	return descriptors.Position{
@@ -103,8 +102,8 @@ func positionOf(file string, data []byte, i int) descriptors.Position {
 	}
 }
 
-// syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list
-// or mapping, so the line is rather the one that makes the lines up to it fail with the same message.
+// syntaxError returns the parser's message, and the line of the error. The parser often names the first line of the
+// whole list or mapping. The result is instead the first line at which the text up to it fails with the same message.
 func (r *reader) syntaxError(ends []int, err error) (line int, msg string) {
 	named, msg := splitLine(err)
 	if len(r.file.Data) > maxSyntaxSearch {
@@ -131,7 +130,7 @@ func splitLine(err error) (line int, msg string) {
 	return 0, msg
 }
 
-// lineEnds are the offsets behind each line of the data; there is at least one line.
+// lineEnds returns the offsets of the ends of all lines; there is at least one line.
 func lineEnds(data []byte) []int {
 	ends, end := []int{}, 0
 	for line := range bytes.Lines(data) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
-// A text in base64 is what it encodes, in keys, values and domains, as in envoyproxy/ratelimit.
+// A text in base64 is decoded in keys, values and domains, as in envoyproxy/ratelimit.
 func TestBinaryText(t *testing.T) {
 	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(`
 domain: !!binary c2hvcA==

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// parseUnit returns the unit of that name, in any case.
+// parseUnit returns the unit of that name in upper or lower case.
 func parseUnit(name string) (descriptors.Unit, error) {
 	for u := descriptors.Second; u <= descriptors.Year; u++ {
 		if strings.EqualFold(name, u.String()) {
@@ -27,7 +27,7 @@ func parseUnit(name string) (descriptors.Unit, error) {
 		name, strings.Join(names, ", "), didYouMean(name, names))
 }
 
-// didYouMean names the text that is nearest, empty if none is near.
+// didYouMean returns a hint at the most similar known text, empty if none is similar.
 func didYouMean(text string, known []string) string {
 	if near := words.Nearest(strings.ToLower(text), known); near != "" {
 		return "; did you mean " + near + "?"
@@ -35,7 +35,7 @@ func didYouMean(text string, known []string) string {
 	return ""
 }
 
-// parseDuration reads a duration with a unit and without a sign.
+// parseDuration parses a duration, which must have a unit and no sign.
 func parseDuration(text string) (time.Duration, error) {
 	d, ok := durationOf(text)
 	if !ok {
@@ -52,7 +52,7 @@ func durationOf(text string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// parseDecimal reads a number with decimals, such as 3 or 2.5, in the parameter's own unit.
+// parseDecimal parses a number with decimals, such as 3 or 2.5, in the parameter's own unit.
 func parseDecimal(p *step.Parameter[limiter.Params], text string) (int64, error) {
 	unit := max(p.Step, 1)
 	least, most, decimals := max(p.Least, unit), p.Most, math.Log10(float64(p.Scale/unit))
@@ -65,7 +65,7 @@ func parseDecimal(p *step.Parameter[limiter.Params], text string) (int64, error)
 		text, p.Shown(least), p.Shown(most), decimals)
 }
 
-// integer reads a whole number between lo and hi. It is 0, and the reason reported, if it is none.
+// integer reads a whole number between lo and hi. For any other value it reports an error and returns 0.
 func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64) {
 	r.scalar(n, "a whole number", func(n *yaml.Node) {
 		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.
@@ -80,7 +80,7 @@ func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64) {
 	return v
 }
 
-// numberHint says what was probably meant instead of a whole number within the bounds, empty if that is not known.
+// numberHint guesses what was meant instead of a whole number within the bounds. It returns "" if it has no guess.
 func numberHint(n *yaml.Node, field string, lo, hi int64) string {
 	v, err := strconv.ParseInt(n.Value, 10, 64)
 	switch {
