@@ -11,12 +11,13 @@ const (
 	ChargeFull                          // the whole cost; hits beyond the limit are debt
 )
 
-// Oldest sets how much of a SlidingWindow's oldest segment counts, which is only partly inside the window.
+// Oldest sets how much of the oldest segment of a SlidingWindow counts. Only a part of that segment is inside the
+// window.
 type Oldest uint8
 
 // The values of Oldest.
 const (
-	OldestProportional Oldest = iota // the share of the segment that is inside the window
+	OldestProportional Oldest = iota // the share that is inside the window
 	OldestFull                       // the whole segment: no window admits more than the limit
 	OldestNone                       // nothing: a window may admit one segment's hits beyond the limit
 )

@@ -26,7 +26,7 @@ type fixedWindow struct {
 	terms
 
 	align       Align
-	calendar    *calendar.Calendar // with AlignCalendar
+	calendar    *calendar.Calendar // set only with AlignCalendar
 	lookAtLimit bool
 }
 

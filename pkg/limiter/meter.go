@@ -32,7 +32,7 @@ type meter struct {
 	furthest int64 // time in which highest leaks, whole ticks
 	mostSpan int64 // span of a state at the highest level: see spanOf
 
-	paysLater   bool // a request passes by the level that it finds, whatever its cost
+	paysLater   bool // whether a request passes depends on the level that it finds, not on its cost
 	startsEmpty bool
 	start       int64 // level of a bucket that starts empty, units
 	linger      int64 // how long such a bucket is remembered after it became full, microseconds
@@ -208,7 +208,7 @@ func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) 
 
 // isFirst reports whether a bucket that starts empty starts now: it was never hit, or has been full for linger.
 func (m *meter) isFirst(s *step.State, ahead, part int64) bool {
-	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
+	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // whole ticks since it is full
 }
 
 // behind returns how many ticks t is before the time when the state was written, because the clock was set back. The

@@ -36,8 +36,8 @@ type Params struct {
 	// the time in which Burst hits leak for LeakyQueue, and no delay for the others.
 	MaxWait time.Duration
 	// MaxCost is the largest cost of a request, in hits, for SmoothBursty and SmoothWarmingUp, which admit a large request
-	// at once and let later ones pay for it: below 2^32. 0 means Limit times the whole Windows in an hour, at least one
-	// Window.
+	// at once and let later ones pay for it. It must be below 2^32. 0 means Limit times the whole Windows in an hour, at
+	// least 1.
 	MaxCost int64
 	// BurstFor is the time for which SmoothBursty saves unused permits, up to an hour. 0 means 1 s.
 	BurstFor time.Duration
@@ -55,8 +55,8 @@ type Params struct {
 	// Align sets where the windows of FixedWindow begin. AlignCalendar requires a Window of one hour, day (24 h), week or
 	// year (365 days), or of 1, 2, 3, 4 or 6 months of 30 days.
 	Align Align
-	// LookAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit. A
-	// Limit of 0 then counts, too. Other algorithms ignore LookAtLimit.
+	// LookAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit.
+	// With it, a Limit of 0 counts hits, too. Other algorithms ignore it.
 	LookAtLimit bool
 	// TimeZone is the time zone of AlignCalendar. nil means UTC.
 	TimeZone *time.Location
