@@ -36,7 +36,7 @@ var withData = []string{
 	"Requests",
 	"Denied",
 	"Rule sets in force",
-	"Requests by answer",
+	"Requests by response",
 	"Decisions by outcome",
 	"Denials by limit",
 	"Share denied by limit",

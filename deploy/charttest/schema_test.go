@@ -39,7 +39,7 @@ func TestWrongValues(t *testing.T) {
 		},
 		{
 			"{terminationGracePeriodSeconds: 30, drainDelay: 25}",
-			"drainDelay and stopTimeout are 30 together: Kubernetes would kill Weir before it has answered; leave it out, or " +
+			"drainDelay and stopTimeout are 30 together: Kubernetes would kill Weir before its requests in flight end; leave it out, or " +
 				"write 31 or more",
 		},
 		{"{terminationGracePeriodSeconds: 0}", "write 21 or more"},

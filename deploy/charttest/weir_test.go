@@ -52,7 +52,7 @@ func argumentProblems(t *testing.T, spec, container object) []string {
 // serves, it gets one wrong argument that the chart never sets: Weir lists all problems at once.
 func problemsOf(t *testing.T, container object) string {
 	t.Helper()
-	const planted = "weir: --store-timeout: must be between 1ms and 10s, got 1m0s\nRun \"weir serve --help\" for what it takes.\n"
+	const planted = "weir: --store-timeout: must be between 1ms and 10s, got 1m0s\nRun \"weir serve --help\" for its arguments and flags.\n"
 	cmd := exec.Command(proctest.WeirBinary(t), append(texts(container["args"]), "--store-timeout=1m")...)
 	cmd.Env = []string{}
 	env, _ := container["env"].([]any)
