@@ -39,7 +39,7 @@ func TestPageIsLive(t *testing.T) {
 		c.getAttribute("aria-label").startsWith("remote_address per-client, last hour: 3 allowed, 2 denied"))`)
 
 	s.Kill()
-	b.Await(`document.getElementById("state").innerText === "No answer"`)
+	b.Await(`document.getElementById("state").innerText === "No response"`)
 	s.Start()
 	b.Await(`document.getElementById("state").innerText === "Ready" && document.getElementById("lost").hidden`)
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`) // the new process knows of none

@@ -321,6 +321,6 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	}
 	s.Kill()
 	refreshNow(b)
-	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at") &&
-		document.getElementById("state").innerText === "No answer"`)
+	b.Await(`document.getElementById("lost").innerText.startsWith("No valid response at") &&
+		document.getElementById("state").innerText === "No response"`)
 }

@@ -39,7 +39,7 @@ let token = ""; // what the operator has typed; it is in this page's memory only
 const get = async (kind, path, query) => {
   asked[kind]?.abort();
   const mine = asked[kind] = new AbortController();
-  const timer = setTimeout(() => mine.abort(new Error("no answer")), 10000);
+  const timer = setTimeout(() => mine.abort(new Error("no response")), 10000);
   try {
     const res = await fetch(path + (query ? "?" + new URLSearchParams(query) : ""), {signal: mine.signal, headers: {Accept: "application/json", ...(token && {Authorization: "Bearer " + token})}});
     const text = await res.text();
@@ -148,7 +148,7 @@ const drawAll = () => {
 
 let topKeys = false; // keys are counted
 const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and ${number(q.broken)} broken` : ""}, ${count(q.buckets, "bucket")}` +
-  (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them still are not` : "") : "");
+  (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them are not charged yet` : "") : "");
 let started = null;
 const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
@@ -163,12 +163,12 @@ const showStatus = (s) => {
   if (s.degraded) failing.unshift(visible(s.degraded));
   $("failing").hidden = !failing.length;
   if ($("failing").textContent !== failing.join("")) $("failing").replaceChildren(...failing.map((text) => el("li", null, text)));
-  fact("Counters in", s.store);
+  fact("Store", s.store);
   if (r.hash) {
     fact("Rules", `${count(r.rules, "rule")} with ${count(r.limits, "limit")} in ${count(r.domains, "domain")}, from ${count(r.files, "file")}`);
     fact("In force since", `${moment(r.loaded_at)}, content ${r.hash.slice(0, 12)}`);
   } else {
-    fact("Rules", "none are loaded", true);
+    fact("Rules", "no rules are loaded", true);
   }
   const p = r.published, since = (t) => `${ago(new Date(s.now) - new Date(t))} ago, ${moment(t)}`;
   if (p) {
@@ -182,7 +182,7 @@ const showStatus = (s) => {
   if (x) {
     fact("Rules by xDS", `${x.server}, ${x.connected ? "connected" : "not connected"}, ${count(x.domains, "domain")}`, !x.connected);
     if (x.error) fact("xDS", x.error, true);
-    if (x.finding_count) fact("Refused", `${count(x.refused_domains, "domain")} of the newest answer: ${x.findings[0]}`, true);
+    if (x.finding_count) fact("Refused", `${count(x.refused_domains, "domain")} of the newest response: ${x.findings[0]}`, true);
   }
   if (s.quotas) fact("Quotas", quotaText(s.quotas));
   $("facts").replaceChildren(...facts);
@@ -209,9 +209,9 @@ const askTop = async () => {
     cell(range(k.hits, k.hits_error)),
     cell(range(k.denied, k.denied_error)),
     cell((100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
-  )), by === "denied" ? "Nobody was denied." : "Nobody came.");
-  say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range. Share is of all hits of the rule, or of its denied ones.` +
-    (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
+  )), by === "denied" ? "No key was denied." : "No key was counted.");
+  say("top-note", `Since ${clock(a.since)}: this minute and the minute before. Weir counts ${a.kept_per_rule} keys for each rule; an inexact count is a range. Share is the key's part of the rule's hits, or of its denied hits.` +
+    (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules whose keys Weir does not count.` : ""));
 };
 
 let from = 0; // of the first rule that is shown
@@ -330,15 +330,15 @@ const refresh = async (...jobs) => {
   const results = await Promise.allSettled(jobs.map((job) => job()));
   const failed = results.map((r) => r.reason).find((err) => err && err.name !== "AbortError");
   $("lost").hidden = !failed;
-  if (failed) say("lost", `No good answer at ${clock(Date.now())}, what is shown may be old: ${failed.message}`);
-  else say("fresh", `· last at ${clock(Date.now())}`);
+  if (failed) say("lost", `No valid response at ${clock(Date.now())}, the page may show old data: ${failed.message}`);
+  else say("fresh", `· updated at ${clock(Date.now())}`);
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.
 const tables = () => refresh(...(topKeys ? [askTop] : []), shownRule ? askRule : askRules);
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
-    say("state", "No answer");
+    say("state", "No response");
     $("state").className = "badge bad";
     return;
   }
@@ -360,7 +360,7 @@ const explain = async () => {
     if (err.name !== "AbortError") answer(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === null ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
+const retry = (seconds) => seconds === null ? "waiting does not help" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
 const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
   visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", a.code === "OK" ? "" : retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
@@ -372,7 +372,7 @@ const explained = (d) => {
   const out = [el("ol", null, ...steps)];
   if (d.message) out.push(el("p", null, (d.reason ? "No limit: " : "Because ") + visible(d.message)));
   for (const l of d.limits ?? []) {
-    const what = l.replaced_by ? `replaced by ${l.replaced_by}` : `${l.outcome.replaceAll("_", " ")}, ${number(l.remaining)} left` +
+    const what = l.replaced_by ? `replaced by ${l.replaced_by}` : `${l.outcome.replaceAll("_", " ")}, ${number(l.remaining)} remaining` +
       (l.fits ? "" : `, ${retry(l.retry_after_seconds)}`);
     out.push(el("p", null, el("strong", null, visible(l.name ?? "limit")), ` ${visible(l.text)}: `, visible(what),
       el("br"), el("span", {className: "soft mono"}, visible(l.key))));
