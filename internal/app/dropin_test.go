@@ -88,7 +88,7 @@ func TestJSON(t *testing.T) {
 		{"PUT", body, 429, `"overallCode":"OVER_LIMIT"`},
 		{"POST", `{"domain": "other", "descriptors": [{"entries": [{"key": "a"}]}]}`, 200, `"overallCode":"OK"`},
 		{"POST", `{"domian": "shop"}`, 400, `unknown field`},
-		{"POST", "", 400, `no RateLimitRequest`},
+		{"POST", "", 400, `not a RateLimitRequest`},
 		{"POST", `{"domain": "` + strings.Repeat("a", 300<<10) + `"}`, 400, "too large"},
 	} {
 		status, text := get(t, c.method, url, c.body)

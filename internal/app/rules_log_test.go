@@ -16,7 +16,7 @@ descriptors:
 	o.LenientRules = true
 	p := start(t, o)
 	for _, want := range []string{
-		`msg="rules have warnings"`, "warning_count=2", "rules.yaml:4:5: x is already at", "rules.yaml:6:65: replaces nope",
+		`msg="rules have warnings"`, "warning_count=2", "rules.yaml:4:5: x is already given at", "rules.yaml:6:65: replaces nope",
 	} {
 		if p.logged(want) != 1 {
 			t.Errorf("the log has not %q once:\n%s", want, p.log)

@@ -88,9 +88,8 @@ func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
 			return nil, errWork
 		}
 		if len(b.states) > maxStates {
-			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat "+
-				"less after .* "+
-				"or the like, or write several descriptors", maxStates)
+			return nil, fmt.Errorf("needs more than %d states; repeat less after .* and similar, or write several "+
+				"descriptors", maxStates)
 		}
 	}
 	b.finish(start)
@@ -168,7 +167,7 @@ func (b *builder) classify() error {
 		class, ok := classes[key]
 		if !ok {
 			if len(classes) == maxClasses {
-				return fmt.Errorf("tells more than %d kinds of characters apart; write several descriptors", maxClasses)
+				return fmt.Errorf("distinguishes more than %d classes of characters; write several descriptors", maxClasses)
 			}
 			class = uint8(len(classes)) //nolint:gosec // checked
 			classes[key] = class

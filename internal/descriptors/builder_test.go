@@ -143,7 +143,7 @@ func TestBuilderProblems(t *testing.T) {
 		{"d", descriptors.Descriptor{Key: "a*"}, "d: a*: key a* contains *"},
 		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf()}, "d: a values : values is empty"},
 		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf("b", "")}, "d: a values b, : an item of values is empty"},
-		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.Matcher{Form: "ip"}}, "d: a ip : ip is no form of a Matcher"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.Matcher{Form: "ip"}}, "d: a ip : ip is not a form of a Matcher"},
 		{"d", descriptors.Descriptor{Key: "a", Value: "b", Match: descriptors.OneOf("c")}, "value and values are both given"},
 		{
 			"d",
@@ -155,14 +155,14 @@ func TestBuilderProblems(t *testing.T) {
 			descriptors.Descriptor{Key: "a", RateLimit: &limit{
 				Params: limiter.Params{Limit: 1}, Unit: descriptors.Day, Placement: descriptors.Placement{RedisCell: true},
 			}},
-			"d: a: engine: the redis_cell engine decides funnel and token_bucket",
+			"d: a: engine: the redis_cell engine supports only funnel and token_bucket",
 		},
 		// What files say, too, is in the goldens of rulefile; here it is the place.
 		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: 1}}}, "d: a: unit is missing"},
 		{
 			"d",
 			descriptors.Descriptor{Key: "a", Descriptors: []*descriptors.Descriptor{{Key: "b"}, {Key: "b"}}},
-			"d: a > b: a > b is already at d: a > b",
+			"d: a > b: a > b is already given at d: a > b",
 		},
 	} {
 		b := descriptors.NewBuilder(descriptors.Process{})

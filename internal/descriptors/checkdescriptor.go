@@ -19,21 +19,21 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	case d.Key == "" && !d.Invalid:
 		c.Errorf(d.At, "the key is empty; write the name of a descriptor entry that Envoy sends")
 	case strings.Contains(d.Key, "*") && !d.Lenient:
-		c.Tolerate(d.At, "only an entry with this very key matches",
-			"key %s contains *, which stands for any characters only in value; write the whole key", d.Key)
+		c.Tolerate(d.At, "only an entry with exactly this key matches",
+			"key %s contains *, which is a wildcard only in value; write the whole key", d.Key)
 	}
 	if d.RateLimit != nil && d.RateLimits != nil {
-		c.Errorf(d.At, "rate_limit and rate_limits are both given; move the one into the other")
+		c.Errorf(d.At, "rate_limit and rate_limits are both given; move the limit of rate_limit into rate_limits")
 	}
 	switch form := d.Match.Form; {
 	case form == "":
 		if d.ShareThreshold && !strings.Contains(d.Value, "*") {
-			c.Tolerate(d.ShareAt, "it means nothing",
-				"share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
-					"requests then share one counter; remove it, or write one of these")
+			c.Tolerate(d.ShareAt, "it has no effect",
+				"share_threshold needs a value that contains *, or values, values_file, cidr or regex, whose requests then "+
+					"share one counter; remove share_threshold, or write one of these fields")
 		}
 	case !slices.Contains([]Form{FormValues, FormFile, FormCIDR, FormRegex}, form):
-		c.Errorf(d.Match.At, "%s is no form of a Matcher; use OneOf, InBlocks or MatchingRegex", form)
+		c.Errorf(d.Match.At, "%s is not a form of a Matcher; use OneOf, InBlocks or MatchingRegex", form)
 	case d.Value != "":
 		c.Errorf(d.Match.At, "value and %s are both given; write two descriptors", form)
 	case len(d.Match.Items) == 0 && !d.Invalid:
@@ -48,12 +48,12 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 		c.warnInvisible("an item of values", d.Match.Items[i].Text, d.Match.Items[i].At)
 	}
 	if !d.Lenient && strings.ContainsAny(d.Value, `^\[]()+*`) && regexSigns.MatchString(d.Value) {
-		c.Warnf(WarnLiteral, d.ValueAt, "value %s is no regular expression: only * is special in it; "+
+		c.Warnf(WarnLiteral, d.ValueAt, "value %s looks like a regular expression, but only * is special in a value; "+
 			"did you mean regex: '%s'?", words.Shown(d.Value), strings.ReplaceAll(words.Shorten(d.Value), "'", "''"))
 	}
 	if d.DetailedMetric || d.ValueToMetric {
-		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since no metric is named after "+
-			"what clients send; weir top shows the values that are sent most")
+		c.Warnf(WarnNoEffect, d.At, "detailed_metric and value_to_metric have no effect, since Weir names no metric "+
+			"after values that clients send; weir top shows the most frequent values")
 	}
 }
 
@@ -63,8 +63,8 @@ func (c *Builder) warnInvisible(what, text string, at Position) {
 	for i, char := range text {
 		atEnd := char == ' ' && (i == 0 || i == len(text)-1)
 		if atEnd || !unicode.IsPrint(char) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, char) {
-			c.Warnf(WarnInvisible, at, "%s %s has %U as its character %d, which nobody sees, and only entries that have it, "+
-				"too, match; remove it, unless Envoy sends it", what, strconv.QuoteToASCII(words.Shorten(text)), char,
+			c.Warnf(WarnInvisible, at, "%s %s has the invisible character %U at position %d, so that only entries with this "+
+				"character match; remove it, unless Envoy sends it", what, strconv.QuoteToASCII(words.Shorten(text)), char,
 				utf8.RuneCountInString(text[:i])+1)
 			return
 		}
@@ -114,7 +114,7 @@ func (c *Builder) checkResponse(r *Response) {
 		same := func(other Header) bool { return strings.EqualFold(other.Name, h.Name) }
 		if slices.ContainsFunc(r.Headers[:i], same) {
 			c.Errorf(h.NameAt,
-				"header %s is given twice; upper and lower case do not differ; remove one of the two", words.Shown(h.Name))
+				"header %s is given twice (upper and lower case are the same); remove one of the two", words.Shown(h.Name))
 		}
 	}
 	if len(r.Headers) > maxResponseHeaders {
@@ -134,19 +134,19 @@ func (c *Builder) checkHeader(h *Header) {
 	case len(h.Name) > maxHeaderName:
 		c.Errorf(h.NameAt, "a header's name has %d bytes, at most %d are sent; write less", len(h.Name), maxHeaderName)
 	case !httpguts.ValidHeaderFieldName(h.Name):
-		c.Errorf(h.NameAt, "%s is no header's name; write letters, digits and -", words.Shown(h.Name))
+		c.Errorf(h.NameAt, "%s is not a header name; write letters, digits and -", words.Shown(h.Name))
 	case slices.Contains(reservedHeaders, strings.ToLower(h.Name)):
-		c.Errorf(h.NameAt, "header %s is made by Envoy or Weir; leave it out", h.Name)
+		c.Errorf(h.NameAt, "Envoy or Weir sets header %s itself; leave it out", h.Name)
 	}
 	switch {
 	case len(h.Value) > maxHeaderValue:
 		c.Errorf(h.ValueAt, "a header's value has %d bytes, at most %d are sent; write less", len(h.Value), maxHeaderValue)
 	case strings.ContainsFunc(h.Value, notPrintable):
 		c.Errorf(h.ValueAt,
-			"header %s: a value is one line of printable ASCII; write other characters in an encoding such as %%C3%%A9",
+			"header %s: a value must be one line of printable ASCII; write other characters in an encoding such as %%C3%%A9",
 			words.Shown(h.Name))
 	case strings.TrimSpace(h.Value) != h.Value:
-		c.Errorf(h.ValueAt, "header %s: a value neither begins nor ends with a space; remove it", words.Shown(h.Name))
+		c.Errorf(h.ValueAt, "header %s: a value must not begin or end with a space; remove the space", words.Shown(h.Name))
 	}
 }
 

@@ -101,8 +101,8 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 
 // checkUnlimited reports fields that contradict `unlimited: true`; for requests_per_unit it only warns.
 func (c *Builder) checkUnlimited(l *checked) {
-	const message = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or " +
-		"%s for none"
+	const message = "unlimited: true and %s contradict each other; to limit, remove unlimited; to limit nothing, " +
+		"remove %s"
 	var others []string
 	var at Position
 	for _, f := range l.fields {
@@ -166,8 +166,8 @@ func (c *Builder) checkLease(l *checked) {
 	for _, name := range []string{"unit", "unit_multiplier", "window"} {
 		if l.has(name) {
 			c.Errorf(l.fieldAt(name),
-				"concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
-					"a request that is never given back counts", name)
+				"concurrency counts requests in flight, not per %s; remove it, and write lease: 60s, the time after "+
+					"which a request that has not ended no longer counts", name)
 		}
 	}
 	if !l.has("lease") {
@@ -265,7 +265,7 @@ func (c *Builder) checkTogether(all []checked) {
 		byName[l.Name] = l.fieldAt("name")
 		if l.Unlimited {
 			c.Errorf(l.fieldAt("unlimited"),
-				"unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
+				"unlimited among other limits has no effect; remove it, or write rate_limit: {unlimited: true}")
 		}
 		if l.policy == nil {
 			continue

@@ -41,8 +41,8 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 	if before := c.pathText; before > MaxPathText {
 		return 0
 	} else if c.pathText += len(to.above().Path) + len(" > =") + len(d.Key) + len(d.Value); c.pathText > MaxPathText {
-		c.Errorf(d.At, "the keys and values up to here take more than %d MiB in the names of rules, each of which has those "+
-			"above it; use fewer levels, or shorter keys and values", MaxPathText>>20)
+		c.Errorf(d.At, "the names of the rules up to here take more than %d MiB, since each has the keys and values of all "+
+			"levels above it; use fewer levels, or shorter keys and values", MaxPathText>>20)
 		return 0
 	}
 	n := &Node{Rule: c.rule(to, d)}

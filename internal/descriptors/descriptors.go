@@ -177,7 +177,7 @@ func (p *Process) checkStore(name string) error {
 	case name == "" || p.Stores == nil || slices.Contains(p.Stores, name):
 		return nil
 	case len(p.Stores) == 0:
-		return fmt.Errorf("store: there is no store %q: this process has none beside --store; add --named-store, or "+
+		return fmt.Errorf("store: there is no store %q: this process has only --store; add --named-store, or "+
 			"remove store", name)
 	default:
 		return fmt.Errorf("store: there is no store %q: --named-store has %s", name, strings.Join(p.Stores, ", "))

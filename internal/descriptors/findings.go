@@ -94,7 +94,7 @@ func (f *findings) sorted() Errors {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	if f.more != nil {
-		f.more.Msg = fmt.Sprintf("and %d more; mend the first ones, and check again", f.more.More)
+		f.more.Msg = fmt.Sprintf("and %d more; correct the first ones, and check again", f.more.More)
 		f.listed = append(f.listed, f.more)
 	}
 	return f.listed
@@ -108,6 +108,6 @@ func (c *Builder) warnWait(l *checked) {
 	if wait := l.policy.MaxWait(); wait > envoyTimeout {
 		c.Warnf(WarnMaxWait, l.fieldAt("max_wait"),
 			"requests are delayed by up to %s, but Envoy waits only %s unless its rate limit "+
-				"filter has a longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
+				"filter has a longer timeout; raise that timeout, or write a shorter max_wait", wait, envoyTimeout)
 	}
 }

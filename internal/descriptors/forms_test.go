@@ -188,7 +188,7 @@ func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 	}
 	_, err := rulefile.Compile(rules(200, ".*x%d.*"))
 	var all descriptors.Errors
-	if want := "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may take " +
+	if want := "too many patterns and regexes of this key begin and end with the same fixed text, so that matching one value may take " +
 		"819240 steps, and at most 130000 are allowed; begin or end k regex .*x199.* with different text"; !errors.As(err,
 		&all) ||
 		len(all) != 1 || !strings.HasPrefix(all[0].Msg, want) {

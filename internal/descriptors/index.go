@@ -29,7 +29,7 @@ func (c *Builder) finishBranch(b *Branch) {
 			}
 		}
 		c.Errorf(b.positions[last].value,
-			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+			"too many patterns and regexes of this key begin and end with the same fixed text, so that matching one value may "+
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
 			b.index.steps, maxMatchSteps, b.all[last].To.Rule.Path)
 		b.positions = nil

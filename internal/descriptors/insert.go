@@ -108,7 +108,7 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 		}
 		if strings.Contains(v.Text, "*") {
 			c.Errorf(v.At,
-				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
+				"%s contains *, which is a wildcard only in value; write a descriptor with value: for it",
 				words.Shown(v.Text))
 			continue
 		}
@@ -147,7 +147,7 @@ func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	var work int
 	p, err := newRegex(text.Text, n, &work)
 	if c.regexes += work; c.regexes > maxRegexesWork {
-		err = errors.New("regex: all of them up to here take too long to compile; repeat less in them, or write fewer")
+		err = errors.New("regex: the regexes up to here take too long to compile; repeat less in them, or write fewer")
 	}
 	if err != nil {
 		c.Errorf(text.At, "%s", err)
@@ -163,7 +163,7 @@ func (b *Branch) next() int {
 }
 
 func (c *Builder) alreadyThere(at Position, first *Node) {
-	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.Rule.Path, first.Rule.Source)
+	c.Errorf(at, "%s is already given at %s; merge the two descriptors", first.Rule.Path, first.Rule.Source)
 }
 
 // insertPattern adds a pattern to the branch. finishBranch checks whether an earlier pattern matches all its values.
@@ -185,7 +185,7 @@ func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 	switch {
 	case err != nil:
 		c.Errorf(p.At,
-			"cidr: %s is no block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone",
+			"cidr: %s is not an address block; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone",
 			words.Shown(p.Text))
 	case prefix.Addr().Is4In6():
 		c.Errorf(p.At, "cidr: %s is an IPv4 address written as IPv6; write the IPv4 block, which matches both", p.Text)
@@ -218,14 +218,14 @@ func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
 
 // merge adds the descriptors of a repeated descriptor to the first one, and its limits if the first one has none.
 func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enforced levels) {
-	holds := "the limits of the first one hold, and its descriptors are those of both"
+	holds := "the limits of the first one apply, with the descriptors of both"
 	if r := first.Rule; len(r.Limits) == 0 && !r.Unlimited {
 		c.addLimits(to.domain, r, d)
-		holds = "both are one"
+		holds = "both count as one"
 	} else {
 		c.checkLimits(d)
 	}
 	c.Tolerate(d.At, holds,
-		"%s is already at %s; put what belongs to it in one place", first.Rule.Path, first.Rule.Source)
+		"%s is already given at %s; merge the two descriptors", first.Rule.Path, first.Rule.Source)
 	return c.below(to, first, by, d)
 }

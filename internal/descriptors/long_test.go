@@ -308,8 +308,8 @@ func TestBoundsOfRegexes(t *testing.T) {
 	for _, tt := range []struct{ rules, want string }{
 		{
 			"domain: d\ndescriptors:\n  - {key: k, regex: '.*a.{20}'}\n",
-			"f:3:21: regex: needs more than 2000 states, as it has to remember too much of what it has read; repeat less after .* or the like, " +
-				"or write several descriptors",
+			"f:3:21: regex: needs more than 2000 states; repeat less after .* and similar, or write several " +
+				"descriptors",
 		},
 		{
 			"domain: d\ndescriptors:\n  - {key: k, regex: '(?i)" + strings.Repeat(`[a-é]`, 21) + "'}\n",
@@ -322,11 +322,11 @@ func TestBoundsOfRegexes(t *testing.T) {
 		},
 		{
 			lines(3000, `{key: k, regex: '%d(?i)(?:\pL\pM){200}N'}`), // 27 ms each once, and nothing ended it
-			"f:313:21: regex: all of them up to here take too long to compile; repeat less in them, or write fewer",
+			"f:313:21: regex: the regexes up to here take too long to compile; repeat less in them, or write fewer",
 		},
 		{
 			lines(500, `{key: k, regex: '%d[`+strings.Repeat(`\pL\PL`, 160)+`]'}`), // sorting takes 15 ms each
-			"f:65:21: regex: all of them up to here take too long to compile; repeat less in them, or write fewer",
+			"f:65:21: regex: the regexes up to here take too long to compile; repeat less in them, or write fewer",
 		},
 	} {
 		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(tt.rules)}})

@@ -84,7 +84,7 @@ func hasRedisCell(a limiter.Algorithm) bool { return a == limiter.Funnel || a ==
 // checkRedisCell reports parameters that CL.THROTTLE does not support.
 func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...any)) {
 	if !hasRedisCell(in.Algorithm) {
-		bad("engine", "the redis_cell engine decides funnel and token_bucket; use one of these, or no engine")
+		bad("engine", "the redis_cell engine supports only funnel and token_bucket; use one of these, or no engine")
 	}
 	if in.Window%time.Second != 0 {
 		bad("window", "the redis_cell engine counts per whole seconds, got %s; use a multiple of 1s, or no engine", in.Window)
@@ -107,7 +107,7 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 // checkLeased reports parameters with which permits cannot be acquired in advance, or released without a trace.
 func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format string, args ...any)) {
 	if !in.Algorithm.Kind().Is(bounds.Prepayable) {
-		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
+		bad("lease_for", "permits of %s cannot be leased: its decisions depend on the moment of each request",
 			in.Algorithm)
 	}
 	switch {

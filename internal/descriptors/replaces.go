@@ -35,8 +35,8 @@ func (c *Builder) checkReplaces(d *domain) {
 		for _, to := range edges[name] {
 			if open[to.Text] {
 				cycle := append(slices.Clone(path[slices.Index(path, to.Text):]), to.Text)
-				c.Tolerate(to.At, "a request that matches all of them has none of them",
-					"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
+				c.Tolerate(to.At, "a request that matches all of these limits has none of them",
+					"these limits replace one another, so that none would apply: %s; remove one of them from replaces",
 					strings.Join(cycle, " replaces "))
 			}
 			visit(to.Text)

@@ -30,8 +30,8 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 					errs = append(errs, problemOf(r, "", "%s", why))
 				} else if r.Mode != limiter.Shadow && l.Policy.Limit() > 0 && rateOf(l.Policy) < leastRate {
 					warnings = append(warnings, problemOf(r, descriptors.WarnQuota,
-						"%s: %d per %s do not divide among Envoys, which deny requests that the limit as a whole has room for; "+
-							"ask the rate limit service for it", r.Path, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window())))
+						"%s: %d per %s is too small to divide among Envoys: they would deny requests although the limit has room; "+
+							"use the rate limit service for it", r.Path, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window())))
 				}
 			}
 		}
@@ -54,25 +54,25 @@ func Unfit(h *limiter.Hit) string {
 	p := h.Policy
 	in := p.Params()
 	if r, ok := h.Route.(interface{ UsesRedisCell() bool }); ok && r.UsesRedisCell() {
-		return "engine: redis_cell cannot be charged ahead; use the default engine"
+		return "engine: redis_cell cannot be charged in advance; use the default engine"
 	}
 	switch {
 	case p.Limit() == 0:
 		return ""
 	case !p.Algorithm().Kind().Is(step.Prepayable):
-		return fmt.Sprintf("algorithm: %s cannot be charged ahead, since its answers depend on the moment at which each "+
-			"request comes; use token_bucket, or the rate limit service", p.Algorithm())
+		return fmt.Sprintf("algorithm: %s cannot be charged in advance, since its decisions depend on the moment of each "+
+			"request; use token_bucket, or the rate limit service", p.Algorithm())
 	case isWindow(p) && !p.Core().Is(step.InWindows) && p.Window() < minSlide:
-		return fmt.Sprintf("algorithm: a %s of %s is too short to be charged ahead, it must be at least %s; "+
+		return fmt.Sprintf("algorithm: a %s of %s is too short to be charged in advance, it must be at least %s; "+
 			"use token_bucket, or the rate limit service", p.Algorithm(), p.Window(), minSlide)
 	case in.StartsEmpty:
-		return "initial: a bucket that starts empty cannot be charged ahead; use initial: full"
+		return "initial: a bucket that starts empty cannot be charged in advance; use initial: full"
 	case in.RefillsAtOnce:
-		return "refill: a bucket that is refilled in intervals cannot be charged ahead; use refill: greedy"
+		return "refill: a bucket that is refilled in intervals cannot be charged in advance; use refill: greedy"
 	case in.ChargeDenied != limiter.ChargeNone && p.Algorithm() != limiter.FixedWindow:
-		return "charge_denied: requests that an Envoy denies by itself are not charged; use charge_denied: none"
+		return "charge_denied: requests that an Envoy denies without a call are not charged; use charge_denied: none"
 	case float64(p.Capacity()) < rateOf(p)*minBurst.Seconds():
-		return fmt.Sprintf("burst: %d at once is less than what %d per %s admits in %s, which an Envoy is charged ahead; "+
+		return fmt.Sprintf("burst: %d at once is less than what %d per %s admits in %s, which Weir charges in advance; "+
 			"allow a larger burst, or use the rate limit service", p.Capacity(), p.Limit(), p.Window(), minBurst)
 	}
 	return ""

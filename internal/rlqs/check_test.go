@@ -21,12 +21,12 @@ descriptors:
 - {key: i, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 `))
 	compare(t, errs, "", []string{
-		"rules.yaml:7:1: d (rules.yaml:7): algorithm: concurrency cannot be charged ahead",
-		"rules.yaml:9:1: j (rules.yaml:9): algorithm: a sliding_window of 1s is too short to be charged ahead, it must be at least",
+		"rules.yaml:7:1: d (rules.yaml:7): algorithm: concurrency cannot be charged in advance",
+		"rules.yaml:9:1: j (rules.yaml:9): algorithm: a sliding_window of 1s is too short to be charged in advance, it must be at least",
 	})
 	compare(t, warnings, descriptors.WarnQuota, []string{
-		"rules.yaml:5:1: b: 100 per 1m do not divide among Envoys",
-		"rules.yaml:8:1: h: 100000 per 1d do not divide among Envoys",
+		"rules.yaml:5:1: b: 100 per 1m is too small to divide among Envoys",
+		"rules.yaml:8:1: h: 100000 per 1d is too small to divide among Envoys",
 	})
 }
 

@@ -28,7 +28,7 @@ func (k *Keeper) Metrics() []metric.Group {
 				"Hits charged in advance, not used, and refunded.",
 				func(s Stats) uint64 { return s.Refunded }),
 			metric.Counter("weir_quota_over_requests_total",
-				"Requests that Envoys admitted before a charge: before the first assignment, or after a lost one.",
+				"Requests that Envoys admitted before Weir charged them: before the first assignment, or after a lost one.",
 				func(s Stats) uint64 { return s.Over }),
 			metric.Counter("weir_quota_shortages_total", "Assignments lowered at once, because too little remained in "+
 				"their counter.",

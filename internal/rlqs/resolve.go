@@ -60,10 +60,10 @@ func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	case id == "":
 		return nil, errors.New("it has no entries; give Envoy's bucket_id_builder an entry with a string_value")
 	case len(id) > MaxIDBytes:
-		return nil, fmt.Errorf("its entries have %d bytes, and may have %d; build bucket ids of short values", len(id),
-			MaxIDBytes)
+		return nil, fmt.Errorf("its entries have %d bytes, at most %d are allowed; build bucket ids from short values",
+			len(id), MaxIDBytes)
 	case strings.ContainsRune(string(id), 0) || !utf8.ValidString(string(id)):
-		return nil, errors.New("a value is not UTF-8, which a response cannot have; build bucket ids of other values")
+		return nil, errors.New("a value is not UTF-8, as a response requires; build bucket ids from other values")
 	}
 	entries, err := id.Entries()
 	if err != nil {

@@ -71,7 +71,7 @@ func TestResolve(t *testing.T) {
 		{"shop", "tenant=a", "nothing"},
 		{"other", "plan=free", "nothing"},
 		{"shop", "slow=leased", "funnel|shop|slow=leased 50"},
-		{"shop", "slow=queue", "refused: slow=queue (rules.yaml:14): algorithm: leaky_queue cannot be charged ahead"},
+		{"shop", "slow=queue", "refused: slow=queue (rules.yaml:14): algorithm: leaky_queue cannot be charged in advance"},
 		{"shop", "slow=full", "refused: slow=full (rules.yaml:15): charge_denied: "},
 		{"shop", "slow=batch", "refused: slow=batch (rules.yaml:16): refill: "},
 		{"shop", "slow=empty", "refused: slow=empty (rules.yaml:17): initial: "},
@@ -80,7 +80,7 @@ func TestResolve(t *testing.T) {
 		{"shop", "", "refused: it has no entries"},
 		{"shop", "plan=", "refused: the value of plan is empty"},
 		{"shop", "plan=\xff", "refused: a value is not UTF-8"},
-		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, and may have 2048"},
+		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, at most 2048"},
 	} {
 		if got := targetText(resolve(tt.domain, BucketID(tt.id))); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s %.40s: %q, want %q", tt.domain, tt.id, got, tt.want)

@@ -115,7 +115,7 @@ func (s *Stream) read(from envoy, m *pb.RateLimitQuotaUsageReports) error {
 			return s.keeper.invalid("%s", err)
 		}
 		if domain := m.GetDomain(); domain != "" && domain != s.domain {
-			return s.keeper.invalid("domain: this stream is of %q, got %q; open another stream for that domain", s.domain,
+			return s.keeper.invalid("domain: this stream is for %q, got %q; open another stream for each domain", s.domain,
 				domain)
 		}
 		s.Report(usages)

@@ -160,7 +160,7 @@ func TestWrongMessagesEndTheStream(t *testing.T) {
 		want     string
 	}{
 		{[]*pb.RateLimitQuotaUsageReports{report("", usage(1, 0, "a", "1"))}, "domain: must not be empty in the first message; set the domain of Envoy's quota filter"},
-		{[]*pb.RateLimitQuotaUsageReports{ok, report("other")}, `domain: this stream is of "shop", got "other"; open another stream for that domain`},
+		{[]*pb.RateLimitQuotaUsageReports{ok, report("other")}, `domain: this stream is for "shop", got "other"; open another stream for each domain`},
 		{[]*pb.RateLimitQuotaUsageReports{report(long)}, "domain: must be at most 200 bytes, got 201"},
 		{[]*pb.RateLimitQuotaUsageReports{ok, report("", usage(1, 0, "a", "1"), usage(1, 0, "", "1"))}, "bucket_quota_usages[1].bucket_id.bucket: a key is empty; name each entry of the bucket"},
 	} {

@@ -146,9 +146,9 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k.leave(c)
 	k.stats.Dropped++
 	if skipped, ok := k.dropped.Allow(time.Now()); ok {
-		k.o.Logger.Warn("too many quota buckets, further ones get no assignment: have bucket_id_builder make fewer",
+		k.o.Logger.Warn("too many quota buckets, further buckets get no assignment: let bucket_id_builder build fewer",
 			slog.String("host", s.host), slog.String("domain", s.domain),
-			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("skipped", skipped))
+			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("lines_skipped", skipped))
 	}
 	return nil
 }
@@ -157,8 +157,8 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 func (k *Keeper) refuse(domain, why string) {
 	k.stats.Refused++
 	if skipped, ok := k.refused.Allow(time.Now()); ok { // without the bucket's values, which come from requests
-		k.o.Logger.Warn("a bucket gets no assignment, since its limit or its entries cannot have a quota",
-			slog.String("domain", domain), slog.String("reason", why), slog.Uint64("skipped", skipped))
+		k.o.Logger.Warn("a bucket gets no assignment, because of its limit or its entries",
+			slog.String("domain", domain), slog.String("reason", why), slog.Uint64("lines_skipped", skipped))
 	}
 }
 

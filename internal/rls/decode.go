@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-var errMalformed = status.Error(codes.Internal, "proto: the bytes are no RateLimitRequest")
+var errMalformed = status.Error(codes.Internal, "proto: the bytes are not a RateLimitRequest")
 
 // validText returns text with a ? in place of each run of bytes that are not UTF-8. Envoy copies header values into
 // descriptors unchecked. Protobuf would reject the whole request for one invalid byte, and by default Envoy then admits

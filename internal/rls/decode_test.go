@@ -273,7 +273,7 @@ func TestMalformedRequest(t *testing.T) {
 	malformed := append(marshal(t, request(descriptor("free=1"), descriptor("free=2"))), 0xff)
 	for range 10 {
 		res, err := sendWire(t.Context(), s, malformed)
-		if res != nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the bytes are no RateLimitRequest") {
+		if res != nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the bytes are not a RateLimitRequest") {
 			t.Fatalf("got %v, %v", res, err)
 		}
 		if said := rec.take(); !slices.Equal(said, []string{"rejected Internal"}) {

@@ -86,7 +86,7 @@ descriptors:
   - {key: fails, rate_limit: {unit: minute, requests_per_unit: 5, on_store_failure: error}}
 `, func(o *options) { o.Store, o.Observer = storeFunc(down), rec })
 	_, err := send(context.Background(), s, request(descriptor("fails=a")))
-	const why = "the store did not answer, and on_store_failure is error"
+	const why = "the store did not respond, and on_store_failure is error"
 	if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != why {
 		t.Errorf("got %v, want Unavailable: %s", err, why)
 	}

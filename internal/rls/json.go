@@ -68,7 +68,7 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	}
 	var req pb.RateLimitRequest
 	if err := protojson.Unmarshal(text, &req); err != nil {
-		return nil, invalid("the body is no RateLimitRequest: %s", err)
+		return nil, invalid("the body is not a RateLimitRequest: %s", err)
 	}
 	if wire, err = proto.Marshal(&req); err != nil {
 		return nil, invalid("%s", err)
@@ -105,7 +105,7 @@ func (s *Service) readJSON(body io.Reader) ([]byte, error) {
 		case errors.Is(err, io.EOF):
 			return text.Bytes(), nil
 		case err != nil:
-			return nil, invalid("the body is no RateLimitRequest: %s", err)
+			return nil, invalid("the body is not a RateLimitRequest: %s", err)
 		case token == json.Delim('}'), token == json.Delim(']'):
 			depth--
 		case token == json.Delim('['):

@@ -85,7 +85,7 @@ func TestXDSBesideAFolder(t *testing.T) {
 	if err := os.WriteFile(file, []byte(twice), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), file+":2:27: own is already at") ||
+	if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), file+":2:27: own is already given at") ||
 		strings.Contains(err.Error(), "until then") {
 		t.Errorf("a file is read as strictly as without xDS: %v", err)
 	}

@@ -36,10 +36,10 @@ const argLookAtLimit = 16
 func newFixedWindow(in *Params) (step.Algorithm, error) {
 	switch {
 	case in.Align == AlignCalendar && !calendar.Has(in.Window):
-		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 "+
-			"months of 30 days, not with %s; use epoch", in.Window)
+		return nil, paramError("align", "calendar needs a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 "+
+			"months of 30 days, got %s; use epoch", in.Window)
 	case in.Align != AlignCalendar && in.TimeZone != nil:
-		return nil, paramError("time_zone", "goes with windows of the calendar only; "+
+		return nil, paramError("time_zone", "needs windows of the calendar; "+
 			"align to the calendar, or leave the time zone out")
 	}
 	f := &fixedWindow{terms: in.terms(), align: in.Align, lookAtLimit: in.LookAtLimit}

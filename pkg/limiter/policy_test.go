@@ -112,9 +112,9 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"calendar minutes": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
-			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 " +
+			[]string{"align: calendar needs a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 " +
 				"days, " +
-				"not with 1m0s; use epoch"},
+				"got 1m0s; use epoch"},
 		},
 		"segments that do not divide": {
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1, Window: time.Second, Segments: 3},

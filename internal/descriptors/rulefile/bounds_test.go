@@ -66,7 +66,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		if len(all) != 1001 || all.Count() != n {
 			t.Fatalf("%d %s that stand for %d, want 1001 and %d", len(all), what, all.Count(), n)
 		}
-		if got, want := all[1000], "and 29000 more; mend the first ones, and check again"; got.Line != 1003 || got.Msg != want {
+		if got, want := all[1000], "and 29000 more; correct the first ones, and check again"; got.Line != 1003 || got.Msg != want {
 			t.Errorf("the last of the %s is %s, want %s", what, got, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestGrowthIsBoundedForAllFiles(t *testing.T) {
 		fmt.Fprintf(&long, "      - key: a%d\n", i)
 	}
 	for want, files := range map[string][]rulefile.File{
-		"the keys and values up to here take more than 128 MiB": {{Name: "long.yaml", Data: []byte(long.String())}},
+		"the names of the rules up to here take more than 128 MiB": {{Name: "long.yaml", Data: []byte(long.String())}},
 		"more than 1500000 fields and values would have to be read at once": {{
 			Name: "flow.yaml", Data: []byte("domain: d\ndescriptors: [" + strings.Repeat("{},", 2<<20) + "]\n"),
 		}},

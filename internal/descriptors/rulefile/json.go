@@ -40,7 +40,7 @@ func (r *reader) value(n *yaml.Node) (v any) {
 		default:
 			var ok bool
 			if v, ok = jsonValue(n); !ok {
-				r.Errorf(r.at(n), "%s must be what JSON can say, got the number %s; quote it to make it a text", r.field,
+				r.Errorf(r.at(n), "%s must be a value that JSON has, got the number %s; quote it to make it a text", r.field,
 					words.Shorten(n.Value))
 			}
 		}

@@ -15,21 +15,21 @@ func TestLenient(t *testing.T) {
 			"the same key twice", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: hour, requests_per_unit: 3}}]}`,
-			"f:4:5: a is already at f:3; put what belongs to it in one place; " +
-				"until then the limits of the first one hold, and its descriptors are those of both",
+			"f:4:5: a is already given at f:3; merge the two descriptors; " +
+				"until then the limits of the first one apply, with the descriptors of both",
 		},
 		{
 			"the same value twice, the second one with the limit", `
   - {key: a, value: x, descriptors: [{key: b}]}
   - {key: a, value: x, rate_limit: {unit: hour, requests_per_unit: 1}}`,
-			"f:4:5: a=x is already at f:3; put what belongs to it in one place; until then both are one",
+			"f:4:5: a=x is already given at f:3; merge the two descriptors; until then both count as one",
 		},
 		{
 			"the same pattern twice", `
   - {key: a, value: x*, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: a, value: x*, rate_limit: {unit: hour, requests_per_unit: 2}}`,
-			"f:4:5: a=x* is already at f:3; put what belongs to it in one place; " +
-				"until then the limits of the first one hold, and its descriptors are those of both",
+			"f:4:5: a=x* is already given at f:3; merge the two descriptors; " +
+				"until then the limits of the first one apply, with the descriptors of both",
 		},
 		{
 			"a pattern that is not reached", `
@@ -41,8 +41,8 @@ func TestLenient(t *testing.T) {
 		{
 			"a key with a star", `
   - {key: 'route/*', value: 'route/*', rate_limit: {unit: hour, requests_per_unit: 1}}`,
-			"f:3:5: key route/* contains *, which stands for any characters only in value; write the whole key; " +
-				"until then only an entry with this very key matches",
+			"f:3:5: key route/* contains *, which is a wildcard only in value; write the whole key; " +
+				"until then only an entry with exactly this key matches",
 		},
 		{
 			"replaces of nothing", `
@@ -54,20 +54,20 @@ func TestLenient(t *testing.T) {
 			"replaces in a circle", `
   - {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1, replaces: [{name: b}]}}
   - {key: b, rate_limit: {name: b, unit: hour, requests_per_unit: 1, replaces: [{name: a}]}}`,
-			"f:4:81: replaces goes in a circle, so that none of these limits would be left: a replaces b replaces a; " +
-				"remove one of them from replaces; until then a request that matches all of them has none of them",
+			"f:4:81: these limits replace one another, so that none would apply: a replaces b replaces a; " +
+				"remove one of them from replaces; until then a request that matches all of these limits has none of them",
 		},
 		{
 			"replaces with another field", `
   - {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1}}
   - {key: b, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: a, unit: hour}]}}`,
-			"f:4:82: unit is not a field of an item of replaces; it belongs in rate_limit; until then it means nothing",
+			"f:4:82: unit is not a field of an item of replaces; it belongs in rate_limit; until then it has no effect",
 		},
 		{
 			"unlimited beside a unit", `
   - {key: a, rate_limit: {unlimited: true, unit: hour}}`,
-			"f:3:50: unlimited: true and unit contradict each other: nothing is limited; " +
-				"remove unlimited for a limit, or unit for none; until then nothing is limited",
+			"f:3:50: unlimited: true and unit contradict each other; " +
+				"to limit, remove unlimited; to limit nothing, remove unit; until then nothing is limited",
 		},
 		{
 			"no rate", `
@@ -78,18 +78,18 @@ func TestLenient(t *testing.T) {
 		{
 			"a field twice", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit: day}}`,
-			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one holds",
+			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one applies",
 		},
 		{
 			"no descriptors", ` []`,
-			"f:2:14: domain shop has no rules here, so that nothing would be limited; " +
-				"write descriptors: with at least one rule (- key: none limits nothing), or remove this part of the file; until then nothing of it is limited",
+			"f:2:14: domain shop has no rules here, so that it would limit nothing; " +
+				"write descriptors: with at least one rule (- key: none limits nothing), or remove this document of the file; until then no request of this domain is limited",
 		},
 		{
 			"share_threshold without a star", `
   - {key: a, value: x, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}`,
-			"f:3:41: share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose " +
-				"requests then share one counter; remove it, or write one of these; until then it means nothing",
+			"f:3:41: share_threshold needs a value that contains *, or values, values_file, cidr or regex, whose " +
+				"requests then share one counter; remove share_threshold, or write one of these fields; until then it has no effect",
 		},
 	}
 	for _, tt := range tests {

@@ -68,8 +68,8 @@ func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.T
 func valuesFileName(ruleFile, name string) (string, error) {
 	switch ext := filepath.Ext(name); {
 	case !filepath.IsLocal(name):
-		return "", fmt.Errorf("values_file: %s leads out of the rule file's directory; write a path below it, relative to it",
-			words.Shown(name))
+		return "", fmt.Errorf("values_file: %s leads out of the rule file's directory; write a relative "+
+			"path below this directory", words.Shown(name))
 	case ext == ".yaml" || ext == ".yml":
 		return "", fmt.Errorf("values_file: %s would be read as a rule file; give it another ending, such as .txt",
 			words.Shown(name))
@@ -86,7 +86,7 @@ func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
 	}
 	data, ok := r.values[name]
 	if !ok {
-		r.Errorf(file.At, "values_file: there is no file %s; write it, with one value a line", name)
+		r.Errorf(file.At, "values_file: there is no file %s; create it, with one value per line", name)
 		return nil
 	}
 	return r.lines(name, data)
@@ -112,14 +112,14 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 			r.Errorf(at, "a values file has at most %d values; split it among several rules", maxListed)
 			return nil
 		case r.grown.values >= maxAllListed:
-			r.Errorf(at, "the values files of all rules have more than %d values up to here, and one that several rules name "+
-				"counts for each; name it in fewer rules", maxAllListed)
+			r.Errorf(at, "the values files of all rules have more than %d values up to here, and a file that several rules "+
+				"name counts for each of them; name it in fewer rules", maxAllListed)
 			return nil
 		case len(text) > maxValueBytes:
 			r.Errorf(at,
 				"this value has %d bytes, more than the %d that a request may send; remove it", len(text), maxValueBytes)
 		case !utf8.ValidString(text) || strings.ContainsFunc(text, isControl):
-			r.Errorf(at, "this value has bytes that are no text; write one value a line, as UTF-8")
+			r.Errorf(at, "this value is not UTF-8 text; write one value per line, as UTF-8")
 		default:
 			all = append(all, descriptors.Text{Text: text, At: at})
 			r.grown.values++
@@ -127,7 +127,7 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 	}
 	if blank {
 		r.Errorf(descriptors.Position{File: name, Line: 1, Column: 1},
-			"this values file is empty; write one value a line, or a comment (#) if there is to be none")
+			"this values file is empty; write one value per line, or only a comment (#) if no value should match")
 	}
 	return all
 }

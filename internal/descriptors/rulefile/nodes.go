@@ -38,7 +38,7 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 	case r.depth > maxDepth:
 		r.overflow = true
 		r.Errorf(r.at(from),
-			"nested more than %d levels deep; use fewer levels of descriptors, and no alias of what contains it", maxDepth)
+			"nested more than %d levels deep; use fewer levels of descriptors, and no alias that contains itself", maxDepth)
 	default:
 		read(n)
 	}
@@ -70,7 +70,7 @@ func (r *reader) fields(n *yaml.Node, merged map[string]bool, each func(key, val
 			merges = append(merges, value)
 		case merged[key.Value]:
 		case first != nil:
-			r.Tolerate(r.at(key), "the last one holds",
+			r.Tolerate(r.at(key), "the last one applies",
 				"%s is already given at %s; remove one of the two", words.Shown(key.Value), r.at(first))
 			if r.Lenient() {
 				each(key, value)

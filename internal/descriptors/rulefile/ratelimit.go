@@ -159,7 +159,7 @@ func (r *reader) finish(l *rateLimit) {
 		l.Placement.LeaseFor = descriptors.DefaultLeaseFor
 	case !l.leased && leasesFor:
 		l.Invalid = true
-		r.Errorf(at("lease_for"), "lease_for goes with consistency: leased; write that, or remove lease_for")
+		r.Errorf(at("lease_for"), "lease_for needs consistency: leased; write both, or remove lease_for")
 	}
 }
 
@@ -186,11 +186,11 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 func parseStore(name string) (string, error) {
 	for _, c := range name {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
-			return "", fmt.Errorf("%q must be a name of a-z, 0-9 and _, as --named-store has it", name)
+			return "", fmt.Errorf("%q must be a name of a-z, 0-9 and _, as in --named-store", name)
 		}
 	}
 	if name == "" {
-		return "", errors.New("there is no name; write one that --named-store has, or remove store")
+		return "", errors.New("the name is empty; write a name from --named-store, or remove store")
 	}
 	return name, nil
 }

@@ -78,7 +78,7 @@ func (r *reader) read() {
 	roots, err := r.parse(r.file.Data)
 	roots = slices.DeleteFunc(roots, isNull)
 	if r.Lenient() && len(roots) > 0 && (len(roots) > 1 || err != nil) { // the first document is valid
-		r.Tolerate(r.at(roots[len(roots)-1]), "only the first one is read", "this is not the only document of the file; "+
+		r.Tolerate(r.at(roots[len(roots)-1]), "only the first one is read", "this file has several documents; "+
 			"write a file for each, so that envoyproxy/ratelimit reads all of them")
 		roots, err = roots[:1], nil
 	}
@@ -125,9 +125,9 @@ func (r *reader) document(root *yaml.Node) {
 		if at.File == "" {
 			at = r.at(root)
 		}
-		r.Tolerate(at, "nothing of it is limited",
-			"domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
-				"(- key: none limits nothing), or remove this part of the file", words.Shown(d.domain))
+		r.Tolerate(at, "no request of this domain is limited",
+			"domain %s has no rules here, so that it would limit nothing; write descriptors: with at least one rule "+
+				"(- key: none limits nothing), or remove this document of the file", words.Shown(d.domain))
 	}
 	r.documents++
 	r.taken = 0
@@ -142,8 +142,8 @@ const (
 	mayHaveMany = 1 << 20
 )
 
-var errTooLarge = fmt.Errorf("more than %d fields and values would have to be read at once; end the file with "+
-	"descriptors: as a list that has - in front of each item, which is read item by item, or write several files, or a "+
+var errTooLarge = fmt.Errorf("more than %d fields and values would have to be read at once; write descriptors: "+
+	"at the end of the file, as a list with - before each item, which is read item by item, or write several files, or a "+
 	"values_file", maxNodes)
 
 // mostNodes returns an upper estimate of the nodes of the text, by the characters that separate nodes.

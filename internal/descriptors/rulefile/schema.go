@@ -59,7 +59,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 				s.extra(key.Value, value, into)
 			}
 		case r.Lenient() && peerFields[key.Value]:
-			r.Tolerate(r.at(key), "it means nothing",
+			r.Tolerate(r.at(key), "it has no effect",
 				"%s is not a field of %s; %s", key.Value, s.what, r.hint(key.Value, "", s.names))
 		case r.OnlyCounts():
 			given = true

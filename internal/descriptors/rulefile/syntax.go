@@ -53,11 +53,11 @@ var slips = []struct {
 	pattern *regexp.Regexp
 	what    string
 }{
-	{regexp.MustCompile(`^ *(?:- +(?:key|name)|[A-Za-z_]+)(:)(?:[^ \t\pZ:/]|/[^/])`), "there is no space behind the colon; write name: value"},
-	{regexp.MustCompile(`^ *(-)[A-Za-z_]+:( |$)`), "there is no space behind the -; write - name: value"},
-	{regexp.MustCompile(`^ *([\x{2010}-\x{2015}])`), "this dash is another character than -; type it again"},
+	{regexp.MustCompile(`^ *(?:- +(?:key|name)|[A-Za-z_]+)(:)(?:[^ \t\pZ:/]|/[^/])`), "there is no space after the colon; write name: value"},
+	{regexp.MustCompile(`^ *(-)[A-Za-z_]+:( |$)`), "there is no space after the -; write - name: value"},
+	{regexp.MustCompile(`^ *([\x{2010}-\x{2015}])`), "this dash is not the character -; type it again"},
 	{regexp.MustCompile(`^[^#"':]*([\x{ff1a}])`), "this colon is a full-width one; write : and a space"},
-	{regexp.MustCompile(`^[^#"']*?([^ \PZ])`), "this space is another character than the usual one; type it again"},
+	{regexp.MustCompile(`^[^#"']*?([^ \PZ])`), "this space is not an ordinary space; type it again"},
 	{regexp.MustCompile(`([\x00-\x08\x0b\x0c\x0e-\x1f\x7f])`), "here is a control character; remove it"},
 }
 

@@ -73,7 +73,7 @@ func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
 			v.add([]string{fmt.Sprintf("%s%s: resource %d: %s", Scheme, s.o.Server, i+1, err)}, 1)
 			continue
 		case v.next[name] != nil:
-			v.add([]string{s.nameOf(name) + ": the domain is in two resources, of which only one is used; put both into one"}, 1)
+			v.add([]string{s.nameOf(name) + ": the domain is in two resources, only one of which is used; put both into one"}, 1)
 			continue
 		}
 		d := s.judgeDomain(before[name], name, config)
@@ -159,7 +159,7 @@ func sorted(resources []*anypb.Any) []*anypb.Any {
 // decode decodes a resource. It returns an error if the resource has another type or no domain.
 func decode(r *anypb.Any) (*ratelimitv3.RateLimitConfig, error) {
 	if r.GetTypeUrl() != typeURL {
-		return nil, fmt.Errorf("its type is %s, and not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)
+		return nil, fmt.Errorf("its type is %s, not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)
 	}
 	config := &ratelimitv3.RateLimitConfig{}
 	if err := proto.Unmarshal(r.GetValue(), config); err != nil {

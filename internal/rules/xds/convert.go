@@ -89,8 +89,8 @@ func (c *converter) descriptor(same []located, depth, path int) *descriptors.Des
 	path += len(d.GetKey()) + len(d.GetValue()) + len(" > =")
 	if c.pathText += path + len(d.at); c.pathText > descriptors.MaxPathText {
 		if !c.tooMuch {
-			c.b.Errorf(descriptors.Position{File: d.at}, "the keys and values up to here take more than %d MiB in the names of "+
-				"rules; use fewer levels, or shorter keys", descriptors.MaxPathText>>20)
+			c.b.Errorf(descriptors.Position{File: d.at}, "the names of the rules up to here take more than %d MiB, since each "+
+				"has the keys and values of all levels above it; use fewer levels, or shorter keys", descriptors.MaxPathText>>20)
 		}
 		c.tooMuch = true
 		return nil
@@ -107,8 +107,8 @@ func (c *converter) descriptor(same []located, depth, path int) *descriptors.Des
 			d = other
 		case d != other:
 			c.b.Warnf(descriptors.WarnTolerated, descriptors.Position{File: other.at},
-				"key and value are those of %s, whose limit "+
-					"holds; the limit here is not used: remove one of the two", strings.TrimPrefix(d.at, c.file+": "))
+				"key and value are the same as in %s, whose limit "+
+					"applies; the limit here is not used; remove one of the two", strings.TrimPrefix(d.at, c.file+": "))
 		}
 		below = append(below, in(other.at+".", other.GetDescriptors())...)
 	}
@@ -128,7 +128,7 @@ func (c *converter) fields(d located) *descriptors.Descriptor {
 	if d.GetMetadata() != nil {
 		out.Metadata = d.GetMetadata().AsMap()
 		if _, err := d.GetMetadata().MarshalJSON(); err != nil { // protobuf's own error text differs between builds
-			c.b.Errorf(here, "metadata: a number is NaN or infinite, which JSON has not; remove it")
+			c.b.Errorf(here, "metadata: a number is NaN or infinite, which JSON does not have; remove it")
 		}
 	}
 	if d.GetRateLimit() != nil {

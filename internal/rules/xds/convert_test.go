@@ -115,9 +115,9 @@ func TestDuplicates(t *testing.T) {
 		t.Errorf("the rule has lost its mode: %+v", r)
 	}
 	want := []string{
-		file + ": descriptors[4].descriptors[1]: key and value are those of descriptors[2].descriptors[1], whose limit holds; the " +
-			"limit here is not used: remove one of the two",
-		file + ": descriptors[5]: key and value are those of descriptors[3], whose limit holds; the limit here is not used: " +
+		file + ": descriptors[4].descriptors[1]: key and value are the same as in descriptors[2].descriptors[1], whose limit applies; the " +
+			"limit here is not used; remove one of the two",
+		file + ": descriptors[5]: key and value are the same as in descriptors[3], whose limit applies; the limit here is not used; " +
 			"remove one of the two",
 	}
 	if diff := cmp.Diff(want, strings.Split(set.Warnings().Error(), "\n")); diff != "" {
@@ -243,8 +243,8 @@ func TestWrongRules(t *testing.T) {
 		"metadata: a number is NaN or infinite": {Key: "k", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"a": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(math.NaN())}}),
 		}}},
-		"more than 200 levels of descriptors":               deep,
-		"the keys and values up to here take more than 128": long,
+		"more than 200 levels of descriptors":                  deep,
+		"the names of the rules up to here take more than 128": long,
 	} {
 		errs := check(descriptors.Process{}, file, partnertest.Domain("d", rule))
 		if len(errs) == 0 || !strings.HasPrefix(errs.Error(), file+": ") || !strings.Contains(errs.Error(), want) {

@@ -155,13 +155,13 @@ func (f *follower) answerAll(ctx context.Context) error {
 func (f *follower) take(ctx context.Context, answer *received) (why string) {
 	switch {
 	case answer.GetTypeUrl() != typeURL:
-		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
+		why = fmt.Sprintf("the response has type %q, not %s", shorten(answer.GetTypeUrl()), typeURL)
 	case answer.size > f.o.MaxSize:
-		why = fmt.Sprintf("the answer has %d bytes, at most %d are used: send fewer, or raise --max-rules-size",
+		why = fmt.Sprintf("the response has %d bytes, at most %d are allowed; send fewer, or raise --max-rules-size",
 			answer.size, f.o.MaxSize)
 	case answer.messages > maxMessages:
-		why = fmt.Sprintf("the answer has more than %d resources, descriptors, limits and parts of metadata, a fixed bound: "+
-			"send fewer", maxMessages)
+		why = fmt.Sprintf("the response has more than %d resources, descriptors, limits and parts of metadata, the fixed "+
+			"maximum; send fewer", maxMessages)
 	}
 	if why != "" {
 		v := &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1, useless: true}
@@ -230,7 +230,7 @@ func (s *Source) use(ctx context.Context, v *verdict, version string) {
 	if !ok {
 		return
 	}
-	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules from xDS refused, the last valid rules of these domains stay in force",
 		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(version)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
@@ -250,7 +250,7 @@ func (s *Source) noteOutage(ctx context.Context, err error) {
 	s.outage = why
 	s.mu.Unlock()
 	if skipped, ok := s.outageLine.Allow(time.Now()); ok {
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay in force",
 			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
 	}
 }

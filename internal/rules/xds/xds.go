@@ -52,8 +52,8 @@ type Options struct {
 
 // Check validates the flags. isUsed reports whether --rules names the control plane.
 func (o *Options) Check(e *flags.Errors, isUsed bool) {
-	e.Check(!isUsed || o.Server != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
-		"HOST:PORT; write ./%s for a directory of that name", "xds", "xds")
+	e.Check(!isUsed || o.Server != "", "--rules", "%s means the rules of a control plane and needs "+
+		"--xds-server HOST:PORT; write ./%s for a directory with this name", "xds", "xds")
 	if o.Server == "" {
 		return
 	}
@@ -61,17 +61,17 @@ func (o *Options) Check(e *flags.Errors, isUsed bool) {
 	host, port, err := net.SplitHostPort(o.Server)
 	e.Check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, "+
 		"got %q", o.Server)
-	e.Check(o.NodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
+	e.Check(o.NodeID != "", "--xds-node-id", "must not be empty, because the server identifies its clients by it")
 	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
 		// The message does not repeat an invalid name, which may hold a secret, as in authorization: Basic c2VjcmV0Cg==
-		e.Check(flags.IsHeader(name), "--xds-header", "what is before the first = must be a header's name of "+
+		e.Check(flags.IsHeader(name), "--xds-header", "the part before the first = must be a header name of "+
 			"letters, digits and -; write NAME=VALUE")
 		// gRPC reserves this prefix.
 		e.Check(!strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header", "the name must not begin with grpc-")
 	}
-	e.Check((o.TLS.Cert == "") == (o.TLS.Key == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
+	e.Check((o.TLS.Cert == "") == (o.TLS.Key == ""), "--xds-tls-cert", "needs --xds-tls-key, and the other way round")
 	e.Check(o.UseTLS || o.TLS.Cert == "" && o.TLS.CA == "" && o.TLS.ServerName == "", "--xds-tls",
-		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
+		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no effect; "+
 			"add --xds-tls, or remove them")
 }
 
@@ -161,7 +161,7 @@ func (s *Source) Read(context.Context) (reload.Snapshot, error) {
 	}
 	why := s.outage
 	if why == "" {
-		why = fmt.Sprintf("connected, but the server has not sent any for node %q", s.o.NodeID)
+		why = fmt.Sprintf("connected, but the server has not sent rules for node %q", s.o.NodeID)
 	}
 	if len(s.status.Findings) > 0 {
 		why = s.status.Findings[0]

@@ -141,7 +141,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		first.Headers.Get("x-token")[0] != "t" {
 		t.Errorf("first request %v, headers %v", first.DiscoveryRequest, first.Headers)
 	}
-	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), `has not sent any for node "node-1"`) {
+	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), `has not sent rules for node "node-1"`) {
 		t.Errorf("before the first rules: %v", err)
 	}
 
@@ -199,7 +199,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		got.Error != "" || got.Server != "xds://"+s.Addr {
 		t.Errorf("%+v", got)
 	}
-	if !strings.Contains(c.log.String(), "no connection to the xDS server, the rules stay") {
+	if !strings.Contains(c.log.String(), "no connection to the xDS server, the rules stay in force") {
 		t.Errorf("log:\n%s", c.log.String())
 	}
 }
@@ -229,7 +229,7 @@ func TestOneBadDomain(t *testing.T) {
 			t.Errorf("finding %q, want %s", got.Findings[i], want)
 		}
 	}
-	if log := c.log.String(); strings.Count(log, "rules of xDS refused") != 1 ||
+	if log := c.log.String(); strings.Count(log, "rules from xDS refused") != 1 ||
 		!strings.Contains(log, "domain a: descriptors[1]") {
 		t.Errorf("log:\n%s", log)
 	}
@@ -275,7 +275,7 @@ func TestRefusedAnswers(t *testing.T) {
 	if got := c.Status(); got.Refused != 6 || got.Version != "1" || got.Domains != 2 || got.RefusedDomains != 1 {
 		t.Errorf("%+v", got)
 	}
-	if n := strings.Count(c.log.String(), "rules of xDS refused"); n != 1 {
+	if n := strings.Count(c.log.String(), "rules from xDS refused"); n != 1 {
 		t.Errorf("%d lines for one refused answer that is sent again and again", n)
 	}
 	s.Set("5", partnertest.Domain("a", partnertest.Limit("k", "", 3)), bad("b"))
@@ -316,9 +316,9 @@ func TestBrokenAnswers(t *testing.T) {
 		kind, want string
 		resource   *anypb.Any
 	}{
-		"another type of answer": {"type.googleapis.com/other", `the answer is of type "type.googleapis.com/other"`, good},
+		"another type of answer": {"type.googleapis.com/other", `the response has type "type.googleapis.com/other"`, good},
 		"another type": {
-			typeURL, "its type is \"x\", and not " + typeURL,
+			typeURL, "its type is \"x\", not " + typeURL,
 			&anypb.Any{TypeUrl: "x", Value: good.GetValue()},
 		},
 		"no message": {typeURL, "it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: []byte("\xff\xff")}},
