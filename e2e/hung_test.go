@@ -70,7 +70,7 @@ func TestReadThatHangs(t *testing.T) {
 	if n := s.Metric("weir_file_reads_hung"); n != 1 {
 		t.Errorf("%g reads hang, want 1", n)
 	}
-	if n := strings.Count(s.Output(), path+": reading it has not returned for"); n != 1 {
+	if n := strings.Count(s.Output(), path+": reading the file has not returned for"); n != 1 {
 		t.Errorf("%d lines say that the file hangs", n)
 	}
 	write("b.yaml", more)

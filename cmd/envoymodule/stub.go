@@ -10,6 +10,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "weir: this is a library that Envoy loads: build it by make module")
+	fmt.Fprintln(os.Stderr, "weir: this program is a library that Envoy loads; build the library with make module")
 	os.Exit(2)
 }

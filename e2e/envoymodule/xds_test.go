@@ -86,7 +86,7 @@ func TestRulesByXDS(t *testing.T) {
 	if !strings.Contains(out, "domain shop: descriptors[0]: the key is") {
 		t.Errorf("weir status does not say what is wrong:\n%s", out)
 	}
-	if !strings.Contains(u.Output(), "rules of xDS refused") {
+	if !strings.Contains(u.Output(), "rules from xDS refused") {
 		t.Errorf("Envoy's log does not say what is wrong:\n%s", u.Output())
 	}
 	plane.Set("4", wrong) // nothing of it can be used

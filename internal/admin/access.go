@@ -49,7 +49,7 @@ func (h *handler) authorize(r *http.Request) error {
 	case h.Token != nil:
 		return h.checkToken(r)
 	case h.HTTPTLSClientCA != "":
-		return refused(http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)")
+		return refused(http.StatusForbidden, "this request needs a client certificate (--http-tls-client-ca)")
 	default:
 		return refused(http.StatusForbidden, r.Method+" "+r.URL.Path+" requires the admin socket, which weir "+
 			"without --server uses on the same machine, a token (--http-token-file) or a client certificate "+
@@ -68,8 +68,8 @@ func (h *handler) checkToken(r *http.Request) error {
 	token, err := h.Token()
 	if err != nil {
 		if skipped, ok := h.tokenLine.Allow(time.Now()); ok {
-			h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
-				slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
+			h.Log.LogAttrs(r.Context(), slog.LevelError, "the file of --http-token-file cannot be read",
+				slog.String("error", err.Error()), slog.Uint64("lines_skipped", skipped))
 		}
 		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
@@ -79,7 +79,7 @@ func (h *handler) checkToken(r *http.Request) error {
 			h.wrongToken(r)
 		}
 		return &statusError{
-			http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)",
+			http.StatusUnauthorized, "this request needs a token: Authorization: Bearer ... (--http-token-file)",
 			http.Header{"Www-Authenticate": {"Bearer"}},
 		}
 	}
@@ -91,7 +91,7 @@ func (h *handler) wrongToken(r *http.Request) {
 	h.wrongTokens.Add(1)
 	if skipped, ok := h.wrongLine.Allow(time.Now()); ok {
 		h.Log.LogAttrs(r.Context(), slog.LevelWarn, "a request with a wrong token was refused",
-			slog.String("addr", r.RemoteAddr), slog.Uint64("not_logged_before", skipped))
+			slog.String("addr", r.RemoteAddr), slog.Uint64("lines_skipped", skipped))
 	}
 }
 

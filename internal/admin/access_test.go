@@ -73,11 +73,11 @@ func TestWhoMayChange(t *testing.T) {
 			o: admin.Options{Config: admin.Config{Pprof: true}}, r: fromHere(request(t, "GET", "/debug/pprof/")), want: 403, says: "requires the admin socket",
 		},
 		"without the token": {
-			o: admin.Options{Token: token}, r: fromHere(request(t, "POST", "/reload")), want: 401, says: "a token is needed",
+			o: admin.Options{Token: token}, r: fromHere(request(t, "POST", "/reload")), want: 401, says: "this request needs a token",
 		},
 		"with another token": {
 			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", "Authorization", "Bearer s"), want: 401,
-			says: "a token is needed",
+			says: "this request needs a token",
 		},
 		"with the token": {
 			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", "Authorization", "Bearer secret"), want: 200,

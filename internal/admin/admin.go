@@ -106,23 +106,23 @@ type Options struct {
 const index = `Weir, a rate limit service for Envoy
 
 GET  /healthz  the process is alive
-GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping; ?exclude=store
-GET  /status   the same as JSON, with version, store and the last load of the rules
-GET  /rules    the rules a page at a time, with counts, and what is wrong with the files if they were refused:
-               ?search=, sort=denied|asked, offset=, n=, history=true; or one: ?domain=, rule=PATH
+GET  /readyz   the process is ready: rules are loaded, the store is reachable, no stop has begun; ?exclude=store
+GET  /status   readiness as JSON, with version, store and the last load of the rules
+GET  /rules    the rules in pages, with counts; if rule files were refused, their errors:
+               ?search=, sort=denied|asked, offset=, n=, history=true; or one rule: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
+GET  /explain  which rules a request matches, and its response: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
-POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"}
+POST /keys/reset         delete counters: {"domain": D, "descriptor": "key=value"}
 GET  /metrics  for Prometheus
-GET  /healthcheck  200 once the store has answered, until the process stops: as envoyproxy/ratelimit
+GET  /healthcheck  200 from the first response of the store until the process stops, like envoyproxy/ratelimit
      /json     with --http-json: decide a RateLimitRequest, as JSON
-GET  /version  what was built
+GET  /version  version and build
 
-Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST and values of keys
-need the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
+Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, and reading values of keys,
+require the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
 
 // NewServer returns an HTTP server for the endpoints, with every timeout set. The server does not listen yet.
@@ -213,7 +213,7 @@ func (h *handler) serve() http.Handler {
 	// A web page in an operator's browser must not be able to reload the rules.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
+		writeError(w, refused(http.StatusForbidden, "a web page of another origin must not change the state of Weir"))
 	}))
 	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(mux)), maxJSON)
 }

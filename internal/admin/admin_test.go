@@ -149,11 +149,11 @@ func TestEndpoints(t *testing.T) {
 		},
 		"unknown path": {
 			method: "GET", target: "/nothing", status: 404,
-			body: `{"error": "GET /nothing is not there; GET / shows what is"}`,
+			body: `{"error": "GET /nothing does not exist; GET / lists all paths"}`,
 		},
 		"wrong method": {
 			method: "GET", target: "/keys/reset", status: 405,
-			body: `{"error": "GET /keys/reset is not there; the methods of this path are POST"}`,
+			body: `{"error": "GET /keys/reset is not supported; this path supports POST"}`,
 		},
 		"rules for programs": {
 			rules: fakeRules{status: good, live: live}, method: "GET", target: "/api/v1/rules", status: 200,
@@ -162,7 +162,7 @@ func TestEndpoints(t *testing.T) {
 		},
 		"unknown path for programs": {
 			method: "GET", target: "/api/v1/nothing", status: 404,
-			body: `{"error": "GET /api/v1/nothing is not there; GET / shows what is"}`,
+			body: `{"error": "GET /api/v1/nothing does not exist; GET / lists all paths"}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,10 +34,10 @@ func readJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return invalid("the body is not the JSON that is wanted: %s", err)
+		return invalid("the body is not the JSON object of this path: %s", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return invalid("the body is not the JSON that is wanted: there is more behind it; send one object")
+		return invalid("the body must be a single JSON object, but text follows it; send only the object")
 	}
 	return nil
 }
@@ -130,9 +130,9 @@ func (h *handler) missing(w http.ResponseWriter, r *http.Request) {
 		if path == r.URL.Path || route.Versioned && api+path == r.URL.Path {
 			methods := strings.Replace(route.Method, "GET", "GET, HEAD", 1)
 			w.Header().Set("Allow", methods)
-			writeError(w, refused(http.StatusMethodNotAllowed, what+" is not there; the methods of this path are "+methods))
+			writeError(w, refused(http.StatusMethodNotAllowed, what+" is not supported; this path supports "+methods))
 			return
 		}
 	}
-	writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
+	writeError(w, refused(http.StatusNotFound, what+" does not exist; GET / lists all paths"))
 }

@@ -22,14 +22,14 @@ type Config struct {
 
 	HealthcheckNeedsRules bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck returns 500 while there are no rules."`
 	HealthcheckNeedsLoad  bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck returns 500 until the first load of rules, even if there are none."`
-	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide JSON requests at /json of the HTTP address, as envoyproxy/ratelimit does, from everyone; if the gRPC address requires client certificates, only from clients that may change state."`
+	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide JSON requests at /json of the HTTP address, as envoyproxy/ratelimit does. All clients may send them, unless the gRPC address requires client certificates: then only clients that may change state."`
 
 	HTTPTLSCert     string `group:"tls" name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; enables TLS."`
 	HTTPTLSKey      string `group:"tls" name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`
-	HTTPTLSClientCA string `group:"tls" name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM. Changing state, profiles and values of keys require a certificate of one of them, the token or the admin socket."`
-	HTTPTokenFile   string `group:"tls" name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token. Changing state, profiles and values of keys require it as Authorization: Bearer TOKEN, a certificate or the admin socket."`
+	HTTPTLSClientCA string `group:"tls" name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM. To change state and to read profiles or values of keys, a client needs a certificate from one of them, the token or the admin socket."`
+	HTTPTokenFile   string `group:"tls" name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token. To change state and to read profiles or values of keys, a client needs the token (Authorization: Bearer TOKEN), a certificate or the admin socket."`
 
-	MetricsAddr string `group:"metrics" env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Serve only the metrics at this address, too: host:port, :port or unix:PATH."`
+	MetricsAddr string `group:"metrics" env:"WEIR_METRICS_ADDR" placeholder:"ADDR" help:"Additional address that serves only the metrics: host:port, :port or unix:PATH."`
 	MetricsPath string `group:"metrics" env:"WEIR_METRICS_PATH" default:"/metrics" help:"Path of the metrics at --metrics-addr."`
 }
 

@@ -53,27 +53,27 @@ func TestLiveEndpoints(t *testing.T) {
 			"GET", "/keys/get?domain=shop", "", 400,
 			`"error": "descriptor: a descriptor is missing; write key=value,key=value"`,
 		},
-		{"GET", "/keys/get?descriptor=a=", "", 404, `domain: there is no \"\" (not found); there is \"shop\"`},
+		{"GET", "/keys/get?descriptor=a=", "", 404, `domain: there is no domain \"\" (not found); the domains are: \"shop\"`},
 		{"GET", "/keys/get?domain=shop&descriptor=nothing=", "", 404, `descriptor: no rule of domain \"shop\" matches it`},
 		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"}`, 200, `"existed": false`},
 		{"POST", "/keys/reset", `{"domain": "shop"}`, 400, "descriptor: "},
-		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "free="}`, 400, "has no limit, and so no counter"},
+		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "free="}`, 400, "has no limit and therefore no counter"},
 		{
 			"POST", "/keys/reset", `{"descriptors": "x"}`, 400,
-			`the body is not the JSON that is wanted: json: unknown field \"descriptors\"`,
+			`the body is not the JSON object of this path: json: unknown field \"descriptors\"`,
 		},
 		{"POST", "/keys/reset", `{"domain": "` + strings.Repeat("x", 20<<10) + `"}`, 400, "request body too large"},
 		{
 			"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} {}`, 400,
-			"there is more behind it; send one object",
+			"text follows it; send only the object",
 		},
 		{
 			"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} x`, 400,
-			"there is more behind it; send one object",
+			"text follows it; send only the object",
 		},
 		{
 			"GET", "/keys/reset", "", 405,
-			`"error": "GET /keys/reset is not there; the methods of this path are POST"`,
+			`"error": "GET /keys/reset is not supported; this path supports POST"`,
 		},
 	} {
 		w := httptest.NewRecorder()

@@ -25,7 +25,7 @@ func matchRule(set *descriptors.Set, domain, descriptor string) (*descriptors.Ru
 	}
 	rule := d.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain,
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain shows why", domain,
 			errNotFound)
 	}
 	return rule, entries, nil
@@ -47,7 +47,7 @@ func findDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) 
 		}
 		names = append(names, strconv.Quote(d.Name()))
 	}
-	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, errNotFound,
+	return nil, fmt.Errorf("domain: there is no domain %q (%w); the domains are: %s", name, errNotFound,
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 

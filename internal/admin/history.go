@@ -186,7 +186,7 @@ func (h *History) read(s *series) *adminapi.CountsOverTime {
 // history answers GET /history.
 func (h *handler) history(*http.Request) (adminapi.History, error) {
 	if h.History == nil {
-		return adminapi.History{}, refused(http.StatusNotFound, "counts over time are not kept here")
+		return adminapi.History{}, refused(http.StatusNotFound, "this process keeps no counts over time")
 	}
 	return h.History.Read(), nil
 }

@@ -76,7 +76,7 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 		return nil, err
 	}
 	if len(rule.Limits) == 0 {
-		return nil, invalid("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)
+		return nil, invalid("rule %q (%s) has no limit and therefore no counter", rule.Path, rule.Source)
 	}
 	f := &adminapi.ResetResult{Domain: t.Domain, Rule: rule.Path, Counters: []adminapi.ResetCounter{}}
 	for _, l := range rule.Limits {
@@ -123,7 +123,7 @@ const maxTop = 1000
 // top serves GET /top?domain=&rule=&by=hits|denied&n=20.
 func (h *handler) top(r *http.Request) (keys adminapi.TopKeys, err error) {
 	if h.Top == nil {
-		return keys, refused(http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100")
+		return keys, refused(http.StatusNotFound, "this process does not count keys; start Weir with --top-keys 100")
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 20, 1, maxTop)

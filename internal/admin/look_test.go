@@ -272,7 +272,7 @@ func TestTop(t *testing.T) {
 		}
 	}
 	status, body := ask(t, looked(t, shop, admin.Options{}), "GET", "/top")
-	if want := "keys are not counted here: start Weir with --top-keys 100"; status != http.StatusNotFound ||
+	if want := "this process does not count keys; start Weir with --top-keys 100"; status != http.StatusNotFound ||
 		said(t, body) != want {
 		t.Errorf("without top keys: %d %s, want %s", status, body, want)
 	}

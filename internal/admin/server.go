@@ -193,8 +193,8 @@ func (a *Address) listenOnSocket(ctx context.Context, try int) {
 		warnAt = quietTries
 	}
 	if try == warnAt {
-		o.Log.LogAttrs(ctx, slog.LevelWarn, "there is no admin socket yet: commands such as weir reset need a token "+
-			"(--http-token-file) until it can be opened; give another one by --admin-socket, or an empty one for none",
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the admin socket cannot be opened yet; until then, commands such as weir reset "+
+			"need a token (--http-token-file); name another socket with --admin-socket, or an empty one for no socket",
 			slog.String("error", err.Error()))
 	}
 }

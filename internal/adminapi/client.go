@@ -36,7 +36,7 @@ const maxAnswer = 64 << 20
 // Options are the flags for connecting to a process. Zero values are the defaults.
 type Options struct {
 	// Server may have a path, which is a prefix of every endpoint's path.
-	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: its --admin-socket on the same machine for the same user or root (found by WEIR_HTTP_ADDR), else http://127.0.0.1:8080."`
+	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: if the process runs on this machine as the same user, or you are root, its --admin-socket (found by WEIR_HTTP_ADDR); else http://127.0.0.1:8080."`
 	// TokenFile is read for each request.
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
 	CA        string `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Certificate authorities for the server, in PEM; default: the system's."`
@@ -65,7 +65,7 @@ func New(o Options) (*Client, error) {
 	}
 	if path, ok := strings.CutPrefix(c.shown, "unix:"); ok {
 		if path == "" {
-			return nil, errors.New("--server: unix: needs a path behind it, such as unix:/run/weir/http.sock")
+			return nil, errors.New("--server: write a path after unix:, such as unix:/run/weir/http.sock")
 		}
 		c.base = url.URL{Scheme: "http", Host: "localhost"}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -107,10 +107,10 @@ func (o *Options) secure(transport *http.Transport, scheme string) error {
 		return nil
 	}
 	if scheme != "https" {
-		return errors.New("--server-ca, --server-cert and --server-key go with https in --server")
+		return errors.New("--server-ca, --server-cert and --server-key need https in --server")
 	}
 	if (o.Cert == "") != (o.Key == "") {
-		return errors.New("--server-cert and --server-key go together; give both")
+		return errors.New("--server-cert and --server-key need each other; give both")
 	}
 	config, err := fileread.ClientTLS(context.Background(), "--server-", o.CA, o.Cert, o.Key)
 	transport.TLSClientConfig = config
@@ -164,8 +164,8 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 		return c.refused(res, method+" "+path, text)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s: %s %s answers what is no JSON of Weir (%w); is this the --http-addr of one?", c, method, path,
-			err)
+		return fmt.Errorf("%s: the response to %s %s is not JSON from Weir (%w); is this Weir's --http-addr?", c, method,
+			path, err)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	case err != nil:
 		return nil, nil, c.unreachable(err)
 	case len(text) > maxAnswer:
-		return nil, nil, fmt.Errorf("%s: %s %s answers more than %d bytes", c, method, path, maxAnswer)
+		return nil, nil, fmt.Errorf("%s: the response to %s %s has more than %d bytes", c, method, path, maxAnswer)
 	}
 	return res, text, nil
 }
@@ -247,8 +247,8 @@ const MinToken = 16
 func ParseToken(content []byte) (string, error) {
 	token := strings.TrimSpace(string(content))
 	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", fmt.Errorf("must hold one line with the token: at least %d letters, digits or signs of ASCII without "+
-			"blanks, such as what openssl rand -hex 16 prints", MinToken)
+		return "", fmt.Errorf("must hold one line with the token: at least %d ASCII letters, digits or punctuation "+
+			"marks without spaces, such as the output of openssl rand -hex 16", MinToken)
 	}
 	return token, nil
 }
@@ -261,11 +261,11 @@ func (c *Client) unreachable(err error) error {
 	hint := "is Weir running there, and is this its --http-addr? See --server"
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		hint = "give the authority of its certificate by --server-ca"
+		hint = "give the authority of the server's certificate with --server-ca"
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
-		hint = "it did not answer in time; see --timeout"
+		hint = "the server did not respond in time; see --timeout"
 	}
-	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
+	return fmt.Errorf("no response from %s: %w; %s", c, err, hint)
 }
 
 // refused returns the error of a response other than 2xx. Weir sends an Error; other servers may send text.
@@ -273,12 +273,12 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	var answer Error
 	_ = json.Unmarshal(text, &answer) // otherwise answer stays empty
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
-	msg := cmp.Or(answer.Error, line, "it answers "+res.Status)
+	msg := cmp.Or(answer.Error, line, "the response is "+res.Status)
 	switch {
 	case res.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
-		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file" + c.orSocket()
+		msg = asked + " needs a token: give the file that holds it with --token-file" + c.orSocket()
 	case res.StatusCode == http.StatusUnauthorized:
-		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
+		msg = "the token in " + c.tokenFile + " is not the token in the server's --http-token-file"
 	case res.StatusCode == http.StatusForbidden:
 		msg += "; give --token-file, or --server-cert and --server-key" + c.orSocket()
 	case answer.Error == "":
@@ -294,7 +294,7 @@ func (c *Client) orSocket() string {
 		addr = c.shown
 	}
 	if socket := Socket(DefaultSocket, addr); socket != "" {
-		return "; or on its machine, as its user or root, --server unix:" + socket
+		return "; or, on the machine of the process and as its user or root, --server unix:" + socket
 	}
 	return ""
 }

@@ -125,7 +125,7 @@ func TestTLS(t *testing.T) {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.VerifiedChains) == 0 {
-			http.Error(w, "a client certificate is needed (--http-tls-client-ca)", http.StatusForbidden)
+			http.Error(w, "this request needs a client certificate (--http-tls-client-ca)", http.StatusForbidden)
 			return
 		}
 		echo(w, r)
@@ -145,7 +145,7 @@ func TestTLS(t *testing.T) {
 		want string // error
 	}{
 		"all":            {o: adminapi.Options{CA: authority.CA(), Cert: cert, Key: key}},
-		"no authority":   {adminapi.Options{}, "give the authority of its certificate by --server-ca"},
+		"no authority":   {adminapi.Options{}, "give the authority of the server's certificate with --server-ca"},
 		"no certificate": {adminapi.Options{CA: authority.CA()}, "--server-cert and --server-key"},
 		"no TLS":         {adminapi.Options{Server: "http://" + host}, "Client sent an HTTP request to an HTTPS server."},
 	} {
@@ -210,27 +210,27 @@ func TestErrors(t *testing.T) {
 		path string
 		want string
 	}{
-		"no token": {plain, "/token", server.URL + ": a token is needed for GET /token: give the file that " +
-			"holds it, --token-file"},
+		"no token": {plain, "/token", server.URL + ": GET /token needs a token: give the file that holds it " +
+			"with --token-file"},
 		"wrong token": {withToken, "/token", server.URL + ": the token in " + token +
-			" is not the one of its --http-token-file"},
+			" is not the token in the server's --http-token-file"},
 		"json":         {plain, "/json", server.URL + ": factor: must be above 0"},
 		"text":         {withToken, "/text", server.URL + ": the token cannot be read"},
 		"only there":   {plain, "/here", server.URL + ": requires the admin socket, a token or a client certificate"},
-		"nothing":      {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
-		"elsewhere":    {withToken, "/elsewhere", server.URL + ": it answers 302 Found; is this the --http-addr of Weir?"},
-		"no json":      {plain, "/no-json", "answers what is no JSON of Weir"},
+		"nothing":      {plain, "/empty", server.URL + ": the response is 500 Internal Server Error"},
+		"elsewhere":    {withToken, "/elsewhere", server.URL + ": the response is 302 Found; is this the --http-addr of Weir?"},
+		"no json":      {plain, "/no-json", " is not JSON from Weir"},
 		"no such path": {plain, "/top", server.URL + ": 404 page not found; is this the --http-addr of Weir?"},
 		"nobody there": {
 			adminapi.Options{Server: "127.0.0.1:1"},
 			"/",
 			"connection refused; is Weir running there, and is this its --http-addr? See --server",
 		},
-		"no socket": {adminapi.Options{Server: "unix:/nowhere"}, "/", "no answer from unix:/nowhere: "},
+		"no socket": {adminapi.Options{Server: "unix:/nowhere"}, "/", "no response from unix:/nowhere: "},
 		"hangs": {
 			adminapi.Options{Server: hangs.Addr().String(), Timeout: 50 * time.Millisecond},
 			"/",
-			"it did not answer in time; see --timeout",
+			"the server did not respond in time; see --timeout",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,13 +262,13 @@ func TestOptions(t *testing.T) {
 		"no host":            {adminapi.Options{Server: "http://:8080"}, "--server: must be http://host:port"},
 		"a password":         {adminapi.Options{Server: "http://a:s3cret@host"}, "without user and password"},
 		"no URL":             {adminapi.Options{Server: "http://a b:s3cret@host"}, "--server: must be"},
-		"no path":            {adminapi.Options{Server: "unix:"}, "--server: unix: needs a path"},
-		"authority without":  {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
+		"no path":            {adminapi.Options{Server: "unix:"}, "--server: write a path after unix:"},
+		"authority without":  {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "need https in --server"},
 		"no such authority":  {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: stat /nowhere"},
 		"no authority in it": {adminapi.Options{Server: "https://host", CA: "client_test.go"}, "has no certificate in PEM"},
 		"certificate, no key": {
 			adminapi.Options{Server: "https://host", Cert: "a.pem"},
-			"--server-cert and --server-key go together",
+			"--server-cert and --server-key need each other",
 		},
 		"no such certificate": {
 			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},

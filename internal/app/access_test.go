@@ -20,7 +20,7 @@ func TestAdminSocketOfAnotherProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, o)
-	if n := p.logged("there is no admin socket yet: "); n != 1 || p.logged("another process listens there") != 1 ||
+	if n := p.logged("the admin socket cannot be opened yet"); n != 1 || p.logged("another process listens on this socket") != 1 ||
 		p.logged("--admin-socket") != 1 {
 		t.Errorf("%d warnings, want 1:\n%s", n, p.log)
 	}

@@ -92,7 +92,7 @@ func TestReload(t *testing.T) {
 	want(t, "the limit after an edit", "2", limit)
 
 	writeFile(t, file, rulesOf("no"))
-	refused := func() string { return strconv.Itoa(p.logged("rules refused, the live ones stay")) }
+	refused := func() string { return strconv.Itoa(p.logged("rules refused, the old rules stay in force")) }
 	want(t, "refused loads", "1", refused)
 	want(t, "the limit after a bad edit", "2", limit)
 	if status, body := p.http("POST", "/reload"); status != 422 || !strings.Contains(body, "rules.yaml:2:") {
@@ -180,11 +180,11 @@ func TestNoRulesYet(t *testing.T) {
 	if got := p.ask("me"); !strings.Contains(got, "Unavailable desc = no rules are loaded yet") {
 		t.Errorf("a request without rules is answered %s", got)
 	}
-	if n := p.logged("rules refused, there are none"); n != 1 {
+	if n := p.logged("rules refused, there are no rules in force"); n != 1 {
 		t.Errorf("the log says %d times that there are no rules, want once:\n%s", n, p.log)
 	}
 	status, body := p.http("GET", "/readyz")
-	if status != 503 || !strings.Contains(body, "rules: none are loaded yet: ") || !strings.Contains(body, o.Rules[0]) {
+	if status != 503 || !strings.Contains(body, "rules: no rules are loaded yet: ") || !strings.Contains(body, o.Rules[0]) {
 		t.Errorf("/readyz without rules answers %d %q", status, body)
 	}
 	if status, body = p.http("GET", "/explain?domain=shop&descriptor=client=eve"); status != 400 ||
@@ -256,7 +256,7 @@ func TestUnixSockets(t *testing.T) {
 	}
 	o.Log = slog.New(slog.DiscardHandler)
 	_, err = New(t.Context(), o)
-	if err == nil || err.Error() != "--grpc-addr: listening on unix:"+path+": another process listens there" {
+	if err == nil || err.Error() != "--grpc-addr: listening on unix:"+path+": another process listens on this socket" {
 		t.Errorf("a second process on the socket gets %v", err)
 	}
 	if got := p.ask("you"); got != "OK" {
@@ -291,7 +291,7 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 	_, rules := p.http("GET", "/rules")
 	if _, text := p.http("GET", "/status"); !strings.Contains(text, `"degraded": "Redis unreachable at redis://127.0.0.1:1/0 since `) ||
-		!strings.Contains(text, ": 1 of its limits are not enforced, 0 are counted") {
+		!strings.Contains(text, ": of its limits, 1 are not enforced, 0 are counted") {
 		t.Errorf("the status is\n%s\nwant the sentence of the log", text)
 	}
 	p.wait()

@@ -136,7 +136,7 @@ func TestHalfSentRequestEndsItsConnection(t *testing.T) {
 	if got := p.ask("me"); got != "OK" {
 		t.Errorf("a polite client: %s", got)
 	}
-	if n := p.logged("a bound on clients is reached"); n != 1 {
+	if n := p.logged("a connection was closed to protect Weir"); n != 1 {
 		t.Errorf("%d lines of the log, want 1:\n%s", n, p.log)
 	}
 }
@@ -229,7 +229,7 @@ func TestCompressedMessagesAreRefused(t *testing.T) {
 	p := start(t, options(t, rulesOf("10")))
 	for _, q := range []*pb.RateLimitRequest{inFlightOf("client"), {Domain: strings.Repeat("a", 1<<20)}} {
 		_, err := p.client.ShouldRateLimit(t.Context(), q, grpc.UseCompressor(gzip.Name), grpc.WaitForReady(true))
-		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "no compressed messages") {
+		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "compressed messages are not supported") {
 			t.Errorf("a compressed message: %v", err)
 		}
 	}

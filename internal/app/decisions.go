@@ -36,7 +36,7 @@ func (l *decisionLog) Watch(ctx context.Context, v *decide.Verdict) {
 		parts := []string{fmt.Sprintf("%s cost %d", text, v.Request.Descriptors[i].Cost)}
 		for hit, last := st.Hits(); hit < last; hit++ {
 			d := &v.Decisions[hit]
-			parts = append(parts, fmt.Sprintf("%s %s, %d left", v.Limits[hit], v.Outcome(hit), d.Remaining))
+			parts = append(parts, fmt.Sprintf("%s %s, %d remaining", v.Limits[hit], v.Outcome(hit), d.Remaining))
 		}
 		found = append(found, strings.Join(parts, ", "))
 	}

@@ -52,9 +52,9 @@ descriptors:
 		ask(1, "client", "secret")
 		ask(2, "client", "secret", "path", "/ab", "other", "x")
 		for _, want := range []string{
-			`domain=shop denied=false descriptors="client cost 1, fixed_window: 1 per 365d allowed, 0 left"`,
-			`domain=shop denied=true descriptors="client cost 2, fixed_window: 1 per 365d denied, 0 left; ` +
-				`path=/a* cost 2, fixed_window: 5 per 365d uncharged, 5 left; no rule cost 2"`,
+			`domain=shop denied=false descriptors="client cost 1, fixed_window: 1 per 365d allowed, 0 remaining"`,
+			`domain=shop denied=true descriptors="client cost 2, fixed_window: 1 per 365d denied, 0 remaining; ` +
+				`path=/a* cost 2, fixed_window: 5 per 365d uncharged, 5 remaining; no rule cost 2"`,
 		} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log has not %s:\n%s", want, log)

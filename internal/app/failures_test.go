@@ -23,7 +23,7 @@ func TestMissingRight(t *testing.T) {
 		p := start(t, o)
 		want(t, "the error", "1 line", func() string {
 			for line := range strings.Lines(p.log.String()) {
-				if strings.Contains(line, `level=ERROR msg="Redis does not count at redis://`+server.Addr()) &&
+				if strings.Contains(line, `level=ERROR msg="Redis returns errors at redis://`+server.Addr()) &&
 					strings.Contains(line, "no permissions to run the '"+right+"' command") &&
 					strings.Contains(line, `check="give Weir's user in Redis the right that the error names`) {
 					return "1 line"
@@ -55,7 +55,7 @@ func TestHangingNamedStoreIsBlamed(t *testing.T) {
 		open, _, _ = strings.Cut(open, "\n")
 		return open
 	})
-	if n := p.logged("since "); n != 1 || p.logged(`Redis does not answer in time at daily=`+daily.URL()) == 0 {
+	if n := p.logged("since "); n != 1 || p.logged(`Redis does not respond in time at daily=`+daily.URL()) == 0 {
 		t.Errorf("log:\n%s\nwant one outage, of %s", p.log, daily.URL())
 	}
 	_, metrics := p.http("GET", "/metrics")

@@ -71,8 +71,8 @@ func TestStopEndsWhateverHangs(t *testing.T) {
 		t.Fatal("the process does not end")
 	}
 	for _, want := range []string{
-		"requests that were cut off have not ended", "not ended 3s after the stop: gRPC server",
-		"gRPC server: not closed",
+		"requests still run 3s after their connections were closed", "still running 3s after the stop: gRPC server",
+		"gRPC server: still not closed",
 	} {
 		if p.err == nil || !strings.Contains(p.err.Error(), want) {
 			t.Errorf("Run and Close return %v, want %q", p.err, want)

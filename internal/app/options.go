@@ -74,7 +74,7 @@ type Build = adminapi.Build
 
 // RuleModes select behaviour of envoyproxy/ratelimit.
 type RuleModes struct {
-	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without it, one more hit must fit."`
+	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without this flag, a request of cost 0 is admitted only if one more hit would fit."`
 	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, but never deny."`
 	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors are over."`
 }
@@ -82,7 +82,7 @@ type RuleModes struct {
 // StopOptions are the delays of a stop.
 type StopOptions struct {
 	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to serve after SIGTERM, with failing /readyz and health checks, so that clients move away."`
-	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take after that."`
+	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take after --drain-delay."`
 }
 
 // process returns the settings of the process that rule files use.

@@ -58,7 +58,7 @@ func (a *App) Run(ctx context.Context) error {
 		late = append(late, fmt.Sprint(name))
 	}
 	slices.Sort(late)
-	return errors.Join(err, fmt.Errorf("not ended %s after the stop: %s", lastWait, strings.Join(late, ", ")))
+	return errors.Join(err, fmt.Errorf("still running %s after the stop: %s", lastWait, strings.Join(late, ", ")))
 }
 
 // stop ends the service after the requests in flight. It returns an error if requests did not end even when cancelled.
@@ -91,7 +91,7 @@ func (a *App) stop(ctx context.Context) (err error) {
 // cut cancels all requests. It returns an error if requests did not end.
 func (a *App) cut() error {
 	if a.grpc != nil && !within(lastWait, a.grpc.Cut) {
-		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
+		return fmt.Errorf("requests still run %s after their connections were closed", lastWait)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func closeInTime(name string, limit time.Duration, closePart func() error) error
 		defer func() { closed <- err }()
 		err = closePart()
 	}) {
-		return fmt.Errorf("%s: not closed after %s", name, limit)
+		return fmt.Errorf("%s: still not closed after %s", name, limit)
 	}
 	return <-closed
 }

@@ -18,7 +18,7 @@ type checkCmd struct {
 	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
 	Strict bool     `help:"Treat warnings as errors."`
 
-	Quota        bool `help:"Check that Envoy's filter rate_limit_quota can use every rule, too (serve --quota)."`
+	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule (serve --quota)."`
 	LenientRules bool `help:"Report as warnings what serve --lenient-rules accepts."`
 }
 
@@ -27,7 +27,7 @@ func (*checkCmd) Help() string {
 each. Warnings are for example a rule that no request can reach, a max_wait above Envoy's timeout, a value that looks
 like a regular expression, or a number that begins with 0.
 
-With --quota, a limit that cannot be divided among Envoys is an error, and one that divides badly a warning.
+With --quota, a limit that cannot be divided among Envoys is an error; a limit too small to divide well is a warning.
 
 Text goes to stderr, or to stdout if there is nothing to report; other formats go to stdout.
 

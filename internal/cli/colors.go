@@ -9,7 +9,7 @@ import (
 // painted is a terminal that shows levels of findings, states, decisions and marks of diff in colour.
 type painted struct{ io.Writer }
 
-var levels = regexp.MustCompile(`(?m)^(\S+:\d+:\d+: |state +|answer +|)` +
+var levels = regexp.MustCompile(`(?m)^(\S+:\d+:\d+: |state +|response +|)` +
 	`(?:(error:|not ready|OVER_LIMIT|- )|(warning:|degraded|~ )|(ready|OK|\+ ))`)
 
 // Write implements io.Writer. In each match, only one of the last three groups is not empty.

@@ -22,9 +22,9 @@ var errNoAnswer = errors.New("reported: no answer")
 
 type diffCmd struct {
 	Old string `arg:"" name:"old" help:"Old rules: a file or a directory; - for stdin."`
-	New string `arg:"" name:"new" help:"New rules, in the same form."`
+	New string `arg:"" name:"new" help:"New rules: a file or a directory; - for stdin."`
 
-	Traffic string   `placeholder:"FILE" help:"Envoy's access log as JSON lines, for both sets to decide, with --map and --domain; - for stdin."`
+	Traffic string   `placeholder:"FILE" help:"Envoy's access log as JSON lines; both rule sets decide its requests. Needs --map and --domain. - for stdin."`
 	Map     []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor of a request: for each entry KEY=FIELD, with the log field that has the value, or KEY=\"text\". Repeatable."`
 	Domain  string   `placeholder:"DOMAIN" help:"Domain of Envoy's filter, for --map."`
 
@@ -103,7 +103,7 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 			given++
 		}
 	}
-	p.check(given <= 1, "- is stdin, which can be read once; give a file for the others")
+	p.check(given <= 1, "- is stdin, which can be read only once; name files for the other inputs")
 	p.check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
 	return o, errors.Join(p...)
 }
@@ -114,7 +114,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	if err != nil {
 		return nil, err
 	}
-	set, err := compileQuietly(io, files, "; weir check says more")
+	set, err := compileQuietly(io, files, "; run weir check for details")
 	if errors.Is(err, errReported) {
 		err = errNoAnswer
 	}
@@ -186,13 +186,13 @@ func printChange(w io.Writer, c *offline.Change) {
 func printTraffic(to streams, r *offline.Comparison) {
 	fmt.Fprintf(to.out, "\nTraffic: %d requests from %s to %s\n", r.Requests, r.From.Format(time.RFC3339),
 		r.To.Format(time.RFC3339))
-	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %d newly denied, %d newly allowed\n",
+	fmt.Fprintf(to.out, "denied by the old rules %d, by the new rules %d: %d newly denied, %d newly allowed\n",
 		r.DeniedBefore, r.DeniedAfter, r.NewlyDenied, r.NewlyAllowed)
 	for _, bad := range r.Bad {
 		fmt.Fprintf(to.err, "line %d: %s\n", bad.Line, bad.Error)
 	}
 	if r.BadLines > 0 {
-		fmt.Fprintf(to.err, "%d of %d lines left out\n", r.BadLines, r.Lines)
+		fmt.Fprintf(to.err, "%d of %d lines skipped\n", r.BadLines, r.Lines)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(to.err, "note: %s\n", note)

@@ -36,7 +36,7 @@ func parseEmbedded(flags []string) (*app.Options, error) {
 	}
 	for _, flag := range flags {
 		if !strings.HasPrefix(flag, "--") || flag == "--" {
-			return nil, fmt.Errorf("%q is no flag of weir serve; write a flag and its value as one text, such as "+
+			return nil, fmt.Errorf("%q is not a flag of weir serve; write a flag and its value as one text, such as "+
 				"--rules=/etc/weir/rules", flag)
 		}
 	}
@@ -50,7 +50,7 @@ func parseEmbedded(flags []string) (*app.Options, error) {
 	command, err := parser.Parse(append(args, flags...))
 	switch {
 	case helped:
-		return nil, errors.New("--help and --version do nothing here; run weir serve --help")
+		return nil, errors.New("--help and --version have no effect here; run weir serve --help")
 	case err != nil:
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func parseEmbedded(flags []string) (*app.Options, error) {
 		}
 		begins := func(with string) bool { return strings.HasPrefix(p.Flag.Name, with) }
 		if slices.Contains(withoutServer, p.Flag.Name) || slices.ContainsFunc(withoutServerAll, begins) {
-			return nil, fmt.Errorf("--%s is of weir as a process of its own; remove it", p.Flag.Name)
+			return nil, fmt.Errorf("--%s needs weir as a separate process; remove it", p.Flag.Name)
 		}
 	}
 	if err := checkVariables(command); err != nil {

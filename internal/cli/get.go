@@ -20,8 +20,8 @@ type getCmd struct {
 }
 
 func (*getCmd) Help() string {
-	return `Shows which rule a descriptor matches, and its counters in the store. It charges nothing. A process may
-also deny from cached denials and admit from leases.
+	return `Shows which rule a descriptor matches, and its counters in the store. It charges nothing. In addition, a
+process may deny from cached denials and admit from leases.
 
 Exit codes: 0 found, 1 no rule matches or no response, 2 the command line is wrong.
 

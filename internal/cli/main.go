@@ -122,8 +122,8 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name("weir"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
-			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that "+
-			"cannot be read; the help of a command says more."),
+			"counters in memory or in Redis.\n\nExit codes: 0 success, 1 failure, 2 a wrong command line or a path that "+
+			"cannot be read; the help of each command has details."),
 		kong.Vars{"version": versionLine()},
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
@@ -211,7 +211,7 @@ func report(w io.Writer, err error) int {
 		return exitUsage
 	case errors.As(err, &usage):
 		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nweir: ")
-		fmt.Fprintf(w, "weir: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)
+		fmt.Fprintf(w, "weir: %s\nRun \"%s --help\" for its arguments and flags.\n", msg, usage.command)
 		return exitUsage
 	default:
 		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))

@@ -18,9 +18,9 @@ type migrateEnvCmd struct {
 
 func (*migrateEnvCmd) Help() string {
 	return `Prints the command line of weir serve for the variables of envoyproxy/ratelimit, without secrets: lines
-that begin with # say where they belong. Under the name ratelimit, the program reads these variables itself.
+that begin with # say where secrets belong. If the program is called ratelimit, it reads these variables itself.
 
-Exit codes: 0 printed, 2 Weir cannot follow a variable or read the file.
+Exit codes: 0 printed; 2 Weir does not support a variable, or cannot read the file.
 
 Examples:
 

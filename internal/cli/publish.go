@@ -19,10 +19,10 @@ const publishTimeout = 30 * time.Second
 type publishCmd struct {
 	Path string `arg:"" help:"Directory of rule files, or one rule file."`
 
-	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve; a password only in the variable."`
-	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve; pass a password only in the variable."`
+	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Prefix of every key in Redis, as for serve."`
 	DryRun         bool   `help:"Check and show what would change, but publish nothing."`
-	Author         string `env:"WEIR_PUBLISH_AUTHOR,USER" default:"unknown" placeholder:"NAME" help:"The author."`
+	Author         string `env:"WEIR_PUBLISH_AUTHOR,USER" default:"unknown" placeholder:"NAME" help:"Author to store with the rules."`
 
 	Output outputFlags `embed:""`
 }

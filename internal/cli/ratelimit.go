@@ -52,7 +52,7 @@ func (c *serveCmd) replace(settings *ratelimitenv.Settings, getenv func(name str
 			own = append(own, "--"+f.Name+"="+f.Value)
 			continue
 		}
-		c.Remarks = append(c.Remarks, variable+": is set, so --"+f.Name+" is not that of this mode")
+		c.Remarks = append(c.Remarks, variable+": is set and overrides the --"+f.Name+" of the compatibility mode")
 	}
 	return own
 }
@@ -86,7 +86,7 @@ func variableOf(flag string) string {
 type environmentError struct{ err error }
 
 func (e *environmentError) Error() string {
-	return "the environment is not one that Weir can follow in place of envoyproxy/ratelimit:\n" + e.err.Error()
+	return "Weir does not support this environment of envoyproxy/ratelimit:\n" + e.err.Error()
 }
 
 func (e *environmentError) Unwrap() error { return e.err }

@@ -19,11 +19,11 @@ type reloadCmd struct {
 }
 
 func (*reloadCmd) Help() string {
-	return `Reloads rule files at once, as SIGHUP does, and shows the result. Without it, Weir notices changes within
-seconds. On the machine of the process, it needs no token.
+	return `Reloads rule files at once, as SIGHUP does, and shows the result. Without this command, Weir notices changes
+within seconds. On the machine of the process, the command needs no token.
 
-Exit codes: 0 the current files are in force, 1 refused (the old rules stay) or no response, 2 the command line is
-wrong.
+Exit codes: 0 the current files are in force, 1 refused (the old rules stay in force) or no response, 2 the
+command line is wrong.
 
 Examples:
 
@@ -56,9 +56,9 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 		err = printJSON(io, result)
 	case isRefused:
 		printErrors(io.err, result.Errors, len(result.Errors))
-		fmt.Fprintln(io.err, "refused; the rules before them stay")
+		fmt.Fprintln(io.err, "refused; the old rules stay in force")
 	default:
-		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash),
+		fmt.Fprintf(io.out, "reloaded: rules %s, in force since %s\n", reload.ShortHash(result.Hash),
 			result.LoadedAt.Format(time.RFC3339))
 	}
 	if isRefused {

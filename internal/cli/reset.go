@@ -17,10 +17,10 @@ type resetCmd struct {
 
 func (*resetCmd) Help() string {
 	return `Deletes the counters of a descriptor, so that its limits are fully available again in every replica. With
-cached denials or leases, that takes up to a second. The process logs it. On the machine of the process, it needs no
-token.
+cached denials or leases, that takes up to a second. The process logs the reset. On the machine of the process, the
+command needs no token.
 
-Exit codes: 0 deleted (even if there was nothing), 1 not deleted, 2 the command line is wrong.
+Exit codes: 0 deleted (even if there was no counter), 1 not deleted, 2 the command line is wrong.
 
 Examples:
 

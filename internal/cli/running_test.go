@@ -63,18 +63,18 @@ func TestRunningProcess(t *testing.T) {
 	say("health --live", exitOK, `^ok\n$`, `^$`)
 	say("health --format json", exitOK, `"healthy": true`, `^$`)
 	say("status", exitOK,
-		`^state +ready\nversion +.*\nstarted +.* ago\nquotas +off\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
+		`^state +ready\nversion +.*\nstarted +.* ago\nquotas +off\nstore +memory\nrules +[0-9a-f]{12}, in force since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
 	say("status --format json", exitOK, `"ready": true`, `^$`)
 	say("explain --domain shop client=eve --expect ok --expect one", exitOK,
-		`(?s)fits \(allowed\), 1 remaining\n.*\nanswer +OK, on the counters as they are now\n$`, `^$`)
+		`(?s)fits \(allowed\), 1 remaining\n.*\nresponse +OK, with the current counters\n$`, `^$`)
 	say("explain --domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits",
 		`^weir: --expect: expected OK, found OVER_LIMIT\n$`)
-	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
+	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12}, in force since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")
 	say("reload", exitFailed, `^$`,
-		`^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
+		`^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the old rules stay in force\n$`)
 	say("reload --format json", exitFailed, `"result": "refused"`, `^$`)
 	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
 	say("health", exitOK, `^ready\n`, `^$`)
-	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no answer from unix:.*nobody: `)
+	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no response from unix:.*nobody: `)
 }

@@ -81,8 +81,8 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	}
 	o.Log, o.LogQueue, o.Build = log.Logger, log.Queue, build()
 	if c.Origins != nil {
-		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so the environment of "+
-			"envoyproxy/ratelimit counts, and arguments mean nothing")
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "compatibility mode: the process is called ratelimit, so it reads the "+
+			"environment of envoyproxy/ratelimit and ignores arguments")
 	}
 	for _, remark := range c.Remarks {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
@@ -107,7 +107,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	case err := <-ended:
 		return err
 	case <-late:
-		return errors.New("the process was asked to stop and a part of it hangs: it ends without that part")
+		return errors.New("a part of the process hangs during the stop: the process ends without waiting for it")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestEndInTime(t *testing.T) {
 		}
 		begin := time.Now()
 		cancel()
-		if err := <-ended; err == nil || !strings.Contains(err.Error(), "a part of it hangs") {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "a part of the process hangs") {
 			t.Errorf("error %v", err)
 		}
 		if took, want := time.Since(begin), 7*time.Second+app.StopBound; took != want {

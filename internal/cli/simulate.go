@@ -15,7 +15,7 @@ import (
 
 type simulateCmd struct {
 	Rules    []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
-	Limit    string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
+	Limit    string        `placeholder:"LIMIT" help:"One limit, written as below rate_limit, instead of rule files."`
 	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s or step:10/s,100/s@10s."`
 	For      time.Duration `default:"30s" help:"How long the traffic lasts."`
 	Duration time.Duration `default:"100ms" help:"Duration of a request, for concurrency limits, at most their lease."`
@@ -33,8 +33,8 @@ Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at
 holds from its @TIME on.
 
 Columns: passed is the share of admitted requests; rate the requests per window; most/window the most requests
-admitted in any window; bound the maximum of that with any traffic; lockout the longest time in which all requests
-were denied. Delayed requests count when they pass.
+admitted in any window; bound the maximum of most/window with any traffic; lockout the longest time in which all
+requests were denied. Delayed requests count when they pass.
 
 Exit codes: 0 simulated, 1 a rule is wrong, 2 the command line is wrong or a file cannot be read.
 

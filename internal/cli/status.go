@@ -55,19 +55,19 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 		line("quotas", "on: %s, %s of Envoys, %s", count(q.Streams, "stream"), count(q.Broken, "broken stream"),
 			count(q.Buckets, "bucket"))
 		if q.Uncharged > 0 {
-			line("", "%d requests passed before they were charged; %d still are to be charged", q.Uncharged, q.Debt)
+			line("", "%d requests passed before they were charged; %d of them are not charged yet", q.Uncharged, q.Debt)
 		}
 	}
 	line("store", "%s", s.Store)
 	r := &s.Rules
 	if r.Hash == "" {
-		line("rules", "none are loaded")
+		line("rules", "no rules are loaded")
 	} else {
-		line("rules", "%s, live since %s: %s, %s, %s", reload.ShortHash(r.Hash), r.LoadedAt.Format(time.RFC3339),
+		line("rules", "%s, in force since %s: %s, %s, %s", reload.ShortHash(r.Hash), r.LoadedAt.Format(time.RFC3339),
 			count(r.Domains, "domain"), count(r.Rules, "rule"), count(r.Limits, "limit"))
 	}
 	if p := r.Published; p != nil {
-		line("published", "version %d is live, %d is the newest", p.Version, p.Newest)
+		line("published", "version %d is in force, %d is the newest", p.Version, p.Newest)
 		if p.Error != "" {
 			line("", "%s", p.Error)
 		}
@@ -82,8 +82,8 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 			line("", "%s", x.Error)
 		}
 		if x.FindingCount > 0 {
-			line("", "%s of the newest answer not used, the last good rules stay: %s", count(x.RefusedDomains, "domain"),
-				count(x.FindingCount, "finding"))
+			line("", "%s of the newest response refused, the last valid rules stay in force: %s",
+				count(x.RefusedDomains, "domain"), count(x.FindingCount, "finding"))
 			printErrors(w, x.Findings, x.FindingCount)
 		}
 	}

@@ -18,7 +18,7 @@ func TestStatusOfXDS(t *testing.T) {
 	printStatus(&text, &s)
 	for _, want := range []string{
 		"xds        xds://gateway:18001, not connected, version 12: 2 domains\n           Unavailable: connection refused\n",
-		"1 domain of the newest answer not used, the last good rules stay: 12 findings\nxds://gateway:18001 domain shop: descriptors[1]",
+		"1 domain of the newest response refused, the last valid rules stay in force: 12 findings\nxds://gateway:18001 domain shop: descriptors[1]",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
@@ -55,7 +55,7 @@ func TestStatusOfQuotas(t *testing.T) {
 	for want, quotas := range map[string]*adminapi.QuotaStatus{
 		"quotas     off\n": nil,
 		"quotas     on: 2 streams, 1 broken stream of Envoys, 12 buckets\n           40 requests passed before they " +
-			"were charged; 4 still are to be charged\n": {
+			"were charged; 4 of them are not charged yet\n": {
 			Streams: 2, Broken: 1, Buckets: 12, Uncharged: 40, Debt: 4,
 		},
 	} {

@@ -81,10 +81,10 @@ func printTop(io streams, found *adminapi.TopKeys) {
 			words.Line(k.Rule), words.Line(k.Descriptor))
 	}
 	_ = t.Flush() // io.out keeps its first error
-	fmt.Fprintf(io.out, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"),
+	fmt.Fprintf(io.out, "%s since %s; Weir counts %d keys for each rule\n", count(len(found.Keys), "key"),
 		found.Since.Local().Format(time.TimeOnly), found.KeptPerRule)
 	if found.Missed > 0 {
-		fmt.Fprintf(io.out, "%d hits were of rules beyond what is counted\n", found.Missed)
+		fmt.Fprintf(io.out, "%d hits were of rules whose keys Weir does not count\n", found.Missed)
 	}
 }
 

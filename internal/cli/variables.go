@@ -32,7 +32,7 @@ func misspelledVariables(environ []string, known map[string]bool) (wrong []strin
 			continue
 		}
 		if near := words.Nearest(name, names); near != "" && words.Distance(name, near) <= maxTypo {
-			wrong = append(wrong, fmt.Sprintf("%s is no variable of weir; did you mean %s?", name, near))
+			wrong = append(wrong, fmt.Sprintf("%s is not a variable of weir; did you mean %s?", name, near))
 		}
 	}
 	slices.Sort(wrong)

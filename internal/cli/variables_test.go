@@ -29,10 +29,10 @@ func TestMisspelledVariables(t *testing.T) {
 		{"WEIR_STORE_SERVICE_HOST=10.0.0.1 WEIR_STORE_PORT=udp://10.0.0.1:6379 WEIR_RULES_PORT_53_UDP_ADDR=10.0.0.1 " +
 			"WEIR_GRPC_ADDR_SERVICE_PORT=1", ""},
 		// Typos.
-		{"WEIR_STOER=x", "WEIR_STOER is no variable of weir; did you mean WEIR_STORE?"},
-		{"WEIR_RULE=x", "WEIR_RULE is no variable of weir; did you mean WEIR_RULES?"},
-		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is no variable of weir; did you mean WEIR_STORE_TIMEOUT?"},
-		{"WEIR_REPLICA=2", "WEIR_REPLICA is no variable of weir; did you mean WEIR_REPLICAS?"},
+		{"WEIR_STOER=x", "WEIR_STOER is not a variable of weir; did you mean WEIR_STORE?"},
+		{"WEIR_RULE=x", "WEIR_RULE is not a variable of weir; did you mean WEIR_RULES?"},
+		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is not a variable of weir; did you mean WEIR_STORE_TIMEOUT?"},
+		{"WEIR_REPLICA=2", "WEIR_REPLICA is not a variable of weir; did you mean WEIR_REPLICAS?"},
 		// What a manifest makes others of is no reason not to start.
 		{"WEIR_STORE_PASSWORD=topsecret WEIR_GRPC_PORT=8081", ""},
 	} {

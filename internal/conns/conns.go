@@ -318,7 +318,8 @@ func (g *Guard) refuse(why Reason, host string) {
 	if _, ok := g.line.Allow(time.Now()); !ok {
 		return
 	}
-	g.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a bound on clients is reached, see weir_clients_refused_total",
+	g.o.Log.LogAttrs(context.Background(), slog.LevelWarn,
+		"a connection was closed to protect Weir, see weir_clients_refused_total",
 		slog.String("listener", g.o.Name), slog.String("reason", why.String()), slog.String("client", host))
 }
 

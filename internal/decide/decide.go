@@ -41,10 +41,10 @@ const (
 var ErrNoRules = errors.New("no rules are loaded yet")
 
 // ErrPanicked means that the decision of this request, one of several in a Decide call, panicked.
-var ErrPanicked = errors.New("the decision has panicked; the log has the stack")
+var ErrPanicked = errors.New("the decision panicked; the log has the stack")
 
 // ErrUndecided means that the store did not respond, and a limit leaves the decision to the caller.
-var ErrUndecided = errors.New("the store did not answer, and on_store_failure is error")
+var ErrUndecided = errors.New("the store did not respond, and on_store_failure is error")
 
 // InvalidError says which part of a request is invalid, and what to send instead.
 type InvalidError struct{ Msg string }

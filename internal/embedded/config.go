@@ -45,7 +45,7 @@ var instead = map[protoreflect.Name]string{
 	"filter_enabled":            "the module does not read Envoy's runtime: switch the filter off in a route",
 	"filter_enforced":           "the module does not read Envoy's runtime: write shadow_mode in rules",
 	"stage":                     "every entry of rate_limits applies; write only those of the stage",
-	"metadata_namespace":        "it is envoy.filters.http.ratelimit",
+	"metadata_namespace":        "the namespace is envoy.filters.http.ratelimit",
 	"enable_retry_after_header": "Weir sends the header itself: write --no-retry-after in flags to leave it out",
 	"vh_rate_limits":            "Envoy gives a module the most specific configuration alone: write all rate_limits there",
 	"override_option":           "Envoy gives a module the most specific configuration alone: write all rate_limits there",
@@ -143,7 +143,7 @@ func ParseRoute(text []byte) (*Route, error) {
 	r, envoy := &Route{}, &ratelimitv3.RateLimitPerRoute{}
 	fields, err := read(text, envoy, map[string]any{"source_cluster": &r.SourceCluster})
 	if _, ok := fields["rate_limits"]; err == nil && !ok {
-		err = errors.New("rate_limits: must be there; write [] for a route without limits")
+		err = errors.New("rate_limits: is missing; write [] for a route without limits")
 	}
 	if err == nil {
 		r.Domain = envoy.GetDomain()
@@ -163,7 +163,7 @@ func newPlan(config actions.Config, sourceCluster string) (*actions.Plan, error)
 	}
 	if sourceCluster == "" && (plan.OnRequest().SourceCluster || plan.OnStreamDone().SourceCluster) {
 		return nil, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy does not " +
-			"tell a module; write it as source_cluster beside rate_limits")
+			"pass to a module; write it as source_cluster beside rate_limits")
 	}
 	return plan, nil
 }

@@ -261,10 +261,10 @@ func TestConfigErrors(t *testing.T) {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
 		},
-		"no flag":     {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is no flag of weir serve`},
-		"help":        {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version do nothing here"},
-		"quota flag":  {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota is of weir as a process of its own"},
-		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr is of weir as a process of its own"},
+		"no flag":     {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is not a flag of weir serve`},
+		"help":        {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version have no effect here"},
+		"quota flag":  {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota needs weir as a separate process"},
+		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr needs weir as a separate process"},
 		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
 		"password": {
 			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://:secret@:::"]}`,
@@ -282,7 +282,7 @@ func TestConfigErrors(t *testing.T) {
 		})
 	}
 	for config, want := range map[string]string{
-		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: must be there",
+		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: is missing",
 		`{"flags": [], "rate_limits": []}`:                 `filter_config of a route: unknown field "flags"`,
 		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `vh_rate_limits is not supported in the module: Envoy gives a`,
 		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: syntax error unexpected token \"all\"",

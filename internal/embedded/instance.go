@@ -152,7 +152,7 @@ func (m *Module) start(o *app.Options) (in *instance, err error) {
 func (in *instance) run(ctx context.Context) {
 	defer close(in.ended)
 	if err := in.app.Run(ctx); err != nil {
-		in.log.LogAttrs(ctx, slog.LevelError, "a part has ended", slog.String("error", err.Error()))
+		in.log.LogAttrs(ctx, slog.LevelError, "a part of Weir has failed", slog.String("error", err.Error()))
 	}
 }
 
@@ -178,7 +178,7 @@ func (in *instance) close() {
 	in.stop()
 	<-in.ended
 	if err := in.app.Close(); err != nil {
-		in.log.LogAttrs(ctx, slog.LevelWarn, "not closed in order", slog.String("error", err.Error()))
+		in.log.LogAttrs(ctx, slog.LevelWarn, "Weir has not closed cleanly", slog.String("error", err.Error()))
 	}
 	in.log.Close()
 }

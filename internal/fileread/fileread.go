@@ -148,8 +148,8 @@ func (r *Reader) wait(ctx context.Context, of *reading) error {
 		default:
 		}
 		if left <= 0 {
-			return fmt.Errorf("%s: reading it has not returned for %s: %w; it is read again when that returns, and tried "+
-				"again each half minute", path, cmp.Or(r.Timeout, Timeout), ErrHung)
+			return fmt.Errorf("%s: reading the file has not returned for %s: %w; Weir reads it again when the read "+
+				"returns, and retries every half minute", path, cmp.Or(r.Timeout, Timeout), ErrHung)
 		}
 		select {
 		case <-of.done:
@@ -191,7 +191,7 @@ func ReadFile(ctx context.Context, path string) ([]byte, error) {
 // Regular reads a regular file of at most limit bytes. info is the result of a stat of path. Errors contain name
 // instead of path. Regular may hang.
 func Regular(path, name string, info fs.FileInfo, limit int64) ([]byte, error) {
-	tooLarge := fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+	tooLarge := fmt.Errorf("%s: larger than %d MiB, the maximum for one file", name, limit>>20)
 	switch {
 	case !info.Mode().IsRegular(): // before opening, because opening a pipe blocks
 		return nil, fmt.Errorf("%s: not a regular file", name)

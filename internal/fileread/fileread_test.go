@@ -28,7 +28,7 @@ func read(ctx context.Context, r *fileread.Reader, name string, f func() error) 
 
 func wantHung(t *testing.T, err error, path string) {
 	t.Helper()
-	if !errors.Is(err, fileread.ErrHung) || !strings.HasPrefix(err.Error(), path+": reading it has not returned for 10s: ") {
+	if !errors.Is(err, fileread.ErrHung) || !strings.HasPrefix(err.Error(), path+": reading the file has not returned for 10s: ") {
 		t.Fatalf("error %v, want one that says that %s hangs", err, path)
 	}
 }

@@ -46,7 +46,7 @@ func IsHeader(name string) bool { return headerName.MatchString(name) }
 
 // Header checks the name of a header.
 func (e *Errors) Header(flag, name string) {
-	e.Check(IsHeader(name), flag, "must be a header's name of letters, digits and -, got %q", name)
+	e.Check(IsHeader(name), flag, "must be a header name of letters, digits and -, got %q", name)
 }
 
 // hostName matches a host name whose last part is not a number, or an IPv6 address with a zone.
@@ -55,7 +55,7 @@ var hostName = regexp.MustCompile(`^([\w-]+\.)*\d*[A-Za-z_-][\w-]*\.?$|^[0-9a-fA
 // Addr checks an address to listen on, and that no other flag has it.
 func (e *Errors) Addr(flag, addr string) {
 	if path, ok := strings.CutPrefix(addr, Unix); ok {
-		e.Check(path != "", flag, "has no path after %s", Unix)
+		e.Check(path != "", flag, "must have a path after %s", Unix)
 		return
 	}
 	host, port, err := net.SplitHostPort(addr)
@@ -68,7 +68,7 @@ func (e *Errors) Addr(flag, addr string) {
 		return
 	}
 	other, isTaken := e.listen[addr]
-	e.Check(!isTaken, flag, "is %s, as %s is; take another port", addr, other)
+	e.Check(!isTaken, flag, "is %s, which %s already uses; choose another port", addr, other)
 	if e.listen == nil {
 		e.listen = map[string]string{}
 	}

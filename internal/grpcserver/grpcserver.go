@@ -193,5 +193,5 @@ func (uncompressed) Type() string { return gzip.Name }
 
 // Do implements grpc.Decompressor.
 func (uncompressed) Do(io.Reader) ([]byte, error) {
-	return nil, errors.New("no compressed messages are taken: send them without grpc-encoding")
+	return nil, errors.New("compressed messages are not supported; send messages without grpc-encoding")
 }

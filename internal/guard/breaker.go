@@ -18,7 +18,7 @@ import (
 var _ take.Stage = (*Breaker)(nil)
 
 // ErrNotAsked is wrapped by the errors with which an open Breaker fails calls.
-var ErrNotAsked = errors.New("the store was not queried, since it does not answer")
+var ErrNotAsked = errors.New("the store was not queried, since it does not respond")
 
 // Bounds of a Breaker.
 const (

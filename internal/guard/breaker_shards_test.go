@@ -119,7 +119,7 @@ func TestBreakerOfShards(t *testing.T) {
 				for _, keys := range [][]string{{"a1"}, {"a2"}, {"b1", "a1"}, {"a1", "c1"}} {
 					start := time.Now()
 					err := askKeys(b, keys...)
-					want := "the store was not queried, since it does not answer: the last call: limit store unavailable: a is silent"
+					want := "the store was not queried, since it does not respond: the last call: limit store unavailable: a is silent"
 					if !errors.Is(err, ErrNotAsked) || err.Error() != want {
 						t.Errorf("%q: %v, want %s", keys, err, want)
 					}

@@ -126,7 +126,7 @@ func TestBreaker(t *testing.T) {
 		}
 		asked, start := p.asked.Load(), time.Now()
 		err := ask(b, 1000)
-		want := "the store was not queried, since it does not answer: the last call: " +
+		want := "the store was not queried, since it does not respond: the last call: " +
 			"limit store unavailable: redis://there: no answer"
 		if !errors.Is(err, limiter.ErrUnavailable) || err.Error() != want {
 			t.Errorf("open: %v, want %s", err, want)
@@ -278,11 +278,11 @@ func TestBreakerOfSeveral(t *testing.T) {
 			}
 		}
 		if most := 1 + int(silence/(20*time.Millisecond)); asked == 0 || asked > most {
-			t.Errorf("%d of 10 requests to two servers waited for the one that does not answer, want 1 to %d", asked, most)
+			t.Errorf("%d of 10 requests to two servers waited for the one that does not respond, want 1 to %d", asked, most)
 		}
 		for what, err := range map[string]error{"alone": ask(there), "last": ask(here, there), "first": ask(there, here)} {
 			if !errors.Is(err, ErrNotAsked) {
-				t.Errorf("the server that does not answer, %s: %v, want ErrNotAsked", what, err)
+				t.Errorf("the server that does not respond, %s: %v, want ErrNotAsked", what, err)
 			}
 		}
 		if b.Open() == 0 {

@@ -95,7 +95,7 @@ func removeStale(ctx context.Context, path string, shared bool) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return errors.New("the file is there and is no socket; remove it or choose another path")
+		return errors.New("the file exists and is not a socket; remove it or choose another path")
 	}
 	if shared {
 		return os.Remove(path)
@@ -103,7 +103,7 @@ func removeStale(ctx context.Context, path string, shared bool) error {
 	d := net.Dialer{Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(errors.New("another process listens there"), conn.Close())
+		return errors.Join(errors.New("another process listens on this socket"), conn.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err

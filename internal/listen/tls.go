@@ -47,7 +47,7 @@ type TLS struct {
 // Check checks the flags.
 func (s *TLS) Check(e *flags.Errors) {
 	flag := "--" + s.Listener + "-tls-"
-	e.Check((s.Cert == "") == (s.Key == ""), flag+"cert", "goes together with %skey", flag)
+	e.Check((s.Cert == "") == (s.Key == ""), flag+"cert", "needs %skey, and the other way round", flag)
 	e.Check(s.ClientCA == "" || s.Cert != "", flag+"client-ca",
 		"needs %scert and %skey: without TLS there are no client certificates", flag, flag)
 	e.Check(len(s.Names) == 0 || s.ClientCA != "", flag+"client-names", "needs %sclient-ca", flag)
@@ -98,7 +98,7 @@ func (s *TLS) Run(ctx context.Context) {
 			logged = ""
 		case ctx.Err() == nil && err.Error() != logged:
 			logged = err.Error()
-			s.Log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve",
+			s.Log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the old ones stay in use",
 				slog.String("error", logged))
 		}
 	}
@@ -130,7 +130,7 @@ func (s *TLS) verify(state tls.ConnectionState) error {
 	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.Names, name) }) {
 		return nil
 	}
-	err := fmt.Errorf("the client's certificate is for %q, of which --%s-tls-client-names has none", names, s.Listener)
+	err := fmt.Errorf("the client's certificate is for %q, none of which is in --%s-tls-client-names", names, s.Listener)
 	// The client learns only that its certificate is bad, and will retry.
 	if _, ok := s.line.Allow(time.Now()); ok {
 		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "client refused", slog.String("error", err.Error()))
@@ -171,7 +171,7 @@ func (s *TLS) handshakeFailed(why string) {
 	s.failures.Add(1)
 	if n, ok := s.failed.Allow(time.Now()); ok {
 		s.Log.LogAttrs(context.Background(), slog.LevelWarn, "TLS handshake failed", slog.String("listener", s.Listener),
-			slog.String("error", logging.Shorten(why, maxClientText)), slog.Uint64("not_logged_before", n))
+			slog.String("error", logging.Shorten(why, maxClientText)), slog.Uint64("lines_skipped", n))
 	}
 }
 
@@ -230,6 +230,6 @@ func (q boundedHTTP) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	line := slog.NewRecord(r.Time, r.Level, "HTTP server", r.PC)
-	line.AddAttrs(slog.String("error", r.Message), slog.Uint64("not_logged_before", skipped))
+	line.AddAttrs(slog.String("error", r.Message), slog.Uint64("lines_skipped", skipped))
 	return q.Handler.Handle(ctx, line)
 }

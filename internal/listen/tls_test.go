@@ -134,7 +134,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		ca.Issue("server", "127.0.0.1", "new")
 		serves("new")
 	})
-	if n := strings.Count(log.String(), `"certificates cannot be read, the last ones serve" error="--grpc-tls-cert`); n != 1 {
+	if n := strings.Count(log.String(), `"certificates cannot be read, the old ones stay in use" error="--grpc-tls-cert`); n != 1 {
 		t.Errorf("%d lines of files that cannot be read, want one; log:\n%s", n, log)
 	}
 }
@@ -153,7 +153,7 @@ func TestFilesAreChecked(t *testing.T) {
 	}{
 		{&TLS{}, ""},
 		{&TLS{Cert: cert, Key: key, ClientCA: ca.CA()}, ""},
-		{&TLS{Cert: cert}, "--grpc-tls-cert: goes together with --grpc-tls-key"},
+		{&TLS{Cert: cert}, "--grpc-tls-cert: needs --grpc-tls-key, and the other way round"},
 		{&TLS{ClientCA: cert}, "--grpc-tls-client-ca: needs --grpc-tls-cert and --grpc-tls-key: without TLS there are no " +
 			"client certificates"},
 		{&TLS{Names: []string{"a"}}, "--grpc-tls-client-names: needs --grpc-tls-client-ca"},

@@ -93,7 +93,7 @@ func (o *StatsdOptions) Check(e *flags.Errors) {
 			"env:prod, got %q", t)
 	}
 	all := strings.Join(o.Tags, ",")
-	e.Check(len(all) <= maxTags, "--statsd-tag", "all together may have %d bytes, got %d", maxTags, len(all))
+	e.Check(len(all) <= maxTags, "--statsd-tag", "all tags together may have %d bytes, got %d", maxTags, len(all))
 }
 
 // NewStatsd returns a sender of from's metrics. It does not connect.
@@ -144,7 +144,7 @@ func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 func (s *Statsd) log(ctx context.Context, err error) {
 	switch {
 	case err != nil && !s.failing:
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent once they can",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent later",
 			slog.String("addr", s.o.Addr), slog.String("error", err.Error()))
 	case err == nil && s.failing:
 		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent by statsd again", slog.String("addr", s.o.Addr))

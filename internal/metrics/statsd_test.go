@@ -392,7 +392,7 @@ func TestStatsdOptions(t *testing.T) {
 		},
 		{
 			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"a:" + strings.Repeat("b", 400)} },
-			`--statsd-tag: all together may have 400 bytes, got 402`,
+			`--statsd-tag: all tags together may have 400 bytes, got 402`,
 		},
 	} {
 		o := good

@@ -21,7 +21,7 @@ var requestSecondsRow = metric.Description{
 var takeSecondsRow = metric.Description{
 	Name: "weir_store_take_seconds", Type: "histogram", Labels: []string{"store"},
 	Help: "Time that a request waited for Redis, including errors, without renewals of leases. A request that uses " +
-		"several stores counts under that of its first limit.",
+		"several stores counts under the store of its first limit.",
 }
 
 // self is the source of metrics that m counts.
@@ -64,12 +64,12 @@ func (m *Metrics) requestMetrics() []metric.Group {
 				}),
 		),
 		metric.Of(m.counts.live.Load,
-			metric.Gauge("weir_rules_domains", "Domains of the live rules.",
+			metric.Gauge("weir_rules_domains", "Domains of the rules in force.",
 				func(live *setCounters) int { return len(live.domains) }),
-			metric.Gauge("weir_rules_limits", "Limits of the live rules.",
+			metric.Gauge("weir_rules_limits", "Limits of the rules in force.",
 				func(live *setCounters) int { return len(live.limits) }),
 			metric.Gauge("weir_rules_without_series",
-				"Live rules beyond --metrics-max-rules, which count together as (other).",
+				"Rules in force beyond --metrics-max-rules, which count together as (other).",
 				func(live *setCounters) int { return live.others }),
 		),
 	}
@@ -95,7 +95,7 @@ func (m *Metrics) failureMetrics() []metric.Group {
 				"Requests whose caller timed out. Envoy then lets them pass unless failure_mode_deny is set. Alert on it.",
 				func(m *Metrics) uint64 { return m.abandoned.Load() }),
 			metric.Counters("weir_store_errors_total", "reason",
-				"Requests that Redis did not decide, but on_store_failure, or this process's own count (late). reason: "+
+				"Requests decided without Redis: by on_store_failure or, if late, by this process's own count. reason: "+
 					"timeout (no response or connection in time), unreachable (such as a refused connection), error (an error "+
 					"from Redis), not_asked (the circuit breaker is open), late (this process had too little CPU to send "+
 					"requests or read responses in time).",
@@ -131,7 +131,7 @@ func (m *Metrics) processMetrics() []metric.Group {
 				metric.Itself[int]),
 		),
 		metric.Of(m.self,
-			metric.Gauges("weir_build_info", "version commit go_version", "1. The labels say what was built.",
+			metric.Gauges("weir_build_info", "version commit go_version", "Always 1. The labels say which build runs.",
 				func(m *Metrics, w metric.Writer) { metric.Put(w, 1, m.o.Build.Version, m.o.Build.Commit, m.o.Build.Go) }),
 		),
 	}

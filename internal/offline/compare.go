@@ -189,13 +189,13 @@ func (c *comparing) finish(log *Log) {
 	c.report.Notes = notes(c.sets[:]...)
 	for i, name := range []string{"old", "new"} {
 		if evicted := c.engines[i].Evicted(); evicted > 0 {
-			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters mattered at once by the %s rules: "+
-				"%d were forgotten, and their limits may have let more pass.", maxCounters, name, evicted))
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters were in use at once with the %s rules: "+
+				"%d were dropped, and their limits may have admitted more.", maxCounters, name, evicted))
 		}
 	}
 	if c.keyCount >= maxKeys {
 		c.report.Notes = append(c.report.Notes,
-			fmt.Sprintf("Only the first %d keys were counted each by itself; the others are one, (others).", maxKeys))
+			fmt.Sprintf("Only the first %d keys were counted separately; all other keys count as one, (others).", maxKeys))
 	}
 }
 
@@ -204,8 +204,8 @@ func notes(sets ...*descriptors.Set) []string {
 	inFlight := func(l *descriptors.Limit) bool { return l.Policy.Algorithm().CountsInFlight() }
 	for _, set := range sets {
 		if slices.ContainsFunc(set.Limits(), inFlight) {
-			return []string{"The log does not say when requests end: limits of requests in flight count each until its " +
-				"lease ends."}
+			return []string{"The log does not say when requests end: concurrency limits count each request until " +
+				"its lease ends."}
 		}
 	}
 	return nil

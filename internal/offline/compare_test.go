@@ -153,7 +153,7 @@ func TestBadLines(t *testing.T) {
 	got := replayed(t, perClient(t, 1), perClient(t, 1), log, clients)
 	want := []BadLine{
 		{2, "unexpected end of JSON input"},
-		{3, "no field start_time with the time; --time-field says another"},
+		{3, "no field start_time with the time; name another field with --time-field"},
 		{5, `start_time: "noon" is neither a time such as 2026-01-31T12:00:00.000Z nor a number of seconds since 1970, before 2112`},
 		{7, "is longer than 65536 bytes"},
 	}
@@ -164,7 +164,7 @@ func TestBadLines(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader("x\n"), clients, 2)
-	if err == nil || !strings.HasPrefix(err.Error(), "no line is of use; line 1: invalid character") {
+	if err == nil || !strings.HasPrefix(err.Error(), "no line can be used; line 1: invalid character") {
 		t.Error(err)
 	}
 }

@@ -184,7 +184,7 @@ func ruleChanges(before, after *descriptors.Rule) []FieldChange {
 		}
 		all = append(all, differ(label, fields, newFields)...)
 		if !was.SameCounters(is) {
-			all = append(all, FieldChange{label + "counter", "as it was", "another: what was used is forgotten"})
+			all = append(all, FieldChange{label + "counter", "the old one", "a new one: hits counted before are forgotten"})
 		}
 	}
 	return all

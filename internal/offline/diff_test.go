@@ -56,7 +56,7 @@ func TestChanges(t *testing.T) {
 			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",
 			"changed shop user; mode:  -> shadow; " +
 				"algorithm: funnel -> token_bucket; burst: 7 -> ; " +
-				"counter: as it was -> another: what was used is forgotten\n",
+				"counter: the old one -> a new one: hits counted before are forgotten\n",
 		},
 		{
 			"only the rate, beside a burst", // 5 was shown as a capacity that came from nowhere
@@ -91,14 +91,14 @@ func TestChanges(t *testing.T) {
 			"changed shop user; fixed_window per 1d: algorithm:  -> fixed_window; " +
 				"fixed_window per 1d: requests_per_unit:  -> 1000; fixed_window per 1d: window:  -> 1d; " +
 				"fixed_window per 1d: charge_denied:  -> full; fixed_window per 1d: on_store_failure:  -> local; " +
-				"fixed_window per 1s: counter: as it was -> another: what was used is forgotten\n",
+				"fixed_window per 1s: counter: the old one -> a new one: hits counted before are forgotten\n",
 		},
 		{
 			"key of the counters",
 			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
 			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",
 			"changed shop ip=a*; share_threshold:  -> true; " +
-				"counter: as it was -> another: what was used is forgotten\n",
+				"counter: the old one -> a new one: hits counted before are forgotten\n",
 		},
 		{
 			"rules come and go",

@@ -139,7 +139,7 @@ const maxMoment = 1 << 52
 func moment(field string, v any) (int64, error) {
 	text := valueText(v)
 	if text == "" {
-		return 0, fmt.Errorf("no field %s with the time; --time-field says another", field)
+		return 0, fmt.Errorf("no field %s with the time; name another field with --time-field", field)
 	}
 	at := math.NaN()
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {

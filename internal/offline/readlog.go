@@ -61,7 +61,7 @@ func ReadLog(ctx context.Context, in io.Reader, o LogOptions, do func(*Request) 
 		return nil, err
 	}
 	if r.log.Requests == 0 && r.log.BadLines > 0 {
-		return nil, fmt.Errorf("no line is of use; line %d: %s", r.log.Bad[0].Line, r.log.Bad[0].Error)
+		return nil, fmt.Errorf("no line can be used; line %d: %s", r.log.Bad[0].Line, r.log.Bad[0].Error)
 	}
 	return &r.log, nil
 }
@@ -124,7 +124,7 @@ func (r *reader) next() {
 	case r.now == 0:
 		r.log.From = time.UnixMicro(q.At).UTC()
 	case q.At < r.now:
-		r.bad(q.line, fmt.Errorf("is more than %d lines behind its time", maxWaiting))
+		r.bad(q.line, fmt.Errorf("is more than %d lines out of order", maxWaiting))
 		return
 	}
 	r.now = q.At

@@ -13,7 +13,7 @@ import (
 // Config has the flags for the sources of rules.
 type Config struct {
 	Rules           []string `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for rules from weir publish, or xds for rules from a control plane. Repeatable."`
-	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start even if the rules cannot be loaded; until then, requests get Unavailable."`
+	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start even if the rules cannot be loaded; until rules are loaded, requests get Unavailable."`
 	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Accept rules that envoyproxy/ratelimit accepts (a descriptor twice, unknown replaces, fields at the wrong level), with a warning."`
 	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read files of any name in a rules directory, as envoyproxy/ratelimit does; a missing or empty directory has no rules."`
 	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Maximum number of bytes of all rule files, and of an xDS response. Loading takes up to 60 times as much memory."`
@@ -39,11 +39,11 @@ func isNoPath(rules string) bool { return rules == fromRedis || rules == fromXDS
 func (c *Config) Check(e *flags.Errors, s *store.Options) {
 	e.Check(len(c.Rules) > 0, "--rules", "name at least one file or directory")
 	e.Check(!slices.Contains(c.Rules, fromRedis) || s.Store != store.Memory, "--rules",
-		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name",
+		"%s means the rules in Redis and needs --store redis://...; write ./%s for a directory with this name",
 		fromRedis, fromRedis)
 	e.Check(!slices.Contains(c.Rules, fromRedis) || !store.Proxied(s.Store), "--rules",
-		"%s is the rules in Redis, whose changes are not heard through a proxy (proxy=true): take the rules from files or "+
-			"by xDS", fromRedis)
+		"%s means the rules in Redis, whose changes Weir cannot receive through a proxy (proxy=true); use rule files "+
+			"or xDS", fromRedis)
 	flags.Between(e, "--max-rules-size", c.MaxRulesSize, 1<<10, 1<<30)
 	e.Check(!strings.ContainsAny(c.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		c.RulesPrefix)

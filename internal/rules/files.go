@@ -71,7 +71,7 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 		return nil, fmt.Errorf("%s: %w", stdinName, err)
 	}
 	if len(text) > reload.DefaultMaxSize {
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read", stdinName, reload.DefaultMaxSize>>20)
+		return nil, fmt.Errorf("%s: larger than %d MiB, the maximum for one file", stdinName, reload.DefaultMaxSize>>20)
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}

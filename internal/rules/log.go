@@ -51,12 +51,12 @@ func (r *Rules) logLoad(e reload.Event) {
 		lines := errorLines(e.Err)
 		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first())}
 		if r.Set() == nil {
-			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are none", found...)
+			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are no rules in force", found...)
 			return
 		}
-		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay", found...)
+		log.LogAttrs(ctx, slog.LevelError, "rules refused, the old rules stay in force", found...)
 	case reload.Slow:
-		log.LogAttrs(ctx, slog.LevelWarn, "rules take long to load, the live ones stay meanwhile",
+		log.LogAttrs(ctx, slog.LevelWarn, "rules take long to load, the old rules stay in force meanwhile",
 			slog.Time("loading_since", r.reloader.Status().Loading))
 	}
 }
@@ -89,7 +89,7 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 		}
 	}
 	if lowered > 0 {
-		r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "limits are lower: a counter that holds more counts as full, "+
+		r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "limits are lower: a counter with more hits counts as full, "+
 			"and denies until the lower limit has room again", slog.Int("limits", lowered),
 			slog.Any("lowered", shown))
 	}
@@ -98,8 +98,8 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 // logReachable logs that the published rules cannot be read from Redis, or, with nil, that they can again.
 func (r *Rules) logReachable(why error) {
 	if why != nil {
-		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, those that were read "+
-			"last stay",
+		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, the rules that were "+
+			"read last stay in force",
 			slog.String("error", why.Error()))
 		return
 	}

@@ -12,13 +12,13 @@ import (
 func (r *Rules) Metrics() []metric.Group {
 	all := []metric.Group{
 		metric.Of(r.reloader.Status,
-			metric.Gauges("weir_rules_info", "hash", "1. The label is the content hash of the live rules.",
+			metric.Gauges("weir_rules_info", "hash", "Always 1. The label is the content hash of the rules in force.",
 				func(s reload.Status, w metric.Writer) {
 					if s.Hash != "" {
 						metric.Put(w, 1, s.Hash)
 					}
 				}),
-			metric.Gauge("weir_rules_last_load_timestamp_seconds", "When the live rules went live. 0: there are none.",
+			metric.Gauge("weir_rules_last_load_timestamp_seconds", "When the rules in force were loaded. 0: there are none.",
 				func(s reload.Status) float64 {
 					if s.LoadedAt.IsZero() {
 						return 0
@@ -31,22 +31,22 @@ func (r *Rules) Metrics() []metric.Group {
 					metric.Put(w, s.Refused, "refused")
 				}),
 			metric.Gauge("weir_rules_refused",
-				"1 while the rule files are refused and older rules are live, else 0. Alert on it.",
+				"1 while the rule files are refused and older rules are in force, else 0. Alert on it.",
 				func(s reload.Status) int { return metric.OneIf(s.Err != nil) }),
 		),
 		metric.Of(r.reloader.Status,
-			metric.Counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",
+			metric.Counter("ratelimit_service_config_load_success", "Loads of changed rules that came into force.",
 				func(s reload.Status) uint64 { return s.Loads }),
 			metric.Counter("ratelimit_service_config_load_error", "Loads of changed rules that were refused.",
 				func(s reload.Status) uint64 { return s.Refused }),
 		),
 		metric.Each(metric.If(r.Published),
-			metric.Gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
+			metric.Gauge("weir_rules_published_version", "Version of the published rules that are in force. 0: none are.",
 				func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
 			metric.Gauge("weir_rules_published_newest_version",
-				"Version of published rules that Weir read last. If it is not live, Weir refused it.",
+				"Version of published rules that Weir read last. If it is not in force, Weir refused it.",
 				func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
-			metric.Gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
+			metric.Gauge("weir_rules_published_reachable", "1 if Redis responded to the last query for published rules, else 0.",
 				func(s *adminapi.PublishedStatus) int { return metric.OneIf(s.Error == "") }),
 		),
 	}

@@ -76,10 +76,10 @@ func NewPublishedSet(files []reload.File, author string, at time.Time) (*Publish
 	case len(files) == 0:
 		return nil, errors.New("there are no files to publish")
 	case len(files) > MaxPublishedFiles:
-		return nil, fmt.Errorf("there are %d files, the most that are published are %d; join some", len(files),
+		return nil, fmt.Errorf("there are %d files, at most %d can be published; join some", len(files),
 			MaxPublishedFiles)
 	case size > MaxPublishedBytes:
-		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxPublishedBytes,
+		return nil, fmt.Errorf("the files have %d bytes, at most %d (%d MiB) can be published", size, MaxPublishedBytes,
 			MaxPublishedBytes>>20)
 	case author == "" || len(author) > maxAuthor || strings.ContainsFunc(author, func(r rune) bool { return r < ' ' }):
 		return nil, fmt.Errorf("the author must have 1 to %d bytes and no control characters, got %q", maxAuthor, author)
@@ -187,7 +187,7 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	}
 	set.Version, set.Hash = infoOf(mark).Version, reload.NewSnapshot(set.Files).Hash
 	if err == nil && set.mark() != mark {
-		err = errors.New("the files are not those of the hash")
+		err = errors.New("the files do not match the hash")
 	}
 	if err != nil {
 		return &PublishedSet{PublishedInfo: infoOf(mark)},
@@ -211,13 +211,13 @@ func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw Publishe
 	case err != nil && redisstore.Answered(err): // Redis refused the call, so the set is not published
 		return s.failed("publish in", err)
 	case err != nil:
-		return s.failed("it is not known whether it was published; publish it again: publish in", err)
+		return s.failed("the result is unknown, publish again: publish in", err)
 	case version == 0:
 		now, err := s.Current(ctx)
 		if err != nil {
-			return fmt.Errorf("not published, since somebody else has changed what is in force: %w", err)
+			return fmt.Errorf("not published, since someone else has published meanwhile: %w", err)
 		}
-		return fmt.Errorf("not published: version %d by %s is in force, and not %d as before; look at what it changes and "+
+		return fmt.Errorf("not published: version %d by %s is in force, no longer version %d; look at its changes and "+
 			"publish again", now.Version, now.Author, saw.Version)
 	}
 	set.Version = version
@@ -243,7 +243,7 @@ func encode(files []reload.File) ([]byte, error) {
 		return nil, err
 	}
 	if text.Len() > MaxPublishedStored {
-		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(),
+		return nil, fmt.Errorf("the files have %d bytes compressed, at most %d (%d MiB) can be published", text.Len(),
 			MaxPublishedStored, MaxPublishedStored>>20)
 	}
 	return text.Bytes(), nil
@@ -266,7 +266,7 @@ func decode(text string) (files []reload.File, err error) {
 		files = append(files, reload.File{Name: f.Name, Data: []byte(f.Text)})
 	}
 	if size > MaxPublishedBytes || len(files) > MaxPublishedFiles {
-		return nil, fmt.Errorf("it has more than %d bytes, or than %d files", MaxPublishedBytes, MaxPublishedFiles)
+		return nil, fmt.Errorf("the set has more than %d bytes or %d files", MaxPublishedBytes, MaxPublishedFiles)
 	}
 	return files, nil
 }

@@ -135,7 +135,7 @@ func TestPublishersAtOnce(t *testing.T) {
 				}
 				continue
 			}
-			wantError(t, err, fmt.Sprintf("version %d by ann is in force, and not %d", saw.Version+1, saw.Version))
+			wantError(t, err, fmt.Sprintf("version %d by ann is in force, no longer version %d", saw.Version+1, saw.Version))
 		}
 		if winners != 1 {
 			t.Errorf("%d publishers won, want 1", winners)
@@ -151,11 +151,11 @@ func TestNewSetRefuses(t *testing.T) {
 	}{
 		{"no files", "ann", "there are no files", nil},
 		{
-			"too large", "ann", "the most that is published is 8388608 (8 MiB)",
+			"too large", "ann", "at most 8388608 (8 MiB) can be published",
 			append(file(strings.Repeat("x", rules.MaxPublishedBytes)), file("x")...),
 		},
 		{
-			"too many", "ann", "there are 10001 files, the most that are published are 10000",
+			"too many", "ann", "there are 10001 files, at most 10000",
 			make([]reload.File, rules.MaxPublishedFiles+1),
 		},
 		{"no text", "ann", "a.yaml: is not UTF-8", file("\xff")},
@@ -176,7 +176,7 @@ func TestNewSetRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, rules.PublishedInfo{}),
-		"bytes compressed, the most that is published is 1048576 (1 MiB)")
+		"bytes compressed, at most 1048576 (1 MiB)")
 	largest, err := rules.NewPublishedSet(file(strings.Repeat("x", rules.MaxPublishedBytes)), "ann", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -267,21 +267,21 @@ func TestDamaged(t *testing.T) {
 	server := redistest.Start(t)
 	sets, c := open(t, server), client(t, server)
 	for _, tt := range []struct{ field, value, want string }{
-		{"files", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "the files are not those of the hash"},
+		{"files", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "the files do not match the hash"},
 		{"files", zipped(t, `[{"name":`), "unexpected EOF"},
 		{"files", zipped(t, `{}`), "json: cannot unmarshal object"},
 		{
 			"files", zipped(t, "["+strings.Repeat("{},", rules.MaxPublishedFiles)+"{}]"),
-			"it has more than 8388608 bytes, or than 10000 files",
+			"the set has more than 8388608 bytes or 10000 files",
 		},
 		{
 			"files", zipped(t, `[{"text":"`+strings.Repeat("x", rules.MaxPublishedBytes)+`"},{"text":"x"}]`),
-			"it has more than 8388608 bytes, or than 10000 files",
+			"the set has more than 8388608 bytes or 10000 files",
 		},
 		{"files", "text", "unexpected EOF"},
 		{"info", `{`, "unexpected end of JSON input"},
-		{"current", "one", `current is "one": the files are not those of the hash`},
-		{"current", "1 abc", `current is "1 abc": the files are not those of the hash`},
+		{"current", "one", `current is "one": the files do not match the hash`},
+		{"current", "1 abc", `current is "1 abc": the files do not match the hash`},
 	} {
 		t.Run(tt.field+" "+tt.want, func(t *testing.T) {
 			if err := c.FlushDB(t.Context()).Err(); err != nil {

@@ -237,14 +237,14 @@ func (r *Rules) Effects(store string) string {
 		}
 	}
 	return fmt.Sprintf(
-		"%d of its limits are not enforced, %d are counted in this process, %d deny, %d answer with an error",
+		"of its limits, %d are not enforced, %d are counted in this process, %d deny, %d return an error",
 		limits[descriptors.Allow], limits[descriptors.Local], limits[descriptors.Deny], limits[descriptors.Fail])
 }
 
 // Ready returns an error that says why requests cannot be decided, or nil.
 func (r *Rules) Ready(context.Context) error {
 	if r.Set() == nil {
-		return errors.New("none are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
+		return errors.New("no rules are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
 	}
 	return nil
 }

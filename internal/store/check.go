@@ -17,16 +17,16 @@ func (o *Options) Check(e *flags.Errors) {
 		checkURL(e, "--store", o.Store)
 	}
 	e.Check(o.Store != Memory || len(o.NamedStores) == 0, "--named-store",
-		"needs a Redis as --store, too, for the limits without store: NAME: add --store "+
-			"redis://host:6379/0, or put the URL there and drop the name")
+		"needs a Redis as --store, too, for the limits without store: NAME; add --store "+
+			"redis://host:6379/0, or write this URL into --store and remove the name")
 	if o.PerSecondStore != "" {
 		e.Check(o.Store != Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
 		e.Check(o.NamedStores[PerSecond] == "", "--named-store",
-			"%s is the name of --per-second-store; take another one", PerSecond)
+			"%s is the name of --per-second-store; choose another name", PerSecond)
 		checkURL(e, "--per-second-store", o.PerSecondStore)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
-		e.Check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		e.Check(storeName.MatchString(name), "--named-store", "a name must consist of a-z, 0-9 and _, got %q", name)
 		checkURL(e, "--named-store "+name, o.NamedStores[name])
 	}
 	if o.StoreTimeout != 0 { // 0 means the caller's deadline

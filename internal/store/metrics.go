@@ -53,7 +53,7 @@ func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
 			"Counters dropped before they expired, because memory was full. Their limits may have been exceeded.",
 			func(m memoryStats) uint64 { return m.Evicted }),
 		metric.Counter("weir_memory_limiting_evicted_total",
-			"Evicted counters that denied or had nothing remaining, because seven eighths of all counters did.",
+			"Evicted counters that denied or had 0 remaining, which Weir evicts only if they are seven eighths of all counters.",
 			func(m memoryStats) uint64 { return m.LimitingEvicted }),
 		metric.Counter("weir_memory_cut_counters_total",
 			"Counters cut to full, because a rule was edited or the clock was set back.",
@@ -75,7 +75,7 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 				w.Histogram(r.Calls, float64(r.Requests), nil, metric.Store(r.name))
 			}),
 		metric.Counters("weir_store_script_loads_total", "store",
-			"Script calls repeated with the script's text, because Redis did not have it.",
+			"Script calls repeated with the script's text, because Redis did not have the script.",
 			func(r redisStats, w metric.Writer) { metric.Put(w, r.Texts, metric.Store(r.name)) }),
 		metric.Counters("weir_store_restarted_counters_total", "store",
 			"Counters started again, because their value in Redis cannot be read.",

@@ -69,8 +69,8 @@ type outage struct {
 // Starts of the sentence about an outage.
 const (
 	unreachable   = "Redis unreachable at "
-	doesNotCount  = "Redis does not count at "
-	doesNotAnswer = "Redis does not answer in time at "
+	doesNotCount  = "Redis returns errors at "
+	doesNotAnswer = "Redis does not respond in time at "
 )
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
@@ -205,9 +205,9 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 func (r *remote) whatToCheck(err error) string {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
-		return "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights has all"
+		return "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights lists all rights"
 	case redisstore.Answered(err):
-		return "what Redis answered: its memory, its role, the rights of its user"
+		return "the error that Redis returned: is its memory full, is it a replica, does its user lack rights?"
 	case redisstore.TimedOut(err):
 		return fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)

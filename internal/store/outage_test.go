@@ -175,7 +175,7 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		loudLines := func() (lines []string) { // those that are not about the beginning
 			synctest.Wait()
 			for line := range strings.Lines(log.String()) {
-				_, since, isOutage := strings.Cut(line, `level=ERROR msg="Redis does not answer in time at redis://there since `)
+				_, since, isOutage := strings.Cut(line, `level=ERROR msg="Redis does not respond in time at redis://there since `)
 				began, _ := time.Parse(time.RFC3339, strings.Split(since, "Z")[0]+"Z")
 				now, err := time.Parse(time.RFC3339Nano, strings.Fields(strings.TrimPrefix(line, "time="))[0])
 				if isOutage && (err != nil || now.Sub(began) > time.Second) {
@@ -243,7 +243,7 @@ func TestBetterReasonIsLogged(t *testing.T) {
 			reachable   bool
 			line, check string
 		}{
-			{late, false, "Redis does not answer in time at redis://there", "does Redis hang"},
+			{late, false, "Redis does not respond in time at redis://there", "does Redis hang"},
 			{late, false, "", ""},
 			{closed, false, "Redis unreachable at redis://there", "?proxy=true"},
 			{late, false, "", ""},
@@ -289,9 +289,9 @@ func TestPingAgreesWithTheSentence(t *testing.T) {
 // What the store does, and what to check, follows from the error.
 func TestCause(t *testing.T) {
 	for want, err := range map[string]error{
-		"Redis does not answer in time at redis://there since.*does Redis hang": &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
-		"Redis unreachable at redis://there since.*is Redis up":                 &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
-		"Redis does not count at redis://there since.*what Redis answered":      redisError("OOM command not allowed"),
+		"Redis does not respond in time at redis://there since.*does Redis hang":     &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
+		"Redis unreachable at redis://there since.*is Redis up":                      &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"Redis returns errors at redis://there since.*the error that Redis returned": redisError("OOM command not allowed"),
 	} {
 		var log proctest.Buffer
 		r := watchedStore(t, &log, nil).remotes[0]

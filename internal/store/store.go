@@ -38,7 +38,7 @@ const (
 type Options struct {
 	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options after ?: docs/operate/redis.md. Pass a password in the variable or as ?password_file=PATH, because every user of the machine sees a command line."`
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store. Keep it below Envoy's timeout (default 20ms). 0: until the caller's gRPC deadline, at most 10s."`
-	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Prefix of every key in Redis."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for limits with store: NAME; --store must be a Redis, too. Repeatable."`
 	CachedDenials  bool              `env:"WEIR_CACHED_DENIALS" default:"true" negatable:"" help:"Repeat denials from a cache, without calls to Redis, until the request may pass."`
 	// UnchargedDenials affects only hits with limiter.Hit.ByItself.
@@ -211,7 +211,7 @@ func (s *Store) Close() error {
 		return s.memory.Close()
 	}
 	if err := s.Leases.Close(); err != nil { // only logged, because the counters leak or expire
-		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not released",
+		s.log.LogAttrs(context.Background(), slog.LevelWarn, "leased permits could not be released",
 			slog.String("error", err.Error()))
 	}
 	return errors.Join(s.local.Close(), s.disconnect())
@@ -304,12 +304,12 @@ func (s *Store) report(ctx context.Context) {
 		s.eachMemory(func(m memoryStats) bool { cut += m.Cut; return true })
 		s.eachRedis(func(r redisStats) bool { cut, restarted = cut+r.Cut, restarted+r.Restarted; return true })
 		if cut > wasCut {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters were further ahead than their limits can put them, and count as full "+
-				"from now on: a rule was edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters held more than their limits allow, and were cut to full: a rule was "+
+				"edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
 		}
 		if restarted > wasRestarted {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: what Redis has of them cannot be of Weir; does "+
-				"something else write below the key prefix?", slog.Uint64("counters", restarted-wasRestarted))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: their values in Redis cannot be read; does "+
+				"another program write keys with the prefix of Weir?", slog.Uint64("counters", restarted-wasRestarted))
 		}
 		select {
 		case <-ctx.Done():
@@ -340,12 +340,12 @@ func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	case hears && r.isDeaf:
 		r.isDeaf = false
 		s.log.LogAttrs(ctx, slog.LevelInfo,
-			"refunds by other replicas are heard again: cached denials are answered without Redis",
+			"refunds by other replicas arrive again: cached denials are used again",
 			slog.String("store", r.label))
 	case !hears && why != nil && !r.isDeaf:
 		r.isDeaf = true
 		s.log.LogAttrs(ctx, slog.LevelWarn,
-			"refunds by other replicas are not heard: cached denials are off, and Redis decides each request",
+			"refunds by other replicas do not arrive: cached denials are off, and Redis decides each request",
 			slog.String("store", r.label), slog.String("error", why.Error()))
 	}
 }

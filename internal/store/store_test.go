@@ -117,7 +117,7 @@ func TestDeafProcessCachesNothing(t *testing.T) {
 	s := opened(t, strings.Replace(server.URL(), "//", "//deaf:secret@", 1), slog.New(slog.NewTextHandler(&log, nil)))
 	run(t, s)
 	redistest.Await(t, func() error {
-		if !strings.Contains(log.String(), "refunds by other replicas are not heard") {
+		if !strings.Contains(log.String(), "refunds by other replicas do not arrive") {
 			return errors.New(log.String())
 		}
 		return nil

@@ -81,7 +81,7 @@ func readURL(raw string) (*address, error) {
 	}
 	authority, tail := splitAuthority(rest)
 	if strings.Contains(tail, "@") {
-		return nil, errors.New("there is an @ behind the host; write special characters of a password as %XX")
+		return nil, errors.New("there is an @ after the host; write special characters of a password as %XX")
 	}
 	if strings.Contains(tail, "#") {
 		return nil, errors.New("there is a #; write it as %23")
@@ -118,7 +118,7 @@ func (a *address) readAuthority(text string) error {
 	}
 	if a.deployment == socket {
 		if text != "" {
-			return errors.New("a path of a socket begins with a slash: unix:///path")
+			return errors.New("the path of a socket must begin with a slash: unix:///path")
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func (a *address) readAuthority(text string) error {
 		a.client.Addrs = append(a.client.Addrs, full)
 	}
 	if a.deployment == server && len(a.client.Addrs) > 1 {
-		return errors.New("several hosts are those of redis+sentinel:// or redis+cluster://")
+		return errors.New("several hosts need redis+sentinel:// or redis+cluster://")
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (a *address) withPort(text string) (string, error) {
 		}
 	}
 	if host == "" {
-		return "", errors.New("there is no host")
+		return "", errors.New("the host is missing")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", errors.New("a port must be a number from 1 to 65535; write special characters of a password as %XX")
@@ -167,12 +167,12 @@ func (a *address) readPath(text string) error {
 	switch a.deployment {
 	case socket:
 		if !path.IsAbs(where) {
-			return errors.New("there is no path of a socket")
+			return errors.New("the path of the socket is missing")
 		}
 		a.client.Addrs, db = []string{where}, ""
 	case sentinel:
 		if a.client.MasterName, db, _ = strings.Cut(db, "/"); a.client.MasterName == "" {
-			return errors.New("there is no name of a master behind the sentinels")
+			return errors.New("the name of the master is missing after the sentinels")
 		}
 	default:
 	}
@@ -251,20 +251,20 @@ func setOption(option any, name, value string) (err error) {
 func (a *address) checkOptions(values url.Values) error {
 	for name := range values {
 		if strings.HasPrefix(name, "tls_") && !a.tls {
-			return fmt.Errorf("option %s is for TLS; write rediss instead of redis", name)
+			return fmt.Errorf("option %s needs TLS; write rediss instead of redis", name)
 		}
 		if strings.HasPrefix(name, "sentinel_") && a.deployment != sentinel {
-			return fmt.Errorf("option %s is for redis+sentinel://", name)
+			return fmt.Errorf("option %s needs redis+sentinel://", name)
 		}
 	}
 	if a.timeout != 0 && (a.timeout < time.Millisecond || a.timeout > 10*time.Second) {
 		return fmt.Errorf("option timeout must be between 1ms and 10s, got %s", a.timeout)
 	}
 	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
-		return errors.New("tls_cert and tls_key go together")
+		return errors.New("tls_cert and tls_key need each other; give both")
 	}
 	if a.proxy && (a.deployment == cluster || a.deployment == sentinel) {
-		return errors.New("option proxy: Weir itself finds the servers; remove proxy=true, or write redis:// for a proxy " +
+		return errors.New("option proxy: Weir finds these servers itself; remove proxy=true, or write redis:// for a proxy " +
 			"in front of them")
 	}
 	if a.passwordFile != "" && a.client.Password != "" {

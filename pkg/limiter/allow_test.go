@@ -129,7 +129,7 @@ func TestPoliciesHaveCountersOfTheirOwn(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	funnel := limiter.NewFunnel(1, time.Minute, 0)
 	for want, f := range map[string]func() (*limiter.Limiter, error){
-		"limiter a, policy 2: limit: there is none: say how many hits may pass per window, from 1 on, or set DenyAll " +
+		"limiter a, policy 2: limit: is missing: set the number of hits per window, at least 1, or DenyAll " +
 			"to deny all": func() (*limiter.Limiter, error) {
 			return limiter.New(nil, "a", funnel, limiter.Params{Algorithm: limiter.Funnel, Window: time.Minute})
 		},

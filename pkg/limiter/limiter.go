@@ -69,7 +69,7 @@ var ErrUnavailable = errors.New("limit store unavailable")
 var (
 	// ErrLate reports that this process read the store's reply too late, because it has too little CPU or makes more
 	// requests than the store can serve. Count such a request by other means, such as a memstore of this process.
-	ErrLate = errors.New("this process was too late to get the store's answer")
+	ErrLate = errors.New("this process was too late to read the store's response")
 	// ErrShed reports that too many requests already wait for the store. Respond to the request with an error.
 	ErrShed = errors.New("too many requests wait for the store")
 )

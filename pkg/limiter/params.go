@@ -138,7 +138,7 @@ func (in *Params) validate() error {
 	case in.Limit < 0 || in.Limit > step.MaxLimit:
 		bad("limit", "must be between 0 and %d, got %d", int64(step.MaxLimit), in.Limit)
 	case in.Limit == 0 && !in.DenyAll:
-		bad("limit", "there is none: say how many hits may pass per window, from 1 on, or set DenyAll to deny all")
+		bad("limit", "is missing: set the number of hits per window, at least 1, or DenyAll to deny all")
 	case in.Limit != 0 && in.DenyAll:
 		bad("limit", "must be 0 with DenyAll, got %d", in.Limit)
 	}

@@ -102,7 +102,7 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 func (p Files) maxSize() int64 { return cmp.Or(p.MaxSize, DefaultMaxSize) }
 
 func (p Files) tooLarge() error {
-	return fmt.Errorf("%s: the files are larger than %d MiB together; remove what is no rule, or raise %s",
+	return fmt.Errorf("%s: the files are larger than %d MiB together; remove files without rules, or raise %s",
 		p.Paths[0], p.maxSize()>>20, cmp.Or(p.MaxSizeName, "MaxSize"))
 }
 
@@ -158,7 +158,7 @@ func (w *walker) readIncluded(name string, by []referrer, left *int64) ([]byte, 
 	for _, f := range by {
 		if !below(realPath, f.root) && !below(realPath, filepath.Dir(f.realPath)) {
 			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: "+
-				"put the file itself into that directory, or a link that stays in it", f.at, name, realPath, f.root)
+				"put the file itself into that directory, or a link to a file in it", f.at, name, realPath, f.root)
 		}
 	}
 	if *left -= info.Size(); *left < 0 {

@@ -350,7 +350,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{t.Context(), []string{"empty"}, []string{"empty: no *.yaml or *.yml file in this directory"}},
 		{t.Context(), []string{"links"}, []string{"links/dangling.yaml: no such file", "links/round.yaml: too many"}},
 		{t.Context(), []string{"pipe.yaml"}, []string{"pipe.yaml: not a regular file"}},
-		{t.Context(), []string{"large.yaml"}, []string{"large.yaml: the files are larger than 16 MiB together; remove what is no rule, or raise MaxSize"}},
+		{t.Context(), []string{"large.yaml"}, []string{"large.yaml: the files are larger than 16 MiB together; remove files without rules, or raise MaxSize"}},
 		{ended, []string{"good.yaml"}, []string{"context canceled"}},
 	} {
 		_, err := reload.Paths(test.paths...).Read(test.ctx)

@@ -104,7 +104,7 @@ func TestIncludedFileThatLeadsOut(t *testing.T) {
 		for _, path := range []string{"rules", "rules/r.yaml"} {
 			wantError(t, read(path), "rules/r.yaml:1: rules/list.txt, which it refers to, leads by a symbolic link to "+
 				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+
-				": put the file itself into that directory, or a link that stays in it")
+				": put the file itself into that directory, or a link to a file in it")
 		}
 	}
 	for _, to := range []string{"lists/l.txt", filepath.Join(here, "rules/lists/l.txt")} {

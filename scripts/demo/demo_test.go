@@ -27,7 +27,7 @@ func TestDemoEndsWithItsTerminal(t *testing.T) {
 		terminal bool   // a real one
 		after    string // is in the last line that is read
 	}{
-		"terminal closes while it waits":   {true, "Ctrl-C ends it."},
+		"terminal closes while it waits":   {true, "Ctrl-C ends the demo."},
 		"terminal closes while it shows":   {true, "requests from"},
 		"reader goes away while it writes": {false, "requests from"},
 	} {

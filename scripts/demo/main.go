@@ -80,13 +80,13 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	if err := show(ctx, out, rules); err != nil {
 		return fmt.Errorf("%w\n\nWeir said:\n%s", err, sidecar.Output())
 	}
-	fmt.Fprintln(out, "\nEverything was as the rules say.")
+	fmt.Fprintln(out, "\nAll requests were decided as the rules say.")
 	if exit {
-		fmt.Fprintln(out, "The programs end now. Without DEMO_EXIT=1 they go on, for requests of your own.")
+		fmt.Fprintln(out, "The programs end now. Without DEMO_EXIT=1 they keep running, for requests of your own.")
 		return nil
 	}
 	where(out, rules)
-	fmt.Fprintln(out, "\nCtrl-C ends it.")
+	fmt.Fprintln(out, "\nCtrl-C ends the demo.")
 	select {
 	case <-ctx.Done():
 		return nil
@@ -191,7 +191,7 @@ func where(out io.Writer, rules string) {
 	fmt.Fprintf(out, `What listens, and where:
   %-36s Envoy: curl -i it, with -H 'X-Api-Key: bob' at /api/items
   %-36s Envoy's admin page, /stats?filter=ratelimit
-  %-36s Weir: its page for a browser; /rules /readyz /healthz
+  %-36s Weir's dashboard; /rules /readyz /healthz
   %-36s Weir's gRPC
   %-36s the rule files: edit one and try again
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)

@@ -67,7 +67,7 @@ func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 	}
 	fmt.Fprintf(out, "  => %d passed, %d limited\n", passed, s.count-passed)
 	if open > 0 {
-		fmt.Fprintf(out, "     %d of them without an answer of Weir's: the machine is too busy for Envoy's timeout\n", open)
+		fmt.Fprintf(out, "     %d of them without a response from Weir: the machine is too busy for Envoy's timeout\n", open)
 	}
 	most := min(s.count, s.pass+open+s.refill(start, time.Now()))
 	if passed < s.pass || passed > most {

@@ -22,8 +22,8 @@ func (r *reader) listen() {
 	}
 	r.flag("grpc-max-connection-age", r.get("GRPC_MAX_CONNECTION_AGE"), "GRPC_MAX_CONNECTION_AGE")
 	if r.isSet("GRPC_MAX_CONNECTION_AGE_GRACE") {
-		r.remark("GRPC_MAX_CONNECTION_AGE_GRACE", "has no effect: requests of a connection that has reached its age "+
-			"always have 30s")
+		r.remark("GRPC_MAX_CONNECTION_AGE_GRACE", "has no effect: after its maximum age, a connection always has 30s "+
+			"for its requests in flight")
 	}
 	if r.is("GRPC_SERVER_USE_TLS") {
 		r.copied("grpc-tls-cert", "GRPC_SERVER_TLS_CERT")
@@ -87,7 +87,7 @@ func (r *reader) files() {
 	if r.is("RUNTIME_WATCH_ROOT") {
 		r.flag("rules-prefix", r.get(app), app, "RUNTIME_WATCH_ROOT")
 		if !r.isSet(sub) {
-			r.remark(sub, "is empty, so that envoyproxy/ratelimit would read no rules; Weir reads those below %s",
+			r.remark(sub, "is empty, so envoyproxy/ratelimit would read no rules; Weir reads the rules below %s",
 				filepath.Join(dir, r.get(app)))
 		}
 	} else {
@@ -160,7 +160,7 @@ func (r *reader) fixed() {
 
 func (r *reader) metrics() {
 	if r.isSet("USE_DOG_STATSD_MOGRIFIERS") {
-		r.remark("USE_DOG_STATSD_MOGRIFIERS", "has no effect: what stands in names there are tags here already")
+		r.remark("USE_DOG_STATSD_MOGRIFIERS", "has no effect: Weir already sends these parts of names as tags")
 	}
 	if r.is("DISABLE_STATS") {
 		return
@@ -174,8 +174,8 @@ func (r *reader) metrics() {
 		r.flag("metrics-addr", r.get("PROMETHEUS_ADDR"), "PROMETHEUS_ADDR", "USE_PROMETHEUS")
 		r.copied("metrics-path", "PROMETHEUS_PATH")
 		if r.isSet("PROMETHEUS_MAPPER_YAML") {
-			r.remark("PROMETHEUS_MAPPER_YAML", "has no effect: names and labels are those of the mapping that "+
-				"envoyproxy/ratelimit brings along")
+			r.remark("PROMETHEUS_MAPPER_YAML", "has no effect: names and labels follow the mapping that is "+
+				"part of envoyproxy/ratelimit")
 		}
 		if r.is("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS") {
 			r.remark("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "has no effect: ratelimit_service_response_time_seconds "+
@@ -198,7 +198,7 @@ func (r *reader) statsd() {
 		"USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
 	interval := max(time.Second, min(r.time("STATS_FLUSH_INTERVAL"), time.Hour))
 	if interval != r.time("STATS_FLUSH_INTERVAL") {
-		r.remark("STATS_FLUSH_INTERVAL", "is %s here: the least is 1s, the most 1h", interval)
+		r.remark("STATS_FLUSH_INTERVAL", "is %s in Weir: the minimum is 1s, the maximum 1h", interval)
 	}
 	if r.isSet("STATS_FLUSH_INTERVAL") {
 		r.flag("statsd-interval", interval.String(), "STATS_FLUSH_INTERVAL")
@@ -207,7 +207,7 @@ func (r *reader) statsd() {
 		return
 	}
 	if !dog {
-		r.remark("EXTRA_TAGS", "has no effect: statsd has no tags; USE_DOG_STATSD=true has")
+		r.remark("EXTRA_TAGS", "has no effect: statsd has no tags; set USE_DOG_STATSD=true for tags")
 		return
 	}
 	for _, tag := range r.pairs("EXTRA_TAGS") {

@@ -18,7 +18,7 @@ func (r *reader) store() {
 	switch backend := r.get("BACKEND_TYPE"); backend {
 	case "redis":
 	case "memcache":
-		r.fail("BACKEND_TYPE", "Weir keeps no counters in memcached; write redis, and a Redis in REDIS_URL")
+		r.fail("BACKEND_TYPE", "Weir does not support memcached; write redis, and the address of a Redis in REDIS_URL")
 		return
 	default:
 		r.fail("BACKEND_TYPE", "must be redis, got %q", backend)
@@ -51,7 +51,7 @@ func (r *reader) boundedTimeout(name string) string {
 	}
 	timeout := max(time.Millisecond, min(given, 10*time.Second))
 	if timeout != given {
-		r.remark(name, "is %s here: the least is 1ms, the most 10s", timeout)
+		r.remark(name, "is %s in Weir: the minimum is 1ms, the maximum 10s", timeout)
 	}
 	return timeout.String()
 }
@@ -159,7 +159,7 @@ func (r *reader) unixSocket(u *url.URL, prefix, path string, isTLS bool) *url.UR
 		return nil
 	}
 	if !strings.HasPrefix(path, "/") {
-		r.fail(prefix+"URL", "must be a path that begins with / because %sSOCKET_TYPE is unix; set that to tcp for HOST:PORT",
+		r.fail(prefix+"URL", "must be a path that begins with / because %sSOCKET_TYPE is unix; set it to tcp for HOST:PORT",
 			prefix)
 		return nil
 	}
@@ -191,7 +191,7 @@ func (r *reader) hosts(u *url.URL, prefix, where string, isTLS bool) *url.URL {
 		db := strings.Trim(one.Path, "/")
 		for option, values := range one.Query() {
 			if option != "db" {
-				r.fail(prefix+"URL", "the option %q behind ? is not known", option)
+				r.fail(prefix+"URL", "the option %q after ? is not known", option)
 				return nil
 			}
 			db = values[0]

@@ -102,7 +102,7 @@ func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, erro
 func checkConstant(at, value string) error {
 	if formatCommand.MatchString(value) {
 		return refuse(at+".descriptor_value", "a substitution format",
-			"Envoy follows one only if its runtime says so; use another action, such as request_headers")
+			"Envoy applies it only with a runtime flag; use another action, such as request_headers")
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestRefused(t *testing.T) {
 
 		// What Weir does not follow.
 		action("header_value_match: {descriptor_value: a, headers: [{name: x, exact_match: a}]}"):     "rate_limits[0].actions[1].header_value_match.headers[0]: exact_match is not supported: write string_match",
-		action("generic_key: {descriptor_value: 'a%REQ(x-user)%'}"):                                   "actions[1].generic_key.descriptor_value: a substitution format is not supported: Envoy follows one only if its runtime says so",
+		action("generic_key: {descriptor_value: 'a%REQ(x-user)%'}"):                                   "actions[1].generic_key.descriptor_value: a substitution format is not supported: Envoy applies it only with a runtime flag",
 		action("header_value_match: {descriptor_value: '%PROTOCOL%', headers: [{name: x}]}"):          "actions[1].header_value_match.descriptor_value: a substitution format is not supported",
 		action("dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}"):     "rate_limits[0].actions[1]: dynamic_metadata is not supported: Envoy no longer accepts it either; write metadata instead",
 		action("metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}, {index: 0}]}}"): "actions[1].metadata.metadata_key.path[1].index: an element of a list is not supported: Weir reads values by their keys alone",

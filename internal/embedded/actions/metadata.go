@@ -43,7 +43,7 @@ func checkPath(at, command string, path []string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: Envoy shows a module only values directly below a namespace; have the filter "+
-		"envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that",
+		"envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that header",
 		at, command, strings.Join(path, ":"))
 }
 

@@ -110,7 +110,7 @@ func (t *Telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastSend)
 	defer cancel()
 	if err := t.traces.Shutdown(ctx); err != nil {
-		t.log.LogAttrs(ctx, slog.LevelWarn, "the last traces are not sent", slog.String("error", err.Error()))
+		t.log.LogAttrs(ctx, slog.LevelWarn, "the last traces were not sent", slog.String("error", err.Error()))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (b *errorLog) Handle(err error) {
 	if skipped, ok := b.line.Allow(time.Now()); ok {
 		b.log.LogAttrs(context.Background(), slog.LevelWarn,
 			"traces cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
-			slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
+			slog.String("error", err.Error()), slog.Uint64("lines_skipped", skipped))
 	}
 }
 

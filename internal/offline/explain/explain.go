@@ -130,7 +130,7 @@ func (q *Question) chooseDomain(rules *descriptors.Set) error {
 	domains := rules.Domains()
 	if len(domains) != 1 {
 		return errors.New("domain: is missing; " +
-			listed("the domains are", nearest("", domainNames(rules)), "the rules have no domain to take instead"))
+			listed("the domains are", nearest("", domainNames(rules)), "the rules have no domain"))
 	}
 	q.Domain = domains[0].Name()
 	return nil

@@ -109,7 +109,7 @@ func TestTextOfLiveAnswer(t *testing.T) {
 		RetryAfter: &after,
 	}}
 	var got strings.Builder
-	want := "answer     OVER_LIMIT, on the counters as they are now, denied by a (r:1) and b (r:2), passes after 1.5s, " +
+	want := "response   OVER_LIMIT, with the current counters, denied by a (r:1) and b (r:2), passes after 1.5s, " +
 		"delayed by up to 250ms\n"
 	if err := r.Text(&got); err != nil || !strings.HasSuffix(got.String(), want) {
 		t.Errorf("%v, %s", err, got.String())

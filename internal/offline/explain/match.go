@@ -18,7 +18,7 @@ func MatchDescriptor(
 	e.Entries = append(e.Entries, entries...)
 	switch {
 	case e.domain == nil:
-		e.miss("no rule file has the domain %s, so that nothing is limited in it; %s", quotedShort(domain),
+		e.miss("no rule file has the domain %s, so that its requests are not limited; %s", quotedShort(domain),
 			listed("the domains are", nearest(domain, domainNames(s)), "there are no domains"))
 	case len(entries) == 0:
 		e.miss("the descriptor has no entries; send at least one key and value")
@@ -81,9 +81,9 @@ func (e *matcher) walk() {
 func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.rule = e.domain.Match(e.entries)
 	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
-	e.Message = fmt.Sprintf("the value has %d bytes, and its first %d and its end do not decide whether it "+
-		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end "+
-		"decides",
+	e.Message = fmt.Sprintf("the value has %d bytes, and its first %d bytes and its end do not show whether it "+
+		"matches %s, so that the request is denied; send a shorter value, or write a pattern whose fixed text is at its "+
+		"beginning or its end",
 		len(entry.Value), descriptors.MaxPatternValue, at(open.To.Rule))
 }
 

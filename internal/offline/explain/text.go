@@ -46,7 +46,7 @@ func (t *page) descriptor(d *Descriptor) {
 			l := &d.Levels[i]
 			reaches = how[l.By] + " " + located(l.Rule, l.Source)
 			if len(l.Also) > 0 {
-				reaches += "; " + strings.Join(l.Also, ", ") + " would match as well, but comes after it"
+				reaches += "; " + strings.Join(l.Also, ", ") + " would match as well, but comes later"
 			}
 		}
 		t.line("  %d  %s: %s", i+1, entry, reaches)
@@ -80,9 +80,9 @@ func (t *page) rule(r *Rule) {
 	t.line("  rule     %s", located(r.Path, r.Source))
 	switch r.Mode {
 	case "shadow":
-		t.line("           shadow_mode: it counts, and never denies")
+		t.line("           shadow_mode: the rule counts, but never denies")
 	case "quota":
-		t.line("           quota_mode: it denies only together with every other quota of the request")
+		t.line("           quota_mode: the rule denies only if all quotas of the request are over")
 	}
 	for _, about := range []struct{ name, value string }{{"description", r.Description}, {"owner", r.Owner}} {
 		if about.value != "" {
@@ -99,7 +99,7 @@ func (t *page) limit(l *Limit) {
 	t.line("  limit    %s%s", name, l.Text)
 	t.line("           counter %s", l.Key)
 	if l.ReplacedBy != "" {
-		t.line("           replaced: it does not count in this request, because of %s", l.ReplacedBy)
+		t.line("           replaced by %s: does not count in this request", l.ReplacedBy)
 		return
 	}
 	text := "fits"
@@ -120,18 +120,18 @@ func (t *page) limit(l *Limit) {
 }
 
 func (t *page) answer(r *Report) {
-	counters := "on fresh counters"
+	counters := "with empty counters"
 	if r.Live {
-		counters = "on the counters as they are now"
+		counters = "with the current counters"
 	}
 	hits := ""
 	if r.Hits > 1 {
 		hits = fmt.Sprintf(" at a cost of %d", r.Hits)
 	}
 	a := &r.Answer
-	t.line("answer     %s%s, %s%s", a.Code, hits, counters, outcome(a))
+	t.line("response   %s%s, %s%s", a.Code, hits, counters, outcome(a))
 	if a.StoreError != "" {
-		t.line("           the store does not answer, so that each limit's on_store_failure does: %s", a.StoreError)
+		t.line("           the store does not respond, so each limit's on_store_failure decides: %s", a.StoreError)
 	}
 	for _, h := range a.Headers {
 		t.line("           header %s: %s", h.Name, h.Value)

@@ -25,7 +25,7 @@ func invalidHits(f *fixture) {
 	}{
 		{2, "hits[1].N: must not be 0; set Look if the hit is only to look", []limiter.Hit{good, {Key: "free", Policy: p}}},
 		{
-			1, "hits[0].Look: a hit that only looks has no cost, got N 1",
+			1, "hits[0].Look: a hit with Look must have N 0, got N 1",
 			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}},
 		},
 		{1, "there are 2 hits, and out has room for 1 answers", []limiter.Hit{good, good}},
@@ -39,7 +39,7 @@ func invalidHits(f *fixture) {
 			[]limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}},
 		},
 		{
-			3, `hits[1] and hits[2] have the same key, "k", and do not count alike`,
+			3, `hits[1] and hits[2] have the same key, "k", and count differently`,
 			[]limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}},
 		},
 	} {

@@ -280,14 +280,14 @@ func (r *batcher) read(b *batch) error {
 	}
 	text, ok := answer.(string)
 	if !ok {
-		return fmt.Errorf("the script answered %T, want a string", answer)
+		return fmt.Errorf("the script returned %T, want a string", answer)
 	}
 	rest := text
 	for _, c := range b.calls {
 		for i := range c.hits {
 			d, n := readDecision(rest)
 			if n > len(rest) {
-				return fmt.Errorf("the script answered %d bytes for %d hits, which is too short", len(text), b.hits)
+				return fmt.Errorf("the script returned %d bytes for %d hits, which is too short", len(text), b.hits)
 			}
 			if b.countsInFlight && limit.CountsInFlight(&c.hits[i]) {
 				d.TakenAt, d.Wait = d.Wait.Microseconds(), 0
@@ -298,7 +298,7 @@ func (r *batcher) read(b *batch) error {
 		c.at = at
 	}
 	if rest != "" {
-		return fmt.Errorf("the script answered %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
+		return fmt.Errorf("the script returned %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
 		i, _ := failures[0].(int64)

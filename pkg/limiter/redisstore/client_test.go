@@ -74,9 +74,9 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		o      redisstore.Options
 		want   string
 	}{
-		{nil, redisstore.Options{}, "there is no client"},
+		{nil, redisstore.Options{}, "the client is missing"},
 		{one, redisstore.Options{Timeout: -1}, "the timeout must not be negative, got -1ns"},
-		{nearest, redisstore.Options{}, "counters are on masters: leave out ReadOnly, RouteByLatency and RouteRandomly"},
+		{nearest, redisstore.Options{}, "counters are on masters; leave out ReadOnly, RouteByLatency and RouteRandomly"},
 		{ring, redisstore.Options{}, "the servers of a redis.Ring cannot decide a request together; use a cluster"},
 	} {
 		if _, err := redisstore.New(tt.client, tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

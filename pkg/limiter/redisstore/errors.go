@@ -97,7 +97,7 @@ func unavailable(err error) error {
 }
 
 // errPanic is wrapped by an error that stands for a panic.
-var errPanic = errors.New("panic while Redis was asked")
+var errPanic = errors.New("panic while Redis was queried")
 
 // survive calls f, and returns its error or a panic in it as one: what a server replies must not end this process.
 func survive(f func() error) (err error) {

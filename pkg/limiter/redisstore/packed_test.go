@@ -119,10 +119,10 @@ func TestOddAnswers(t *testing.T) {
 		answer any
 		want   string
 	}{
-		{int64(12), "the script answered int64, want a string"},
-		{[]any{}, "the script answered []interface {}, want a string"},
-		{"abc", "the script answered 3 bytes for 1 hits, which is too short"},
-		{strings.Repeat("\x00", 24), "the script answered 24 bytes for 1 hits, 8 too many"},
+		{int64(12), "the script returned int64, want a string"},
+		{[]any{}, "the script returned []interface {}, want a string"},
+		{"abc", "the script returned 3 bytes for 1 hits, which is too short"},
+		{strings.Repeat("\x00", 24), "the script returned 24 bytes for 1 hits, 8 too many"},
 		{[]any{strings.Repeat("\x00", 16), []any{int64(1), "no"}, int64(1), int64(0), int64(0)}, "no"},
 	} {
 		var b batch

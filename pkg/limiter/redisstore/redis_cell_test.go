@@ -394,7 +394,7 @@ func TestRoutesAreChecked(t *testing.T) {
 		in.Window = max(in.Window, time.Second)
 		return []limiter.Hit{{Key: "k", Policy: policy(t, in), N: 1, Route: byModule}}
 	}
-	const decides = "hits[0]: the redis-cell module decides funnels and token buckets of whole seconds, at most a hit a microsecond"
+	const decides = "hits[0]: the redis-cell module supports only funnels and token buckets of whole seconds, at most a hit a microsecond"
 	for name, c := range map[string]struct {
 		want string
 		hits []limiter.Hit

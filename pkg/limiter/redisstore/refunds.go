@@ -74,7 +74,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("hear of refunds: %w", err)
+			return fmt.Errorf("receive refunds: %w", err)
 		}
 		isPinged = false
 		if m, ok := message.(*redis.Message); !ok {
@@ -123,7 +123,7 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	// Published after it is done, so that nobody reads the old state once more.
 	if err = s.client.Publish(ctx, s.channel(), resetMark+name).Err(); err != nil {
 		err = s.unavailable(fmt.Errorf(
-			"the counter is reset, but other processes do not know: they go on with their cached denials: %w", err))
+			"the counter is reset, but other processes were not notified and keep their cached denials: %w", err))
 	}
 	return n > 0, err
 }

@@ -34,7 +34,7 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 	}
 	for i := range hits {
 		if h := &hits[i]; limit.UsesRedisCell(h) && (!redisCellDecides(h.Policy) || !utf8.ValidString(h.Key)) {
-			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, "+
+			return fmt.Errorf("%w: hits[%d]: the redis-cell module supports only funnels and token buckets of whole seconds, "+
 				"at most a hit a microsecond, that charge a denied request nothing, under keys of UTF-8; use another policy "+
 				"or key, or another route", limiter.ErrInvalid, i)
 		}

@@ -113,7 +113,7 @@ type Store struct {
 // RouteByLatency, RouteRandomly) is an error, and so is a redis.Ring: its servers cannot decide a request together.
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
-		return nil, errors.New("redis store: there is no client")
+		return nil, errors.New("redis store: the client is missing")
 	}
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("redis store: the timeout must not be negative, got %s", o.Timeout)
@@ -130,10 +130,10 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		address, s.canLend = c.Options().Addr, c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
 		if o.Proxy {
-			return nil, errors.New("redis store: the client of a cluster knows which server has a key: leave out Proxy")
+			return nil, errors.New("redis store: the client of a cluster itself chooses the server of a key; leave out Proxy")
 		}
 		if c.Options().ReadOnly { // as it is with RouteByLatency and RouteRandomly, too
-			return nil, errors.New("redis store: counters are on masters: leave out ReadOnly, RouteByLatency and RouteRandomly")
+			return nil, errors.New("redis store: counters are on masters; leave out ReadOnly, RouteByLatency and RouteRandomly")
 		}
 		s.cluster, s.slotted = c, true
 		address, s.canLend = strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled

@@ -80,7 +80,7 @@ func checkShared(hits []limiter.Hit, first, i int) error {
 	if a.Algorithm == b.Algorithm && a.RefillsAtOnce == b.RefillsAtOnce {
 		return nil
 	}
-	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+
+	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and count differently: "+
 		"the algorithm and refill of their policies must be the same", limiter.ErrInvalid, first, i, hits[i].Key)
 }
 
@@ -95,7 +95,7 @@ func checkHit(i int, h *limiter.Hit) error {
 	case h.Mode > limiter.Quota:
 		return wrong("Mode: must be Enforce, Shadow or Quota, got %d", h.Mode)
 	case h.Look && h.N != 0:
-		return wrong("Look: a hit that only looks has no cost, got N %d", h.N)
+		return wrong("Look: a hit with Look must have N 0, got N %d", h.N)
 	case h.N == 0 && !h.Look:
 		return wrong("N: must not be 0; set Look if the hit is only to look")
 	case h.TakenAt != 0 && !canTakeBack(h):
