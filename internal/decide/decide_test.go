@@ -35,7 +35,7 @@ func TestOutcomesHaveNames(t *testing.T) {
 	}
 }
 
-// A request that is empty again keeps its memory, and nothing of the request before alive.
+// Reset keeps a request's memory, and drops all references to the old request.
 func TestResetLeavesNothingBehind(t *testing.T) {
 	used := Request{
 		o: &Options{}, Domain: "shop", added: 1,
@@ -69,7 +69,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Of what is more than admitted, a request keeps only how much it was.
+// Of descriptors and entries beyond the maximum, a request keeps only the number.
 func TestRequestBoundsItsMemory(t *testing.T) {
 	r := &Request{o: &Options{Config: Config{MaxDescriptors: 2}, MaxEntries: 3, MaxEntryBytes: 99}, Domain: "shop"}
 	entries := slices.Repeat([]descriptors.Entry{{Key: "api_key", Value: "secret"}}, 4)

@@ -13,7 +13,7 @@ type buggy struct{}
 
 func (buggy) Watch(context.Context, *decide.Verdict) { panic("a bug") }
 
-// A delayed request whose watcher panics frees its place: else so many panics would have all delayed requests denied.
+// A delayed request whose watcher panics frees its slot. Otherwise, panics would use up all slots.
 func TestPanicFreesThePlace(t *testing.T) {
 	d := newDecider(t, casetest.Compile(t, mixed), buggy{})
 	for range 2 { // the second one has to wait

@@ -17,7 +17,7 @@ type none struct{}
 
 func (none) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
-// Whoever reads the headers may stop at any of them.
+// A reader of the headers may stop at any header.
 func TestHeadersEndWhereTheReaderStops(t *testing.T) {
 	set := casetest.Compile(t, `
 domain: shop

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-// A request that was answered holds its place; one that has gone, or is denied, holds none, also of a limit that counts
-// it by itself. Places are refunded once.
+// An answered request counts as in flight. An abandoned or denied request does not, not even for a limit that charges
+// it independently. Hits in flight are released once.
 func TestHeldPlaces(t *testing.T) {
 	set := casetest.Compile(t, `
 domain: shop

@@ -30,8 +30,8 @@ func onePerHour(t *testing.T, policy descriptors.OnStoreFailure) *descriptors.Se
 	return set
 }
 
-// A request that this process was too late for is counted in this process, whatever on_store_failure says: with allow
-// it would pass unlimited because the CPU is short.
+// If this process was too late for a response, it counts the request itself, whatever on_store_failure says. With
+// allow, a shortage of CPU would otherwise admit requests without limit.
 func TestLateRequestsAreCountedLocally(t *testing.T) {
 	for _, policy := range []descriptors.OnStoreFailure{
 		descriptors.Local, descriptors.Allow, descriptors.Deny, descriptors.Fail,
@@ -63,7 +63,7 @@ func TestLateRequestsAreCountedLocally(t *testing.T) {
 	}
 }
 
-// A request that is shed is an error: no policy decides it.
+// A request that is shed gets an error; no failure policy decides it.
 func TestShedRequestIsAnError(t *testing.T) {
 	set := onePerHour(t, descriptors.Local)
 	d, err := decide.New(decide.Options{

@@ -92,7 +92,7 @@ func request(d *decide.Decider, keys ...string) *decide.Request {
 	return r
 }
 
-// Try decides what its stages, or memory, know, and what cannot be decided at all.
+// Try decides requests that its stages or memory can answer, and invalid requests.
 func TestTry(t *testing.T) {
 	store := &waits{}
 	behind := func(known bool) limiter.Store { return take.Of(store).Behind(knows{known}) }
@@ -136,7 +136,7 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// Requests that are decided together each have their own end, also if the decision of one panics.
+// Requests that are decided together have independent results, even if the decision of one panics.
 func TestDecideTogether(t *testing.T) {
 	t.Cleanup(panics.Handle(func(string, any, []byte) {}))
 	d := over(t, &waits{}, func(o *decide.Options) { o.Watchers = []decide.Watcher{panicsFor("turn")} })
@@ -164,7 +164,7 @@ func (key panicsFor) Watch(_ context.Context, v *decide.Verdict) {
 	}
 }
 
-// Failure policies decide what the store does not, unless nobody waits for it any more.
+// If the store fails, failure policies decide, unless the caller no longer waits.
 func TestStoreFails(t *testing.T) {
 	for name, tt := range map[string]struct {
 		key      string
@@ -206,8 +206,8 @@ func (*failures) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Dec
 func (*failures) Answered(*descriptors.Domain, bool)                                   {}
 func (f *failures) StoreFailed(err error)                                              { f.errs = append(f.errs, err) }
 
-// Where no place is left to wait in, a request that may have to wait is denied. What it refunds is refunded all
-// the same, and nothing else is taken.
+// If all slots for delayed requests are taken, a request that might have to wait is denied. Its refunds count, and it
+// is not charged.
 func TestNoPlaceToWaitIn(t *testing.T) {
 	store, seen := &waits{}, &failures{}
 	d := over(t, store, func(o *decide.Options) { o.MaxDelayed, o.Observer = 1, seen })
@@ -257,7 +257,7 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 	}
 }
 
-// A place that was taken in this process while the store failed is refunded here.
+// A hit in flight that this process counted while the store failed is released in this process.
 func TestPlacesTakenLocally(t *testing.T) {
 	store, local := &waits{fails: errStore}, &waits{}
 	d := over(t, store, func(o *decide.Options) { o.Local = local })

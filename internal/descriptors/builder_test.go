@@ -87,7 +87,7 @@ func built() *descriptors.Builder {
 	return b
 }
 
-// A set that is built in Go is the one that the same rules in a file are compiled to.
+// A set that is built in Go equals the set of the same rules in a file.
 func TestBuilderEqualsFile(t *testing.T) {
 	fromFile := casetest.Compile(t, builtRules)
 	fromGo, err := built().Build()
@@ -130,7 +130,7 @@ func TestBuilderEqualsFile(t *testing.T) {
 	}
 }
 
-// What a Builder refuses names the domain and the path, where there is no file.
+// Errors of a Builder name the domain and the path if there is no file.
 func TestBuilderProblems(t *testing.T) {
 	type limit = descriptors.RateLimit
 	for _, tt := range []struct {

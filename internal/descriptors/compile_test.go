@@ -49,7 +49,7 @@ func TestDeepNesting(t *testing.T) {
 	}
 }
 
-// FuzzCompile throws anything at Compile: it must not panic, and every error must lead to a place in the file.
+// FuzzCompile compiles any text. Compile must not panic, and every error must have a position in the file.
 func FuzzCompile(f *testing.F) {
 	cases, err := filepath.Glob("rulefile/testdata/rules/*.txt")
 	if err != nil || len(cases) == 0 {
@@ -164,8 +164,8 @@ func BenchmarkAppendKey(b *testing.B) {
 	}
 }
 
-// TestProcess: limits that do not say what to do while the store fails do what the process says, and local ones know
-// the process's share, also those that a request brings along.
+// TestProcess: limits without on_store_failure follow the process's policy, and local limits count the process's share,
+// even limits that a request carries.
 func TestProcess(t *testing.T) {
 	set, err := rulefile.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Deny, Replicas: 4}, []rulefile.File{{
 		Name: "rules.yaml", Data: []byte(`
@@ -212,7 +212,7 @@ descriptors:
 	}
 }
 
-// TestRest: a process can pause at each rule, and while a file that is not read item by item is parsed.
+// TestRest: a process can pause at each rule, and while a file is parsed as a whole.
 func TestRest(t *testing.T) {
 	const rules = 2000
 	for name, end := range map[string]string{"item by item": "", "as a whole": "owner: me\n"} {

@@ -168,7 +168,7 @@ descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 	}
 }
 
-// Many regexes with the same ends would each have to be tried.
+// Many regexes with the same fixed beginning and end are refused.
 func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 	rules := func(n int, form string) []rulefile.File {
 		var b bytes.Buffer
@@ -196,7 +196,7 @@ func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzValuesFile throws anything at a file of values: no panic, and errors lead to a line of it.
+// FuzzValuesFile reads any values file. It must not panic, and every error must have a line of the file.
 func FuzzValuesFile(f *testing.F) {
 	f.Add([]byte("a\n# b\n\n c \r\nd*\na\n"))
 	f.Add([]byte("\ufeff\x00\xff"))

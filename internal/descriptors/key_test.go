@@ -48,8 +48,8 @@ descriptors:
   - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second, engine: redis_cell}}
 `
 
-// TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts again, and
-// the release notes have to say so.
+// TestKeyGolden pins the format of keys. If the format must change, all counters of all users are reset, and the
+// release notes must say so.
 func TestKeyGolden(t *testing.T) {
 	set := casetest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: "+
 		"{requests_per_unit: 1, unit: second}}]")
@@ -99,7 +99,7 @@ func entriesOf(text string) (all []descriptors.Entry) {
 	return all
 }
 
-// TestKeyOutlivesEdits compiles the same rules in another file, order, rate, window and under another name.
+// TestKeyOutlivesEdits compiles the same rules with another file, order, rate, window and name.
 func TestKeyOutlivesEdits(t *testing.T) {
 	before := casetest.Compile(t, `
 domain: d
@@ -272,7 +272,7 @@ func checkKeysDiffer() func(t *rapid.T) {
 	}
 }
 
-// However an address is spelled, a block's rule has one counter of it.
+// All spellings of an address have the same counter in a rule with cidr.
 func TestOneCounterOfAnAddress(t *testing.T) {
 	set := casetest.Compile(t, keyRules)
 	keyOf := func(key, value string) string {

@@ -32,7 +32,7 @@ func entry(value string) []descriptors.Entry { return []descriptors.Entry{{Key: 
 
 const limited = ", rate_limit: {requests_per_unit: 1, unit: second}"
 
-// What a long value means, form by form.
+// Results of long values, by form.
 func TestLongValues(t *testing.T) {
 	const (
 		x     = ", rate_limit: {requests_per_unit: 1, unit: second}}"
@@ -79,7 +79,7 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// A value that is too long is denied: whatever the request's own limit, and whether or not the store answers.
+// A value that is too long is denied, whatever limit the request carries, and even while the store fails.
 func TestTooLongIsDenied(t *testing.T) {
 	d := casetest.Compile(t,
 		"domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
@@ -162,7 +162,7 @@ func TestLongValuesAgreeWithOracle(t *testing.T) { rapid.Check(t, checkLong) }
 
 func FuzzLongValues(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkLong)) }
 
-// Regexes mean what they mean to Go's regexp, for any text and for bytes that are none.
+// Regexes match as in Go's regexp, for any text and for invalid UTF-8.
 func FuzzRegex(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`[a-z]+`, "abc"},
@@ -241,7 +241,7 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 	return entry(prefix + strings.Repeat(fill, size/len(fill)))
 }
 
-// A longer value costs no more than one of MaxPatternValue bytes. (Before, it was 64 times as much.)
+// A longer value costs no more than a value of MaxPatternValue bytes. (Once it cost 64 times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
 	if casetest.Race {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
@@ -278,7 +278,7 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as
+// Patterns with the same beginning compile in linear time. (Once each was compared with all earlier ones: 40 times as
 // many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
 	if casetest.Race {

@@ -52,7 +52,7 @@ func TestMatchTakesLinearTime(t *testing.T) {
 	}
 }
 
-// TestMatchOfManyLengths: the longest fixed text that a value begins, or ends, with leads to all shorter ones.
+// TestMatchOfManyLengths: the longest prefix or suffix of a value leads to all shorter ones.
 func TestMatchOfManyLengths(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		has, pattern := strings.HasPrefix, func(text string) string { return text + "*" }

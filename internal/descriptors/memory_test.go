@@ -16,7 +16,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A Set, or a text of it that outlives it, does not keep the file in memory.
+// A Set, or a text of it that outlives it, does not keep the file's text in memory.
 func TestFileIsForgotten(t *testing.T) {
 	const size = 16 << 20
 	file := func() string {

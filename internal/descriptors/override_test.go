@@ -97,7 +97,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// A request's own rate keeps the rule's calendar, as far as it has such windows.
+// A limit that a request carries keeps the rule's calendar if the calendar has its window.
 func TestOverrideOfACalendar(t *testing.T) {
 	shop := casetest.Compile(t, `{domain: shop, descriptors: [{key: client,
 		rate_limit: {requests_per_unit: 10, unit: day, align: calendar, time_zone: Europe/Berlin}}]}`).Domain("shop")

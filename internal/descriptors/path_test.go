@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 )
 
-// SplitPath finds the keys and values of a path again, whatever they are.
+// SplitPath returns the keys and values of any path.
 func TestSplitPath(t *testing.T) {
 	text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", " ", ">", `\`, "=", "ü", "*", "_"}), 1, 6),
 		func(parts []string) string { return strings.Join(parts, "") })

@@ -154,7 +154,7 @@ func TestKeysComeBack(t *testing.T) { rapid.Check(t, checkKeyComesBack) }
 
 func FuzzParseKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeyComesBack)) }
 
-// Keys are cut in front of a character or %XX that would be parted, so that they have 251 to 256 bytes.
+// Keys are cut before a character or %XX that would be split, so they have 251 to 256 bytes.
 func TestParseKeysThatWereCut(t *testing.T) {
 	set := casetest.Compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
 	lengths := map[int]bool{}
@@ -254,7 +254,7 @@ func TestPathsAreUnique(t *testing.T) { rapid.Check(t, checkPaths) }
 
 func FuzzPaths(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkPaths)) }
 
-// Paths are as they always were where nothing is ambiguous.
+// Paths escape only what would be ambiguous.
 func TestPaths(t *testing.T) {
 	for _, tt := range []struct{ rule, want string }{
 		{"{key: a}", "a"},

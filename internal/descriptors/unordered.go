@@ -20,7 +20,7 @@ func (d *Domain) MatchUnordered(entries []Entry) (ordered []Entry, r *Rule) {
 		}
 	}
 	var walk func(n *Node, at int)
-	walk = func(n *Node, at int) { // the entries before at lead to n
+	walk = func(n *Node, at int) { // entries[:at] lead to n
 		if at == len(entries) {
 			reach(n.Rule)
 		}

@@ -84,8 +84,8 @@ func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 	return limiter.Hit{Key: "k" + store, Policy: p, N: 1, Route: placed{store, lease}}
 }
 
-// A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases
-// on both are renewed at the same moments, and requests ask both.
+// A leased limit on a working store loses neither permits nor requests while another store hangs, even though leases on
+// both stores are renewed at the same times, and requests use both.
 func TestLeasesBesideHangingStore(t *testing.T) {
 	two := openTwo(t)
 	b := two.breaker(two.group)

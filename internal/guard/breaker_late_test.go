@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// That this process is late says nothing about the store.
+// A late process is not evidence of a silent store.
 func TestBreakerOfALateProcess(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		p.fail(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate))

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// A probe that panics is made again.
+// A probe that panics is repeated.
 func TestBreakerOutlivesPanics(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		var caught atomic.Int64

@@ -143,7 +143,7 @@ func TestBreakerOfShards(t *testing.T) {
 	}
 }
 
-// A shard that answers now and then is still asked, and is watched only between a failure and an answer.
+// A shard that responds now and then is still queried, and is watched only between a failure and a response.
 func TestBreakerOfShardsStaysClosed(t *testing.T) {
 	breakingShards(t, func(t *testing.T, c *sharded, b breakerStore) {
 		for range 50 {
@@ -166,7 +166,7 @@ func TestBreakerOfShardsStaysClosed(t *testing.T) {
 	})
 }
 
-// However many shards there seem to be, so many are watched, and all are forgotten when they answer.
+// The number of watched shards is bounded, and all are forgotten when they respond.
 func TestBreakerWatchesSoManyShards(t *testing.T) {
 	breakingShards(t, func(t *testing.T, _ *sharded, b breakerStore) {
 		back := make(chan struct{})

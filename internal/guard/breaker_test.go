@@ -107,8 +107,8 @@ func ask(b breakerStore, n int) (err error) {
 	return err
 }
 
-// While a store is silent, requests wait for it for 50 ms and one timeout, and then not at all. The first sign of life
-// ends that, at most 200 ms and a timeout after the store's return.
+// While a store is silent, requests wait for it for 50 ms and one timeout, and then no longer. They use it again from
+// its first response on, at most 200 ms and a timeout after its recovery.
 func TestBreaker(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		if err := ask(b, 3); err != nil || b.Open() != 0 {
@@ -198,7 +198,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 	}
 }
 
-// A store that answers more slowly than its timeout is not back; one that answers with errors is.
+// A store that responds more slowly than its timeout has not recovered; a store that responds with errors has.
 func TestBreakerProbes(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		p.fail(errSilent)
@@ -223,7 +223,7 @@ func TestBreakerProbes(t *testing.T) {
 	})
 }
 
-// A caller whose own deadline is before the store's timeout, and who waited in vain, counts as unanswered.
+// A call whose own deadline passes before the store's timeout counts as unanswered.
 func TestBreakerHurriedCallers(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b breakerStore) {
 		for range 20 {
@@ -237,7 +237,7 @@ func TestBreakerHurriedCallers(t *testing.T) {
 	})
 }
 
-// Each server of a store that has several is watched by itself.
+// Each server of a store has its own breaker.
 func TestBreakerOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool

@@ -19,7 +19,7 @@ func (a *asked) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return a.Store.Take(ctx, hits, out)
 }
 
-// A cached denial swallows no charge that a hit is promised which is charged by itself, unless Uncharged is set.
+// A cached denial does not replace a charge that ByItself requires, unless Uncharged is set.
 func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 	now := func() int64 { return 1_800_000_000_000_000 }
 	for _, tt := range []struct {
@@ -61,7 +61,7 @@ func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 	}
 }
 
-// A denial of one hit does not answer a look that fits at the limit.
+// A cached denial of one hit does not answer a peek that fits at the limit.
 func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
 	now := func() int64 { return 1_800_000_000_000_000 }
 	d := believing(memory(t, now), now)
@@ -89,7 +89,7 @@ type second struct{}
 
 func (second) LeaseTime() time.Duration { return time.Second }
 
-// A request of several limits leaves nothing to leases if each is charged by itself: what is charged is in the store.
+// Leases do not decide a request with several limits and ByItself, so that the store has all charges.
 func TestLeasesOfHitsByThemselves(t *testing.T) {
 	store := memory(t, nil)
 	l := Lease(store)

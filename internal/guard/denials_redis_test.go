@@ -87,7 +87,7 @@ func operator(t *testing.T, server *redistest.Server) *redis.Client {
 	return c
 }
 
-// While refunds may be missed, nothing is answered without Redis.
+// While refunds may be missed, Redis decides all requests.
 func TestLostConnectionIsNoticed(t *testing.T) {
 	server := redistest.Start(t)
 	r, c := start(t, server.URL()), operator(t, server)

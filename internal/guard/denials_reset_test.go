@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// After Drop nothing is answered that was denied before: another policy may have ruled the counter meanwhile.
+// Drop also forgets denials of calls in flight, because the policy may have changed meanwhile.
 func TestDropForgetsAll(t *testing.T) {
 	var now int64
 	clock := func() int64 { return now }

@@ -54,7 +54,7 @@ func believing(store limiter.Store, now func() int64) denialsStore {
 	return d
 }
 
-// TestDenialsContract: the guard is a store like any other, except that it says what it knows.
+// TestDenialsContract: a store with cached denials obeys the contract of stores, but sets Cached.
 func TestDenialsContract(t *testing.T) {
 	limitertest.Run(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 		t.Helper()
@@ -97,8 +97,8 @@ func cacheables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 	return all
 }
 
-// TestDenialsAreExact asks two stores the same, one of them through the guard: the answers are the same, whatever is
-// asked, also while other processes refund and the guard hears of it.
+// TestDenialsAreExact compares a store with and without cached denials. The decisions are equal for all requests, even
+// while other processes refund and the cache learns of it.
 func TestDenialsAreExact(t *testing.T) {
 	policies := cacheables(t)
 	local := uint64(0)
@@ -189,7 +189,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	}
 }
 
-// A refund that failed may have refunded all the same: the cached denial of its counter is forgotten.
+// A failed refund may have been counted, so the cached denial of its counter is forgotten.
 func TestFailedRefundIsForgotten(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
@@ -261,7 +261,7 @@ func (s *slow) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decis
 	return err
 }
 
-// A denial that arrives after a later refund is not believed.
+// A denial that arrives after a later refund is not cached.
 func TestDenialOlderThanARefund(t *testing.T) {
 	clock := limitertest.NewClock()
 	store := memory(t, clock.Now)
@@ -299,7 +299,7 @@ type byModule struct{}
 
 func (byModule) UsesRedisCell() bool { return true }
 
-// A denial is of the store that has the counter, and of its own engine: the same key elsewhere is asked for.
+// A cached denial is valid only for its store and engine. The same key in another store is queried there.
 func TestDenialsAreOfOneRoute(t *testing.T) {
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	for name, c := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Permits that wait to be released count against the process's share: it never has more on lease.
+// Permits that are being released count against the process's share, so that it is never exceeded.
 func TestSurplusCountsAgainstTheShare(t *testing.T) {
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Leases leave to the store what permits do not cover, also beside a hit that they cover.
+// Leases leave a request to the store unless permits cover all its hits.
 func TestAtOnceRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -55,7 +55,7 @@ func TestAtOnceRefuses(t *testing.T) {
 	})
 }
 
-// While Close waits for a call, nothing is decided at once, though permits are there: they are about to be released.
+// While Close waits for a call, leases decide no requests, because their permits are about to be released.
 func TestAtOnceWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -91,7 +91,7 @@ func TestAtOnceWhileClosing(t *testing.T) {
 	})
 }
 
-// Many callers at once never spend a permit twice.
+// Concurrent callers never spend a permit twice.
 func TestPermitsOfManyCallers(t *testing.T) {
 	f := newFar(t)
 	l := newLeases(t, f)

@@ -44,7 +44,7 @@ func benched(tb testing.TB, keys int) (guard.LeasesStore, []limiter.Hit) {
 	return l, hits
 }
 
-// What a lease decides allocates nothing. In virtual time no lease ends meanwhile, however slow the machine is.
+// A decision of a lease allocates nothing. In virtual time no lease ends meanwhile, even on a slow machine.
 func TestLeasedAllocatesNothing(t *testing.T) { synctest.Test(t, leasedAllocatesNothing) }
 
 func leasedAllocatesNothing(t *testing.T) {

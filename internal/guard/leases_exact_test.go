@@ -18,8 +18,8 @@ var leasable = []limiter.Algorithm{
 	limiter.Funnel, limiter.TokenBucket, limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog,
 }
 
-// While time stands still, one process decides requests of one hit exactly as the store alone would: nobody is denied
-// for permits that lie here.
+// While time does not advance, one process decides requests of one hit exactly as the store alone: its permits on lease
+// cause no denials.
 func TestAloneAsStrict(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		policies, history := drawHistory(t, rt)
@@ -71,8 +71,8 @@ func unlikeStrict(t *testing.T, policies []*limiter.Policy, history []limiter.Hi
 	return ""
 }
 
-// However hot a key is, a tenth of its capacity is the most that is on lease, also while the store decides the rest
-// of a request; and near the limit it is less.
+// At most a tenth of a hot key's capacity is on lease, even while the store decides the other limits of a request. Near
+// the limit it is less.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -108,9 +108,9 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// A limit is lowered while permits are on lease, here and in a process that still has the old rule. At worst, the new
-// rule admits its capacity, and the other process what it has on lease: permits of the old rule are never spent under
-// the new one, and what is released of them never makes more than the new capacity.
+// A limit is lowered while permits are on lease in this process, and in another process with the old rule. At worst,
+// the new rule admits its capacity, and the other process its permits. Permits of the old rule are never spent under
+// the new rule, and their release never makes more room than the new capacity.
 func TestRuleIsLoweredWhilePermitsAreOut(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {

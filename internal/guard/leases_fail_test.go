@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A caller who has gone does not wait, neither for its own call nor for another's.
+// A caller that no longer waits returns at once, even from another caller's call.
 func TestCallerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -87,7 +87,7 @@ func TestStoreFails(t *testing.T) {
 	})
 }
 
-// What is held when the store fails for longer than a lease is lost, and counted: it is not released twice.
+// Permits are lost, and counted once, if the store fails for longer than a lease.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -108,7 +108,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Permits that come later than their lease ends are released, not spent.
+// Permits that arrive after the end of their lease are released, not spent.
 func TestSlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -137,8 +137,8 @@ func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) er
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
 }
 
-// Close releases what is on lease, waits for a store that does not answer only for so long, and leaves a store that
-// decides as strict.
+// Close releases permits on lease, has a timeout for a store that does not respond, and leaves a store that decides all
+// requests.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -166,7 +166,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close waits only so long for a store that does not answer.
+// Close has a timeout for a store that does not respond.
 func TestCloseInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -197,7 +197,7 @@ func (s *unasked) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	return s.far.Take(ctx, hits, out)
 }
 
-// What a store that is not asked did not do has cost nothing: permits stay on lease.
+// If a call was not sent to the store, permits stay on lease.
 func TestNotAskedCostsNoPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &unasked{far: newFar(t)}

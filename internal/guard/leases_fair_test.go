@@ -10,8 +10,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Where a greedy process has permits on lease and the others have used up what was left, they get what it does not
-// spend after a lease: it does not take it again in the call that gives it back, although it last knew of much more.
+// If a greedy process has permits on lease and others have used up the rest, they get the permits that it does not
+// spend after one lease. It does not acquire them again in the call that releases them, although its last Remaining was
+// larger.
 func TestGreedGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hourly(t, 1000)
@@ -36,9 +37,9 @@ func TestGreedGivesWay(t *testing.T) {
 	})
 }
 
-// Nobody is denied for longer than a lease for what lies elsewhere: after that the store has had room for somebody's
-// request again, or what was on lease has been spent. Traffic is random: a greedy replica comes in bursts of up to 100
-// times as much as each of nine modest ones, and now and then a large request uses up what is left.
+// Permits on lease elsewhere deny requests for at most one lease: then the store has had room for some request, or the
+// permits were spent. Traffic is random: a greedy replica sends bursts of up to 100 times as much as each of nine
+// modest ones, and some large requests use up the rest.
 func TestNobodyStarves(t *testing.T) {
 	first := casetest.Pick[uint64](2, 0)
 	for _, a := range leasable {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// A hot key asks the store once in many requests, and the store counts what passed, no more and no less.
+// Many requests of a hot key cause one call to the store, and the store counts exactly the admitted hits.
 func TestHotKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -56,7 +56,7 @@ func (b *batched) TakeAll(calls []*storekit.Call) {
 	}
 }
 
-// Many hot keys share the batches that acquire in advance for them.
+// Many hot keys share the batches that acquire permits for them.
 func TestHotKeysShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &batched{far: newFar(t)}
@@ -82,7 +82,7 @@ func TestHotKeysShareCalls(t *testing.T) {
 	})
 }
 
-// A key that is not hot is as with strict: the same calls.
+// A key that is not hot causes the same calls as a strict limit.
 func TestColdKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -105,7 +105,7 @@ func TestColdKeys(t *testing.T) {
 	})
 }
 
-// What is not leased goes to the store as it is, however often.
+// Limits that are not leased go to the store unchanged, however many requests they get.
 func TestOthersAreStrict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -142,7 +142,7 @@ func TestOthersAreStrict(t *testing.T) {
 	})
 }
 
-// Beyond their bound, keys are strict.
+// Keys beyond MaxLeases are strict.
 func TestManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

@@ -30,7 +30,7 @@ func (s lateAnswers) Take(ctx context.Context, hits []limiter.Hit, out []limiter
 	return err
 }
 
-// What a lease answers with is of the call that was sent last, in whatever order the answers arrive.
+// Decisions of a lease use the response to the call that was sent last, in whatever order responses arrive.
 func TestAnswersOutOfOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeases(t, lateAnswers{Store: newFar(t), late: map[int64]time.Duration{
@@ -56,7 +56,7 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	})
 }
 
-// Permits are of the window that they were charged in, although an answer of the next one has arrived before them.
+// Permits belong to the window in which they were charged, even if a response in the next window arrives earlier.
 func TestPermitsOfTheLastWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeases(t, lateAnswers{Store: newFar(t), permits: 5 * time.Millisecond})

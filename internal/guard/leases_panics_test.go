@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A store that panics costs permits, as one that fails does. Nobody waits for a call that panicked, and once the store
-// works, leases do.
+// A store that panics costs permits, like a store that fails. No caller waits for a call that panicked, and leases work
+// again once the store does.
 func TestLeasesOutlivePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var caught atomic.Int64

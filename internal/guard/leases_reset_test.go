@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// Permits that lie here when their counter is reset are gone: they let nothing pass any more, and give nothing back to
-// the counter that is new.
+// After a reset of their counter, permits on lease are lost: they admit no hits, and are not released to the new
+// counter.
 func TestResetEndsPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

@@ -107,8 +107,8 @@ func (f *fleet) most(window time.Duration) (passed, above int64) {
 	return passed, above
 }
 
-// In any window, ten processes let pass what one store would, and at most the permits that were on lease when the
-// window began. Traffic is random: some replicas are busier than others, busy times follow idle ones, costs differ.
+// In any window, ten processes admit at most as many hits as one store, plus the permits on lease when the window
+// began. Traffic is random: replicas differ, busy times follow idle ones, and costs differ.
 func TestBound(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {

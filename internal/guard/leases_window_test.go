@@ -59,7 +59,7 @@ func TestWindowEnds(t *testing.T) {
 	}
 }
 
-// Permits that were charged just before their window's end are not spent behind it, and not released.
+// Permits that are charged just before their window's end are neither spent nor released after it.
 func TestHotAtAWindowsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// From the bytes of a request to those of its answer.
+// Measures from the bytes of a request to the bytes of its response.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	const rules = `
 domain: shop

@@ -33,7 +33,7 @@ func descriptorsOf(n int) []*commonpb.RateLimitDescriptor {
 	return all
 }
 
-// Sixteen times the counters cost less than 64 times as much; it was 256 times.
+// Sixteen times the counters cost less than 64 times the time. Once it was 256 times.
 func TestRequestsTakeLinearTime(t *testing.T) {
 	s, _ := service(t, manyLimits(64), func(o *options) { o.MaxCounters = 1 << 20 })
 	took := func(req *pb.RateLimitRequest) time.Duration {

@@ -287,7 +287,7 @@ func TestMalformedRequest(t *testing.T) {
 	}
 }
 
-// All but questions and their answers is left to protobuf.
+// The codec leaves all other messages to protobuf.
 func TestOtherMessagesAreProtobuf(t *testing.T) {
 	want := request(descriptor("user=a"))
 	data, err := Codec().Marshal(want)

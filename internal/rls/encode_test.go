@@ -272,7 +272,7 @@ func TestMetadataHasCosts(t *testing.T) {
 	}
 }
 
-// A message inside another one has its length before it, of any size.
+// A nested message of any size has its length before it.
 func TestEnd(t *testing.T) {
 	for _, size := range []int{0, 1, 127, 128, 16383, 16384, 1 << 21} {
 		body := bytes.Repeat([]byte("x"), size)
@@ -291,7 +291,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// An answer stays as it was when its request's memory is used for another one.
+// A response does not change when its request's memory is reused.
 func TestReplyIsACopy(t *testing.T) {
 	for _, size := range []int{0, 10, 72, 73, 500} {
 		response := bytes.Repeat([]byte("x"), size)
@@ -303,7 +303,7 @@ func TestReplyIsACopy(t *testing.T) {
 	}
 }
 
-// One allocation for all text of a request, and one for a short answer, also if it denies.
+// All text of a request is one allocation, and so is a short response, even if it denies.
 func TestCodecAllocatesOnce(t *testing.T) {
 	data := marshal(
 		t,

@@ -77,7 +77,7 @@ func TestCallerGoes(t *testing.T) {
 	}
 }
 
-// A limit with on_store_failure: error leaves the request to Envoy, by a status that says why.
+// A limit with on_store_failure: error leaves the decision to Envoy, with a status that says why.
 func TestStoreFailsWithError(t *testing.T) {
 	rec := &recorder{}
 	s, _ := service(t, `

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Whatever comes is answered: by a status for each descriptor, or by InvalidArgument.
+// Any request gets a status per descriptor, or InvalidArgument.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, req := range []*pb.RateLimitRequest{
 		{},

@@ -119,7 +119,7 @@ func TestCancelledWhileDelayed(t *testing.T) {
 	})
 }
 
-// Requests in JSON whose answers are delayed do not keep others from being decoded.
+// JSON requests whose responses are delayed do not keep others from being decoded.
 func TestDelayedRequestsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
@@ -145,7 +145,7 @@ func TestDelayedRequestsDoNotBlockOthers(t *testing.T) {
 	})
 }
 
-// Descriptors and objects in JSON are counted while they are read: what follows is not.
+// Reading JSON stops at the first descriptor or object beyond the maximum.
 func TestJSONIsCountedWhileItIsRead(t *testing.T) {
 	s, _ := service(t, queueRules)
 	for want, body := range map[string]string{
@@ -163,7 +163,7 @@ func TestJSONIsCountedWhileItIsRead(t *testing.T) {
 	}
 }
 
-// Large requests are decided a bounded number at a time, and one that fails or panics ends its turn.
+// A bounded number of large requests is decided at once. A request that fails or panics ends its turn.
 func TestLargeRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)
@@ -198,7 +198,7 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	})
 }
 
-// After a panic while its answer is written, a delayed request neither counts as delayed nor as in flight.
+// If encoding its response panics, a delayed request counts neither as delayed nor as in flight.
 func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)

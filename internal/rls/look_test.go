@@ -59,7 +59,7 @@ func drawRequest(t *rapid.T) *pb.RateLimitRequest {
 	return req
 }
 
-// A look says what the request is answered, and charges nothing: who was looked at before is answered as who was not.
+// Look returns a request's result without charging, so that a later request gets the same result as without Look.
 func TestLookIsTheAnswer(t *testing.T) {
 	set := compile(t, previewRules)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -122,7 +122,7 @@ func decideNow(t rapid.TB, s *Service, req *pb.RateLimitRequest) *decide.Verdict
 	return &r.Verdict
 }
 
-// Neither the Observer nor a Watcher hears of a look, also while the store fails. The verdict has the reason.
+// Look calls neither the Observer nor a Watcher, even while the store fails. The verdict has the store's error.
 func TestLookIsSilent(t *testing.T) {
 	s, _ := service(t, previewRules, func(o *options) {
 		o.Store, o.Observer, o.Watchers = failing{}, loud{t}, []decide.Watcher{loud{t}}

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Of a line with tabs and wide characters, the caret stands below the place.
+// In a line with tabs and wide characters, the caret is below the error.
 func TestCaret(t *testing.T) {
 	for _, tt := range []struct {
 		source string
@@ -30,7 +30,7 @@ func TestCaret(t *testing.T) {
 	}
 }
 
-// One line of many megabytes with very many errors does not make an answer of many more.
+// A line of many megabytes with very many errors does not cause an even larger output.
 func TestFindingsAreBounded(t *testing.T) {
 	text := "domain: a\ndescriptors: [" + strings.Repeat("{kay: ääääääää}, ", 30_000) + "]\n"
 	f, err := Check(descriptors.Process{}, []reload.File{{Name: "rules.yaml", Data: []byte(text)}})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Work that takes a tenth of loadWork a piece pauses after ten of them or soon after, and never earlier.
+// Work in steps of a tenth of loadWork pauses after ten steps or soon after, and never earlier.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pacer
@@ -37,7 +37,7 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// Work that is done in no time does not pause, however often it asks.
+// Work that takes no time does not pause, however often it calls rest.
 func TestQuickWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pacer

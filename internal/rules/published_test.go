@@ -262,7 +262,7 @@ func zipped(t *testing.T, text string) string {
 	return out.String()
 }
 
-// What is damaged is an error, never a set.
+// Damaged rules are an error, never a set.
 func TestDamaged(t *testing.T) {
 	server := redistest.Start(t)
 	sets, c := open(t, server), client(t, server)
@@ -339,7 +339,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// There are hints while Redis cannot be reached.
+// Watch sends hints while Redis is unreachable.
 func TestWatchWithoutRedis(t *testing.T) {
 	f := openURL(t, "redis://127.0.0.1:1").Follow(func(error) {})
 	if _, err := f.Read(t.Context()); err == nil {
@@ -356,7 +356,7 @@ func TestWatchWithoutRedis(t *testing.T) {
 	}
 }
 
-// A process needs no right to change the rules that it follows: these are the rights that docs/operate/redis.md names.
+// A process can follow rules without the right to change them. docs/operate/redis.md names the same rights.
 func TestFollowerMayOnlyRead(t *testing.T) {
 	server := redistest.Start(t)
 	publish(t, open(t, server), "a")
@@ -397,7 +397,7 @@ func counter(t *testing.T, server *redistest.Server) error {
 		[]limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
 }
 
-// In a cluster all is the same.
+// Publishing and following work in a cluster.
 func TestCluster(t *testing.T) {
 	url := redistest.StartCluster(t, 3).URL()
 	sets := openURL(t, url)

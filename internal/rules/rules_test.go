@@ -42,7 +42,7 @@ func load(t *testing.T, o rules.Options) *rules.Rules {
 	return r
 }
 
-// The status has the warnings of the rules in force: the first hundred of them, and how many there are.
+// The status has the first hundred warnings of the active rules, and the number of all.
 func TestStatusHasWarnings(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: shop\ndescriptors:\n")
@@ -61,7 +61,7 @@ func TestStatusHasWarnings(t *testing.T) {
 	}
 }
 
-// A stop ends a load, of files and of what came by xDS: neither waits until all rules are judged.
+// A stop ends a load of files or xDS rules before all rules are compiled.
 func TestStopEndsALoad(t *testing.T) {
 	t.Parallel()
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
@@ -111,7 +111,7 @@ func TestStopEndsALoad(t *testing.T) {
 	})
 }
 
-// The log says which limits an edit lowers, and what that means for counters that hold more.
+// The log says which limits an edit lowers, and what that means for fuller counters.
 func TestLowerLimitsAreLogged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(low, high int) {
@@ -136,8 +136,8 @@ func TestLowerLimitsAreLogged(t *testing.T) {
 	}
 }
 
-// phases notes the rules that a part gets, before and after they are in force.
-// Rules are prepared before they are in force, and told of after; of refused rules nobody hears.
+// phases records the rules that a part gets. Rules are prepared before they are active, and reported after. Refused
+// rules are neither.
 func TestRulesChangeInTwoPhases(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
@@ -179,7 +179,7 @@ func TestRulesChangeInTwoPhases(t *testing.T) {
 	}
 }
 
-// The metrics of loads follow what becomes of the files.
+// The metrics of loads follow the states of the files.
 func TestMetrics(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	var r *rules.Rules

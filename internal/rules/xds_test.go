@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
-// Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What
-// is wrong in one does not keep the other from changing.
+// Rules of files and of xDS are active together, even in one domain. A change of either is loaded, even if the other
+// has errors.
 func TestXDSBesideAFolder(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	s.Set("1", partnertest.Domain("shop", partnertest.Limit("sent", "", 1)))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A deadline that is over says nothing about Redis if the answer lies in the socket: this process was late. An answer
-// that is not there is a timeout.
+// If the response is in the socket when a deadline passes, this process was late, and it reads the response. Otherwise
+// it is a timeout.
 func TestAnswerInTheSocketIsRead(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

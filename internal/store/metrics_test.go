@@ -15,7 +15,7 @@ import (
 
 func one[S any](s S) iter.Seq[S] { return func(yield func(S) bool) { yield(s) } }
 
-// Each number of the stores is under its name.
+// Each figure of the stores has the right metric.
 func TestMetrics(t *testing.T) {
 	stats := redisstore.Stats{
 		Calls: 7, Requests: 26, Texts: 27, Restarted: 28, Cut: 281, Pool: redis.PoolStats{

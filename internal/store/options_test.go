@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// A server's late answers are read for a second, and a sentinel or node that hangs delays the search for the master by
-// a quarter of one, or by the time that requests have if that is more.
+// Late responses of a server are read for a second. A hanging sentinel or node delays the search for the master by 250
+// ms, or by the timeout of requests if that is longer.
 func TestReadTimeout(t *testing.T) {
 	for _, tc := range []struct {
 		url           string

@@ -23,8 +23,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// An outage is logged when it begins and when it is over: when nothing has failed for a while, and the store
-// answers. However many requests fail, that is two lines. What is counted locally meanwhile is forgotten then.
+// An outage is logged when it begins and when it ends, which is when the store responds and no request has failed for a
+// while. Any number of failed requests causes these two lines. Local counts are cleared after the outage.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -98,8 +98,8 @@ func watchedStore(t *testing.T, log *proctest.Buffer, ping func() error) *Store 
 	return &Store{log: logger, remotes: []*remote{r}, local: memory}
 }
 
-// Each outage has its sentence, and each sentence its end, however soon one follows the other; yet a store that comes
-// and goes all the time has two lines a second at most.
+// Each outage has one line when it begins and one when it ends, even in quick succession. A store that fails all the
+// time causes at most two lines a second.
 func TestOutagesThatFollow(t *testing.T) {
 	for _, c := range []struct {
 		down, up time.Duration
@@ -152,9 +152,9 @@ func TestOutagesThatFollow(t *testing.T) {
 	}
 }
 
-// A failure policy that decides for more than a minute is said loudly, with the cause and what to check, at a bounded
-// rate, and shown by the metric; also if nobody asks. It is over when the store answers in time. A store that decides
-// nearly all requests is none.
+// If a failure policy decides for more than a minute, the log says so at a bounded rate, with the cause and what to
+// check, and the metric shows it, even without queries of the state. It ends when the store responds in time. A store
+// that decides nearly all requests does not count.
 func TestPolicyDecidesForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -230,8 +230,8 @@ func TestPolicyDecidesForLong(t *testing.T) {
 	})
 }
 
-// A store that first does not answer in time, and then says why it does not count, is logged twice and no more often,
-// however the two errors take turns.
+// A store that first does not respond in time, and then with an error, is logged twice and no more often, even if both
+// alternate.
 func TestBetterReasonIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log proctest.Buffer
@@ -268,7 +268,7 @@ func TestBetterReasonIsLogged(t *testing.T) {
 	})
 }
 
-// Whoever asks for the state gets one answer: an error has its sentence, and a sentence its error.
+// Ping and Outage agree: each error has its sentence, and each sentence its error.
 func TestPingAgreesWithTheSentence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log proctest.Buffer
@@ -286,7 +286,7 @@ func TestPingAgreesWithTheSentence(t *testing.T) {
 	})
 }
 
-// What the store does, and what to check, follows from the error.
+// The sentence and the advice depend on the error.
 func TestCause(t *testing.T) {
 	for want, err := range map[string]error{
 		"Redis does not respond in time at redis://there since.*does Redis hang":     &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},

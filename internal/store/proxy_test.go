@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Behind a proxy that spreads keys over two servers, scripts decide requests of several limits as on one server: each
-// script call has one key.
+// Behind a proxy that spreads keys over two servers, requests with several limits are decided as by one server, because
+// each script call has one key.
 func TestProxies(t *testing.T) {
 	for name, start := range map[string]func(tb testing.TB, servers ...*redistest.Server) string{
 		"Envoy": redistest.EnvoyProxy, "twemproxy": redistest.Twemproxy,

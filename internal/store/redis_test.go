@@ -56,7 +56,7 @@ func counts(t *testing.T, s *redisstore.Store) error {
 	return s.Take(t.Context(), hit, make([]limiter.Decision, 1))
 }
 
-// A password in the URL is one of a user of an ACL, escaped.
+// The URL has an escaped password of an ACL user.
 func TestUserOfAnACL(t *testing.T) {
 	server := redistest.Start(t, strings.Fields("--user default off --user weir on >s3:cr/t ~weir:* &weir:* +@all")...)
 	good := "redis://weir:" + url.PathEscape("s3:cr/t") + "@" + server.Addr() + "/0"
@@ -92,7 +92,7 @@ func TestPasswordFile(t *testing.T) {
 	redistest.Await(t, func() error { return counts(t, s) })
 }
 
-// TestTLS has a server that shows its certificate, and one that asks for ours.
+// TestTLS uses a server with a certificate, and a server that requires client certificates.
 func TestTLS(t *testing.T) {
 	ca, stranger := proctest.NewAuthority(t), proctest.NewAuthority(t)
 	_, open1 := redistest.StartTLS(t, ca, false)
@@ -168,8 +168,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	redistest.Await(t, func() error { return counts(t, s) })
 }
 
-// Where calls may take longer than the connection that hears of refunds may be silent, it is pinged in time all the
-// same.
+// If calls may take longer than the subscription to refunds may be silent, the subscription is still pinged in time.
 func TestRefundsAreHeardWithALongTimeout(t *testing.T) {
 	t.Parallel()
 	s := open(t, "redis://"+redistest.Start(t).Addr()+"/0", patient)

@@ -66,7 +66,7 @@ func takeOne(t *testing.T, s *store.Store, h limiter.Hit) limiter.Decision {
 	return out[0]
 }
 
-// A reset ends the cached denials and permits of the process that does it, at once, and of those that hear of it.
+// A reset ends the cached denials and permits of its own process at once, and of others when they receive it.
 func TestResetEndsDenialsAndPermits(t *testing.T) {
 	server := redistest.Start(t)
 	own, other := opened(t, server.URL(), slog.New(slog.DiscardHandler)),
@@ -110,7 +110,7 @@ func TestResetEndsDenialsAndPermits(t *testing.T) {
 	}
 }
 
-// A process that may not hear of refunds caches no denials.
+// A process that cannot receive refunds caches no denials.
 func TestDeafProcessCachesNothing(t *testing.T) {
 	server := redistest.Start(t, strings.Fields("--user deaf on >secret ~* resetchannels +@all")...)
 	var log proctest.Buffer

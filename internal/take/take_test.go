@@ -44,8 +44,8 @@ func call(key string) *take.Call {
 	return &take.Call{Call: storekit.Call{Ctx: context.Background(), Hits: []limiter.Hit{{Key: key}}}}
 }
 
-// Calls pass the stages from the front, what none has answered goes to the server together, and each stage that let a
-// call pass hears of it, from behind, once.
+// Calls pass the stages in order. Calls that no stage answered go to the server together. Each stage that let a call
+// pass gets it back once, in reverse order.
 func TestChain(t *testing.T) {
 	h := &heard{}
 	k := take.Of(server{h}).Behind(stage{h, "b"}).Behind(stage{h, "a"})

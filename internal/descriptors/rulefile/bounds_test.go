@@ -29,8 +29,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// The first ones of very many errors are listed, and how many more there are, and so it is with warnings. What that
-// takes does not grow with their number.
+// Of very many errors or warnings, the first ones are listed, with the number of the others. Time and memory do not
+// grow with that number.
 func TestErrorsAreBounded(t *testing.T) {
 	const n = 30_000
 	compile := func(item string) (*descriptors.Set, error) {
@@ -72,7 +72,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// A day or a week in a duration is written out, so a duration has a bound.
+// Days and weeks are rewritten as hours before parsing, so the text of a duration has a bound.
 func TestDurationsAreBounded(t *testing.T) {
 	for digits, want := range map[int]bool{90: true, 101: false} {
 		text := "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, window: " +
@@ -84,7 +84,7 @@ func TestDurationsAreBounded(t *testing.T) {
 	}
 }
 
-// What small files grow to is bounded for all files together: by aliases, and by a values file that many rules name.
+// Aliases, and values files that many rules name, are bounded for all files together.
 func TestGrowthIsBoundedForAllFiles(t *testing.T) {
 	var many strings.Builder
 	for i := range 900_000 {

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write what Compile says into testdata/rules")
 
-// TestGolden compiles the rule files of each testdata/rules/*.txt and compares what comes out with what is
-// written below the line "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file.
+// TestGolden compiles the rule files of each testdata/rules/*.txt and compares the result with the text below the line
+// "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file.
 func TestGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/rules/*.txt")
 	if err != nil || len(cases) == 0 {
@@ -76,7 +76,7 @@ func ruleFiles(tb testing.TB) (all []string) {
 	return all
 }
 
-// TestItemByItemOnChangedFiles is TestItemByItem of rule files that are changed here and there.
+// TestItemByItemOnChangedFiles is TestItemByItem with random changes of the rule files.
 func TestItemByItemOnChangedFiles(t *testing.T) {
 	files := slices.DeleteFunc(ruleFiles(t), func(rules string) bool { return strings.Contains(rules, "&a1") }) // slow
 	parts := []string{

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
 
-// What envoyproxy/ratelimit tolerates is a finding of a lenient process, and a problem of any other, at the same place.
+// A rule that envoyproxy/ratelimit tolerates is a warning in a lenient process and an error in others, at the same
+// position.
 func TestLenient(t *testing.T) {
 	tests := []struct{ name, rules, want string }{
 		{
@@ -119,7 +120,7 @@ func TestLenient(t *testing.T) {
 	}
 }
 
-// What a lenient process makes of rules that another one refuses.
+// Results in a lenient process of rules that other processes refuse.
 func TestLenientMeans(t *testing.T) {
 	set, err := rulefile.CompileFor(descriptors.Process{Lenient: true}, []rulefile.File{{Name: "f", Data: []byte(`
 domain: shop
@@ -168,7 +169,7 @@ descriptors:
 	}
 }
 
-// TestLenientFiles: files that envoyproxy/ratelimit reads, though they look like mistakes.
+// TestLenientFiles: files that look like mistakes, but that envoyproxy/ratelimit accepts.
 func TestLenientFiles(t *testing.T) {
 	for _, tt := range []struct {
 		text string

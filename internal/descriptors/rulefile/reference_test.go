@@ -51,7 +51,7 @@ func firstCells(rows [][]string) []string {
 	return names
 }
 
-// TestReferenceHasEveryField: the tables of docs/reference/rules.md have the fields that files may have, and no others.
+// TestReferenceHasEveryField: the tables of docs/reference/rules.md have exactly the fields of rule files.
 func TestReferenceHasEveryField(t *testing.T) {
 	r := newReader(File{Name: "rules.yaml"}, descriptors.NewBuilder(descriptors.Process{}))
 	tables := referenceTables(t)
@@ -102,7 +102,7 @@ func TestReferenceSaysWhoTakesAField(t *testing.T) {
 	}
 }
 
-// TestReferenceBounds: what the tables say of a field's bounds and default holds.
+// TestReferenceBounds: bounds and defaults in the tables are true.
 func TestReferenceBounds(t *testing.T) {
 	const base = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {%s, %s}\n"
 	load := func(rest, field, value string) (limiter.Params, descriptors.Placement, error) {

@@ -33,7 +33,7 @@ descriptors:
 	}
 }
 
-// What nobody sees in keys and values has a warning with its place, and what has no effect, too.
+// Invisible characters in keys and values, and fields without effect, have a warning with their position.
 func TestWarningsOfTexts(t *testing.T) {
 	for _, tt := range []struct{ descriptor, want string }{
 		{`{key: k, value: "a b"}`, ""},
@@ -64,7 +64,7 @@ func TestWarningsOfTexts(t *testing.T) {
 	}
 }
 
-// A directive of YAML is not taken for a mistake of indentation.
+// A YAML directive is not reported as a mistake of indentation.
 func TestDirective(t *testing.T) {
 	_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte("%YAML 1.2\n---\ndomain: a\ndescriptors: []\n")}})
 	if err == nil || !strings.Contains(err.Error(), "f:1:1: ") ||

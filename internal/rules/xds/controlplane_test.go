@@ -79,8 +79,8 @@ func (p *controlPlane) set(version int, configs ...*ratelimitv3.RateLimitConfig)
 	}
 }
 
-// With the server that Envoy Gateway uses: rules, changes, the same rules again, none, and a restart that begins at
-// version 1 again. Rules that cannot be used are refused twice: then the server waits for other ones.
+// Envoy Gateway's server sends rules, changes, the same rules again, no rules, and version 1 again after a restart.
+// Invalid rules are refused twice; then the server waits for other rules.
 func TestGoControlPlane(t *testing.T) {
 	p := startControlPlane(t, "127.0.0.1:0")
 	c := follow(t, Options{Server: p.addr})

@@ -53,7 +53,7 @@ func limitOf(set *descriptors.Set, entries ...string) string {
 	return strconv.FormatInt(r.Limits[0].Policy.Limit(), 10)
 }
 
-// What Envoy Gateway and the AI gateway send: * in keys stands for itself, and so do /, | and invert:.
+// In rules of Envoy Gateway and the AI gateway, * in keys is an ordinary character, as are /, | and invert:.
 func TestShapesOfGateways(t *testing.T) {
 	const route = "httproute/default/r/rule/0/match/0/*"
 	const wild = "httproute/default/r/rule/0/match/0/*_example_com"
@@ -91,7 +91,7 @@ func TestShapesOfGateways(t *testing.T) {
 	}
 }
 
-// One key and value twice: of two limits the first holds, with a warning. Where only one has a limit nothing is lost.
+// If a key and value occur twice, the first limit counts, with a warning. If only one has a limit, it counts.
 func TestDuplicates(t *testing.T) {
 	shadow := partnertest.Limit("k", "v", 3)
 	shadow.ShadowMode = true
@@ -125,7 +125,7 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// Every field of the messages arrives.
+// Every field of the messages is converted.
 func TestFields(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"a": 1.5, "b": []any{"x", true, nil}})
 	if err != nil {
@@ -164,7 +164,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// What envoyproxy/ratelimit tolerates is in force, with warnings.
+// Rules that envoyproxy/ratelimit tolerates are active, with warnings.
 func TestTolerated(t *testing.T) {
 	replacing := func(key, name string, replaces ...string) *descriptor {
 		d := partnertest.Limit(key, "", 1)
@@ -202,7 +202,7 @@ func TestTolerated(t *testing.T) {
 	}
 }
 
-// 256 rules on one route, and 100 levels.
+// 256 rules on one route, and 100 levels, are accepted.
 func TestManyRulesAndLevels(t *testing.T) {
 	route := partnertest.Node("route", "route")
 	for i := range 256 {
@@ -224,7 +224,7 @@ func TestManyRulesAndLevels(t *testing.T) {
 	}
 }
 
-// What cannot be used has an error that names the place.
+// Invalid rules get an error with their position.
 func TestWrongRules(t *testing.T) {
 	deep := partnertest.Limit("k", "", 1)
 	for range 250 {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
-// FuzzJudge has a control plane send anything: what is accepted compiles, and is the same when it comes again; what is
-// refused has a reason.
+// FuzzJudge sends any response. Accepted content compiles, and stays the same if it is sent again. Refused content has
+// an error.
 func FuzzJudge(f *testing.F) {
 	for _, rules := range [][]*descriptor{nil, {{Key: "a", Value: "*"}}, {
 		{Key: "a", RateLimit: &policy{RequestsPerUnit: 5, Unit: 1}, Descriptors: []*descriptor{

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An answer that takes long to be judged does not keep a process from its end.
+// A response that takes long to judge does not delay the end of the process.
 func TestCloseWaitsForNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := New(Options{}), time.Now()

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 )
 
-// An answer of few bytes that is decoded to very much is refused before that.
+// A response of few bytes that would decode to many is refused before.
 func TestAnswersOfManySmallRules(t *testing.T) {
 	f := &follower{Source: New(Options{Server: "gateway:18001", Log: slog.New(slog.DiscardHandler), MaxSize: 16 << 20})}
 	receive := func(text []byte) *received {

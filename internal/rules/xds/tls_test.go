@@ -42,8 +42,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// Both sides show certificates. When the authority and all certificates are replaced, the next connection uses the new
-// ones; a key that is half written leaves the last ones in use.
+// Client and server use certificates. If the authority and all certificates are replaced, the next connection uses the
+// new ones. If a key is incomplete, the last ones are used.
 func TestCertificatesAreRenewed(t *testing.T) {
 	first, second := proctest.NewAuthority(t), proctest.NewAuthority(t)
 	cert, key := first.Issue("client", "client")
@@ -74,7 +74,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	c.want("a k=3/hour")
 }
 
-// A server with another name than it should have, one that speaks plain text, and files that cannot be read.
+// Errors: a server with another name, a server without TLS, and unreadable files.
 func TestCertificatesThatAreRefused(t *testing.T) {
 	ca := proctest.NewAuthority(t)
 	cert, key := ca.Issue("client", "client")

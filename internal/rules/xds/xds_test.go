@@ -127,8 +127,8 @@ func wantAck(t *testing.T, s *partnertest.ControlPlane, version string) partnert
 	return r
 }
 
-// Rules come, change, are sent again under a new version, get fewer and vanish, and a server that has restarted counts
-// its versions from 1 again.
+// Rules are added, changed, sent again with a new version, reduced and removed. A server that has restarted counts its
+// versions from 1 again.
 func TestRulesComeAndGo(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{
@@ -209,7 +209,7 @@ func bad(domain string) *ratelimitv3.RateLimitConfig {
 	return partnertest.Domain(domain, partnertest.Limit("k", "v", 1), partnertest.Limit("", "v", 1))
 }
 
-// One domain that cannot be used keeps its last good rules, or has none; the others change, and the answer is accepted.
+// A domain with errors keeps its last valid rules, or has none. Other domains change, and the response is accepted.
 func TestOneBadDomain(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
@@ -252,8 +252,8 @@ func TestOneBadDomain(t *testing.T) {
 	c.want("b k=5/hour") // a is gone, its last good rules too
 }
 
-// An answer of which nothing can be used is refused, twice where the server sends it again: the second time by its own
-// version, so that the server waits until it has something else, and sends that at once. Nothing changes meanwhile.
+// A response without valid content is refused. If the server sends it again, it is refused under its own version, so
+// that the server waits until it has other content, and then sends that at once. No rules change meanwhile.
 func TestRefusedAnswers(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
@@ -283,7 +283,7 @@ func TestRefusedAnswers(t *testing.T) {
 	c.want("a k=3/hour", "b k=1/hour") // the answers that were refused, and had no b, have not removed its rules
 }
 
-// A server that sends what is refused without waiting for a NACK is read no faster than others.
+// A server that repeats refused content without waiting for a NACK is read no faster than other servers.
 func TestFloodOfRefusedAnswers(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	s.Flood(&discoveryv3.DiscoveryResponse{VersionInfo: "1", TypeUrl: "type.googleapis.com/other"})
@@ -348,8 +348,8 @@ func TestBrokenAnswers(t *testing.T) {
 	c.want("good k=1/hour", "other k=2/hour")
 }
 
-// An answer of 10 MiB is taken; one that is larger than the bound is refused with the reason, and one that is much
-// larger ends the stream with an error that says so.
+// A response of 10 MiB is used. A response above the bound is refused with the reason, and a much larger one ends the
+// stream with an error that says so.
 func TestLargeAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a large answer")
@@ -387,8 +387,8 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// While the server is away at the start there is an error with the reason, and one that hangs after it accepts
-// connections is no different. The rules come when it does.
+// If the server is unreachable at the start, or hangs after it accepts connections, there is an error with the reason.
+// The rules are loaded once the server works.
 func TestServerIsAwayAtTheStart(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	addr := s.Addr
@@ -417,7 +417,7 @@ func TestStartWaits(t *testing.T) {
 	}
 }
 
-// The status is JSON with bounded findings, however much is wrong.
+// The status is JSON with a bounded number of findings.
 func TestFindingsAreBounded(t *testing.T) {
 	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
 	c := follow(t, Options{Server: s.Addr})
