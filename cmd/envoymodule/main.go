@@ -44,8 +44,8 @@ var (
 	module = &embedded.Module{Log: os.Stderr}
 
 	ids     atomic.Uint64
-	configs sync.Map // from the id of a weir_config to its *config
-	cancels sync.Map // from the id of a weir_waiting to its context.CancelFunc
+	configs sync.Map // maps the id of a weir_config to its *config
+	cancels sync.Map // maps the id of a weir_waiting to its context.CancelFunc
 )
 
 // config is the Go part of a weir_config: a filter or a route.

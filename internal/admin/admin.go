@@ -23,10 +23,10 @@ import (
 
 // Bounds of the server.
 const (
-	readyTimeout = 500 * time.Millisecond // for all checks of one /readyz: half of the usual timeout of a Kubernetes probe
+	readyTimeout = 500 * time.Millisecond // for all checks of one /readyz: half of Kubernetes' default timeout of a probe
 	checkFresh   = time.Second            // how long the result of a remote check is reused
-	maxBody      = 16 << 10               // bytes of a reset's body
-	maxHeader    = 16 << 10               // bytes
+	maxBody      = 16 << 10               // maximum size of a reset's body, in bytes
+	maxHeader    = 16 << 10               // maximum size of a request's headers, in bytes
 )
 
 // Check is a condition of readiness.
@@ -225,8 +225,8 @@ type handler struct {
 	stopping atomic.Bool
 	degraded atomic.Pointer[string] // the last result of Options.Degraded
 
-	tokenLine   logging.Every // for log lines about an unreadable token
-	wrongLine   logging.Every // for log lines about a wrong token
+	tokenLine   logging.Every // bounds the log lines about an unreadable token
+	wrongLine   logging.Every // bounds the log lines about a wrong token
 	wrongTokens atomic.Uint64
 }
 

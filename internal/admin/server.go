@@ -34,7 +34,7 @@ const (
 
 // Server has the HTTP servers of a process.
 type Server struct {
-	Addresses []*Address // for the addresses in the flags
+	Addresses []*Address // servers for the addresses in the flags
 	History   *History
 	TLS       *listen.TLS
 

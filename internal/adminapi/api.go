@@ -138,7 +138,7 @@ type Error struct {
 type KeyState struct {
 	Domain     string     `json:"domain"`
 	Descriptor string     `json:"descriptor"`
-	Rule       string     `json:"rule"`   // its path
+	Rule       string     `json:"rule"`   // the rule's path
 	Source     string     `json:"source"` // file:line
 	Mode       string     `json:"mode"`   // enforce, shadow or quota
 	Unlimited  bool       `json:"unlimited,omitempty"`
@@ -147,9 +147,9 @@ type KeyState struct {
 
 // KeyLimit is a limit with one of its counters.
 type KeyLimit struct {
-	Limit           string `json:"limit,omitempty"` // its name
+	Limit           string `json:"limit,omitempty"` // the limit's name
 	Algorithm       string `json:"algorithm"`
-	Key             string `json:"key"`             // of the counter
+	Key             string `json:"key"`             // the counter's key
 	Store           string `json:"store,omitempty"` // name of the limit's store
 	RequestsPerUnit int64  `json:"requests_per_unit"`
 	Window          string `json:"window"`
@@ -188,7 +188,7 @@ type ResetRequest struct {
 // ResetResult is the response of POST /keys/reset.
 type ResetResult struct {
 	Domain   string         `json:"domain"`
-	Rule     string         `json:"rule"` // its path
+	Rule     string         `json:"rule"` // the rule's path
 	Counters []ResetCounter `json:"counters"`
 	// Tried are the keys of all counters of the descriptor.
 	Tried []string `json:"-"`

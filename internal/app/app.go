@@ -30,10 +30,10 @@ import (
 
 // Bounds of a stop beyond Options.DrainDelay and Options.StopTimeout. A part that exceeds its bound is abandoned.
 const (
-	httpStop  = time.Second     // for an HTTP request to end
-	lastSend  = time.Second     // for the last charges of quotas, plus Options.MaxWait
-	lastWait  = 3 * time.Second // for cancelled requests, and for background work
-	lastClose = 2 * time.Second // plus Options.StoreTimeout: for each part that Close closes
+	httpStop  = time.Second     // time for an HTTP request to end
+	lastSend  = time.Second     // time for the last charges of quotas, plus Options.MaxWait
+	lastWait  = 3 * time.Second // time for cancelled requests and background work to end
+	lastClose = 2 * time.Second // time for each part to close, plus Options.StoreTimeout
 )
 
 // StopBound is the maximum time that Run and Close together take beyond Options.DrainDelay and Options.StopTimeout,
@@ -44,7 +44,7 @@ const StopBound = 15 * time.Second
 // whether or not it has called Run.
 type App struct {
 	o     Options
-	parts []part // in the order in which they were opened
+	parts []part // parts in the order in which they were opened
 
 	metrics *metrics.Metrics
 	clients *conns.Clients

@@ -102,7 +102,7 @@ const (
 type Guard struct {
 	o     Options
 	start time.Time
-	clock atomic.Int64 // see now
+	clock atomic.Int64 // set by the sweep, see now
 
 	refused [reasons]atomic.Uint64
 	line    logging.Every // limits the log lines about refused clients
@@ -110,7 +110,7 @@ type Guard struct {
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
 	hosts map[string]int   // number of connections by host
-	cut   map[string]int64 // by host: when a connection exceeded the Budget, by now; expires after cutFor
+	cut   map[string]int64 // time when a connection of a host exceeded the Budget, by now; expires after cutFor
 }
 
 // New makes a Guard.

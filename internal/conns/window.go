@@ -17,7 +17,7 @@ const (
 	// roomPart is the part of the budget for admitted requests; the rest is for first parts of waiting requests, and for
 	// frames' overhead. A request of up to lonePart of the budget need not wait for other connections.
 	roomPart, lonePart = 0.4, 1.0 / 64
-	updateLen          = headerLen + 4 // of a WINDOW_UPDATE frame
+	updateLen          = headerLen + 4 // length of a WINDOW_UPDATE frame
 )
 
 // announced is the SETTINGS frame that announces firstWindow to a client.

@@ -122,7 +122,7 @@ func (c *Call) settle() {
 	}
 	c.filter.instance.app.Metrics().Rejected(status.Code(grpcerr.Status(err))) // failure_mode_deny selects the answer
 	c.filter.Fail(&c.Answer)
-	if errors.Is(err, decide.ErrPanicked) { // its memory may be inconsistent, so other calls must not reuse it
+	if errors.Is(err, decide.ErrPanicked) { // the request's memory may be inconsistent, so other calls must not reuse it
 		c.request, c.descriptors = c.filter.decider.NewRequest(), nil
 	}
 }

@@ -20,7 +20,7 @@ import (
 // settings are the fields of a filter_config: of Envoy's filter envoy.filters.http.ratelimit, and the module's own.
 type settings struct {
 	Domain        string
-	Flags         []string // of weir serve
+	Flags         []string // flags of weir serve
 	SourceCluster string
 	Plan          *actions.Plan
 

@@ -14,7 +14,7 @@ type Filter struct {
 	module   *Module
 	instance *instance
 	decider  *decide.Decider
-	calls    sync.Pool // of *Call
+	calls    sync.Pool // pool of *Call
 	closed   atomic.Bool
 	// uses is 1 for the filter_config plus 1 per request that is decided later. The instance is released at 0.
 	uses atomic.Int64

@@ -43,7 +43,7 @@ type Module struct {
 type instance struct {
 	app       *app.App
 	log       *logging.Process
-	options   app.Options // as parsed
+	options   app.Options // the parsed options
 	filters   int         // number of filters that use it; protected by Module.mu
 	stop      context.CancelFunc
 	ended     chan struct{} // closed when Run has returned

@@ -14,7 +14,7 @@ import (
 
 // survival prevents panics of Weir from ending Envoy. It is safe for concurrent use.
 type survival struct {
-	out  io.Writer // for log lines while there is no instance
+	out  io.Writer // receives log lines while there is no instance
 	line logging.Every
 
 	begin  sync.Once

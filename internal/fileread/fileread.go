@@ -31,7 +31,7 @@ const Timeout = 10 * time.Second
 // Bounds of hanging readings.
 const (
 	maxHung    = 100 // maximum number of concurrently hanging readings
-	retryAfter = 3   // in Timeouts: the time after which a hanging reading is tried again
+	retryAfter = 3   // number of Timeouts after which a hanging reading is tried again
 )
 
 // ErrHung is wrapped by the error about a step that exceeds Reader.Timeout.
@@ -44,7 +44,7 @@ type Reader struct {
 	Timeout time.Duration
 
 	mu       sync.Mutex
-	readings []*reading // in progress, in the order of their start
+	readings []*reading // readings in progress, in the order of their start
 }
 
 // Default is the process's Reader.
@@ -56,7 +56,7 @@ type reading struct {
 	begun time.Time
 	done  chan struct{}
 
-	path  string    // of the current step
+	path  string    // path of the current step
 	since time.Time // start of the current step
 }
 

@@ -39,9 +39,9 @@ type TLS struct {
 	Log       *slog.Logger
 
 	last     atomic.Pointer[tls.Config]
-	line     logging.Every // for log lines about refused clients
+	line     logging.Every // bounds the log lines about refused clients
 	failures atomic.Uint64 // number of failed handshakes
-	failed   logging.Every // for log lines about failed handshakes
+	failed   logging.Every // bounds the log lines about failed handshakes
 }
 
 // Check checks the flags.

@@ -19,16 +19,16 @@ type ruleCounts struct {
 	maxRules  int     // maximum number of rules, and of domains, with their own counters
 	ratio     float64 // part of a limit above which a hit is near the limit
 	live      atomic.Pointer[setCounters]
-	request   limitCounters  // for limits that come with requests
-	other     limitCounters  // for the limits of all other rules
-	elsewhere domainCounters // for all other domains, and for requests without rules
+	request   limitCounters  // counters of limits that come with requests
+	other     limitCounters  // counters of the limits of all other rules
+	elsewhere domainCounters // counters of all other domains, and of requests without rules
 }
 
 // setCounters has the counters of one set. Only the counts change.
 type setCounters struct {
-	limits   []slot[*descriptors.Rule, limitCounters] // by Limit.ID
+	limits   []slot[*descriptors.Rule, limitCounters] // counters by Limit.ID
 	byLabels map[adminapi.LimitName]*limitCounters
-	domains  []slot[*descriptors.Domain, domainCounters] // by Domain.ID
+	domains  []slot[*descriptors.Domain, domainCounters] // counters by Domain.ID
 	byName   map[string]*domainCounters
 	others   int // number of rules without their own counters
 }
@@ -43,7 +43,7 @@ type limitCounters struct {
 	adminapi.LimitName
 	decisions, hits        outcomeCounts
 	byEnvoys               outcomeCounts // requests that Envoys decided by quotas
-	near, cached, refunded atomic.Uint64 // hits
+	near, cached, refunded atomic.Uint64 // numbers of hits
 
 	sampled sampled // used only by Sample
 }

@@ -39,11 +39,11 @@ type Metrics struct {
 	o        Options
 	registry *prometheus.Registry
 	classic  *prometheus.Registry // the metrics of envoyproxy/ratelimit
-	all      []metric.Description // of both registries
+	all      []metric.Description // descriptions of both registries' metrics
 
 	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
-	takeSeconds    *prometheus.HistogramVec // by store
+	takeSeconds    *prometheus.HistogramVec // histograms by store
 
 	sampling sync.Mutex // held by Sample
 	panics   atomic.Uint64

@@ -23,8 +23,8 @@ import (
 // Maximum sizes in statsd, in bytes.
 const (
 	maxPacket = 1432 // fits into an Ethernet frame of 1500 bytes, even through a tunnel
-	maxPart   = 200  // of a part of a name, and of a tag's value
-	maxTags   = 400  // of all configured tags
+	maxPart   = 200  // maximum length of a part of a name, and of a tag's value
+	maxTags   = 400  // maximum length of all configured tags
 )
 
 // lastSend is the time that a stopping process waits for its last packets.
@@ -53,7 +53,7 @@ type Statsd struct {
 	o             StatsdOptions
 	from          prometheus.Gatherer
 	network, addr string
-	tags          string             // from the options
+	tags          string             // configured tags
 	sent          map[string]float64 // values that the receiver has, by name and tags
 	failing       bool
 }

@@ -58,7 +58,7 @@ type comparing struct {
 	top      int
 	rules    map[countedRule]*RuleCount
 	keys     map[*RuleCount]map[string]*KeyCount
-	keyCount int // over all rules
+	keyCount int // number of keys over all rules
 	report   Comparison
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Simulation is the report on one traffic and several limits.
 type Simulation struct {
-	Rule          string            `json:"rule"` // as given, like Traffic
+	Rule          string            `json:"rule"` // Rule and Traffic are as given on the command line
 	Traffic       string            `json:"traffic"`
 	Seed          uint64            `json:"seed"`
 	ForSeconds    float64           `json:"for_seconds"`

@@ -79,8 +79,8 @@ func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]int64, error) {
 
 // phase is a period with one rate.
 type phase struct {
-	from      int64   // microseconds
-	perSecond float64 // requests
+	from      int64   // beginning in microseconds since the start
+	perSecond float64 // rate in requests per second
 }
 
 func parseSteps(text string) (generator, error) {

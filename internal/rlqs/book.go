@@ -26,7 +26,7 @@ const (
 // ahead is the number of charged hits that no client can have used yet. Time subtracts the clients' rates from it, an
 // assignment subtracts a burst, a charge adds to it. While it is not negative, requests are charged before they pass.
 type book struct {
-	hits     []limiter.Hit // of the limits, with N unset
+	hits     []limiter.Hit // hits for the limits, with N unset
 	counters []*counter    // counters of hits
 	clients  []*client
 

@@ -9,7 +9,7 @@ import (
 
 // Intervals of reports and assignments.
 const (
-	interval    = 5 * time.Second // between two reports of an Envoy
+	interval    = 5 * time.Second // time between two reports of an Envoy
 	minMeasured = time.Second     // minimum time between two reports for measuring a rate
 	idleReports = 3               // number of reports without requests after which a bucket is abandoned
 	// pushEvery is the minimum time between two responses without a report in between; lowering shares because of an
@@ -24,9 +24,9 @@ type client struct {
 	stream *Stream
 	id     BucketID
 
-	isNew     bool // its demand is unknown
-	isResumed bool // another stream had the bucket, and its first report was charged there
-	reply     bool // it was reported since the last assignment
+	isNew     bool // whether its demand is unknown
+	isResumed bool // whether another stream had the bucket, so that its first report was charged there
+	reply     bool // whether it was reported since the last assignment
 
 	// Without a book, the client gets fixed, and is not charged.
 	target Target
@@ -42,10 +42,10 @@ type client struct {
 	// Its last known assignment.
 	assigned    Assignment
 	expires     time.Duration
-	rate, burst float64       // of a token bucket
+	rate, burst float64       // rate and burst of a token bucket
 	was         float64       // rate before it was lowered
-	wasUntil    time.Duration // until then, was may still apply if the stream breaks
-	isLow       bool          // the rate was lowered because a counter had too little
+	wasUntil    time.Duration // time until which was may still apply if the stream breaks
+	isLow       bool          // whether the rate was lowered because a counter had too little
 
 	// could is the number of unreported requests that the client may have admitted until at.
 	at     time.Duration
@@ -54,7 +54,7 @@ type client struct {
 
 	share, burstShare   float64  // results of divide
 	limitedBy           *counter // the counter with the smallest share
-	moves               bool     // goalRate and goalBurst are assigned in this step
+	moves               bool     // whether goalRate and goalBurst are assigned in this step
 	goalRate, goalBurst float64
 }
 

@@ -31,7 +31,7 @@ const (
 type counter struct {
 	key    string
 	policy *limiter.Policy
-	route  any // of the counter's hits
+	route  any // route of the counter's hits
 	books  []*book
 
 	sustained float64 // hits per second that can be charged indefinitely
@@ -50,7 +50,7 @@ type counter struct {
 	bursts float64 // sum of the clients' bursts in this step
 	spare  float64 // hits per second that broken streams leave
 
-	demand demand // of all Keepers
+	demand demand // demand of all Keepers
 }
 
 // limit sets the counter's policy, which may have changed with the rules.

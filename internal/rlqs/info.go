@@ -8,10 +8,10 @@ import (
 
 // Stats are the state and the counts of a Keeper since New.
 type Stats struct {
-	Streams int   // open streams
-	Broken  int   // broken streams whose assignments may still apply
-	Buckets int   // buckets of all these streams
-	Debt    int64 // requests that passed uncharged and are to be charged
+	Streams int   // number of open streams
+	Broken  int   // number of broken streams whose assignments may still apply
+	Buckets int   // number of buckets of all these streams
+	Debt    int64 // number of requests that passed uncharged and are to be charged
 
 	Sent [Abandon + 1]uint64 // assignments by Strategy
 

@@ -17,12 +17,12 @@ const (
 	// single lost report would make it fall back.
 	ttl = 15 * time.Second
 
-	maxBuckets    = 1000    // per stream
-	maxAllBuckets = 100_000 // over all streams: about 100 MB
+	maxBuckets    = 1000    // maximum number of buckets per stream
+	maxAllBuckets = 100_000 // maximum number of buckets over all streams: about 100 MB
 
-	tick         = 100 * time.Millisecond // between two charges
-	betweenSteps = 5 * time.Millisecond   // so that several new buckets share a step
-	betweenLines = 10 * time.Second       // between two log lines of the same kind that clients can cause
+	tick         = 100 * time.Millisecond // time between two charges
+	betweenSteps = 5 * time.Millisecond   // minimum time between two steps, so that several new buckets share a step
+	betweenLines = 10 * time.Second       // minimum time between two log lines of the same kind that clients can cause
 )
 
 // Config are the flags of quotas for Envoys.
@@ -62,10 +62,10 @@ type Keeper struct {
 	shadows   []*ask  // reports for limits in shadow mode that are not charged yet
 	tickAt    time.Duration
 
-	changed bool // all buckets must be resolved again
+	changed bool // whether all buckets must be resolved again
 	stopped bool
-	dropped logging.Every // log lines about too many buckets
-	refused logging.Every // log lines about buckets that get no assignment
+	dropped logging.Every // bounds the log lines about too many buckets
+	refused logging.Every // bounds the log lines about buckets that get no assignment
 	stats   Stats
 }
 

@@ -9,7 +9,7 @@ import (
 // Decided counts requests of a bucket that an Envoy decided, for one of the bucket's limits.
 type Decided struct {
 	Limit *descriptors.Limit
-	Key   string // of the limit's counter
+	Key   string // key of the limit's counter
 	// Outcome is Allowed or, for denied requests, Denied for the limit with the smallest share and Uncharged for the other
 	// limits. For a limit in shadow mode it is Allowed or ShadowDenied, as the counter decides after the report; without a
 	// reply of the store, there is no Decided.

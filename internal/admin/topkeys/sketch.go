@@ -20,8 +20,8 @@ import "math"
 //
 // The zero value is ready to use. A sketch is not safe for concurrent use.
 type sketch struct {
-	slots   []slot   // by hash; 0 or a power of two, with at least one free slot
-	details []detail // of the keys in the slots with the same indexes
+	slots   []slot   // slots by hash; their number is 0 or a power of two, and at least one slot is free
+	details []detail // details of the keys in the slots with the same indexes
 	keys    []byte   // cells of width bytes, one per counter
 	// floor is the count of the last key that was replaced. No counter is lower, because counts only rise and floor was
 	// the lowest. A key without a counter was replaced at this count or a lower one, or never occurred. If there are no

@@ -58,7 +58,7 @@ type Top struct {
 	next    atomic.Uint32
 
 	keeping sync.Mutex                   // held by Keep
-	live    atomic.Pointer[[]liveRule]   // by the ID of a rule's first limit
+	live    atomic.Pointer[[]liveRule]   // rules by the ID of their first limit
 	since   atomic.Pointer[[2]time.Time] // when this half and the previous one began
 }
 
@@ -71,7 +71,7 @@ type liveRule struct {
 // rule has the sketches of one rule.
 type rule struct {
 	mu          sync.Mutex
-	of          *descriptors.Rule // from the active set
+	of          *descriptors.Rule // the rule in the active set
 	now, before *half             // nil if there were no hits
 }
 
@@ -107,7 +107,7 @@ type stripe struct {
 // note is one key of a request.
 type note struct {
 	rule     *descriptors.Rule
-	id       int // of the limit
+	id       int // ID of the limit
 	from, to int // range of the key in stripe.keys
 	hits     uint64
 	denied   bool

@@ -12,8 +12,8 @@ import (
 type command struct {
 	name string // REQ, RESP or DYNAMIC_METADATA
 
-	header, other string       // for REQ and RESP: names of headers; other is used if header is absent
-	metadata      *MetadataKey // for DYNAMIC_METADATA
+	header, other string       // names of headers, for REQ and RESP; other is used if header is absent
+	metadata      *MetadataKey // key of DYNAMIC_METADATA
 	most          int          // maximum length of the value in bytes; -1 if unbounded
 }
 
