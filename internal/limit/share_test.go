@@ -106,8 +106,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// All shares together let pass at once what the limit does, or one each, and over time no more than its rate, or one
-// each per window. Every limit has a share.
+// Together, all shares admit at once what the limit admits, or one hit each. Over time they admit at most the limit's
+// rate, or one hit each per window. Every limit has a share.
 func TestSharesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := limiter.Params{

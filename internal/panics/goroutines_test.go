@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// notInside are folders of what never runs inside another process, and this one.
+// notInside lists folders with code that never runs as a guest in another process, and package panics.
 var notInside = []string{"internal/cli", "internal/test", "pkg/limiter/limitertest", "internal/panics"}
 
-// Every goroutine that Weir starts where it may be a guest goes through package panics, or recovers itself: a go
-// statement, sync.WaitGroup.Go and AfterFunc. So does every function that C calls.
+// Where Weir may be a guest, every goroutine of a go statement, sync.WaitGroup.Go or AfterFunc must use package panics,
+// or recover from panics. Every function that C calls must, too.
 func TestEveryGoroutine(t *testing.T) {
 	root := filepath.Join("..", "..")
 	started := 0
@@ -48,7 +48,7 @@ func TestEveryGoroutine(t *testing.T) {
 	}
 }
 
-// The test finds what it looks for.
+// goroutinesOf finds the goroutines in testdata.
 func TestGoroutinesOf(t *testing.T) {
 	found, bare, err := goroutinesOf("testdata")
 	if err != nil || found != 14 || len(bare) != 5 {
@@ -56,8 +56,8 @@ func TestGoroutinesOf(t *testing.T) {
 	}
 }
 
-// goroutinesOf returns how many goroutines the package in a folder starts, or C by an exported function, and where they
-// are bare. A context's cancel needs no guard.
+// goroutinesOf returns the number of goroutines that the package in a folder starts, or C with an exported function,
+// and the positions of those that do not catch panics. A context's cancel needs no guard.
 func goroutinesOf(folder string) (found int, bare []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -117,7 +117,7 @@ func goroutinesOf(folder string) (found int, bare []string, err error) {
 	return found, bare, nil
 }
 
-// isGuarded reports whether a call of this package, or a recover, is in the code.
+// isGuarded reports whether the code calls package panics or recover.
 func isGuarded(code ast.Node) (is bool) {
 	ast.Inspect(code, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -143,7 +143,7 @@ func isCalledByC(f *ast.FuncDecl) bool {
 	})
 }
 
-// calls reports whether one of the functions is called in the code.
+// calls reports whether the code calls one of the functions.
 func calls(code ast.Node, functions map[string]bool) (does bool) {
 	ast.Inspect(code, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -153,7 +153,7 @@ func calls(code ast.Node, functions map[string]bool) (does bool) {
 	return does
 }
 
-// nameOf is the name of a function or method that is called or given.
+// nameOf returns the name of the function or method in an expression.
 func nameOf(f ast.Expr) string {
 	switch f := f.(type) {
 	case *ast.Ident:

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// record installs a handler for the test, and returns what it was called with.
+// record sets a handler for the test, and returns a function that returns the handler's calls.
 func record(t *testing.T) func() []string {
 	t.Helper()
 	var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestGo(t *testing.T) {
 	})
 }
 
-// What panics starts again after a pause, until it returns or is stopped.
+// A function that panics runs again after a pause, until it returns or is stopped.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := record(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// Rules that a program makes without a rule file, and what one descriptor reaches.
+// Make rules without a rule file, and find the rule for a descriptor.
 func ExampleCompile() {
 	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
 		{Key: "remote_address", RateLimit: &descriptors.RateLimit{
@@ -54,7 +54,7 @@ func ExampleErrors() {
 	// shop: user: burst is not a parameter of fixed_window, which takes align, time_zone, charge_denied
 }
 
-// The exact value goes first, then patterns in order, then the key alone.
+// An exact value takes precedence over patterns in their order, and these over the key alone.
 func ExampleSet_Match() {
 	limit := func(n int64) *descriptors.RateLimit {
 		return &descriptors.RateLimit{Params: limiter.Params{Limit: n}, Unit: descriptors.Minute}
@@ -78,7 +78,7 @@ func ExampleSet_Match() {
 	// / reaches path with fixed_window: 100 per 1m
 }
 
-// Ways to choose values besides one value and *.
+// A Matcher selects values in other ways than one value or a pattern with *.
 func ExampleMatcher() {
 	limit := &descriptors.RateLimit{Params: limiter.Params{Limit: 1}, Unit: descriptors.Minute}
 	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
@@ -108,7 +108,7 @@ func ExampleMatcher() {
 	// user robot-7 false
 }
 
-// All limits of a request's descriptors are charged together, or none. A limit that another one replaces is left out.
+// All limits of a request are charged, or none. AppendHits leaves out a limit that another limit replaces.
 func ExampleSet_AppendHits() {
 	limit := func(name string, n int64, replaces ...descriptors.Text) *descriptors.RateLimit {
 		return &descriptors.RateLimit{

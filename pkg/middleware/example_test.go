@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/middleware"
 )
 
-// Each address may send 1 request an hour to a handler.
+// Each address may send one request per hour to a handler.
 func ExampleHTTP() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -39,7 +39,7 @@ func ExampleHTTP() {
 	// 429 "client";r=0;t=3600, Retry-After "3600"
 }
 
-// Requests are limited by Weir's rules: here 1 an hour for each address, and none of a path.
+// Weir's rules limit requests: each address to one per hour, and a path to none.
 func ExampleHTTPRules() {
 	rules, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
 		{Key: "remote_address", RateLimit: &descriptors.RateLimit{
@@ -82,7 +82,7 @@ func ExampleHTTPRules() {
 	// 429 rate limit exceeded, "per_address";r=0;t=3600
 }
 
-// Behind a proxy, the key is what the proxy says of the client, and a store that fails denies requests.
+// Behind a proxy, the key is a header that the proxy sets. If the store fails, requests are denied.
 func ExampleOptions() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

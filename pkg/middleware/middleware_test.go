@@ -27,7 +27,7 @@ func (broken) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 	return limiter.ErrUnavailable
 }
 
-// answer is what a test wants of an HTTP response.
+// answer is the part of an HTTP response that tests compare.
 type answer struct {
 	status                              int
 	policy, rateLimit, retryAfter, body string
@@ -121,7 +121,7 @@ func TestHTTPWithoutStore(t *testing.T) {
 	}
 }
 
-// A request in flight holds its place until the handler has returned, also when it panics.
+// A request in flight holds its slot until the handler has returned or panicked.
 func TestHTTPInFlight(t *testing.T) {
 	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	var url string
@@ -168,7 +168,7 @@ func TestHTTPDelays(t *testing.T) {
 	}
 }
 
-// A request whose deadline is before its turn gets an error, and no empty answer, and is in flight no more.
+// A delayed request whose deadline comes first gets an error response, and is no longer in flight.
 func TestDelayOutlastsDeadline(t *testing.T) {
 	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: time.Minute, Burst: 9},
 		limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
@@ -187,7 +187,7 @@ func TestDelayOutlastsDeadline(t *testing.T) {
 	}
 }
 
-// failing is a store that decides nothing after the end of a context, and may refuse what is given back.
+// failing is a store that returns an error after the end of a context, and can refuse refunds.
 type failing struct {
 	limiter.Store
 
@@ -201,7 +201,7 @@ func (s *failing) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	return s.Store.Take(ctx, hits, out)
 }
 
-// A place in flight is released after the client has gone, and an error of that is reported.
+// A slot in flight is released after the client has cancelled the request. An error of the release is reported.
 func TestRelease(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		one := limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute}
@@ -229,7 +229,7 @@ func TestRemoteIP(t *testing.T) {
 	}
 }
 
-// TestHTTPDoesNotLinkGRPC: a program that limits net/http has no gRPC in it, and no YAML.
+// TestHTTPDoesNotLinkGRPC checks that a program that limits net/http links neither gRPC nor YAML.
 func TestHTTPDoesNotLinkGRPC(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -242,7 +242,7 @@ func TestHTTPDoesNotLinkGRPC(t *testing.T) {
 	}
 }
 
-// twoRules limit paths: one limit in flight, and one of a test's.
+// twoRules returns a rule for the path / with two limits: l, and a limit on requests in flight.
 func twoRules(t *testing.T, l *descriptors.RateLimit) func() *descriptors.Set {
 	t.Helper()
 	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {
@@ -266,7 +266,7 @@ func status(h http.Handler, path string) int {
 	return w.Code
 }
 
-// TestRules: all limits of a rule are charged or none, and what is in flight is released.
+// TestRules checks that all limits of a rule are charged or none, and that slots in flight are released.
 func TestRules(t *testing.T) {
 	rules := twoRules(t, &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour})
 	limited := middleware.HTTPRules(rules, casetest.StillStore(t), "shop", byPath, middleware.Options{})
@@ -292,7 +292,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesWithoutStore: each limit says what happens then, and local means what the options say.
+// TestRulesWithoutStore checks that the limits' OnStoreFailure applies without a store, and Options in place of Local.
 func TestRulesWithoutStore(t *testing.T) {
 	for onFailure, want := range map[descriptors.OnStoreFailure][2]int{
 		descriptors.Local: {200, 503}, descriptors.Allow: {200, 200},

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// The greeting stays while its file is bad.
+// The greeting stays live while its file is invalid.
 func Example() {
 	dir, err := os.MkdirTemp("", "reload-example")
 	if err != nil {
@@ -53,7 +53,7 @@ func Example() {
 	// <nil> good morning
 }
 
-// A source of your own: a table of a database, an HTTP server.
+// A Source can read anything, such as a table of a database or an HTTP server.
 func ExampleNewSnapshot() {
 	first := reload.NewSnapshot([]reload.File{{Name: "table", Data: []byte("hello")}})
 	second := reload.NewSnapshot([]reload.File{{Name: "table", Data: []byte("hello")}})

@@ -2,5 +2,5 @@ package reload
 
 import "time"
 
-// SetWatchEvery changes how often Watch looks without an event.
+// SetWatchEvery sets the interval at which Watch lists the files without an event.
 func SetWatchEvery(d time.Duration) { watchEvery = d }

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// must fails the test on any error; a helper for steps that only set the scene.
+// must fails the test on any error, for steps that only prepare a test.
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -31,14 +31,15 @@ func write(t *testing.T, path, content string) {
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
 }
 
-// replace does as careful editors do: write beside, then rename over.
+// replace writes a temporary file and renames it to path, as careful editors do.
 func replace(t *testing.T, path, content string) {
 	t.Helper()
 	write(t, path+".tmp", content)
 	must(t, os.Rename(path+".tmp", path))
 }
 
-// configMap does as a kubelet does: a new directory, then one rename of the link ..data, then the old one away.
+// configMap updates a ConfigMap as a kubelet does: it makes a new directory, renames the link ..data, and removes the
+// old directory.
 func configMap(t *testing.T, dir, version string, files map[string]string) {
 	t.Helper()
 	data := filepath.Join(dir, "..data")
@@ -55,7 +56,7 @@ func configMap(t *testing.T, dir, version string, files map[string]string) {
 	}
 }
 
-// live is a Reloader that runs over real files with a poll so slow that only the watch can be what works.
+// live is a running Reloader of real files. Its poll is so slow that only the watch can find a change.
 type live struct {
 	*reload.Reloader[string]
 	events chan reload.Event
@@ -92,7 +93,7 @@ func (l live) next(t *testing.T) reload.Event {
 	}
 }
 
-// await waits until want is in force. Loads on the way to it are right too: some edits are several.
+// await waits until want is live. Other loads may come before, because some edits are several changes.
 func (l live) await(t *testing.T, want string) {
 	t.Helper()
 	for {
@@ -120,7 +121,7 @@ func (l live) awaitError(t *testing.T, want ...string) {
 	}
 }
 
-// still checks that nothing has happened, by a request that is a no-op.
+// still calls Load, and checks that the content has not changed.
 func (l live) still(t *testing.T) {
 	t.Helper()
 	must(t, l.Load(t.Context()))
@@ -194,7 +195,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// A directory that is reached through links above and below it: "current -> releases/2" and a file elsewhere.
+// A given directory is reached through a link, "current -> releases/2", and has a link to a file elsewhere.
 func TestLinksOnTheWay(t *testing.T) {
 	dir := t.TempDir()
 	current, shared := filepath.Join(dir, "current"), filepath.Join(dir, "shared", "deep", "list.txt")
@@ -360,7 +361,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// pair is compiled from two files that carry the same number.
+// pair is compiled from two files that must have the same number.
 type pair struct{ a, b string }
 
 func TestAThousandReloadsAndNoMixture(t *testing.T) {

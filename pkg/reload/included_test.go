@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// including reads the files that lines such as "values_file: name" refer to.
+// including returns the files that lines such as "values_file: name" refer to.
 func including(f reload.File) (all []reload.Include) {
 	number := 0
 	for line := range strings.Lines(string(f.Data)) {
@@ -83,8 +83,8 @@ func TestIncludedFilesOfAConfigMap(t *testing.T) {
 	}
 }
 
-// A file that others refer to must not be reached by a link that leads out of where they lie: its content would be
-// shown as values of rules.
+// An included file must not be reached through a link that leads out of the directories of the files that refer to it:
+// its content would be shown as values of rules.
 func TestIncludedFileThatLeadsOut(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()

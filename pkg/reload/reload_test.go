@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a Source in memory. Each read takes the first of next, if there is one, as its content.
+// memory is a Source in memory. If next is not empty, a read first replaces content with the first of next.
 type memory struct {
 	mu      sync.Mutex
 	content string
@@ -72,7 +72,7 @@ func (m *memory) count() (reads int) {
 	return m.reads
 }
 
-// compile makes one string of the files, and refuses those that hold "bad". It takes 20 s for "slow".
+// compile joins the files to one string, and returns an error for "bad". It takes 20 s for "slow".
 func compile(ctx context.Context, files []reload.File) (string, error) {
 	var all []string
 	for _, f := range files {
@@ -95,7 +95,7 @@ func compile(ctx context.Context, files []reload.File) (string, error) {
 	return strings.Join(all, "+"), nil
 }
 
-// log keeps events as text.
+// log records events as text.
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -127,7 +127,7 @@ func (l *log) want(t *testing.T, lines ...string) {
 	}
 }
 
-// inMemory makes a Reloader over src in a synctest bubble: poll 5 s, settle 50 ms.
+// inMemory returns a Reloader of src with a Poll of 5 s and a Settle of 50 ms, for a synctest bubble.
 func inMemory(t *testing.T, src *memory) (*reload.Reloader[string], *log) {
 	t.Helper()
 	var l log
@@ -273,7 +273,7 @@ func TestRunFollowsHintsAndPolls(t *testing.T) {
 	})
 }
 
-// A mixture of two sets that one read gave, and a file half of which is there, are not what the next read gives.
+// If a read returns a mix of old and new files, or half a file, the next read differs, so the content is not compiled.
 func TestOnlyWhatStaysIsCompiled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
@@ -292,7 +292,7 @@ func TestOnlyWhatStaysIsCompiled(t *testing.T) {
 	})
 }
 
-// A hint that comes while content settles is about what is read then, and does not end its load.
+// A hint that comes while content settles does not end the load, because that load reads the newer content.
 func TestAHintWhileContentSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
@@ -409,7 +409,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Load may use up the hint that Run would have had: it must give it back if it does not finish.
+// Load may consume a hint for Run. If Load does not finish, it must send the hint again.
 func TestALoadThatIsGivenUpLosesNoHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A load that takes long says so once, and ends soon after there is newer content: one of two in succession.
+// A slow load is reported once, and ends soon after newer content. Newer content does not end two loads in succession.
 func TestNewerContentEndsALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
@@ -52,7 +52,7 @@ func TestNewerContentEndsALoad(t *testing.T) {
 	})
 }
 
-// A load ends when the Reloader does, or its caller: the content is judged by the next one.
+// A load ends with the context of Run or Load. The next load judges the content.
 func TestTheEndEndsALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "slow"}

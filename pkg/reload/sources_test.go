@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// The files of several sources are one content: those of the first, then those of the next, or none.
+// The content has the files of all sources, in the order of the sources. If one source fails, the load fails.
 func TestSeveralSources(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "A")
@@ -38,8 +38,8 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// fsnotify reports to Watch that a file is written, renamed over another, new, or in a new directory, and that a link
-// has another target, as in a ConfigMap.
+// Watch sends a hint, because fsnotify reports it, if a file is written, replaced by a rename, new, or in a new
+// directory, or if a link has a new target, as in a ConfigMap.
 func TestWatchHearsOfChanges(t *testing.T) {
 	reload.SetWatchEvery(time.Hour)
 	defer reload.SetWatchEvery(time.Second)

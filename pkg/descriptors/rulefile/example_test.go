@@ -21,7 +21,7 @@ descriptors:
       - {name: daily, requests_per_unit: 100000, unit: day, on_store_failure: deny}
 `
 
-// The rule that a request reaches, and its limits.
+// Compile a rule file, and find the rule of a request and its limits.
 func ExampleCompile() {
 	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
 	if err != nil {
@@ -39,7 +39,7 @@ func ExampleCompile() {
 	// daily fixed_window: 100000 per 1d deny
 }
 
-// Each error has its place, and what to write instead.
+// Each error has a position and a correction.
 func ExampleCompile_errors() {
 	_, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(`
 domain: shop
@@ -52,7 +52,7 @@ descriptors:
 	// shop.yaml:5:54: algorythm is not a field of a rate limit; did you mean algorithm?
 }
 
-// A rule that takes its values from a file. The caller reads it, from wherever it is.
+// A rule takes its values from a file, which the caller must read.
 func ExampleIncludes() {
 	rules := rulefile.File{Name: "rules/shop.yaml", Data: []byte(`
 domain: shop
@@ -79,7 +79,7 @@ descriptors:
 	// CH false
 }
 
-// Rules that follow their files, values_file included.
+// Rules follow changes of their files, including values_file.
 func ExampleCompile_reloaded() {
 	dir, err := os.MkdirTemp("", "rulefile-example")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// rights are what docs/operate/redis.md says that a user needs.
+// rights are the ACL rules of docs/operate/redis.md.
 const rights = "~weir:* &weir:* +evalsha +eval +set +setrange +get +mget +del +time +publish +subscribe +ping +select"
 
 func TestUserOfAnACL(t *testing.T) {

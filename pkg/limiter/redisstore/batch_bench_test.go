@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// benchBatcher is a batcher on a Redis of its own, its client, and a limit that is never reached.
+// benchBatcher returns a batcher on a separate Redis, the batcher's client, and a limit that is never reached.
 func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 	b.Helper()
 	opt, err := redis.ParseURL(redistest.Start(b).SocketURL())
@@ -29,9 +29,8 @@ func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 	return &batcher{client: client, keyspace: keyspace{prefix: "weir:1:"}, now: func() int64 { return 0 }, sent: new(sent)}, client, p
 }
 
-// BenchmarkCall tells what Redis spends on a hit, by the algorithms of a request's hits and the requests of a call:
-// cpu-us/hit by the kernel's clock of its process, and redis-us/hit by its own commandstats, which time only the
-// script.
+// BenchmarkCall measures the CPU time of Redis per hit, for several algorithms and numbers of requests per call.
+// cpu-us/hit is the CPU time of the Redis process. redis-us/hit is the script's time in commandstats.
 func BenchmarkCall(b *testing.B) {
 	r, client, funnel := benchBatcher(b)
 	policy := func(p limiter.Params) *limiter.Policy {
@@ -94,7 +93,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// redisCPU is how many seconds of CPU the server has used.
+// redisCPU returns the CPU time that the server has used, in seconds.
 func redisCPU(b *testing.B, client *redis.Client) (seconds float64) {
 	b.Helper()
 	for line := range strings.Lines(client.Info(b.Context(), "cpu").Val()) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// A client with go-redis's defaults counts, on a server and on a cluster. New closes nothing of it.
+// A client with go-redis's defaults works, on a server and on a cluster. The store does not close it.
 func TestClientWithDefaults(t *testing.T) {
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3)
 	addrs := make([]string, len(cluster.Masters))
@@ -41,7 +41,7 @@ func TestClientWithDefaults(t *testing.T) {
 	}
 }
 
-// Take returns at its timeout also where the client does not end a call at a deadline.
+// Take returns at its timeout even if the client does not end a call at a deadline.
 func TestClientWithoutContextTimeout(t *testing.T) {
 	server := redistest.Start(t)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})

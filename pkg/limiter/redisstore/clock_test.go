@@ -14,7 +14,7 @@ import (
 
 const day = 24 * time.Hour
 
-// calendar is a policy of the calendar of Kolkata, whose clocks are not put forward or back.
+// calendar returns a policy with calendar windows in Kolkata, which has no summer time.
 func calendar(t *testing.T, limit int64, window time.Duration) *limiter.Policy {
 	t.Helper()
 	zone, err := time.LoadLocation("Asia/Kolkata")
@@ -26,8 +26,8 @@ func calendar(t *testing.T, limit int64, window time.Duration) *limiter.Policy {
 	})
 }
 
-// TestClocksApart: Redis's clock decides in which window of the calendar a request is, also when this process's is
-// wrong by days. Where months differ in length, a request is refused instead.
+// TestClocksApart checks that the clock of Redis selects the calendar window of a request, even if this process's clock
+// is wrong by days. With months, which differ in length, the request fails instead.
 func TestClocksApart(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server)
@@ -55,7 +55,7 @@ func TestClocksApart(t *testing.T) {
 	failing(t, wrong, "more than a window of the limit apart", limiter.Hit{Key: "k", Policy: calendar(t, 10, 30*day), N: 1})
 }
 
-// TestCalendarAtAnyTime: Lua agrees with Go also where the clock is far from anything that happens.
+// TestCalendarAtAnyTime checks that Lua agrees with Go even at times in the far past and future.
 func TestCalendarAtAnyTime(t *testing.T) {
 	server := redistest.Start(t)
 	clock := limitertest.NewClock()
@@ -88,7 +88,7 @@ func TestCalendarAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestCalendarExpires: a counter is kept until its window ends by the calendar.
+// TestCalendarExpires checks that a counter's key lives until the end of its calendar window.
 func TestCalendarExpires(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)

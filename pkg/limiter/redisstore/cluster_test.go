@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestCluster runs on one cluster. Its parts go from those that change nothing to the one that kills a master.
+// TestCluster runs all of its parts on one cluster. The first parts do not change the cluster, the last kills a master.
 func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, strings.Fields("--user weir on >s3cret "+rights+" +cluster|slots +asking")...)
 	var stores atomic.Int64
@@ -51,7 +51,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// clusterSlots compares with the servers' own opinion.
+// clusterSlots compares slots with CLUSTER KEYSLOT.
 func clusterSlots(t *testing.T, c *redistest.Cluster) {
 	for _, key := range []string{
 		"", "a", "foo{bar}baz", "{}x", "a{}{b}", "{a", "}{a}", "123456789",
@@ -64,7 +64,7 @@ func clusterSlots(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// clusterTags: a request of several limits of one descriptor is one call.
+// clusterTags checks that a request with several limits of one descriptor is one call.
 func clusterTags(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	same := []string{"funnel|shop|api_key=a", "fixed_window:day|shop|api_key=a", "token_bucket#2|shop|api_key=a"}
@@ -78,7 +78,7 @@ func clusterTags(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// apartKeys are counters on the masters, one each.
+// apartKeys returns keys of counters, one on each master.
 func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []string) {
 	t.Helper()
 	per := 16384 / len(c.Masters)
@@ -94,8 +94,8 @@ func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []
 	return keys
 }
 
-// clusterUndoLater has time pass, and another come, between a charge and its undoing: what has gone by itself is not
-// refunded once more.
+// clusterUndoLater lets time pass, and another request charge the limit, before a charge is taken back. A charge that
+// has expired is not refunded.
 func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 	for _, a := range []limiter.Algorithm{
 		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
@@ -172,7 +172,7 @@ func clusterRefund(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// clusterRefunds hears of what is refunded on any node.
+// clusterRefunds checks that Refunds receives the refunds on every node.
 func clusterRefunds(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
@@ -184,7 +184,7 @@ func clusterRefunds(t *testing.T, c *redistest.Cluster) {
 		limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
 
-// hearRefunds asks the hits and wants to hear of something refunded to each of the counters.
+// hearRefunds takes the hits, and checks that Refunds receives a refund of each of the counters.
 func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...limiter.Hit) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -211,7 +211,7 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 	}
 }
 
-// clusterUser counts and hears of refunds as a user who may do what docs/operate/redis.md says, and no more.
+// clusterUser counts and receives refunds as a Redis user with only the rights of docs/operate/redis.md.
 func clusterUser(t *testing.T, c *redistest.Cluster) {
 	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{})
 	if err := s.Ping(t.Context()); err != nil {
@@ -222,8 +222,8 @@ func clusterUser(t *testing.T, c *redistest.Cluster) {
 		limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
 
-// traffic asks all keys, together and one by one, from several goroutines until it is ended. Then it says how many hits
-// were admitted for each key, and how many requests had no answer.
+// traffic takes hits of all keys, together and one by one, from several goroutines until it is ended. It counts the
+// admitted hits of each key, and the requests that failed.
 type traffic struct {
 	store    *redisstore.Store
 	policy   *limiter.Policy
@@ -274,7 +274,7 @@ func (f *traffic) ask(ctx context.Context, i int) {
 	}
 }
 
-// more returns after n more answers.
+// more waits for n more decisions.
 func (f *traffic) more(t *testing.T, n int64) {
 	t.Helper()
 	until := f.answered.Load() + n
@@ -291,7 +291,7 @@ func (f *traffic) end() {
 	f.wait.Wait()
 }
 
-// counts are the hits that were admitted for each key.
+// counts returns the number of admitted hits of each key.
 func (f *traffic) counts() (all []int64) {
 	for i := range f.admitted {
 		all = append(all, f.admitted[i].Load())
@@ -299,8 +299,8 @@ func (f *traffic) counts() (all []int64) {
 	return all
 }
 
-// check compares what each counter was charged with what was admitted. Of that, so many hits may be lost: a replica
-// that becomes a master may not have heard of them.
+// check compares each counter with the admitted hits. lost is the number of hits that each counter may lack, because a
+// replica that becomes a master may not have received them.
 func (f *traffic) check(t *testing.T, lost []int64) {
 	t.Helper()
 	unknown := f.unknown.Load()
@@ -313,8 +313,8 @@ func (f *traffic) check(t *testing.T, lost []int64) {
 	}
 }
 
-// clusterSlotMoves migrates a slot with counters, some of which begin meanwhile: every request is answered, and every
-// hit counts once.
+// clusterSlotMoves migrates a slot with counters, some of which begin meanwhile. Every request must be decided, and
+// every hit must count once.
 func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
 	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{KeyPrefix: "weir:moves:"})
 	p := funnel(t, 100_000, step.MaxWindow)
@@ -359,8 +359,8 @@ func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// clusterMasterFails kills a master under traffic. Its replica takes over, and the same store goes on. What the replica
-// had not heard of is lost; nothing else.
+// clusterMasterFails kills a master under traffic. The replica takes over, and the same store continues. Only hits that
+// the replica had not received may be lost.
 func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{Timeout: 200 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 100_000, step.MaxWindow) // in an hour less than two hits leak

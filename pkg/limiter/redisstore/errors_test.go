@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// An error is either what the server says, or that it says nothing.
+// An error is either a reply of the server, or says that there was no reply.
 func TestAnswered(t *testing.T) {
 	server := redistest.Start(t)
 	locked := redistest.Start(t, "--requirepass", "secret")
@@ -53,8 +53,8 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestPanicIsAnError: what panics while a request is decided is an error of the requests that were decided together,
-// and of none after them.
+// TestPanicIsAnError checks that a panic in a call is an error of the requests of that call, and does not affect later
+// requests.
 func TestPanicIsAnError(t *testing.T) {
 	s := open(t, "redis://127.0.0.1:1/0", redisstore.Options{Now: func() int64 { panic("no time") }})
 	p := funnel(t, 1, time.Second)

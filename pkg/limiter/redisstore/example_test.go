@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// One limit for all processes that use the same Redis: 100 requests a minute of each client.
+// All processes that use the same Redis share one limit: 100 requests per minute per client.
 func ExampleNew() { //nolint:testableexamples // it needs a Redis
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
@@ -34,7 +34,7 @@ func ExampleNew() { //nolint:testableexamples // it needs a Redis
 	fmt.Println(d.Allowed, d.Remaining)
 }
 
-// Two servers: a limit names the one that has its counters.
+// With two servers, the Route of a hit names the server with its counter.
 func ExampleNewGroup() {
 	busy := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
 	busier := redis.NewClient(&redis.Options{Addr: "redis-per-second:6379", ContextTimeoutEnabled: true})

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Who hears of refunds does not hear of a call that takes at least what it refunds.
+// A batch that charges at least as much as it refunds publishes no refund.
 func TestExchangeIsNoRefund(t *testing.T) {
 	s, p := open(t, redistest.Start(t).URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
 	heard := make(chan string, 10)

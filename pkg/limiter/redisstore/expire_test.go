@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// silentStore is a store on a server that reads and never answers, in a bubble of virtual time.
+// silentStore returns a store on a server that reads but never replies, in a bubble of virtual time.
 func silentStore(t *testing.T, timeout time.Duration, untilDeadline bool) *Store {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
@@ -37,8 +37,8 @@ func silentStore(t *testing.T, timeout time.Duration, untilDeadline bool) *Store
 	return s
 }
 
-// A request to a server that does not answer returns at its own deadline, at the store's timeout, or soon after it is
-// cancelled, also where other requests wait longer or shorter. Nothing is left of it.
+// A request to a server that does not reply returns at its own deadline, at the store's timeout, or soon after it is
+// cancelled, whatever the times of other requests. It leaves no state behind.
 func TestRequestsAreGivenUp(t *testing.T) {
 	type request struct {
 		deadline, cancel time.Duration // of its context; 0: none
@@ -109,8 +109,8 @@ func TestRequestsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A call that is given up is not used again, even if its request has yet to hear of it: another request would take the
-// news for its own.
+// A call that is given up is not reused while its request has not yet received the error: another request would receive
+// that error.
 func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := silentStore(t, time.Second, false).queue
@@ -129,7 +129,7 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// Two servers that hang are waited for at the same time. A request to both has the time from when it began to wait.
+// A request to two servers that hang waits for both at the same time, from when it began to wait.
 func TestServersThatHangTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup(silentStore(t, time.Second, false), map[string]*Store{"b": silentStore(t, time.Second, false)})
@@ -158,8 +158,8 @@ func TestServersThatHangTogether(t *testing.T) {
 	})
 }
 
-// Calls that are taken together are given up as those of requests by themselves are: at the timeout, or soon after
-// their request is gone, whether they are under way or wait for others.
+// Calls of TakeAll are given up like calls of Take: at the timeout, or soon after their request is cancelled, whether
+// they are in flight or wait to be sent.
 func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := silentStore(t, time.Second, false)

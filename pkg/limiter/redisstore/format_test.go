@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestStateGolden pins the form of the states: processes of two releases share the counters of one format, during an
-// upgrade and after it. If a form must change, formatVersion must too, or the algorithm's part of the key, and every
-// counter of it starts again.
+// TestStateGolden pins the format of the states, because processes of two releases share counters during an upgrade. If
+// you change a format, also change FormatVersion or the algorithm's part of the key. Every counter with the format then
+// starts again.
 func TestStateGolden(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// scattered has each hit decided in one of two stores, by the last byte of its key.
+// scattered distributes hits over two stores, by the last byte of the key.
 type scattered struct{ *redisstore.Group }
 
 func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
@@ -30,10 +30,10 @@ func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.D
 	return s.Group.Take(ctx, moved, out)
 }
 
-// in is the route to a store of a group.
+// in returns the route to a store of a group.
 func in(store string) redisstore.Route { return redisstore.Route{Store: store} }
 
-// failures is who failed as an error tells it, and how: "STORE/SHARD silent" or "STORE/SHARD answered".
+// failures returns the servers that an error names, as "STORE/SHARD silent" or "STORE/SHARD answered".
 func failures(err error) string {
 	var all []string
 	redisstore.Failures(err, func(store, shard string, why error) {
@@ -47,7 +47,7 @@ func failures(err error) string {
 	return strings.Join(all, ", ")
 }
 
-// An error of a request in several stores names each that failed, and none that answered.
+// An error of a request in several stores names each store that failed, and no other.
 func TestFailures(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
 	var stores []*redisstore.Store
@@ -83,7 +83,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestGroup: a request in two stores is decided as one in one.
+// TestGroup checks that a request in two stores is decided like a request in one store.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestAbandonedRequestsInFlight has requests give up while Redis hangs, since they are cancelled or since their time is
-// over, and Redis admit them afterwards. Nobody knows of the places that they take, so the store gives them back:
-// these, and no others.
+// TestAbandonedRequestsInFlight lets requests give up while Redis hangs, because they are cancelled or their time is
+// over. Redis then admits them. The store must release the slots of these requests, because the requests do not know
+// them, and no other slots.
 func TestAbandonedRequestsInFlight(t *testing.T) {
 	inFlight := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Hour})
@@ -47,7 +47,7 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 	}
 }
 
-// endsInFlight has requests of the hits give up: why is their error.
+// endsInFlight lets requests with these hits give up. why is their error.
 func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []limiter.Hit, why error) {
 	t.Helper()
 	prefix, isLate, timeout := why.Error(), errors.Is(why, context.DeadlineExceeded), patient
@@ -131,7 +131,7 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 	}
 }
 
-// openLate opens a store whose client waits long enough for late answers.
+// openLate opens a store whose client waits long enough for late replies.
 func openLate(t *testing.T, url string, o redisstore.Options) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.New(redistest.Client(t, url, patient), o)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A call whose time is over counts against Redis only if Redis has been silent for that time and this process is
-// punctual. If not, the request waits, and is late in the end.
+// A timeout is a failure of Redis only if Redis was silent for that time and this process is punctual. Otherwise the
+// request waits longer, and in the end gets ErrLate.
 func TestLateIsNotFailed(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	for name, tt := range map[string]struct {
@@ -50,7 +50,7 @@ func TestLateIsNotFailed(t *testing.T) {
 	}
 }
 
-// A caller with a deadline gets its answer before that, however late this process is.
+// A caller with a deadline gets an error before the deadline, even if this process is late.
 func TestLateBeforeTheCallersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := silentStore(t, 15*time.Millisecond, false).queue
@@ -68,7 +68,7 @@ func TestLateBeforeTheCallersDeadline(t *testing.T) {
 	})
 }
 
-// Of more calls than may wait, the oldest are shed.
+// If more calls wait than allowed, the oldest calls are shed.
 func TestOldestIsShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := silentStore(t, time.Second, false).queue

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestLinearTime: eight times the hits of a request take less than 32 times as long in Redis, whether they pass or are
-// denied, have keys of their own or share one; it was 64 times. Times are the least of several.
+// TestLinearTime checks that a request with eight times as many hits takes less than 32 times as long in Redis, whether
+// the hits pass or are denied, and have different keys or the same key. A quadratic script takes 64 times as long. Each
+// time is the minimum of several.
 func TestLinearTime(t *testing.T) {
 	server := redistest.Start(t)
 	one, second := open(t, server.URL(), redisstore.Options{Timeout: time.Minute}),

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// nonsense are states that no step of Weir leaves.
+// nonsense lists states that no step of Weir writes.
 var nonsense = []string{
 	"somebody's", "1e300", strings.Repeat("9 ", 40_000), strings.Repeat("x", 1<<20), packedDoubles(math.NaN()),
 	packedDoubles(math.Inf(1)), packedDoubles(1e300), packedDoubles(-1),
@@ -29,7 +29,7 @@ func packedDoubles(numbers ...float64) string {
 	return string(packed)
 }
 
-// everyStep has a policy for each step, and for each of its ways.
+// everyStep returns policies for each step, and for each variant of a step.
 func everyStep(t *testing.T) (all []*limiter.Policy) {
 	t.Helper()
 	for _, in := range []limiter.Params{
@@ -62,8 +62,8 @@ func everyStep(t *testing.T) (all []*limiter.Policy) {
 	return all
 }
 
-// TestNonsenseStartsAgain: a state that Weir cannot have left is no state. The counter is decided as one that was never
-// hit, and is then an ordinary one: with a time to live.
+// TestNonsenseStartsAgain checks that a state that Weir cannot have written counts as no state. The counter starts
+// again, and its key has a time to live.
 func TestNonsenseStartsAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -99,8 +99,8 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
-// TestFarStatesAreCut: a state that is further ahead than its policy can put it counts as full, or as what it was when
-// it was written. It is counted.
+// TestFarStatesAreCut checks that a state that is further ahead than its policy allows counts as full, or as at the
+// time when it was written, and that Stats count it.
 func TestFarStatesAreCut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -140,7 +140,7 @@ func TestFarStatesAreCut(t *testing.T) {
 	}
 }
 
-// A state that cannot be does no harm to the requests that are decided beside it.
+// An impossible state does not affect other requests of the batch.
 func TestNonsenseBesideOthers(t *testing.T) {
 	server := redistest.Start(t)
 	s, ten := open(t, server.SocketURL(), redisstore.Options{}), funnel(t, 10, time.Hour)

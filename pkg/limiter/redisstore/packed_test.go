@@ -29,7 +29,7 @@ func differentPolicies(t *testing.T, n int) []*limiter.Policy {
 	return all
 }
 
-// A policy is packed one time for each engine that decides by it.
+// A policy is packed once for each engine.
 func TestPackedPolicies(t *testing.T) {
 	p := differentPolicies(t, 1)[0]
 	h, cell := &limiter.Hit{Policy: p, N: 1}, &limiter.Hit{Policy: p, Route: Route{RedisCell: true}, N: 1}
@@ -43,7 +43,7 @@ func TestPackedPolicies(t *testing.T) {
 	}
 }
 
-// The windows of a calendar are those around the time of the batch.
+// The packed windows of a calendar are those around the time of the batch.
 func TestCalendarsArePackedEachTime(t *testing.T) {
 	p, err := limiter.NewPolicy(limiter.Params{
 		Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * time.Hour, Align: limiter.AlignCalendar,
@@ -59,7 +59,7 @@ func TestCalendarsArePackedEachTime(t *testing.T) {
 	}
 }
 
-// A batch has each of its policies one time, however many there are, and also when its buffers are used again.
+// A batch has each of its policies once, however many there are, even with reused buffers.
 func TestPoliciesOfABatch(t *testing.T) {
 	var b batch
 	for _, n := range []int{3, 5 * few, 2, few + 1} {
@@ -78,7 +78,7 @@ func TestPoliciesOfABatch(t *testing.T) {
 	}
 }
 
-// The keys of a batch are written one after the other, each one time, and read as they are.
+// A batch has each of its keys once and unchanged.
 func TestKeysOfABatch(t *testing.T) {
 	p := differentPolicies(t, 1)[0]
 	var counters []string
@@ -113,7 +113,7 @@ func TestKeysOfABatch(t *testing.T) {
 	}
 }
 
-// An answer that the script cannot have given is an error of its requests.
+// If a reply has not the form of the script's answer, the requests get an error.
 func TestOddAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		answer any

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// TestStatesThatTakeMillionsOfHits goes on with states that are planted: logs whose totals are near 2^53, and counts
-// and debts near 2^52. Script and Go step must agree about each hit that follows.
+// TestStatesThatTakeMillionsOfHits begins with written states: logs with totals near 2^53, and counts and debts near
+// 2^52. The script and the Go step must agree about each later hit.
 func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
@@ -62,7 +62,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	}
 }
 
-// plantedLog has two entries that cost 1 or 2 each, to a total of at most 2^53 - 1.
+// plantedLog returns the state of a log with two entries of cost 1 or 2, and a total of at most 2^53 - 1.
 func plantedLog(rng *rand.Rand, now, total int64) storekit.State {
 	s := storekit.State{A: total}
 	for _, ago := range []int64{9_000_000, 5_000_000} {
@@ -72,13 +72,13 @@ func plantedLog(rng *rand.Rand, now, total int64) storekit.State {
 	return s
 }
 
-// tenSeconds is a fixed window's state.
+// tenSeconds returns the state of a fixed window of ten seconds, in the form of Redis.
 func tenSeconds(s storekit.State) string { return doubles(s.A, s.B, s.A+10_000_000) }
 
-// packedLog is a log's state.
+// packedLog returns the state of a log, in the form of Redis.
 func packedLog(s storekit.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
 
-// doubles are whole numbers as states have them.
+// doubles returns integers in the form of states in Redis.
 func doubles(numbers ...int64) string {
 	var out []byte
 	for _, v := range numbers {

@@ -15,13 +15,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// asked is a Take under way.
+// asked is the result of a Take.
 type asked struct {
 	out []limiter.Decision
 	err error
 }
 
-// ask starts a Take of the hits, and answers on the channel.
+// ask starts a Take of the hits, and sends the result on the channel.
 func ask(ctx context.Context, s limiter.Store, hits ...limiter.Hit) <-chan asked {
 	answer := make(chan asked, 1)
 	go func() {
@@ -32,8 +32,8 @@ func ask(ctx context.Context, s limiter.Store, hits ...limiter.Hit) <-chan asked
 	return answer
 }
 
-// held pauses the server and brings calls under way until the next ones have to wait for their answers. They
-// spend hits of their own counters.
+// held pauses the server and starts calls, so many that later calls must wait. These calls have their own counters.
+// resume resumes the server.
 func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume func()) {
 	t.Helper()
 	p := funnel(t, 1000, time.Hour)
@@ -65,7 +65,7 @@ func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume f
 	}
 }
 
-// waiting returns when n requests wait for the next call.
+// waiting waits until n requests wait for the next call.
 func waiting(t *testing.T, s *redisstore.Store, n int) {
 	t.Helper()
 	redistest.Await(t, func() error {
@@ -156,8 +156,8 @@ func TestAbandonedRequestIsNotCharged(t *testing.T) {
 	}
 }
 
-// A request that is cancelled while its call is under way returns at once, also if it would have lent its goroutine to
-// the call: here nothing answers for as long as the test waits.
+// A request that is cancelled while its call is in flight returns at once, even if it could have lent its goroutine to
+// the call. The server does not reply during this test.
 func TestCancelledRequestReturns(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{Timeout: time.Hour})
@@ -188,8 +188,8 @@ func TestCancelledRequestReturns(t *testing.T) {
 	}
 }
 
-// A request lends its goroutine only to calls that end soon: with a timeout that is short, and after a call that was
-// quick. So with the default timeout a cancelled request returns at most that much later.
+// A request lends its goroutine only if the timeout is short and the last call was quick. So with the default timeout,
+// a cancelled request returns late by at most that timeout.
 func TestLending(t *testing.T) {
 	server := redistest.Start(t)
 	short := open(t, server.URL(), redisstore.Options{Timeout: redisstore.DefaultTimeout})
@@ -233,8 +233,8 @@ func TestRequestLargerThanABatch(t *testing.T) {
 	}
 }
 
-// TestHastyAndPatientRequests has requests give up at any moment: those that are answered are answered right, no
-// more are admitted than may be, and what the patient are denied was charged to somebody.
+// TestHastyAndPatientRequests lets requests give up at any moment. Redis must have charged all admitted requests, and
+// in addition at most the requests that gave up.
 func TestHastyAndPatientRequests(t *testing.T) {
 	s := open(t, redistest.Start(t).SocketURL(), redisstore.Options{})
 	const limit = 5000

@@ -20,17 +20,17 @@ import (
 // byModule is the route of hits that the redis-cell module decides.
 var byModule = redisstore.Route{RedisCell: true}
 
-// cell is a funnel for the redis-cell module.
+// cell returns a funnel for the redis-cell module.
 func cell(tb testing.TB, limit int64, window time.Duration, burst int64) *limiter.Policy {
 	tb.Helper()
 	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window, Burst: burst})
 }
 
-// cellSlack is by how much the times of a redis-cell limit may be too long: its keys' lives are milliseconds, cut off
-// twice.
+// cellSlack is the maximum by which the times of a redis-cell limit are too long, because the times to live of its keys
+// are milliseconds that are rounded down twice.
 const cellSlack = 2 * time.Millisecond
 
-// about says whether d is what the funnel would answer of a funnel, of which some time has passed since.
+// about reports whether got is the decision want, after some time has passed since want.
 func about(want, got limiter.Decision) bool {
 	const passed = 200 * time.Millisecond
 	near := func(want, got time.Duration) bool {
@@ -43,7 +43,7 @@ func about(want, got limiter.Decision) bool {
 		near(want.ResetAfter, got.ResetAfter)
 }
 
-// TestRedisCell is one hit after the other, with the answers that CL.THROTTLE has for them.
+// TestRedisCell takes one hit after the other, and checks the decisions of CL.THROTTLE.
 func TestRedisCell(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -88,7 +88,7 @@ func TestRedisCell(t *testing.T) {
 	}
 }
 
-// TestRedisCellGivenBackWholeIsForgotten: the module itself leaves such a key behind for ever.
+// TestRedisCellGivenBackWholeIsForgotten refunds everything. The module alone would leave the key forever.
 func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -102,7 +102,7 @@ func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	}
 }
 
-// TestRedisCellGivenBackALittleLate: a negative time to live of 1 ms, cut off, means none to the module, and no error.
+// TestRedisCellGivenBackALittleLate refunds so late that the module rounds a negative time to live to 0, without error.
 func TestRedisCellGivenBackALittleLate(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -120,7 +120,7 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 	}
 }
 
-// TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
+// TestRedisCellOverflow takes 59 times 10 years, which overflows the module's 64 bits to half of 10 years.
 func TestRedisCellOverflow(t *testing.T) {
 	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 1, step.MaxWindow, 5)
@@ -136,7 +136,7 @@ func TestRedisCellOverflow(t *testing.T) {
 	}
 }
 
-// TestRedisCellUndoneKeyExpires: what a denied request puts back lives as long as it did.
+// TestRedisCellUndoneKeyExpires checks that a key that a denied request restores keeps its time to live.
 func TestRedisCellUndoneKeyExpires(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -155,7 +155,7 @@ func TestRedisCellUndoneKeyExpires(t *testing.T) {
 	}
 }
 
-// failing is a request whose error says want.
+// failing takes hits, and checks that the error contains want.
 func failing(t *testing.T, s *redisstore.Store, want string, hits ...limiter.Hit) {
 	t.Helper()
 	err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits)))
@@ -218,7 +218,7 @@ func TestRedisCellRights(t *testing.T) {
 	}
 }
 
-// TestRedisCellNonsenseStartsAgain: what the module cannot read, or cannot have left, is no state.
+// TestRedisCellNonsenseStartsAgain writes states that the module cannot read, or cannot have written.
 func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
@@ -261,10 +261,10 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
-// commandStats is what INFO commandstats has of a command.
+// commandStats is the line of a command in INFO commandstats.
 type commandStats struct {
 	calls int
-	usec  float64 // in all
+	usec  float64 // total
 }
 
 func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
@@ -279,7 +279,7 @@ func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
 	return s
 }
 
-// TestRedisCellCountsWhatIsLeft: the module divides by whole microseconds, and so has 2,000,001 left here.
+// TestRedisCellCountsWhatIsLeft has a rate for which the module, which divides whole microseconds, returns 2,000,001.
 func TestRedisCellCountsWhatIsLeft(t *testing.T) {
 	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 3600, 3601*time.Second, 4_000_000)
@@ -292,7 +292,7 @@ func TestRedisCellCountsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestRedisCellInABatch has requests share a call: what one is denied or cannot be told is no other one's loss.
+// TestRedisCellInABatch lets requests share a call. A denial or an error of one request must not affect the others.
 func TestRedisCellInABatch(t *testing.T) {
 	batch := func(t *testing.T, server *redistest.Server, requests ...[]limiter.Hit) (answers []asked) {
 		t.Helper()
@@ -342,8 +342,8 @@ func TestRedisCellInABatch(t *testing.T) {
 	})
 }
 
-// TestRedisCellNeverPromisesTooMuch: what is told to be left passes, also where a hit takes less than a millisecond,
-// which the module cannot divide by.
+// TestRedisCellNeverPromisesTooMuch checks that Remaining hits pass, even if a hit takes less than a millisecond, by
+// which the module cannot divide.
 func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.SocketURL(), redisstore.Options{}), client(t, server)
@@ -384,7 +384,7 @@ func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	}
 }
 
-// TestRoutesAreChecked: what no route can mean is refused before anything is sent.
+// TestRoutesAreChecked checks that hits that a Route cannot decide are an error before any call.
 func TestRoutesAreChecked(t *testing.T) {
 	s := open(t, "redis://127.0.0.1:1/0", redisstore.Options{})
 	g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": s})

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// A call whose answer is lost is not sent again: the server may have counted it.
+// A call without a reply is not sent again, because the server may have counted it.
 func TestLostAnswerIsNotSentAgain(t *testing.T) {
 	c, loses := redistest.Client(t, redistest.Start(t).URL(), patient), false
 	c.AddHook(redistest.Hook(func(cmds []redis.Cmder, send func() error) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// resets wants a counter that is used up to be as new, and whoever hears of refunds to be told.
+// resets checks that Reset makes a used-up limit fully available again, and that Refunds receives the reset.
 func resets(t *testing.T, s *redisstore.Store, key string, p *limiter.Policy, route ...any) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestMasterBecomesReplica: the old master stays and refuses to be written to. The same store finds the new one.
+// TestMasterBecomesReplica makes the old master refuse writes. The same store must find the new master.
 func TestMasterBecomesReplica(t *testing.T) {
 	servers := redistest.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
 	url := strings.Replace(servers.URL(), "://", "://:s3cret@", 1)
@@ -32,7 +32,7 @@ func TestMasterBecomesReplica(t *testing.T) {
 	}
 }
 
-// TestReadOnlyReplica: a server that became a replica, without a sentinel, counts again when it is a master again.
+// TestReadOnlyReplica makes a server without Sentinel a replica, and then a master, which must count again.
 func TestReadOnlyReplica(t *testing.T) {
 	server, other := redistest.Start(t), redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// What is asked for the shard of a counter lies in the counter's slot, whatever the key and the prefix.
+// keyInSlot returns a key in the counter's slot, whatever the key and the prefix.
 func TestBesides(t *testing.T) {
 	for _, prefix := range []string{"weir:", "{weir}:", "a{b:", "a}b:", "{}:", "}{:"} {
 		s := open(t, "redis+cluster://127.0.0.1:1", redisstore.Options{KeyPrefix: prefix})
@@ -25,7 +25,7 @@ func TestBesides(t *testing.T) {
 	}
 }
 
-// clusterPing: a cluster counts if each of its masters does.
+// clusterPing checks that Ping of a cluster succeeds only if each master can decide requests.
 func clusterPing(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	whole := open(t, c.URL(), redisstore.Options{KeyPrefix: "{one}:"})

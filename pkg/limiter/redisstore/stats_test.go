@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// one asks for a hit of each key, one request after the other.
+// one takes a hit of each key, one request after the other.
 func one(t *testing.T, s limiter.Store, p *limiter.Policy, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -22,7 +22,7 @@ func one(t *testing.T, s limiter.Store, p *limiter.Policy, keys ...string) {
 	}
 }
 
-// Calls are counted by the requests that they carry, and those that had to bring the script; connections are there.
+// Stats count calls, their requests, and the calls with the script's text, and have statistics of connections.
 func TestStats(t *testing.T) {
 	server := redistest.Start(t)
 	s, p := open(t, server.URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
@@ -41,7 +41,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// In a cluster each slot is a call, and connections are those to all nodes.
+// In a cluster each slot needs a call, and Stats have the connections to all nodes.
 func clusterStats(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
 	s, p := open(t, c.URL(), redisstore.Options{}), funnel(t, 10, time.Hour)

@@ -24,10 +24,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// patient is a deadline that a busy machine keeps: these tests are about decisions, not about speed.
+// patient is a timeout that a busy machine does not exceed, because these tests check decisions and not speed.
 const patient = time.Minute
 
-// open makes a store on a client of its own, which is closed when the test ends.
+// open returns a store with its own client, which is closed when the test ends.
 func open(tb testing.TB, url string, o redisstore.Options) *redisstore.Store {
 	tb.Helper()
 	if o.Timeout == 0 {
@@ -40,14 +40,14 @@ func open(tb testing.TB, url string, o redisstore.Options) *redisstore.Store {
 	return s
 }
 
-// counts takes one hit, which has to be counted.
+// counts takes one hit, and returns an error if it was not counted.
 func counts(t *testing.T, s *redisstore.Store) error {
 	t.Helper()
 	hit := []limiter.Hit{{Key: t.Name(), Policy: funnel(t, 1000, time.Hour), N: 1}}
 	return s.Take(t.Context(), hit, make([]limiter.Decision, 1))
 }
 
-// client speaks to the server past the store.
+// client returns a client for direct commands to the server.
 func client(tb testing.TB, server *redistest.Server) *redis.Client {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
@@ -74,7 +74,7 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window})
 }
 
-// take decides one hit, of a route if one is given.
+// take decides one hit, with a Route if one is given.
 func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64, route ...any) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
@@ -104,13 +104,13 @@ func TestContract(t *testing.T) {
 	limitertest.Run(t, fresh(redistest.Start(t)))
 }
 
-// TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
+// TestScriptsAgreeWithGo compares each decision of the Lua steps with the Go steps.
 func TestScriptsAgreeWithGo(t *testing.T) {
 	t.Parallel()
 	limitertest.Histories(t, fresh(redistest.Start(t)), casetest.Pick(400, 3000))
 }
 
-// TestLinearizable has the stores of two processes, and of three, ask one server: three and two goroutines in each.
+// TestLinearizable lets two and three stores call one server, with three and two goroutines per store.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -146,7 +146,7 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	}
 }
 
-// calls is how many scripts the server was asked to run.
+// calls returns the number of script calls that the server received.
 func calls(t *testing.T, c *redis.Client) (n int) {
 	t.Helper()
 	stats := c.Info(t.Context(), "commandstats").Val()
@@ -163,7 +163,7 @@ func calls(t *testing.T, c *redis.Client) (n int) {
 	return n
 }
 
-// With UntilDeadline a Take ends before its caller has gone, and its call occupies the connection no longer.
+// With UntilDeadline a Take ends before its context's deadline, and its call then does not occupy the connection.
 func TestUntilDeadline(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{Timeout: 10 * time.Minute, UntilDeadline: true})
@@ -187,7 +187,7 @@ func TestUntilDeadline(t *testing.T) {
 	})
 }
 
-// announced is a context with a deadline at which it does not end.
+// announced is a context that has a deadline but does not end at it.
 type announced struct {
 	context.Context //nolint:containedctx // it is a context
 	deadline        time.Time
@@ -210,7 +210,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// A server that answers but cannot count is not ready.
+// Ping fails on a server that replies but cannot count.
 func TestPingOfServerThatCannotCount(t *testing.T) {
 	server := redistest.Start(t)
 	direct := client(t, server)
@@ -245,7 +245,7 @@ func TestPingOfServerThatCannotCount(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege keeps the list of commands in docs/operate/redis.md true.
+// TestLeastPrivilege checks the list of commands in docs/operate/redis.md.
 func TestLeastPrivilege(t *testing.T) {
 	const least = "+eval +evalsha +get +mget +set +del +time"
 	t.Run("all", func(t *testing.T) { testLeastPrivilege(t, least+" +setrange") })

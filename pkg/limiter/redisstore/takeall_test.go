@@ -16,14 +16,14 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// callOf asks for hits.
+// callOf returns a call with these hits.
 func callOf(t *testing.T, hits ...limiter.Hit) *storekit.Call {
 	t.Helper()
 	return &storekit.Call{Ctx: t.Context(), Hits: hits, Out: make([]limiter.Decision, len(hits))}
 }
 
-// TakeAll decides as Take does, request by request, also where several hits count together or by themselves, and what
-// is wrong with one request is its own error.
+// TakeAll decides each request as Take does, with hits that are charged together or independently. An invalid request
+// gets its own error.
 func TestTakeAllAnswersAsTake(t *testing.T) {
 	clock := func() int64 { return 1_000_000_000_000_000 }
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{Now: clock, Timeout: 5 * time.Second})
@@ -61,7 +61,7 @@ func TestTakeAllAnswersAsTake(t *testing.T) {
 	}
 }
 
-// Calls that are taken together share a script call, and counts are exact, also beside requests by themselves.
+// Requests of one TakeAll share a script call. Counts are exact, even with concurrent calls of Take.
 func TestTakeAllSharesACall(t *testing.T) {
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{Timeout: 5 * time.Second})
 	p := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 200, Window: 24 * time.Hour})

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// flooded is a limit of 100 a second that others use while denied requests charge it and take that back.
+// flooded is a limit of 100 per second that other requests use while denied requests charge it and take that back.
 type flooded struct {
 	name   string
 	params limiter.Params
@@ -57,9 +57,9 @@ func floodedLimits() []flooded {
 	return all
 }
 
-// TestTakeBackBound has denied requests charge a limit and take that back, some of them at a time, while others use the
-// limit: a trickle, and bursts far above it. It compares with a store that forgets a denied request as if it had never
-// come, and with the limit's bound. docs/adr/0050 has figures of the long form.
+// TestTakeBackBound lets denied requests charge a limit and take that back, some of them at a time, while other
+// requests use the limit: a trickle, and bursts far above it. It compares with a store that undoes a denied request
+// completely, and with the limit's bound. docs/adr/0050 has figures of a longer run.
 func TestTakeBackBound(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.Start(t), limitertest.NewClock()
@@ -90,7 +90,7 @@ func TestTakeBackBound(t *testing.T) {
 	}
 }
 
-// taken are hits that were admitted at a time, or returned if n is below 0.
+// taken is a number of hits that were admitted at a time, or refunded if n is below 0.
 type taken struct{ at, n int64 }
 
 func admitted(all []taken) (n int) {
@@ -102,7 +102,8 @@ func admitted(all []taken) (n int) {
 	return n
 }
 
-// beyond is by how many hits a limit would have to be larger to admit all of these if it were asked for nothing else.
+// beyond returns the number of hits by which a limit without other requests would have to be larger to admit all of
+// these.
 func (f *flooded) beyond(t *testing.T, all []taken) (by int64) {
 	t.Helper()
 	if f.larger == nil {
@@ -138,7 +139,7 @@ func (f *flooded) beyond(t *testing.T, all []taken) (by int64) {
 	return by
 }
 
-// warmUp is how long before the measurement a bucket begins that starts empty, in microseconds: it is full then.
+// warmUp is the time before the measurement in which a bucket that starts empty becomes full, in microseconds.
 const warmUp = 1_500_000
 
 // Kinds of event.
@@ -156,7 +157,7 @@ type event struct {
 	n    int64
 }
 
-// events is a heap of them by time.
+// events is a heap of events, ordered by time.
 type events []event
 
 func (e events) Len() int           { return len(e) }
@@ -169,14 +170,14 @@ func (e *events) Pop() any {
 	return last
 }
 
-// stepper decides denied requests step by step, and hits of others.
+// stepper decides denied requests in their two steps, and the hits of other requests.
 type stepper interface {
 	charge(id int, n int64)
 	settle(id int)
 	hit(n int64) (allowed bool)
 }
 
-// measure returns the hits of others that were admitted, and the most that denied requests may have held at a time.
+// measure returns the admitted hits of other requests, and the maximum that denied requests may have held at a time.
 func (f *flooded) measure(t *testing.T, clock *limitertest.Clock, atOnce int, s stepper) (all []taken, most int64) {
 	t.Helper()
 	const between = 15 * time.Millisecond // the two steps
@@ -240,7 +241,7 @@ func sum(of map[int]int64) (n int64) {
 	return n
 }
 
-// forgetful forgets a denied request in its second step: what others were charged is charged from the start.
+// forgetful undoes a denied request completely in its second step: it replays the charges of the other requests.
 type forgetful struct {
 	policy  *limiter.Policy
 	clock   *limitertest.Clock
@@ -272,7 +273,7 @@ func (s *forgetful) settle(id int) {
 	}
 }
 
-// twoStores asks Redis, each denied request from a process of its own. The processes stay for the next limit.
+// twoStores calls Redis, for each concurrent denied request from a separate process. It reuses processes.
 type twoStores struct {
 	t               *testing.T
 	open            func() *process
@@ -290,7 +291,7 @@ func newTwoStores(t *testing.T, server *redistest.Server, clock *limitertest.Clo
 	}
 }
 
-// with begins to ask for a limit.
+// with prepares twoStores for a limit.
 func (s *twoStores) with(t *testing.T, p *limiter.Policy) *twoStores {
 	t.Helper()
 	s.t = t
@@ -299,7 +300,7 @@ func (s *twoStores) with(t *testing.T, p *limiter.Policy) *twoStores {
 	return s
 }
 
-// process is one that has nothing to do. Its connections are open, and it knows the scripts of this limit.
+// process returns an idle process, with open connections and the scripts of this limit.
 func (s *twoStores) process() *process {
 	if len(s.idle) == 0 {
 		s.idle = append(s.idle, s.open())
@@ -340,7 +341,7 @@ func (s *twoStores) hit(n int64) bool {
 	return take(s.t, s.process().group, s.counter.Key, s.counter.Policy, n).Allowed
 }
 
-// process is a process with two stores. While it is gated, its calls of the second one wait until they are released.
+// process is a process with two stores. While it is gated, calls of the second store wait until they are released.
 type process struct {
 	group                   limiter.Store
 	asked                   string // the last counter

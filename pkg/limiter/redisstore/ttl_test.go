@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// mortal is a store that fails the test if a request leaves a key of its hits that would stay for ever.
+// mortal is a store that fails the test if a request leaves a key without a time to live.
 type mortal struct {
 	limiter.Store
 
@@ -44,8 +44,8 @@ func (m *mortal) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	return err
 }
 
-// No call of any algorithm leaves a key that stays for ever: in the histories of what is hard, which run on a virtual
-// clock, and on Redis's own.
+// No call of any algorithm leaves a key without a time to live, on a virtual clock or on the clock of Redis. The test
+// runs the shared histories of difficult cases.
 func TestEveryKeyEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -110,8 +110,8 @@ func TestEveryKeyEnds(t *testing.T) {
 	}
 }
 
-// A funnel's key lives as long as its state matters, although most hits leave it the time to live that an earlier hit
-// gave it, perhaps by another rule.
+// A funnel's key lives as long as its state matters, although most hits keep the time to live that an earlier hit has
+// set, perhaps with another rule.
 func TestTimeToLiveOfFunnelsWhoseRuleChanges(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/middleware/grpcmiddleware"
 )
 
-// Each user may make 100 calls a minute of a gRPC server; a call without a user is not limited.
+// Each user may make 100 calls per minute to a gRPC server. A call without a user is not limited.
 func ExampleUnaryServerInterceptor() {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

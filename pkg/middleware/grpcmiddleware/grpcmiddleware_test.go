@@ -48,7 +48,7 @@ func TestDelayOutlastsDeadline(t *testing.T) {
 	}
 }
 
-// A request that is in flight for longer than the window does not release the place of another one.
+// A request that is in flight for longer than the window does not release the slot of another request.
 func TestReleaseAfterTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := memstore.New(memstore.Options{})
@@ -85,7 +85,7 @@ func TestReleaseAfterTheWindow(t *testing.T) {
 	})
 }
 
-// health is a gRPC server's client whose calls are limited.
+// health returns a client of a gRPC server that limits calls with l.
 func health(t *testing.T, l *limiter.Limiter, o middleware.Options) grpc_health_v1.HealthClient {
 	t.Helper()
 	byMethod := func(_ context.Context, method string) string { return method }
@@ -170,7 +170,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Calls and streams give back their place in flight when they end.
+// Calls and streams release their slots in flight when they end.
 func TestCallsInFlight(t *testing.T) {
 	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	client := health(t, l, middleware.Options{})
