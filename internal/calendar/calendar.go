@@ -1,4 +1,4 @@
-// Package calendar knows where the hours, days, weeks, months and years of time zones begin.
+// Package calendar computes when the hours, days, weeks, months and years of a time zone begin.
 package calendar
 
 import (
@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// Calendar knows where the hours, days, weeks, months or years of a time zone begin. Its windows tile time: each
-// ends where the next one begins.
+// Calendar computes when the hours, days, weeks, months or years of a time zone begin. Each ends when the next begins.
 //
-// A day, or what is made of days, begins at the first moment at which the zone's clocks show its date or a later
-// one. So the clock that is set back over midnight does not begin the same day twice, one that skips midnight
-// begins the day right there, and a date that was skipped altogether has no window. An hour begins whenever the
-// clocks show a full hour, so that the hour that occurs twice when summer time ends is two windows.
+// A day, or a window of several days, begins at the first moment at which the zone's clocks show its first date or a
+// later one. So if the clocks are set back over midnight, the day does not begin twice. If the clocks skip midnight,
+// the day begins at the skip. If they skip a whole date, that date has no window. An hour begins whenever the clocks
+// show a full hour. So the hour that occurs twice at the end of summer time is two windows.
 //
-// Its answers depend on nothing but the time. It is safe for concurrent use.
+// The windows depend only on the time. A Calendar is safe for concurrent use.
 type Calendar struct {
 	Zone         *time.Location
-	length       int64 // of a window, nominal, in seconds
-	days, months int64 // how many of them make a window; hours if both are 0
+	length       int64 // nominal length of a window, in seconds
+	days, months int64 // number of days or months in a window; both are 0 for hours
 
-	cache atomic.Pointer[Edges] // those around a time that was asked for last
+	cache atomic.Pointer[Edges] // result of the last Around
 }
 
-// Edges are where five windows that follow each other begin, in microseconds since the Unix epoch: the one before
-// the current window, the current one, and three after it.
+// Edges are the start times of five successive windows, in microseconds since the Unix epoch: the window before the
+// current one, the current window, and the three after it.
 type Edges [5]int64
 
-// calendarWindow is a window that a calendar has, by its nominal length.
+// calendarWindow is a kind of window that a Calendar can have. length is the nominal length.
 type calendarWindow struct {
 	length       time.Duration
 	days, months int64
@@ -49,16 +48,16 @@ var calendarWindows = []calendarWindow{
 	{365 * day, 0, 12},
 }
 
-// Has reports whether a calendar has the window: one hour, day (24 h), week (7 d) or year (365 d), or
-// 1, 2, 3, 4 or 6 months (of 30 d).
+// Has reports whether a Calendar can have windows of this length: one hour, day (24 h), week (7 d) or year (365 d), or
+// 1, 2, 3, 4 or 6 months (30 d).
 func Has(window time.Duration) bool { return calendarOf(window) >= 0 }
 
-// calendarOf is the index of the window in calendarWindows, -1 if it is not there.
+// calendarOf returns the index in calendarWindows of windows of this length, or -1 if there are none.
 func calendarOf(window time.Duration) int {
 	return slices.IndexFunc(calendarWindows, func(w calendarWindow) bool { return w.length == window })
 }
 
-// New returns the calendar of a window that it Has. A nil zone is UTC.
+// New returns a Calendar with windows of the given length, for which Has must be true. A nil zone means UTC.
 func New(window time.Duration, zone *time.Location) *Calendar {
 	if zone == nil {
 		zone = time.UTC
@@ -68,12 +67,12 @@ func New(window time.Duration, zone *time.Location) *Calendar {
 }
 
 // Around returns the edges of the windows around now, in microseconds since the Unix epoch:
-// edges[1] <= now < edges[2].
+// edges[1] <= now < edges[2]. The caller must not change them.
 func (c *Calendar) Around(now int64) *Edges {
 	if e := c.cache.Load(); e != nil && e[1] <= now && now < e[2] {
 		return e
 	}
-	const second = 1_000_000 // no zone changes within a second
+	const second = 1_000_000 // the offset of a zone never changes within a second
 	t := floorDiv(now, second)
 	e := &Edges{2: c.nextEdge(t - 4*c.length)} // no window is longer than twice its nominal length
 	for e[2] <= t {
@@ -88,7 +87,7 @@ func (c *Calendar) Around(now int64) *Edges {
 	return e
 }
 
-// nextEdge is where the first window begins that begins after t, in seconds as all that follows.
+// nextEdge returns the start of the first window after t. From here on, times are in seconds since the Unix epoch.
 func (c *Calendar) nextEdge(t int64) int64 {
 	if c.days == 0 && c.months == 0 {
 		return c.nextFullHour(t + 1)
@@ -100,7 +99,7 @@ func (c *Calendar) nextEdge(t int64) int64 {
 	}
 }
 
-// number is the number of the window whose date the clocks show at local, in seconds since 1970 on those clocks.
+// number returns the number of the window at the local time local, in seconds since 1970 on the zone's clocks.
 func (c *Calendar) number(local int64) int64 {
 	if c.months == 0 {
 		return floorDiv(floorDiv(local, daySeconds)+epochWeekday, c.days)
@@ -109,7 +108,7 @@ func (c *Calendar) number(local int64) int64 {
 	return floorDiv(int64(year)*12+int64(month)-1, c.months)
 }
 
-// begin is what the clocks show when window n begins; number(begin(n)) is n.
+// begin returns the local time at which window n begins; number(begin(n)) is n.
 func (c *Calendar) begin(n int64) (local int64) {
 	if c.months == 0 {
 		return (n*c.days - epochWeekday) * daySeconds
@@ -124,7 +123,7 @@ const (
 	maxOffset    = daySeconds
 )
 
-// first is the first moment at which the clocks show local or later.
+// first returns the first moment at which the zone's clocks show the local time local or later.
 func (c *Calendar) first(local int64) int64 {
 	for t := local - maxOffset; ; {
 		s := c.shift(t)
@@ -135,7 +134,7 @@ func (c *Calendar) first(local int64) int64 {
 	}
 }
 
-// nextFullHour is the first moment from t on at which the clocks show a full hour.
+// nextFullHour returns the first moment from t on at which the zone's clocks show a full hour.
 func (c *Calendar) nextFullHour(t int64) int64 {
 	for {
 		s := c.shift(t)
@@ -146,10 +145,10 @@ func (c *Calendar) nextFullHour(t int64) int64 {
 	}
 }
 
-// shift is how far a zone's clocks are ahead of UTC, until a moment.
+// shift is a zone's offset from UTC, in seconds, and the time until which it applies.
 type shift struct{ offset, until int64 }
 
-// shift returns the one at t.
+// shift returns the zone's shift at t.
 func (c *Calendar) shift(t int64) shift {
 	at := time.Unix(t, 0).In(c.Zone)
 	_, offset := at.Zone()
@@ -157,15 +156,15 @@ func (c *Calendar) shift(t int64) shift {
 	if _, until := at.ZoneBounds(); !until.IsZero() {
 		s.until = until.Unix()
 	}
-	// Beyond the transitions that a zone file lists, package time's bounds are only good close to a transition: on
-	// December 31 of a leap year they end before that day. No zone changes there.
+	// Beyond the transitions that a zone file lists, package time returns wrong bounds on December 31 of a leap year: they
+	// end before that day. No zone has a transition then.
 	if s.until <= t {
 		s.until = (floorDiv(t, daySeconds) + 1) * daySeconds
 	}
 	return s
 }
 
-// floorDiv divides by b > 0, rounding down.
+// floorDiv returns a/b rounded down, for b > 0.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if q*b > a {
@@ -174,5 +173,4 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// floorMod is what floorDiv leaves.
 func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }

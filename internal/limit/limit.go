@@ -1,4 +1,4 @@
-// Package limit is what Weir's own packages know of hits and policies, and users of package limiter do not.
+// Package limit has functions on the hits and policies of package limiter that only packages of Weir need.
 package limit
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// StoreName returns what the hit's Route calls the store that has its counter, empty for the first one.
+// StoreName returns the name of the store in the hit's Route, or "" for the first store.
 func StoreName(h *limiter.Hit) string {
 	if r, ok := h.Route.(interface{ StoreName() string }); ok {
 		return r.StoreName()
@@ -16,17 +16,16 @@ func StoreName(h *limiter.Hit) string {
 	return ""
 }
 
-// UsesRedisCell reports whether the hit's Route has the redis-cell module decide.
+// UsesRedisCell reports whether the hit's Route lets the redis-cell module decide the hit.
 func UsesRedisCell(h *limiter.Hit) bool {
 	r, ok := h.Route.(interface{ UsesRedisCell() bool })
 	return ok && r.UsesRedisCell()
 }
 
-// CountsInFlight reports whether the hit counts as in flight, once it is admitted, until it is given back.
+// CountsInFlight reports whether the hit counts as in flight from its admission until it is released.
 func CountsInFlight(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Is(step.InFlight) }
 
-// Owes appends to dst the hits that give back what a request with these decisions holds for as long as it runs: what
-// counts as in flight. Take them when nobody will report the request's end.
+// Owes appends to dst the hits that release a request's slots in flight. Take them if it will not report its end.
 func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	admitted := ByItself(hits) || limiter.Admitted(hits, out)
 	for i := range hits {
@@ -40,18 +39,18 @@ func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	return dst
 }
 
-// Bound returns the most hits that can pass in any time as long as the policy's Window if no request costs more than
-// dearest hits, whatever the traffic. A calendar's window that is shorter than Window adds Limit.
-func Bound(p *limiter.Policy, dearest int64) int64 {
+// Bound returns the maximum number of hits that can pass in any period of the policy's Window, if no request costs more
+// than maxCost hits. A calendar window that is shorter than Window adds Limit.
+func Bound(p *limiter.Policy, maxCost int64) int64 {
 	bound := p.Limit() + p.Core().Extra
 	if p.Core().Overshoots {
-		bound += dearest - 1
+		bound += maxCost - 1
 	}
 	return bound
 }
 
-// Counter returns what the limit's counter holds after a decision, in hits, and what the algorithm calls that: "count",
-// "level", "tokens", "stored", "queued" or "in_use". The name is empty where the decision does not tell.
+// Counter returns the content of the limit's counter after a decision, in hits, and the algorithm's name for it:
+// "count", "level", "tokens", "stored", "queued" or "in_use". The name is "" if the decision does not show the content.
 func Counter(p *limiter.Policy, d *limiter.Decision) (name string, hits int64) {
 	c := p.Core()
 	switch {
@@ -64,7 +63,7 @@ func Counter(p *limiter.Policy, d *limiter.Decision) (name string, hits int64) {
 	}
 }
 
-// Edges returns the numbers that follow Args for the Lua twin of the policy's step: see step.Dated.
+// Edges returns the numbers that follow Args in a policy for the Lua step: see step.Dated. It is nil for most policies.
 func Edges(p *limiter.Policy, now int64) []int64 {
 	if dated, ok := p.Core().Algorithm.(step.Dated); ok {
 		return dated.Edges(now)
@@ -72,10 +71,10 @@ func Edges(p *limiter.Policy, now int64) []int64 {
 	return nil
 }
 
-// Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded separately.
-// It compares time zones by their names.
+// Identity returns a comparable value that is equal for policies that decide alike. Time zones are equal if they have
+// the same name, even if they were loaded separately.
 func Identity(p *limiter.Policy) any {
-	numbers, zone := p.Params(), p.Params().TimeZone.String() // of nil, too, which is UTC
+	numbers, zone := p.Params(), p.Params().TimeZone.String() // nil is UTC
 	numbers.TimeZone, numbers.MaxLogEntries = nil, 0
 	return struct {
 		numbers limiter.Params
@@ -83,13 +82,12 @@ func Identity(p *limiter.Policy) any {
 	}{numbers, zone}
 }
 
-// Share returns the policy of one of n parts of the limit, each with a counter of its own. All n together let pass what
-// the limit does, or n hits where that is less, since a share lets at least one pass.
+// Share returns the policy of one of n shares of the limit, each with a separate counter. Together, the shares admit at
+// most as much as the limit, or n hits if the limit is less, because each share admits at least one hit.
 //
-// A limit that is a rate (Funnel, LeakyQueue and their like) is n times slower, over a burst that is divided; one that
-// counts in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part
-// is rounded down. What can be counted in neither way becomes a FixedWindow. The error is of Params that are no policy
-// by themselves.
+// For a rate (Funnel, LeakyQueue and similar), Share multiplies the Window by n and divides the Burst. For other
+// limits, and if the slower rate cannot be counted exactly, it divides the numbers of hits. Quotients are rounded down.
+// If the result is not a valid policy, the share is a FixedWindow. An error means that in itself is invalid.
 func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	whole, err := limiter.NewPolicy(in)
 	if err != nil || n <= 1 {
@@ -97,7 +95,7 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	}
 	if whole.Core().Is(step.IsRate) && in.Limit > 0 && !in.RefillsAtOnce {
 		slower := in
-		slower.Window *= time.Duration(min(n, 1+int64(step.MaxWindow/in.Window))) // may be longer than a policy's can be
+		slower.Window *= time.Duration(min(n, 1+int64(step.MaxWindow/in.Window))) // if too long, NewPolicy returns an error
 		slower.Burst = part(whole.Params().Burst, n)
 		if p, err := limiter.NewPolicy(slower); err == nil {
 			return p, nil
@@ -113,7 +111,7 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	})
 }
 
-// part is the n-th part of v, at least 1, or 0 of 0.
+// part returns v/n, but at least 1; 0 if v is 0.
 func part(v, n int64) int64 {
 	if v == 0 {
 		return 0

@@ -5,14 +5,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A request whose hits lie in several stores, or in several slots of a Redis Cluster, is decided as Decide does in two
-// steps. First each store charges what TryCharge says, where it fits. If the request turns out to be admitted, the
-// quotas that it exceeds are charged step.Spend. If it turns out to be denied, each store takes its charge back and
-// charges what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for
-// that.
+// A request whose hits are in several stores, or in several slots of a Redis Cluster, is decided in two steps, with the
+// result of storekit.Decide. First, each store applies TryCharge. If the request is then admitted, the quotas that it
+// exceeds are charged step.Spend. If it is denied, each store takes back its charge and applies DeniedCharge. Between
+// the two steps the counters hold too much, so other requests may be denied.
 
-// ByItself reports whether each hit of the request is charged by itself (Hit.ByItself). Such a request needs one step
-// only, wherever its hits lie: nothing depends on what the others are answered.
+// ByItself reports whether each hit of the request is charged independently of the others (Hit.ByItself). Such a
+// request needs only one step, even in several stores.
 func ByItself(hits []limiter.Hit) bool {
 	for i := range hits {
 		if hits[i].ByItself {
@@ -22,7 +21,7 @@ func ByItself(hits []limiter.Hit) bool {
 	return false
 }
 
-// TryCharge is what the hit is charged before it is known whether its request is admitted.
+// TryCharge returns the charge of the hit before it is known whether the request is admitted.
 func TryCharge(h *limiter.Hit) step.Charge {
 	if h.Mode == limiter.Shadow {
 		return step.OrPenalty
@@ -30,12 +29,11 @@ func TryCharge(h *limiter.Hit) step.Charge {
 	return step.IfFits
 }
 
-// Spends says whether a hit of a request that is admitted is charged step.Spend after all other hits. allowed is its
-// own decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever
-// ChargeDenied says of requests that are denied, so that a large cost exhausts it.
+// Spends reports whether a hit of an admitted request is charged step.Spend after all other hits: a quota that has no
+// room for the hit, while another quota has room. So a large cost uses up the quota, even with ChargeNone.
 func Spends(h *limiter.Hit, allowed bool) bool { return h.Mode == limiter.Quota && !allowed }
 
-// CompleteSpent completes out, the decision of TryCharge on a hit that Spends, by the one of step.Spend.
+// CompleteSpent updates out, the decision of TryCharge on a hit that Spends, with the decision of step.Spend.
 func CompleteSpent(out, spent *limiter.Decision) {
 	out.Remaining, out.ResetAfter = spent.Remaining, spent.ResetAfter
 	if !spent.Allowed {
@@ -43,8 +41,7 @@ func CompleteSpent(out, spent *limiter.Decision) {
 	}
 }
 
-// DeniedCharge is what the hit of a denied request is charged. allowed is its own decision; quotaDenies is
-// QuotaDenies of the request.
+// DeniedCharge returns the charge of a hit of a denied request. quotaDenies is limiter.QuotaDenies of the request.
 func DeniedCharge(h *limiter.Hit, allowed, quotaDenies bool) step.Charge {
 	switch {
 	case h.Mode == limiter.Shadow || h.N < 0:
@@ -55,9 +52,9 @@ func DeniedCharge(h *limiter.Hit, allowed, quotaDenies bool) step.Charge {
 	return step.Nothing
 }
 
-// CompleteDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of
-// DeniedCharge: Allowed stays; what remains is what really does, and a wait is as long as what the denial was charged
-// makes it. together is what the request's hits of the same key cost, up to and with this one.
+// CompleteDenied updates out, the decision of TryCharge on a hit of a denied request, with denied, the decision of
+// DeniedCharge. Allowed stays as it is. The other values become those after that charge. together is the total cost of
+// the request's hits with the same key, up to and including this hit.
 func CompleteDenied(h *limiter.Hit, together int64, out, denied *limiter.Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
 	out.TakenAt = denied.TakenAt

@@ -1,4 +1,4 @@
-// Package sleep waits.
+// Package sleep waits with a context.
 package sleep
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For returns nil after d, such as a limiter.Decision's Wait, or ctx's error when ctx is done earlier.
+// For returns nil after d, or ctx's error if ctx is done earlier.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

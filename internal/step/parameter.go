@@ -6,24 +6,21 @@ import (
 	"time"
 )
 
-// Parameter is one row of the table of a limit's parameters: what P, the parameters of a limit, has besides the rate.
-// Readers of rules, checks and what shows a limit walk the table.
+// Parameter describes one parameter of a limit, for the code that reads, checks or shows limits. P is limiter.Params.
 type Parameter[P any] struct {
-	// Name is that of the field in rule files.
+	// Name is the name of the field in rule files.
 	Name string
-	// At returns a pointer to the parameter: a number, time.Duration, value of Names, bool or *time.Location. Its zero
-	// value stands for the default.
+	// At returns a pointer to the integer, time.Duration, index of Names, bool or *time.Location. Zero means the default.
 	At func(*P) any
-	// Least and Most are the bounds of what is given. It is a multiple of Step, unless that is 0.
+	// Least and Most are the bounds of a value other than the default. A Step above 0 must divide the value.
 	Least, Most, Step int64
-	// Scale, if not 0, is what 1 in rule files stands for: they have a decimal number.
+	// Scale, if not 0, means that rule files have a decimal number, which is multiplied by Scale.
 	Scale int64
-	// Names are the values by their numbers, "" for a default without a name. Nil: the value is no name.
+	// Names are the names of the values; "" is a default without a name. Nil means that the values have no names.
 	Names []string
 }
 
-// Get returns the value: a number, nanoseconds, an index of Names, or, of a time zone, whether it is given. It is 0 for
-// the default.
+// Get returns an integer, nanoseconds, an index of Names, or 1 for true or a given time zone. 0 means the default.
 func (p *Parameter[P]) Get(in *P) int64 {
 	switch at := reflect.ValueOf(p.At(in)).Elem(); {
 	case at.CanInt():
@@ -36,7 +33,7 @@ func (p *Parameter[P]) Get(in *P) int64 {
 	return 0
 }
 
-// Set sets the value, which is as Get returns it, of a parameter that is no time zone.
+// Set sets the value, in the form of Get. The parameter must not be a time zone.
 func (p *Parameter[P]) Set(in *P, value int64) {
 	switch at := reflect.ValueOf(p.At(in)).Elem(); {
 	case at.CanInt():
@@ -60,7 +57,7 @@ func (p *Parameter[P]) IsZone() bool {
 	return is
 }
 
-// Shown returns what a value is in a rule file: a text of Names, a decimal number, a time.Duration or a number.
+// Shown returns a value in the form of rule files: one of Names, a decimal number, a time.Duration or an integer.
 func (p *Parameter[P]) Shown(value int64) any {
 	switch {
 	case p.Names != nil:
@@ -74,10 +71,10 @@ func (p *Parameter[P]) Shown(value int64) any {
 	}
 }
 
-// String is the name.
+// String returns the name.
 func (p Parameter[P]) String() string { return p.Name }
 
-// Names are the names of algorithms or parameters, as a message lists them.
+// Names returns the names of algorithms or parameters, for messages.
 func Names[T fmt.Stringer](all []T) (names []string) {
 	for _, one := range all {
 		names = append(names, one.String())

@@ -1,5 +1,4 @@
-// Package step is what one limit does to the state of one counter: what stores need to know of a limiter.Policy, and
-// its users do not. A policy has it as its Core.
+// Package step defines how a limit changes the state of a counter. A limiter.Policy has such a limit as its Core.
 package step
 
 import (
@@ -10,77 +9,77 @@ import (
 
 // Bounds of the numbers.
 const (
-	// Exact is the largest integer below which every integer is exact in a double: Lua's numbers in Redis.
+	// Exact is the largest integer up to which every integer is exact in a double, the number type of Lua in Redis.
 	Exact = 1<<53 - 1
-	// Horizon bounds how far ahead of now a step may move a counter, in microseconds (142 years): together with the time
-	// since 1970 it stays below Exact.
+	// Horizon is the maximum time by which a step may move a counter ahead of now, in microseconds (142 years). The sum of
+	// Horizon and the time since 1970 is below Exact.
 	Horizon = 1 << 52
-	// Never is a delay that does not end.
+	// Never is a delay without end.
 	Never = time.Duration(math.MaxInt64)
 )
 
 // Bounds of a limit's parameters.
 const (
-	MaxLimit      = 1 << 48                   // hits; large ones need round rates: see limiter.NewPolicy
-	MaxCost       = math.MaxUint32            // hits, of algorithms by which later requests pay for a large one
+	MaxLimit      = 1 << 48                   // hits; a large limit needs a round rate: see limiter.NewPolicy
+	MaxCost       = math.MaxUint32            // hits, for algorithms that let later requests pay for a large one
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
-	MaxSegments   = 1000                      // of a sliding window
-	MaxColdFactor = 100 * 100                 // hundredths
-	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+	MaxSegments   = 1000                      // segments of a sliding window
+	MaxColdFactor = 100 * 100                 // largest cold_factor, in hundredths
+	MaxLogEntries = 10_000                    // default maximum of a sliding log's limit
 	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
 )
 
-// State is one counter's state: two integers for most algorithms, a list for those that remember more. What
-// the numbers mean is said where the algorithm is. The zero State is a counter that was never hit.
+// State is the state of one counter: two integers for most algorithms, and a list for the others. The file of each
+// algorithm defines the meaning. The zero State is a counter without hits.
 //
-// A List is never changed in place where a reader of an older State could see it.
+// A step must not change a List in place if a reader of an older State could see the change.
 type State struct {
 	A, B int64
 	List []int64
 }
 
-// IsNew reports whether the state is that of a counter that was never hit.
+// IsNew reports whether the state is the zero State.
 func (s *State) IsNew() bool { return s.A == 0 && s.B == 0 && len(s.List) == 0 }
 
-// Charge says what a step takes of a counter.
+// Charge selects the number of hits that a step charges to a counter.
 type Charge uint8
 
 // The values of Charge.
 const (
 	IfFits    Charge = iota // the cost if it fits, else nothing
 	OrPenalty               // the cost if it fits, else what ChargeDenied says
-	Penalty                 // what ChargeDenied says, whether or not the cost fits
+	Penalty                 // what ChargeDenied says, even if the cost fits
 	Nothing
-	Spend // what is left, up to the cost, or all of the cost where ChargeDenied is ChargeFull
+	Spend // the remaining hits, up to the cost; with ChargeFull the whole cost
 )
 
-// Algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.
+// Algorithm is the arithmetic of one limit. It is immutable and safe for concurrent use.
 type Algorithm interface {
 	// Step decides a cost of n hits at time now, in microseconds since the Unix epoch, on state s. next is meaningful if
-	// o.Is has Changes. It shares no memory with s.List that a later step could change. All arguments and results are in
-	// registers: this halves what a step costs.
+	// o.Is has Changes. It shares no memory with s.List that a later step could change. All arguments and results fit in
+	// registers, which halves the time of a step.
 	Step(s State, now, n int64, c Charge) (next State, o Outcome)
-	// Args are the numbers that the Lua twin of Step reads, in the order that the head of its file gives. All are from 0
-	// on and below 2^53.
+	// Args returns the numbers for the Lua step, which the head of the step's file lists. All are from 0 to Exact.
 	Args() []int64
-	// Traits are what stores and callers need to know about the limit.
+	// Traits returns properties of the limit for stores and callers.
 	Traits() Traits
 }
 
-// TakesBack is an Algorithm whose hits are given back one by one: limiter.Hit.TakenAt and OrOldest.
+// TakesBack is an Algorithm that can release a single hit: limiter.Hit.TakenAt and OrOldest.
 type TakesBack interface {
+	// TakesBack returns the Algorithm for the release of a hit. Both times are in microseconds since the Unix epoch.
 	TakesBack(takenAt int64, orOldest bool, now int64) Algorithm
 }
 
-// Dated is an Algorithm that has numbers for its Lua twin which depend on the time.
+// Dated is an Algorithm whose Lua step also needs numbers that depend on the time.
 type Dated interface {
-	// Edges are where the windows around now begin, the one before the current one first, in microseconds since the Unix
-	// epoch; nil if the limit has no such windows. They are not to be changed.
+	// Edges returns the start times of the windows around now, from the window before the current one on, in microseconds
+	// since the Unix epoch. It returns nil if the limit has no such windows. The caller must not change the slice.
 	Edges(now int64) []int64
 }
 
-// Outcome is what a step decides: a limiter.Decision in four words.
+// Outcome is the result of a step: a limiter.Decision in four words.
 type Outcome struct {
 	Is        Verdict
 	Remaining int64
@@ -94,12 +93,12 @@ type Verdict uint8
 // The bits of a Verdict.
 const (
 	Fits    Verdict = 1 << iota // limiter.Decision.Allowed
-	Changes                     // the next state differs from the one before
-	Cuts                        // the state before was further ahead than the policy can put it
-	Holds                       // the hit was taken to be given back: Delay is limiter.Decision.TakenAt
+	Changes                     // the next state differs from the old state
+	Cuts                        // the old state was further ahead than the policy allows
+	Holds                       // the hit must be released later: Delay is limiter.Decision.TakenAt
 )
 
-// VerdictOf is the verdict of a hit that fits if ok, changes the state if changed, and has cut it so if isCut.
+// VerdictOf returns a verdict with Fits if ok, Changes if changed, and Cuts if isCut.
 func VerdictOf(ok, changed, isCut bool) Verdict {
 	v := Verdict(0)
 	if ok {
@@ -114,54 +113,54 @@ func VerdictOf(ok, changed, isCut bool) Verdict {
 	return v
 }
 
-// Kind is a set of what is true of every limit of an algorithm.
+// Kind is a set of properties that all limits of an algorithm have.
 type Kind uint8
 
 // The bits of a Kind.
 const (
-	KeepsList  Kind = 1 << iota // its states carry a List
-	InWindows                   // it counts in windows, which end as a whole: State.A is when one began
-	InFlight                    // it counts requests in flight: negative hits are routine
-	Prepayable                  // hits can be charged before their requests come, and refunded without a trace
-	ShowsLeft                   // its counter is what is left, not what is used
-	IsRate                      // it lets hits pass at a rate, which can be slower
+	KeepsList  Kind = 1 << iota // states have a List
+	InWindows                   // hits are counted in windows, which end as a whole; State.A is the start of the window
+	InFlight                    // requests in flight are counted, so negative hits are routine
+	Prepayable                  // hits can be charged before their requests arrive, and refunded without a trace
+	ShowsLeft                   // the counter holds the remaining hits, not the used ones
+	IsRate                      // hits pass at a rate, which can be made slower
 )
 
 // Is reports whether the kind has the bit.
 func (k Kind) Is(bit Kind) bool { return k&bit != 0 }
 
-// Traits are what is true of one limit.
+// Traits are the properties of one limit.
 type Traits struct {
-	Script   string // the file in redisstore/lua that mirrors Step
-	Capacity int64  // the most hits that can pass at once
-	Largest  int64  // the highest cost, in hits, that can ever fit
+	Script   string // name of the file in redisstore/lua that mirrors Step
+	Capacity int64  // maximum number of hits that can pass at once
+	Largest  int64  // highest cost, in hits, that can ever fit
 	MaxWait  time.Duration
-	// Linger is how long a bucket that starts empty is remembered after it became full.
+	// Linger is the time for which a bucket that starts empty is remembered after it became full.
 	Linger time.Duration
-	// OnWall: its windows begin where the clocks on the wall say so.
+	// OnWall reports that windows begin by the wall clock.
 	OnWall bool
-	// PaysLater: a cost of several hits passes where one hit does, so that later ones pay for it.
+	// PaysLater reports that a cost of several hits fits whenever one hit fits, so that later requests pay for it.
 	PaysLater bool
-	// Cacheable: a denial holds until its RetryAfter whatever else is charged, since a denial can only be pushed further
-	// away by other hits, and a denied hit is not charged, or not so that it shows.
+	// Cacheable reports that a denial holds until its RetryAfter. Other hits can only postpone the end of a denial, and a
+	// denied hit is not charged, or its charge does not show.
 	Cacheable bool
-	// Partial: what remains may be of a part of the window only.
+	// Partial reports that Remaining may be about a part of the window only.
 	Partial bool
-	// LooksAtLimit: a hit that only looks may fit where a hit of cost 1 does not.
+	// LooksAtLimit reports that a hit of cost 0 may fit where a hit of cost 1 does not.
 	LooksAtLimit bool
-	// Extra is how many hits of cost 1 can pass in a window beyond Limit.
+	// Extra is the number of hits of cost 1 that can pass in a window in addition to Limit.
 	Extra int64
-	// Overshoots: a request that passes may cost more than one hit beyond that.
+	// Overshoots reports that the last request that passes may exceed Limit plus Extra by its cost minus 1.
 	Overshoots bool
 }
 
-// Core is a limit as its policy has it.
+// Core is the limit of a limiter.Policy.
 type Core struct {
 	Algorithm
 	Traits
 	Kind
-	// Counter names what the counter holds, such as "tokens" or "count".
+	// Counter is the name of the counter's content, such as "tokens" or "count".
 	Counter string
-	// Packed is the limit as redisstore sends it.
+	// Packed caches the policy in the form that redisstore sends.
 	Packed atomic.Value
 }

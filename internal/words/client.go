@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// Client names the client at an address, by which bounds on clients count: the address without its port, or the /64 of
-// an IPv6 address, since whoever has one of these addresses has all of them.
+// Client returns the name under which the bounds on clients count an address: the address without the port. It returns
+// the /64 network of an IPv6 address, because a client usually has all addresses of its network.
 func Client(addr net.Addr) string {
 	from, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
-		return addr.Network() // clients of a Unix socket have no names
+		return addr.Network() // the addresses of a Unix socket do not identify clients
 	}
 	ip := from.Addr().Unmap()
 	if network, err := ip.WithZone("").Prefix(64); err == nil && ip.Is6() && !ip.IsLinkLocalUnicast() && !ip.IsLoopback() {

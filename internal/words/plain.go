@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Plain is a writer for terminals: what rule files, requests and servers sent cannot move the cursor, colour or reorder
-// text. It writes a character that cannot be seen, except a newline or a tab, as JSON escapes it: \u001b. What is no
-// UTF-8 becomes U+FFFD, also a character of which two calls of Write have a part each.
+// Plain is a writer for terminals that escapes invisible characters as JSON does, such as \u001b, except newlines and
+// tabs. So text from rule files, requests and servers cannot move the cursor, or colour or reorder other text. Invalid
+// UTF-8 becomes U+FFFD. A character must not be split between two calls of Write.
 type Plain struct{ io.Writer }
 
 func (p Plain) Write(text []byte) (int, error) {
@@ -24,7 +24,7 @@ func (p Plain) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Line returns text as Plain writes it, with newlines and tabs escaped, too: for a line or a cell of a table.
+// Line returns text as Plain writes it, but also escapes newlines and tabs, so that the text stays on one line.
 func Line(text string) string {
 	return escape(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }

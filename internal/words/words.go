@@ -1,5 +1,4 @@
-// Package words writes names of rule files and requests in messages, finds the name that was meant, and reads durations
-// as people write them.
+// Package words formats names and text for messages, corrects misspelt names, and parses durations with days and weeks.
 package words
 
 import (
@@ -11,8 +10,8 @@ import (
 	"unicode"
 )
 
-// Shown returns a name of a rule file or a request as messages have it: short, and quoted if it has what cannot be
-// seen.
+// Shown returns a name from a rule file or a request for use in a message. It shortens a long name, and quotes an empty
+// name and a name with invisible characters.
 func Shown(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return strconv.Quote(Shorten(name))
@@ -20,7 +19,7 @@ func Shown(name string) string {
 	return Shorten(name)
 }
 
-// Shorten cuts a text that would fill the screen.
+// Shorten cuts a text after 60 bytes.
 func Shorten(text string) string {
 	if len(text) > 60 {
 		return strings.ToValidUTF8(text[:60], "") + "..."
@@ -28,9 +27,9 @@ func Shorten(text string) string {
 	return text
 }
 
-// Nearest returns the known name that is most like the one that was written, empty if none is like it.
+// Nearest returns the known name that is most similar to the written name, or "" if no known name is similar.
 func Nearest(written string, known []string) (best string) {
-	distance := 1 + max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits
+	distance := 1 + max(1, (len(written)+1)/3) // allows two swapped letters, which are two edits, in a word of five
 	for _, name := range known {
 		if differs := len(name) - len(written); max(differs, -differs) >= distance {
 			continue
@@ -42,7 +41,7 @@ func Nearest(written string, known []string) (best string) {
 	return best
 }
 
-// Distance returns the number of insertions, deletions and replacements of a byte that make one name of the other.
+// Distance returns the minimum number of insertions, deletions and replacements of bytes that turn a into b.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -63,17 +62,17 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// DurationForm says how a duration is written, for messages.
+// DurationForm describes the form of a duration, for messages.
 const DurationForm = "write it like 90s, 1h30m, 1d or 2w"
 
-// longestDuration is in bytes.
+// longestDuration is the maximum length of a duration's text, in bytes.
 const longestDuration = 100
 
-// daysAndWeeks are the parts of a duration that Go does not know.
+// daysAndWeeks matches the parts of a duration that time.ParseDuration does not accept.
 var daysAndWeeks = regexp.MustCompile(`[0-9.]+[dw]`)
 
-// ParseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d, 1d12h.
-// The error says what to write instead.
+// ParseDuration parses a duration in Go's syntax, in which d also means 24 hours and w 7 days, such as 90s, 1h30m, 1.5d
+// and 1d12h. The error describes the valid form.
 func ParseDuration(text string) (time.Duration, error) {
 	inHours := text
 	if len(text) <= longestDuration && strings.ContainsAny(text, "dw") {
@@ -82,7 +81,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			if strings.HasSuffix(part, "w") {
 				hours = 7 * 24
 			}
-			return strings.Repeat(number+"h", hours) // which are added up
+			return strings.Repeat(number+"h", hours) // time.ParseDuration adds them up
 		})
 	}
 	d, err := time.ParseDuration(inHours)

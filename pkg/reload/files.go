@@ -20,54 +20,53 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// DefaultMaxSize is how many bytes Paths reads at most, of all files together: enough for 200,000 rules. A path given
-// by mistake does not fill the memory.
+// DefaultMaxSize is the maximum total size of the files that Paths reads, in bytes. It is enough for 200,000 rules, and
+// keeps a mistaken path from filling the memory.
 const DefaultMaxSize = 16 << 20
 
 // Paths returns a Source of files and directories, in the given order. From a directory and its subdirectories it reads
-// all files *.yaml and *.yml, in the order of their names. It skips names that begin with ".": editors' copies, and the
-// "..data" of a Kubernetes ConfigMap, to which visible links lead. It reads a given file whatever its name. It follows
-// symbolic links. It reads a file only once, under the first name that leads to it, so links may form a loop.
+// all files *.yaml and *.yml, ordered by name. It skips names that begin with ".", such as editors' copies and the
+// "..data" of a Kubernetes ConfigMap, which the visible links point into. It reads a given file whatever its name. It
+// follows symbolic links, also in loops, and reads each file once, under the first name that leads to it.
 //
-// It is an error if a path does not exist, a file cannot be read, the files are larger than DefaultMaxSize together, or
+// Read returns an error if a path does not exist, a file cannot be read, the files together exceed DefaultMaxSize, or
 // a given directory has no file to read.
 func Paths(paths ...string) Source { return Files{Paths: paths} }
 
 // Files is the Source that Paths returns, with options.
 type Files struct {
 	Paths []string
-	// Includes, if not nil, returns the files that a file refers to, as paths that can be opened. They are read and
-	// watched like the others and follow them, each once, with File.Included. A missing one is left out: Compile can
-	// report it better. It is an error if symbolic links lead out of the path of Paths that the file was found at, and out
-	// of the directory of the file.
+	// Includes, if not nil, returns the files that a file refers to, with paths that can be opened. The Source also reads
+	// and watches these files, each once, and returns them after the others with File.Included. It leaves out a missing
+	// file, which Compile can report better. It is an error if symbolic links lead outside both the given path at which
+	// the referring file was found and the directory of that file.
 	Includes func(File) []Include
-	// EveryFile reads every regular file of a directory whose name does not begin with ".", and takes a directory without
-	// files for one that is empty.
+	// EveryFile reads all regular files of a directory whose names do not begin with ".", and allows an empty directory.
 	EveryFile bool
-	// Prefix, if not empty, leaves out the files of a directory whose path below it, with "." in place of "/", does not
-	// begin with Prefix and ".".
+	// Prefix, if not empty, selects files of a given directory: those whose path in the directory, with "." in place of
+	// "/", begins with Prefix and ".".
 	Prefix string
-	// MaxSize is how many bytes are read at most, of all files together; 0 means DefaultMaxSize. Larger ones are an error
-	// before they are read. MaxSizeName is what that says to raise; empty means MaxSize.
+	// MaxSize is the maximum total size of the files, in bytes; 0 means DefaultMaxSize. Read does not read files beyond
+	// it, and returns an error that advises to raise the option MaxSizeName; empty means "MaxSize".
 	MaxSize     int64
 	MaxSizeName string
-	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
+	// Absent, if not nil and if it returns true, allows given paths that do not exist.
 	Absent func() bool
 }
 
 // Include is a file that another file refers to.
 type Include struct {
 	Name string // a path that can be opened
-	At   string // where the other file refers to it, for messages; empty: the other file's name
+	At   string // position of the reference, for messages; empty means the name of the other file
 }
 
-// run runs f, which reads the files and calls at before each step, in a goroutine of its own.
+// run runs f in a separate goroutine. f reads the files, and must call at before each step with the path of the step.
 func run[T any](ctx context.Context, p Files, f func(at func(path string)) (T, error)) (T, error) {
 	return fileread.Do(ctx, fileread.Default, strings.Join(p.Paths, ", "), f)
 }
 
-// Read implements Source. Its error names every path that failed. A file system that does not answer for 10 s, as NFS
-// may, is an error, too. Read returns soon after ctx ends, whatever the file system does.
+// Read implements Source. Its error names every path that failed. It also returns an error if the file system, such as
+// NFS, hangs for 10 s. Read returns soon after ctx ends, even while the file system hangs.
 func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	if len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
@@ -106,8 +105,7 @@ func (p Files) tooLarge() error {
 		p.Paths[0], p.maxSize()>>20, cmp.Or(p.MaxSizeName, "MaxSize"))
 }
 
-// load reads the content of the files, also after errors, unless they are too large. It returns how many bytes more may
-// be read.
+// load reads the content of the files, unless they are too large. left is the number of bytes that may still be read.
 func (w *walker) load() (left int64) {
 	left = w.maxSize()
 	for _, f := range w.files {
@@ -128,14 +126,14 @@ func (w *walker) load() (left int64) {
 	return left
 }
 
-// referrer is a file that refers to another file, and where.
+// referrer is a file that refers to another file, and the position of the reference.
 type referrer struct {
 	foundFile
 
 	at string
 }
 
-// included returns the files that the loaded files refer to, by name, each with all that refer to it.
+// included returns the names of the files that the loaded files refer to, each with all of its referrers.
 func (w *walker) included() map[string][]referrer {
 	by := map[string][]referrer{}
 	if w.Includes == nil {
@@ -149,7 +147,7 @@ func (w *walker) included() map[string][]referrer {
 	return by
 }
 
-// readIncluded reads a file if all files that refer to it may include it, and takes its size from left.
+// readIncluded reads a file if all of its referrers may include it, and subtracts its size from left.
 func (w *walker) readIncluded(name string, by []referrer, left *int64) ([]byte, error) {
 	realPath, info, err := w.resolve(name)
 	if err != nil {
@@ -167,24 +165,24 @@ func (w *walker) readIncluded(name string, by []referrer, left *int64) ([]byte, 
 	return fileread.Regular(realPath, name, info, w.maxSize())
 }
 
-// below reports whether a path is in a directory or deeper. Both are absolute and without links.
+// below reports whether a path is in a directory or its subdirectories. Both must be absolute and without links.
 func below(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// isFileName reports whether Read reads a directory's entry with this name.
+// isFileName reports whether Read reads a file with this name in a directory.
 func (p Files) isFileName(name string) bool {
 	ext := filepath.Ext(name)
 	return !strings.HasPrefix(name, ".") && (p.EveryFile || ext == ".yaml" || ext == ".yml")
 }
 
-// includesPath reports whether Prefix is that of a file with this path below a directory, and leadsOn whether it may be
-// that of a file in a directory with this path.
+// includesPath reports whether Prefix selects the file with this path in a given directory.
 func (p Files) includesPath(path string) bool {
 	return p.Prefix == "" || strings.HasPrefix(dotted(path), p.Prefix+".")
 }
 
+// leadsOn reports whether Prefix may select a file in the subdirectory with this path.
 func (p Files) leadsOn(path string) bool {
 	dir, prefix := dotted(path)+".", p.Prefix+"."
 	return p.Prefix == "" || strings.HasPrefix(dir, prefix) || strings.HasPrefix(prefix, dir)
@@ -192,30 +190,30 @@ func (p Files) leadsOn(path string) bool {
 
 func dotted(path string) string { return strings.ReplaceAll(filepath.ToSlash(path), "/", ".") }
 
-// foundFile is a file that a walk has found. Its Data is not read yet.
+// foundFile is a file that a walk has found. load sets its Data.
 type foundFile struct {
 	File
 
 	realPath string // absolute, without symbolic links
 	info     fs.FileInfo
-	root     string // the directory that it may include files from, besides its own: the given one, or the given file's
+	root     string // the given directory, or the given file's: it may hold included files, as may the file's directory
 }
 
-// walker goes through the paths of Files. It is used by one goroutine.
+// walker finds the files of Files. It is not safe for concurrent use.
 type walker struct {
 	Files
 
 	ctx   context.Context //nolint:containedctx // of one walk
 	at    func(path string)
-	given string          // the path of the walk that is under way
+	given string          // the current path of Files.Paths
 	root  string          // see foundFile
-	seen  map[string]bool // by real path; true: it is a file, or holds one
-	dirs  map[string]bool // of the paths, the files, and what was listed
-	files []foundFile     // to be read: each real file once, under the first name that leads to it
+	seen  map[string]bool // by real path of a file or directory; true for a file, or a directory with a file
+	dirs  map[string]bool // real paths of the directories that Watch must watch
+	files []foundFile     // each real file once, under the first name that leads to it
 	errs  []error
 }
 
-// walk goes through all paths, also after errors.
+// walk finds the files of all paths, also after an error.
 func (p Files) walk(ctx context.Context, at func(path string)) *walker {
 	w := &walker{Files: p, ctx: ctx, at: at, seen: map[string]bool{}, dirs: map[string]bool{}}
 	for _, path := range p.Paths {
@@ -224,16 +222,15 @@ func (p Files) walk(ctx context.Context, at func(path string)) *walker {
 	return w
 }
 
-// err returns all errors of the walk.
 func (w *walker) err() error { return cmp.Or(w.ctx.Err(), errors.Join(w.errs...)) }
 
-// fail collects an error. It returns true, as if there were a file: "no file" would be a second error about the same.
+// fail collects an error. It returns true, as if it had found a file, to avoid a second error "no file".
 func (w *walker) fail(err error) (found bool) {
 	w.errs = append(w.errs, err)
 	return true
 }
 
-// resolve returns the path without symbolic links, and the file there.
+// resolve returns the path without symbolic links, and the file's info.
 func (w *walker) resolve(path string) (realPath string, info fs.FileInfo, err error) {
 	w.at(path)
 	if info, err = os.Stat(path); err != nil {
@@ -269,12 +266,12 @@ func (w *walker) start(path string) {
 	}
 }
 
-// list visits a directory's entries, and reports whether there is a file among them or below.
+// list visits a directory's entries, and reports whether the directory or a subdirectory has a file to read.
 func (w *walker) list(dir, realDir string) (found bool) {
 	if found, ok := w.seen[realDir]; ok {
 		return found
 	}
-	w.seen[realDir], w.dirs[realDir] = false, true // for a link from below to here
+	w.seen[realDir], w.dirs[realDir] = false, true // so that a link from a subdirectory to here ends
 	w.at(dir)
 	entries, err := os.ReadDir(realDir)
 	if err != nil {
@@ -285,7 +282,7 @@ func (w *walker) list(dir, realDir string) (found bool) {
 			return true
 		}
 		w.at(filepath.Join(dir, e.Name()))
-		if info, err := e.Info(); err == nil { // else it has just been removed
+		if info, err := e.Info(); err == nil { // an error means that the entry was just removed
 			found = w.entry(filepath.Join(dir, e.Name()), filepath.Join(realDir, e.Name()), info) || found
 		}
 	}
@@ -326,8 +323,8 @@ func (w *walker) add(path, realPath string, info fs.FileInfo) (found bool) {
 	return true
 }
 
-// Watch looks at the files once a second, and soon after each event of fsnotify. Looking takes at most a tenth of
-// the time.
+// Watch lists the files every watchEvery, and soon after an event of fsnotify. After a listing it pauses for watchShare
+// times as long as the listing took, at least for watchSoon and at most for watchEvery.
 const (
 	watchSoon  = 10 * time.Millisecond
 	watchShare = 10
@@ -335,32 +332,32 @@ const (
 
 var watchEvery = time.Second // a variable for tests
 
-// look is what Watch sees of the files.
-type look struct {
-	files, included []byte   // their names, sizes and times
-	names           []string // of the files that these include
-	dirs            []string // where names may change
+// listing is the state of the files that Watch compares.
+type listing struct {
+	files, included []byte   // names, sizes and times of the files, and of the included files
+	names           []string // names of the included files
+	dirs            []string // directories in which names may change
 	err             string
 }
 
-// Watch implements Source: it looks at the names, sizes and times of the files, which is the same for every file system
-// and for every way to write a file. It does so when fsnotify reports a change in their directories, and each second
-// for what fsnotify does not see, such as changes in a network's file system.
+// Watch implements Source: it compares the names, sizes and times of the files, which works on every file system and
+// for every way to write a file. It does so when fsnotify reports a change in the files' directories, and each second,
+// because fsnotify misses some changes, such as those in network file systems.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 	notify, err := fsnotify.NewBufferedWatcher(64)
 	if err != nil { // no inotify instance is left
 		notify = &fsnotify.Watcher{}
 	} else {
-		defer panics.Go("end of a watch", func() { _ = notify.Close() }) // it waits for a directory that hangs
+		defer panics.Go("end of a watch", func() { _ = notify.Close() }) // Close may hang with the file system
 	}
 	isWatched := err == nil
-	var last *look
+	var last *listing
 	for ctx.Err() == nil {
 		start := time.Now()
-		next, err := run(ctx, p, func(at func(path string)) (*look, error) {
-			next := p.look(ctx, at, last)
-			if isWatched && follow(notify, next.dirs, at) { // files may have come into a directory before
-				next = p.look(ctx, at, last)
+		next, err := run(ctx, p, func(at func(path string)) (*listing, error) {
+			next := p.listing(ctx, at, last)
+			if isWatched && follow(notify, next.dirs, at) { // list again: files may have been added before the watch
+				next = p.listing(ctx, at, last)
 			}
 			return next, ctx.Err()
 		})
@@ -380,13 +377,13 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) {
 		}
 		pause(ctx, rest)
 		for len(notify.Events) > 0 {
-			<-notify.Events // the next look sees the same change
+			<-notify.Events // the next listing shows the same changes
 		}
 	}
 }
 
-// follow has the watcher report changes in these directories alone, and reports whether one of them is new. Where it
-// cannot, a look each second has to do.
+// follow makes the watcher watch these directories only, and reports whether it added a directory. A directory that it
+// cannot watch is still listed every second.
 func follow(notify *fsnotify.Watcher, dirs []string, at func(path string)) (isNew bool) {
 	known := notify.WatchList()
 	for _, dir := range known {
@@ -396,16 +393,16 @@ func follow(notify *fsnotify.Watcher, dirs []string, at func(path string)) (isNe
 	}
 	for _, dir := range dirs {
 		at(dir)
-		err := notify.Add(dir) // a known one, too: another directory may have taken its place
+		err := notify.Add(dir) // also a known path, because another directory may now have this path
 		isNew = isNew || err == nil && !slices.Contains(known, dir)
 	}
 	return isNew
 }
 
-// look returns what there is now. It reads the files again, for what they include, only if they have changed.
-func (p Files) look(ctx context.Context, at func(path string), last *look) *look {
+// listing returns the current listing. It reads the files, to find the included files, only if the files have changed.
+func (p Files) listing(ctx context.Context, at func(path string), last *listing) *listing {
 	w := p.walk(ctx, at)
-	now := &look{dirs: slices.Sorted(maps.Keys(w.dirs))}
+	now := &listing{dirs: slices.Sorted(maps.Keys(w.dirs))}
 	if err := w.err(); err != nil {
 		now.err = err.Error()
 	}
@@ -427,7 +424,7 @@ func (p Files) look(ctx context.Context, at func(path string), last *look) *look
 	return now
 }
 
-// appendSeen appends what is the same for two looks at a file that has not been written to.
+// appendSeen appends the name, size and time of a file.
 func appendSeen(to []byte, name string, info fs.FileInfo) []byte {
 	return fmt.Appendf(to, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 }

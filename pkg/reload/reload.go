@@ -1,36 +1,36 @@
-// Package reload keeps the last good value of something that is compiled from files, while the files change.
+// Package reload compiles a value from files, follows changes of the files, and keeps the last good value.
 //
-// A [Reloader] reads each [Source] and compiles the files. [New] makes it, [Reloader.Load] reads for the first time,
-// [Reloader.Run] follows the changes, and [Reloader.Get] returns the value:
+// [New] returns a [Reloader], which reads each [Source] and compiles the files. [Reloader.Load] reads the files for the
+// first time, [Reloader.Run] follows changes, and [Reloader.Get] returns the value:
 //
 //	rules, err := reload.New(reload.Options[*Rules]{
 //		Sources: []reload.Source{reload.Paths("/etc/rules")}, Compile: compile,
 //	})
 //	...
-//	if err := rules.Load(ctx); err != nil { ... } // nothing works without rules
+//	if err := rules.Load(ctx); err != nil { ... } // there are no rules yet
 //	go rules.Run(ctx)
 //	...
 //	rules.Get().Decide(request)
 //
-// Only if reading and compiling succeed does it swap one pointer; a reader of the value pays one atomic load.
+// The Reloader replaces the value only after reading and compiling have succeeded. Get costs one atomic load.
 //
 // # What counts as a change
 //
-// The Reloader compares content by its hash, not by file times. So a rename, a changed symbolic link, a checkout and
-// a plain rewrite are all the same to it. The source's watch makes a reload quick; a slow poll makes it certain.
+// The Reloader compares the hash of the content, not file times. So it detects a rename, a changed symbolic link, a
+// checkout and a rewritten file alike. The source's watch reports changes quickly. A slow poll finds those it misses.
 //
-// New content must stay the same for a while ([Options].Settle) before it is compiled. So the Reloader does not take
-// a file that is half written, or files of two releases. A writer that pauses for longer than Settle in the middle of
-// a file should write another file and rename it.
+// New content must stay the same for a while ([Options].Settle) before it is compiled. So the Reloader does not compile
+// half a file, or a mix of old and new files. A program that pauses for longer than Settle while it writes a file
+// should write to a temporary file and rename that.
 //
-// # What happened
+// # Events and status
 //
-// [Options].OnLoad receives an [Event] for each load, and [Reloader.Status] has the state: the hash of the live
-// value, and why the newest content is not live.
+// [Options].OnLoad receives an [Event] for each load. [Reloader.Status] returns the hash of the live value, and the
+// reason for which the newest content is not live.
 //
 // # Sources
 //
-// [Paths] is a source of files and directories, and [Files] the same with options. Any other [Source] will do.
+// [Paths] returns a source of files and directories. [Files] is that source with options.
 package reload
 
 import (
@@ -47,23 +47,21 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultPoll bounds how long a change stays unseen that the watch does not see: a file of the same size and time as
-	// the one before.
+	// DefaultPoll bounds the delay of a change that the watch misses: a new file with the size and time of the old one.
 	DefaultPoll = 5 * time.Second
-	// DefaultSettle is far longer than the microseconds between two writes of one program. An edit takes effect in less
-	// than 300 ms, even right after another edit.
+	// DefaultSettle is much longer than the time between two writes of a program. A change is live within 300 ms.
 	DefaultSettle = 50 * time.Millisecond
 )
 
-// Reason is why the Reloader read its source.
+// Reason is the reason for which the Reloader reads its sources.
 type Reason string
 
 // The reasons.
 const (
-	ReasonStart   Reason = "start"   // it is the first time
-	ReasonWatch   Reason = "watch"   // the source's hint
+	ReasonStart   Reason = "start"   // the first load
+	ReasonWatch   Reason = "watch"   // a hint of a source
 	ReasonPoll    Reason = "poll"    // Options.Poll has passed
-	ReasonRequest Reason = "request" // Load: a signal, an admin call
+	ReasonRequest Reason = "request" // a call of Load, for example after a signal or an admin call
 )
 
 // Outcome is the result of a load.
@@ -71,52 +69,50 @@ type Outcome string
 
 // The outcomes.
 const (
-	// Loaded: a new value is live.
+	// Loaded means that a new value is live.
 	Loaded Outcome = "loaded"
-	// Refused: the source could not be read, or its content not compiled. Event.Err says why. The live value stays. The
-	// Reloader does not compile the same content again.
+	// Refused means that reading or compiling failed with Event.Err. The old value stays live.
 	Refused Outcome = "refused"
-	// Slow: the load goes on, and has taken longer than 5 s. It is reported once.
+	// Slow means that a load has taken 5 s and is still going on. It is reported once per load.
 	Slow Outcome = "slow"
 )
 
-// Event is what Options.OnLoad receives.
+// Event describes a load to Options.OnLoad.
 type Event struct {
 	Outcome Outcome
 	Reason  Reason
-	Hash    string        // of the content; empty if it could not be read
-	Files   int           // how many were read
-	Took    time.Duration // from the first read to the outcome, including the time to settle
-	Err     error         // nil unless Refused
+	Hash    string        // hash of the content; empty if reading failed
+	Files   int           // number of files that were read
+	Took    time.Duration // time from the first read to the outcome, including the time to settle
+	Err     error         // nil unless the Outcome is Refused
 }
 
 // Options configure a Reloader.
 type Options[T any] struct {
-	// Sources are where the files come from: those of the first, then those of the next. Required. If one cannot be read,
-	// nothing is.
+	// Sources are the sources of the files, in order. At least one is required. If one source fails, the load fails.
 	Sources []Source
-	// Compile makes a value of all files, or returns what is wrong with them. Required. A panic counts as an error. It
-	// must not keep the slice. It should return soon after ctx ends: when the Reloader stops, or when the files may have
-	// changed again, which ends one load of two in succession at most.
+	// Compile compiles all files to a value, or returns an error. It is required. A panic counts as an error. Compile must
+	// not retain the slice. It should return soon after ctx ends, when the Reloader stops or the files may have changed
+	// again. Changes never end two loads in succession.
 	Compile func(ctx context.Context, files []File) (T, error)
-	// Poll is how often Run reads the source without a hint; 0 means DefaultPoll.
+	// Poll is the interval at which Run reads the sources without a hint; 0 means DefaultPoll.
 	Poll time.Duration
-	// Settle is how long content must stay the same before it is compiled; 0 means DefaultSettle.
+	// Settle is the time for which content must stay the same before it is compiled; 0 means DefaultSettle.
 	Settle time.Duration
-	// OnLoad, if not nil, is called once for each Event, one at a time. It must not call Load.
+	// OnLoad, if not nil, is called for each Event, never concurrently. It must not call Load.
 	OnLoad func(Event)
 }
 
 // Status is a Reloader's state.
 type Status struct {
-	Hash     string    // of the live value; empty before the first
-	LoadedAt time.Time // when the live value went live
-	Files    int       // how many files the live value was compiled from
-	Err      error     // why the newest content is not live; nil if it is
-	ErrAt    time.Time // when Err happened; zero if there is none
-	Loads    uint64    // how many values went live
-	Refused  uint64    // how many loads were refused
-	Loading  time.Time // since when new content is compiled; zero if none is
+	Hash     string    // hash of the live value's content; empty before the first value
+	LoadedAt time.Time // time at which the live value went live
+	Files    int       // number of files of the live value
+	Err      error     // reason for which the newest content is not live; nil if it is live
+	ErrAt    time.Time // time of Err; zero if Err is nil
+	Loads    uint64    // number of values that went live
+	Refused  uint64    // number of refused loads
+	Loading  time.Time // time since which Compile runs; zero if it does not run
 }
 
 // Reloader holds the last good value. Its methods are safe for concurrent use.
@@ -124,18 +120,18 @@ type Reloader[T any] struct {
 	o       Options[T]
 	current atomic.Pointer[T]
 	running atomic.Bool
-	changed chan struct{} // hints; it has room for one
-	turn    chan struct{} // a lock that a context can give up: a full channel is locked
+	changed chan struct{} // hints, with a capacity of 1
+	turn    chan struct{} // a lock, held while the channel is full; unlike a mutex, waiting for it can end with a context
 
-	// Only with the turn:
-	seen   string // the last reading that was judged, see reading.id; empty before the first
-	outrun bool   // the last load ended because of newer content
+	// Guarded by turn:
+	seen   string // id of the last reading that was judged; empty before the first
+	outrun bool   // newer content ended the last load
 
 	mu     sync.Mutex
 	status Status
 }
 
-// New returns a Reloader. Its value is T's zero value until a Load succeeds.
+// New returns a Reloader, or an error if o is invalid. Its value is T's zero value until a load succeeds.
 func New[T any](o Options[T]) (*Reloader[T], error) {
 	switch {
 	case len(o.Sources) == 0:
@@ -154,7 +150,7 @@ func New[T any](o Options[T]) (*Reloader[T], error) {
 	return &Reloader[T]{o: o, changed: make(chan struct{}, 1), turn: make(chan struct{}, 1)}, nil
 }
 
-// Get returns the live value; before the first, T's zero value.
+// Get returns the live value, or T's zero value before the first load succeeds.
 func (r *Reloader[T]) Get() T {
 	if v := r.current.Load(); v != nil {
 		return *v
@@ -170,18 +166,18 @@ func (r *Reloader[T]) Status() Status {
 	return r.status
 }
 
-// Load reads the source now. It returns nil if the source's content is live, the reason if it is not, or ctx's error.
+// Load reads the sources now. It returns nil if their content is live, else the reason, or ctx's error.
 //
-// The first Load does not wait for the content to settle, since there is no live value yet. Later ones do, like Run, so
-// they take Options.Settle longer. Content that was judged before is not compiled again: Load returns the same error
-// without an Event.
+// The first Load does not wait until the content settles, because there is no live value yet. Later loads take
+// Options.Settle longer if the content has changed. If the content is the same as before, Load does not compile it
+// again, and returns the same result without an Event.
 func (r *Reloader[T]) Load(ctx context.Context) error {
 	_, err := r.check(ctx, ReasonRequest)
 	return err
 }
 
-// Run follows the source until ctx ends, and then returns nil; its goroutines have ended by then. Call Load first. Run
-// returns an error only if it is running already.
+// Run follows changes of the sources until ctx ends. It returns nil after its goroutines have ended. Call Load first.
+// Run returns an error only if it is running already.
 func (r *Reloader[T]) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("reload: Run is running already")
@@ -200,10 +196,10 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 			return nil
 		case <-r.changed:
 			if news, _ := r.check(ctx, ReasonWatch); !news {
-				pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
+				pause(ctx, r.o.Settle) // so that frequent hints without a change do not cause continuous reads
 			}
 		case <-poll.C:
-			_, _ = r.check(ctx, ReasonPoll) // OnLoad hears of it
+			_, _ = r.check(ctx, ReasonPoll) // OnLoad receives the result
 		}
 	}
 }
@@ -226,8 +222,8 @@ func (r *Reloader[T]) takeTurn(ctx context.Context) bool {
 
 func (r *Reloader[T]) endTurn() { <-r.turn }
 
-// check reads the source and judges its content. news is false if that content was judged before. The error says why
-// the content is not live, or is ctx's.
+// check reads the sources and judges new content. news reports whether it did. The error is the reason for which the
+// content is not live, or ctx's error.
 func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err error) {
 	if !r.takeTurn(ctx) {
 		return false, ctx.Err()
@@ -242,14 +238,14 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 		got = r.settle(ctx, got)
 	}
 	if ctx.Err() != nil {
-		Hint(r.changed) // a read may have used one up
+		Hint(r.changed) // the read may have consumed a hint
 		return false, ctx.Err()
 	}
 	if got.id() == r.seen {
 		return false, r.Status().Err
 	}
 	e := r.judge(ctx, got, reason)
-	if e.Outcome == "" { // it was given up
+	if e.Outcome == "" { // the load was given up
 		Hint(r.changed)
 		return false, e.Err
 	}
@@ -259,7 +255,7 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 	return true, e.Err
 }
 
-// judge does everything that can fail, and then swaps the live value. There is no outcome if the load was given up.
+// judge compiles the content, and then replaces the live value. Event.Outcome is "" if the load was given up.
 func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Event {
 	e := Event{Outcome: Refused, Reason: reason, Hash: got.Hash, Files: len(got.Files), Err: got.err}
 	if e.Err != nil {
@@ -269,7 +265,7 @@ func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Eve
 	defer r.setLoading(time.Time{})
 	ctx, cancel := context.WithCancelCause(ctx)
 	changed := r.changed
-	if r.outrun { // not twice: else files that always change would never be loaded
+	if r.outrun { // do not end two loads in succession: files that always change would never be loaded
 		changed = nil
 	}
 	slow := e
@@ -293,12 +289,12 @@ func (r *Reloader[T]) judge(ctx context.Context, got reading, reason Reason) Eve
 	return e
 }
 
-// slowLoad is how long a load takes before it is reported.
+// slowLoad is the time after which followLoad reports a load as slow.
 const slowLoad = 5 * time.Second
 
 var errOutrun = errors.New("the files may have changed while they were loaded; they are read again")
 
-// followLoad ends a load when something has changed, and reports a slow one.
+// followLoad ends the load on a hint, and reports a slow load.
 func (r *Reloader[T]) followLoad(
 	ctx context.Context, changed <-chan struct{}, end context.CancelCauseFunc, e Event,
 ) {
@@ -323,7 +319,7 @@ func (r *Reloader[T]) setLoading(since time.Time) {
 	r.status.Loading = since
 }
 
-// compile turns a panic into an error: bad files must not end a process that serves good ones.
+// compile calls Options.Compile, and returns a panic as an error, so that bad files do not end the process.
 func (r *Reloader[T]) compile(ctx context.Context, files []File) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -350,16 +346,16 @@ func (r *Reloader[T]) record(e Event) {
 	r.o.OnLoad(e)
 }
 
-// patience is how many times Options.Settle content may keep changing before the Reloader reports it.
+// patience is the time for which content may keep changing before settle returns an error, in multiples of Settle.
 const patience = 50
 
-// reading is the result of one read.
+// reading is the result of reading all sources once.
 type reading struct {
 	Snapshot
 	err error
 }
 
-// id is the same for two readings with the same content, or the same error text.
+// id identifies the content of the reading, or its error by the error's text.
 func (g reading) id() string {
 	if g.err != nil {
 		return "error: " + g.err.Error()
@@ -374,7 +370,7 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 		}
 	}()
 	select {
-	case <-r.changed: // what it is about is read now
+	case <-r.changed: // this read includes the change of an earlier hint
 	default:
 	}
 	var files []File
@@ -392,8 +388,8 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 	return reading{snapshot, err}
 }
 
-// settle reads until two reads, Settle apart, return the same. Errors must settle, too: a file is often missing for a
-// moment while it is replaced. After the deadline, settle returns an error if the content still differs.
+// settle reads every Options.Settle until two successive readings are equal. An error must settle, too, because a file
+// is often missing for a moment while it is replaced. If the content changes for too long, settle returns an error.
 func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 	deadline := time.Now().Add(patience * r.o.Settle)
 	for {

@@ -12,7 +12,7 @@ type x struct{}
 
 var wait sync.WaitGroup
 
-// Start starts goroutines. The first four are bare.
+// Start starts goroutines. The first four do not catch panics.
 func Start(x x) {
 	go bare()
 	go func() { bare() }()
@@ -34,7 +34,7 @@ func good() { panics.Catch("work", bare) }
 
 func (x) good() { panics.Catch("work", bare) }
 
-// calledByC is bare.
+// calledByC does not catch panics.
 //
 //export calledByC
 func calledByC() { bare() }

@@ -15,33 +15,33 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// batch is the requests of one script call, with the buffers that its arguments are written to.
+// batch holds the requests of one script call, and the buffers for the call's arguments.
 type batch struct {
 	calls []*call
-	hits  int // in all calls
+	hits  int // number of hits in all calls
 	steps stepSet
 
 	counters index[string]
-	keyText  []byte         // their keys in Redis, one after the other
-	keyEnds  []int          // in keyText
-	keys     []string       // of the counters, when all are known
-	numbers  []byte         // of the counter of each hit, from 1 on
-	requests []byte         // for each request which of texts is its plan
-	texts    []string       // the plans and policies
-	plan     []byte         // of the request that is written
-	plans    map[string]int // which of texts has a plan, as ARGV counts them
+	keyText  []byte         // Redis keys of the counters, concatenated
+	keyEnds  []int          // end of each key in keyText
+	keys     []string       // Redis keys of the counters, set when keyText is complete
+	numbers  []byte         // number of each hit's counter, from 1
+	requests []byte         // index in ARGV of each request's plan
+	texts    []string       // plans and policies
+	plan     []byte         // plan of the request that write is at
+	plans    map[string]int // index in ARGV of each plan
 	deciders index[decider]
-	policies []int // which of texts is a decider's policy, as ARGV counts them
+	policies []int // index in ARGV of each decider's policy
 	args     []any
 
 	script *script
-	cmd    *redis.Cmd // its call
+	cmd    *redis.Cmd // the script call
 
-	sentAt time.Time // when its worker began to send it
+	sentAt time.Time // time at which the worker took the batch
 
-	countsInFlight bool // a hit of the batch does
-	isPatient      bool // a late answer to it is read
-	isDetached     bool // its worker is detached: nobody waits for the answer. The queue's lock guards it
+	countsInFlight bool // a hit of the batch counts a request as in flight
+	isPatient      bool // the worker waits for a late reply: see LateAnswer
+	isDetached     bool // the worker is detached, because no request waits for it; guarded by queue.mu
 }
 
 func (b *batch) reset() {
@@ -72,18 +72,17 @@ func (b *batch) add(c *call) {
 type batcher struct {
 	client redis.UniversalClient
 	keyspace
-	channel string // of refunds
-	// now is Options.Now, which decides if sendsNow, or else this process's clock, around which the windows of a calendar
-	// are sent: see step.Dated. Redis's own decides in which of them a request is.
+	channel string // channel of refunds; "" behind a proxy
+	// now returns the time around which calendar windows are sent (see step.Dated), in microseconds since the Unix epoch.
+	// With sendsNow it is Options.Now, which is also the time of the decisions. Else it is this process's clock.
 	now      func() int64
 	sendsNow bool
 	scripts  scripts
 	sent     *sent
-	// isSpread reports whether the keys are on several servers: a script call has those of one scope.
-	isSpread bool
+	isSpread bool // Store.isSpread
 }
 
-// send decides the batch and sets each call's out, or its err.
+// send decides the batch and sets out or err of each call.
 func (r *batcher) send(ctx context.Context, b *batch) {
 	if r.isSpread {
 		r.run(ctx, byScope(b.calls)...)
@@ -92,8 +91,8 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 	}
 }
 
-// run decides each batch by one script call, all in one pipeline. Calls that a moving slot refuses to take together are
-// sent once more, one by one.
+// run decides each batch with one script call, all in one pipeline. If a slot in migration refuses a batch, run sends
+// its calls again one by one.
 func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	for _, b := range batches {
 		r.write(b)
@@ -104,7 +103,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 	r.process(ctx, batches)
 	var unknown []*batch
 	for _, b := range batches {
-		if redis.HasErrorPrefix(b.cmd.Err(), "NOSCRIPT") { // the server does not know it, and so has not run it
+		if redis.HasErrorPrefix(b.cmd.Err(), "NOSCRIPT") { // the server does not know the script, so has not run it
 			b.command(ctx, "eval", b.script.text)
 			r.sent.count(func(s *Stats) { s.Texts++ })
 			unknown = append(unknown, b)
@@ -125,7 +124,7 @@ func (r *batcher) run(ctx context.Context, batches ...*batch) {
 			}
 		default:
 			if c, ok := r.client.(*redis.ClusterClient); ok && !isMoving(err) {
-				c.ReloadState(ctx) // after a failure another server may have the slot
+				c.ReloadState(ctx) // in case of a failover
 			}
 			b.fail(err)
 		}
@@ -143,7 +142,7 @@ func (b *batch) command(ctx context.Context, name, script string) {
 	b.cmd = redis.NewCmd(ctx, b.args...)
 }
 
-// process sends the batches' commands. Each holds its own error.
+// process sends the commands of the batches. Each command then holds its own error.
 func (r *batcher) process(ctx context.Context, batches []*batch) {
 	switch len(batches) {
 	case 0:
@@ -158,13 +157,13 @@ func (r *batcher) process(ctx context.Context, batches []*batch) {
 	}
 }
 
-// noRetry is a command that go-redis does not repeat when its answer is lost, since it may have been counted.
-// A command that a server refused to run, with MOVED, ASK or READONLY, still goes to another server.
+// noRetry is a command that go-redis does not repeat without a reply, because the server may have run it. If a server
+// refuses the command with MOVED, ASK or READONLY, go-redis still sends it to another server.
 type noRetry struct{ *redis.Cmd }
 
 func (noRetry) NoRetry() bool { return true }
 
-// write writes the script's arguments, which lua/call.lua describes.
+// write writes the script's arguments; see lua/call.lua.
 func (r *batcher) write(b *batch) {
 	now := r.now()
 	channel := ""
@@ -173,7 +172,7 @@ func (r *batcher) write(b *batch) {
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.numbers = appendDouble(b.numbers, b.number(&r.keyspace, h.Key))
-			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
+			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // denials of limits in flight are never cached
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
@@ -190,11 +189,11 @@ func (r *batcher) write(b *batch) {
 	if len(b.keys) == b.hits {
 		b.numbers = b.numbers[:0]
 	}
-	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
+	b.args = append(b.args, nil, nil, len(b.keys)) // command sets the first two
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	clock := "" // the server's own
+	clock := "" // means the clock of Redis
 	if r.sendsNow {
 		clock = strconv.FormatInt(now, 10)
 	}
@@ -204,7 +203,7 @@ func (r *batcher) write(b *batch) {
 	}
 }
 
-// number returns the number of the counter, from 1 on. It adds the counter's key to the batch if it is new.
+// number returns the number of the counter, from 1. It adds the key of a new counter to the batch.
 func (b *batch) number(all *keyspace, counter string) int64 {
 	i, isNew := b.counters.number(counter)
 	if isNew {
@@ -214,16 +213,16 @@ func (b *batch) number(all *keyspace, counter string) int64 {
 	return int64(i + 1)
 }
 
-// argumentsBefore is how many arguments come before the plans and policies.
+// argumentsBefore is the number of arguments before the plans and policies.
 const argumentsBefore = 4
 
-// addText adds a plan or a policy to the batch, and returns which argument of the script it is.
+// addText adds a plan or a policy to the batch, and returns its index in ARGV.
 func (b *batch) addText(text string) int {
 	b.texts = append(b.texts, text)
 	return argumentsBefore + len(b.texts)
 }
 
-// planOf returns which argument has the plan that was written last. The batch has each plan one time.
+// planOf returns the index in ARGV of b.plan. It adds each different plan once.
 func (b *batch) planOf() int64 {
 	i := b.plans[string(b.plan)]
 	if i == 0 {
@@ -237,7 +236,7 @@ func (b *batch) planOf() int64 {
 	return int64(i)
 }
 
-// policy returns which argument has the hit's policy. The batch has each policy one time.
+// policy returns the index in ARGV of the hit's policy. It adds each different policy once.
 func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 	by := decider{h.Policy, limit.UsesRedisCell(h)}
 	i, isNew := b.deciders.number(by)
@@ -251,25 +250,25 @@ func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 
 const double = 8 // bytes
 
-// appendDouble writes an integer below 2^53 as the script reads it.
+// appendDouble appends an integer below 2^53 as the script reads it: a little-endian double.
 func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
-// The first number of an answer that is not of an admitted hit without wait, as in lua/call.lua.
+// The first number of the answer to a hit that is denied or delayed: see lua/call.lua.
 const (
 	answerDenied   = -1
 	answerAdmitted = -2
 )
 
-// read gives each call its decisions from the script's answer, or its error, and counts what the script did besides.
+// read sets the decisions or the error of each call from the script's answer, and updates Stats.
 func (r *batcher) read(b *batch) error {
 	answer := b.cmd.Val()
 	var failures []any
 	var at int64
 	if list, isList := answer.([]any); isList && len(list) == 5 {
 		answer = list[0]
-		failures, _ = list[1].([]any) // what is no list is none
+		failures, _ = list[1].([]any) // nil if it is not a list
 		at, _ = list[2].(int64)
 		restarted, _ := list[3].(int64)
 		cut, _ := list[4].(int64)
@@ -308,8 +307,7 @@ func (r *batcher) read(b *batch) error {
 	return nil
 }
 
-// readDecision reads the decision that text begins with, and returns how many bytes it has, more than text if that is
-// too short.
+// readDecision reads the decision at the beginning of text, and returns its length. If text is too short, n is larger.
 func readDecision(text string) (d limiter.Decision, n int) {
 	number := func(i int) int64 {
 		if n = (i + 1) * double; n > len(text) {
@@ -337,16 +335,16 @@ func readDecision(text string) (d limiter.Decision, n int) {
 	return d, n
 }
 
-// few is up to how many values an index searches one by one, which is quicker than a map.
+// few is the maximum number of values that an index searches without a map, because that is quicker.
 const few = 8
 
-// index numbers values in the order in which they first come, from 0 on.
+// index numbers values from 0, in the order of their first appearance.
 type index[K comparable] struct {
 	all []K
-	of  map[K]int // the number of each; empty for few
+	of  map[K]int // number of each value; empty while there are at most few values
 }
 
-// number returns a value's number. isNew reports that the value has just got it.
+// number returns a value's number. isNew reports that the value is new to the index.
 func (x *index[K]) number(value K) (i int, isNew bool) {
 	if len(x.all) <= few {
 		if i = slices.Index(x.all, value); i >= 0 {
@@ -367,7 +365,7 @@ func (x *index[K]) number(value K) (i int, isNew bool) {
 	return len(x.all) - 1, true
 }
 
-// reset forgets all values, and keeps the memory.
+// reset removes all values, and keeps the memory for new ones.
 func (x *index[K]) reset() {
 	clear(x.all)
 	clear(x.of)

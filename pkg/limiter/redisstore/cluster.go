@@ -8,11 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A shard is a master of a cluster with its slots. Its name is the master's address: when a replica takes over, the
-// slots belong to another shard.
-
-// Shard returns the shard that has the counter of a key, as far as is known without a call; else, and outside of
-// clusters, "".
+// Shard returns the address of the master that has the counter with this key. It returns "" without a cluster, and
+// before the store has read the cluster's topology. It makes no call.
 func (s *Store) Shard(key string) string {
 	if s.cluster == nil || !s.knowsTopology.Load() {
 		return ""
@@ -24,8 +21,8 @@ func (s *Store) Shard(key string) string {
 	return node.Options().Addr
 }
 
-// lane returns the queue of the master that has a counter. Each master has its own, so that one that does not
-// answer delays no request to another.
+// lane returns the queue for the counter with this key. Each master of a cluster has its own queue, so that a master
+// that hangs does not delay requests to the others.
 func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if s.cluster == nil {
 		return s.queue, nil
@@ -53,11 +50,11 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if !ok {
 		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s, addr))
 	}
-	q, _ := lane.(*queue) // nothing else is stored
+	q, _ := lane.(*queue) // lanes holds only queues
 	return q, nil
 }
 
-// readTopology asks which master has which slot. It returns when the time is over; go-redis would not.
+// readTopology reads which master owns which slot. Unlike go-redis, it returns when the time is over.
 func (s *Store) readTopology(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -65,7 +62,7 @@ func (s *Store) readTopology(ctx context.Context, within time.Duration) error {
 	go func() {
 		answer <- survive(func() error {
 			none := func(context.Context, *redis.Client) error { return nil }
-			err := s.cluster.ForEachMaster(ctx, none) // it reads the topology first
+			err := s.cluster.ForEachMaster(ctx, none) // reads the topology first
 			if err == nil {
 				s.knowsTopology.Store(true)
 			}
@@ -80,7 +77,7 @@ func (s *Store) readTopology(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// byScope returns a batch of the calls of each scope.
+// byScope returns one batch for the calls of each scope.
 func byScope(calls []*call) (groups []*batch) {
 	var scopes index[scope]
 	for _, c := range calls {
@@ -93,8 +90,8 @@ func byScope(calls []*call) (groups []*batch) {
 	return groups
 }
 
-// isMoving reports whether err says that a slot is being moved: some of its keys are on each of two servers, so
-// no call may have several.
+// isMoving reports whether err says that a slot is being moved. Until the end of the move, the slot's keys are spread
+// over two servers, so no call may have several of them.
 func isMoving(err error) bool {
 	return redis.HasErrorPrefix(err, "TRYAGAIN")
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Answered reports whether an error of Take or Ping is what Redis answered, or is about the request alone. If not,
-// there was no answer: Redis cannot be reached, hangs, or takes too long.
+// Answered reports whether an error of Take or Ping is a reply of Redis, or concerns only this request. Otherwise there
+// was no reply in time: Redis is unreachable or slow, or this process is overloaded (limiter.ErrLate, ErrShed).
 func Answered(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
 }
 
-// TimedOut reports whether an error of Take says that an answer, or a connection, did not come in time. Network errors
-// and the connection pool have errors of their own for it.
+// TimedOut reports whether an error of Take says that a reply or a connection took too long. It also finds the
+// timeouts of the network and of the connection pool.
 func TimedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Failures calls each for every server that an error of Store.Take, Group.Take or Ping is about. store is
-// Options.Name. shard is the address of a master of a cluster; it is empty outside of clusters, and if the error is not
-// about one master. why is the error of that server alone, which names it: see Answered.
+// Failures calls each for every server that an error of Store.Take, Group.Take or Ping names. store is Options.Name.
+// shard is the address of a master of a cluster; it is empty without a cluster, or if the error does not concern a
+// single master. why is the error of that server; pass it to Answered or TimedOut.
 func Failures(err error, each func(store, shard string, why error)) {
 	for err != nil {
-		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, and has to find every one
+		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, to find every serverError
 			each(e.store.o.Name, e.shard, e)
 			return
 		}
@@ -46,7 +46,7 @@ func Failures(err error, each func(store, shard string, why error)) {
 
 var _ redis.Error = requestError("")
 
-// requestError is what is wrong with one request, though the server answers.
+// requestError is an error of one request. The server itself works.
 type requestError string
 
 // Error implements error.
@@ -58,7 +58,7 @@ func (requestError) RedisError() {}
 // serverError names the server that an error comes from.
 type serverError struct {
 	store *Store
-	shard string // the master's address, in a cluster; empty if the error is not about one master
+	shard string // address of the master of a cluster; empty if the error does not concern a single master
 	err   error
 }
 
@@ -71,10 +71,10 @@ func (e *serverError) Error() string {
 	return text + e.err.Error()
 }
 
-// Unwrap returns the reason.
+// Unwrap returns the server's error.
 func (e *serverError) Unwrap() error { return e.err }
 
-// named adds to an error that it comes from this store, unless the error names a server already.
+// named adds this store's name to an error, unless the error already names a server.
 func (s *Store) named(shard string, err error) error {
 	if err == nil {
 		return nil
@@ -85,10 +85,10 @@ func (s *Store) named(shard string, err error) error {
 	return &serverError{s, shard, err}
 }
 
-// unavailable wraps err as limiter.Store asks for, and names the store.
+// unavailable makes err wrap limiter.ErrUnavailable, and adds the store's name.
 func (s *Store) unavailable(err error) error { return unavailable(s.named("", err)) }
 
-// unavailable wraps errors that name their stores.
+// unavailable makes an error that already names its store wrap limiter.ErrUnavailable.
 func unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -96,10 +96,10 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 }
 
-// errPanic is wrapped by an error that stands for a panic.
+// errPanic is wrapped by the errors that report a panic.
 var errPanic = errors.New("panic while Redis was queried")
 
-// survive calls f, and returns its error or a panic in it as one: what a server replies must not end this process.
+// survive calls f and returns its error, or a panic as an error: no reply of a server may end this process.
 func survive(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -15,15 +15,14 @@ import (
 
 var _ limiter.Store = (*Group)(nil)
 
-// Group is several stores: a first one, and those that hits name by their Route. A request whose hits lie in
-// several stores is charged in all of them or in none, like one in several slots of a cluster. Group is safe for
-// concurrent use.
+// Group holds a first store and named stores. The Route of a hit names the hit's store. A request with hits in several
+// stores is charged in all of them or in none. Group is safe for concurrent use.
 type Group struct {
 	first *Store
-	all   map[string]*Store // by their names; the first has none. nil: first has the hits of any route
+	all   map[string]*Store // stores by name, the first one as ""; nil if first has every hit, whatever its Route
 }
 
-// NewGroup returns the group of a first store and of named ones.
+// NewGroup returns a group of a first store and named stores.
 func NewGroup(first *Store, named map[string]*Store) *Group {
 	all := map[string]*Store{"": first}
 	maps.Copy(all, named)
@@ -57,8 +56,7 @@ func (g *Group) take(c *storekit.Call) error {
 	return unavailable(at.store.named(queue.shard, err))
 }
 
-// TakeAll is Take for several requests, each with its own answer, in as few calls to a server as they fit in. It
-// returns when each has one.
+// TakeAll decides several requests, each as Take does, in as few script calls as possible. It waits for all of them.
 func (g *Group) TakeAll(calls []*storekit.Call) {
 	if len(calls) == 1 {
 		calls[0].Err = g.take(calls[0])
@@ -68,7 +66,7 @@ func (g *Group) TakeAll(calls []*storekit.Call) {
 	defer wait.Wait()
 	beside := func(calls []*storekit.Call, take func()) {
 		for _, c := range calls {
-			c.Err = unavailable(errPanic) // unless take returns
+			c.Err = unavailable(errPanic) // take overwrites it, unless it panics
 		}
 		wait.Add(1)
 		panics.Go("requests to several servers", func() { defer wait.Done(); take() })
@@ -90,7 +88,7 @@ func (g *Group) TakeAll(calls []*storekit.Call) {
 	}
 }
 
-// takeAll decides calls together.
+// takeAll decides several requests that have this store as their only scope.
 func (s *Store) takeAll(calls []*storekit.Call) {
 	s.queue.takeAll(calls)
 	for _, c := range calls {
@@ -98,7 +96,7 @@ func (s *Store) takeAll(calls []*storekit.Call) {
 	}
 }
 
-// began returns when the request of a call began to wait.
+// began returns the time at which the request began to wait.
 func began(c *storekit.Call) time.Time {
 	if c.Since.IsZero() {
 		return time.Now()
@@ -106,8 +104,8 @@ func began(c *storekit.Call) time.Time {
 	return c.Since
 }
 
-// alone returns the store that decides the request by one script call, with those of others; nil if there is none, or
-// if it is to say what is wrong with the request.
+// alone returns the store that can decide the request in one script call, together with other requests. It returns nil
+// if there is no such store, or if the request is empty or invalid, so that take returns the error.
 func (g *Group) alone(c *storekit.Call) *Store {
 	if len(c.Hits) == 0 || g.check(c.Hits, c.Out) != nil {
 		return nil
@@ -118,7 +116,7 @@ func (g *Group) alone(c *storekit.Call) *Store {
 	return nil
 }
 
-// check finds hits that cannot be decided: see check, and no store of the name.
+// check returns an error if a hit cannot be decided: see the function check. A hit must also name a store of the group.
 func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := check(hits, out); err != nil {
 		return err
@@ -132,7 +130,7 @@ func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	return nil
 }
 
-// of returns the store that has the hit's counter, nil if there is none of that name.
+// of returns the store that has the hit's counter, or nil if the group has no store with that name.
 func (g *Group) of(h *limiter.Hit) *Store {
 	if g.all == nil {
 		return g.first
@@ -140,7 +138,7 @@ func (g *Group) of(h *limiter.Hit) *Store {
 	return g.all[limit.StoreName(h)]
 }
 
-// scope returns the scope that all hits have, if it is one.
+// scope returns the scope of the first hit. isOne reports whether all hits have that scope.
 func (g *Group) scope(hits []limiter.Hit) (at scope, isOne bool) {
 	at = g.of(&hits[0]).scopeOf(hits[0].Key)
 	for i := range hits[1:] {

@@ -12,35 +12,35 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// probeKey is the counter that a ping charges and refunds. No rule's key is so short. docs/operate/redis.md names it
-// where it lists rights.
+// probeKey is the key of the counter that a ping charges and refunds. No rule's counter has it. docs/operate/redis.md
+// names it among the keys that the Redis user must be allowed to write.
 const probeKey = "ping"
 
-// topologyTimeout is the least time that the nodes of a cluster have to say which master has which slot. Requests that
-// wait for that have a deadline of their own.
+// topologyTimeout is the minimum timeout of a Probe that reads the topology of a cluster.
 const topologyTimeout = 250 * time.Millisecond
 
-// longestProbe bounds a probe where requests may take longer: one that hangs must not hide that the server is back.
+// longestProbe is the maximum time of a probe, also if requests may take longer. A probe that hangs would delay the
+// next one, and so hide that the server has recovered.
 const longestProbe = 500 * time.Millisecond
 
-// Ping returns why the server cannot decide requests. It has one decided as all are, so it notices a server that is
-// full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may take as
-// long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings each
-// master.
+// Ping returns nil if the server can decide requests, else the reason. It sends a request with the script of all
+// requests, so it finds a server that is out of memory or a replica, and a user who may not run scripts or not write
+// keys with the prefix. Stats do not count it. Its time is limited only by ctx and the client's own timeouts, which may
+// be longer than Options.Timeout. In a cluster, Ping tests each master.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(survive(func() error {
-		if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
+		if s.cluster != nil && !strings.Contains(s.prefix, "{") { // a hash tag in the prefix puts all keys into one slot
 			return s.pingMasters(ctx)
 		}
 		return s.ping(ctx, s.client, s.prefix+probeKey)
 	}))
 }
 
-// ping has a server decide two requests of a counter: one that writes it, and one that refunds. In an hour's window
-// nothing of the funnel leaks away between the two, so that the second deletes it; with a counter that is left there,
-// the next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
+// ping sends a server two requests for one counter: a charge, which writes the key, and its refund, which deletes the
+// key. The window is an hour, so that the funnel does not leak between the two. If the key stayed, the next ping would
+// not test SET. The store's Stats do not count the two requests, and the refund is not published.
 func (s *Store) ping(ctx context.Context, client redis.UniversalClient, key string) error {
-	// A step that most stores load anyway.
+	// Most stores load the funnel's step anyway.
 	params := limiter.Params{
 		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
 	}
@@ -66,7 +66,7 @@ func (s *Store) pingMasters(ctx context.Context) error {
 	return s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		addr := node.Options().Addr
 		for i := range slots {
-			if ctx.Err() != nil { // a server may claim that there are many masters
+			if ctx.Err() != nil { // a faulty server may report many masters
 				return ctx.Err()
 			}
 			key := s.key(probeKey + "|" + strconv.Itoa(i))
@@ -81,18 +81,17 @@ func (s *Store) pingMasters(ctx context.Context) error {
 				return nil
 			}
 		}
-		return nil // it owns no slot that the keys lie in
+		return nil // the master owns none of these keys' slots
 	})
 }
 
-// PingInTime is Ping within the time that a Take has. Like Probe, it makes connections first.
+// PingInTime is Ping with the timeout of a Take, at most 500 ms. Like Probe, it opens connections first.
 func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
 
-// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under
-// way at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
+// Probe is Ping with the timeout of a Take, at most 500 ms. It first opens as many connections as there may be calls in
+// flight, because the first requests after an outage have no time for the round trips that this takes.
 //
-// In a cluster it probes the master that has the counter of a key by now. Without a key it is enough there that a node
-// says which master has which slot.
+// In a cluster, Probe tests only the master that now owns the counter with this key, or without a key the topology.
 func (s *Store) Probe(ctx context.Context, key string) error {
 	switch {
 	case s.cluster == nil:
@@ -100,11 +99,11 @@ func (s *Store) Probe(ctx context.Context, key string) error {
 	case key == "":
 		return s.unavailable(s.readTopology(ctx, max(topologyTimeout, s.o.Timeout)))
 	}
-	s.cluster.ReloadState(ctx) // another may have taken over: the next probe knows
+	s.cluster.ReloadState(ctx) // in case of a failover: the next probe then uses the new master
 	return s.probe(ctx, func(ctx context.Context) error {
 		node, err := s.cluster.MasterForKey(ctx, s.key(key))
 		if err == nil {
-			err = s.ping(ctx, node, s.prefix+probeKey) // MOVED is a sign of life, too
+			err = s.ping(ctx, node, s.prefix+probeKey) // the reply MOVED also shows that the master works
 		}
 		return s.unavailable(err)
 	})
@@ -124,8 +123,8 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 	return ping(ctx)
 }
 
-// PingRedisCell returns why the server cannot decide hits of Route.RedisCell: it needs the module, and the
-// user the right to it. Its time is that of a Take.
+// PingRedisCell returns nil if the server can decide hits of Route.RedisCell, else the reason, such as a missing module
+// or ACL permission. It has the timeout of a Take.
 func (s *Store) PingRedisCell(ctx context.Context) error {
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
 	if err != nil {

@@ -15,83 +15,80 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Bounds of the calls under way.
+// Bounds of the calls in flight.
 const (
-	// maxBatch is the most hits of one script call, which keeps Redis busy for about a millisecond. A single request may
-	// have more.
+	// maxBatch is the maximum number of hits of several requests in one script call. Redis needs about 1 ms for them.
 	maxBatch = 256
-	// maxWorkers is the most script calls under way at the same time. While few requests come, none waits for the answer
-	// to another.
+	// maxWorkers is the maximum number of script calls in flight, so that few requests do not wait for each other.
 	maxWorkers = 4
-	// busyBatch is the batch size from which the queue counts as busy. Then one call at a time is under way: four take
-	// 29.4 us of CPU a request instead of 25.5, since each carries fewer requests.
+	// busyBatch is the batch size from which the queue counts as busy. Then only one call at a time is in flight. Four
+	// calls would carry fewer requests each, and take 29.4 us of CPU per request instead of 25.5.
 	busyBatch = 8
-	// maxDetached is the most workers that may be detached (see LateAnswer) when a further one begins that may be. While
-	// so many begin, one after the other, the circuit breaker of internal/guard opens.
+	// maxDetached is the number of detached workers (see LateAnswer) from which no new batch is patient. The circuit
+	// breaker of internal/guard opens before that.
 	maxDetached = 4 * maxWorkers
-	// maxWaiting is the most calls that wait to be sent. Redis needs about 64 ms for so many. Beyond it, the oldest call
-	// is shed.
+	// maxWaiting is the number of waiting calls, about 64 ms of work for Redis, beyond which the oldest call is shed.
 	maxWaiting = 64 * maxBatch
 )
 
-// A call whose time is over counts against Redis only if Redis had the time to answer and this process the time to read
-// the answer. See queue.judge and docs/adr/0084.
+// A timeout counts as a failure of Redis only if Redis had the time to reply, and this process had the time to read the
+// reply. See expiring.judge and docs/adr/0084.
 const (
-	// lateBy is how late the alarm may be while this process counts as punctual. Go's timers are up to 1 ms late.
+	// lateBy is the maximum delay of the alarm in a punctual process. Go's timers are up to 1 ms late.
 	lateBy = 2 * time.Millisecond
-	// mostLate is the longest that a call waits, in multiples of its timeout, while this process is late.
+	// mostLate is the maximum time that a call waits while this process is late, in multiples of the store's timeout.
 	mostLate = 2
 )
 
-// A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
-// so only while answers are quick and requests come one at a time: the client ends a call at its deadline, the store's
+// A request may send its batch from its own goroutine, which then cannot return before the reply. It does so only while
+// Redis is quick and requests come one at a time. That means that the client ends a call at its deadline, the store's
 // timeout is at most lendTimeout, and the latest batch was one request and took at most lendLatency. Under load a
-// worker of its own carries more requests: with 64 outstanding, that takes a tenth less CPU.
+// separate worker carries more requests: with 64 outstanding, that takes a tenth less CPU.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
 )
 
-// LateAnswer is the time within which an answer is read that may count a request as in flight, also when the request
-// has been given up: what counts is then refunded. Otherwise it would count until its lease ends. The client's
-// ReadTimeout has to be as long.
+// LateAnswer is the time that a Store waits for a reply that may count requests as in flight, even if these requests
+// have already given up. The Store then refunds what the reply charged, which otherwise would count until its lease
+// ends. The client's ReadTimeout must be at least LateAnswer.
 //
-// The worker that waits for such an answer is detached: it does not count as one of maxWorkers any more, so that the
-// next requests do not wait for it. docs/adr/0085 says why so.
+// Such a batch is patient. When all of its requests have given up, its worker is detached: it no longer counts towards
+// maxWorkers, so that the next requests do not wait for it. See docs/adr/0085.
 const LateAnswer = time.Second
 
-// noticeCancel is how long a request that is cancelled may wait on. limiter.Store allows 20 ms.
+// noticeCancel is the maximum time after which a cancelled request stops waiting. limiter.Store allows 20 ms.
 const noticeCancel = 10 * time.Millisecond
 
-// call is a request, or its hits in one scope, on the way to Redis. It owns its data: it may outlive its Take.
+// call is a request to Redis, or its hits in one scope. It owns its data, because it may outlive the request's Take.
 type call struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
 	err  error
 	phase
-	ctx      context.Context //nolint:containedctx // of its request: see queue.expire
-	within   time.Duration   // how long its request waits for Redis
-	deadline time.Time       // when that is over
-	late     time.Time       // when its request waits no more, though this process was late
-	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives
-	// nil owns the call again, and frees it. Else the call belongs to its worker, and nobody uses it again.
+	ctx      context.Context //nolint:containedctx // the request's context: see queue.expire
+	within   time.Duration   // maximum time that the request waits for Redis
+	deadline time.Time       // end of that time
+	late     time.Time       // end of the request's wait if this process is late
+	// done receives nil when the call is decided, or the reason for which its request must stop waiting. A request that
+	// receives nil owns the call again, and must free it. After a reason only the worker uses the call.
 	done chan error
-	// ended is set by whoever sends to done: the worker that has the answer, or expire.
+	// ended is set by the goroutine that sends to done: the worker that has the reply, or expire.
 	ended atomic.Bool
 }
 
-// phase is what else a call has that is a step of a request with several participants; see split.go.
+// phase holds the additional data of a call that is one step of a request with several participants; see split.go.
 type phase struct {
-	scope            // of its keys, where they are on several servers
-	modes    []int64 // of the hits, in place of their own
-	byItself bool    // each hit is charged by itself
-	until    []int64 // of each hit whose charge is taken back, when the charge is gone by itself; else 0
-	of       []int   // the index of each hit in its request
-	mustSend bool    // it is sent even if nobody waits for it any more
-	at       int64   // when it was decided, in microseconds since the Unix epoch, by the store's clock
+	scope            // of the keys, if the keys are on several servers
+	modes    []int64 // mode of each hit, in place of Hit.Mode
+	byItself bool    // each hit is charged independently (Hit.ByItself)
+	until    []int64 // per hit: when the charge that it takes back would have expired, in microseconds; else 0
+	of       []int   // index of each hit in the request
+	mustSend bool    // the call is sent even if its request has given up
+	at       int64   // time of the decision, in microseconds since the Unix epoch, by the store's clock
 }
 
-// mode is hit i's as the script reads it.
+// mode returns the mode of hit i for the script: see lua/call.lua.
 func (c *call) mode(i int) int64 {
 	switch h := &c.hits[i]; {
 	case c.modes != nil:
@@ -103,7 +100,7 @@ func (c *call) mode(i int) int64 {
 	}
 }
 
-// group is hit i's as the script reads it.
+// group returns the group of hit i for the script: see lua/call.lua.
 func (c *call) group(i int) int64 {
 	h := &c.hits[i]
 	if h.TakenAt != 0 {
@@ -115,27 +112,27 @@ func (c *call) group(i int) int64 {
 	return int64(h.Group)
 }
 
-// queue sends calls in batches. Calls that come while as many batches are under way as may be go out together in the
-// next one. So nothing waits for a timer, and batches grow as Redis gets busy. Each batch under way has a goroutine, a
-// worker; an idle queue has none.
+// queue sends calls in batches. Calls that arrive while the maximum number of batches is in flight go together in the
+// next batch. So no call waits for a timer, and batches grow as Redis gets busy. Each batch in flight has a goroutine,
+// its worker. An idle queue has no goroutine.
 type queue struct {
 	batcher *batcher
 	store   *Store // for errors
 	timeout time.Duration
 	late    time.Duration // LateAnswer
-	shard   string        // the master's address, in a cluster
+	shard   string        // address of the master, in a cluster
 	calls   sync.Pool     // of *call
 	batches sync.Pool     // of *batch
 
 	mu       sync.Mutex
-	silent   time.Time // since when Redis has not answered: see queue.judges; zero: it has
+	silent   time.Time // time since which Redis has not replied (see queue.judges); zero if Redis replies
 	waiting  []*call
-	workers  int
-	busy     []*batch    // those under way, of which expire reads the calls, and those that are detached
+	workers  int         // number of workers that are not detached
+	busy     []*batch    // batches in flight, also of detached workers
 	alarm    *time.Timer // runs expire
 	alarmSet bool
 	alarmAt  time.Time
-	last     int         // calls in the latest batch
+	last     int         // number of calls in the latest batch
 	quick    atomic.Bool // the latest batch was one request and took at most lendLatency
 }
 
@@ -148,7 +145,7 @@ func newQueue(s *Store, shard string) *queue {
 	return q
 }
 
-// take decides a request. It returns early with an error when its context is done or the timeout is over.
+// take decides a request. It returns an error early if the request's context is done or the timeout is over.
 func (q *queue) take(of *storekit.Call, since time.Time, at scope) error {
 	if err := of.Ctx.Err(); err != nil {
 		return err
@@ -161,7 +158,7 @@ func (q *queue) take(of *storekit.Call, since time.Time, at scope) error {
 	return q.await(c, of.Out)
 }
 
-// callOf returns the call of a request that waits since a time.
+// callOf returns the call of a request that has waited since the given time.
 func (q *queue) callOf(of *storekit.Call, since time.Time) *call {
 	c := q.newCall(of.Ctx, since, since.Add(q.timeout))
 	c.hits = append(c.hits, of.Hits...)
@@ -169,7 +166,7 @@ func (q *queue) callOf(of *storekit.Call, since time.Time) *call {
 	return c
 }
 
-// await waits for a call, copies its decisions, and frees it.
+// await waits for a call, copies the decisions to out, and frees the call.
 func (q *queue) await(c *call, out []limiter.Decision) error {
 	if err := <-c.done; err != nil {
 		return err
@@ -180,14 +177,14 @@ func (q *queue) await(c *call, out []limiter.Decision) error {
 	return err
 }
 
-// sendsByItself reports whether the script has to be told that each hit is charged by itself. A single hit that is
-// enforced is so in any case.
+// sendsByItself reports whether the modes that the script reads must say that each hit is charged independently. A
+// single hit that is enforced needs no such mode.
 func sendsByItself(hits []limiter.Hit) bool {
 	return limit.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 }
 
-// takeAll decides calls together, as take does each. Their goroutine sends them, if that ends soon: with a long timeout
-// they would wait for it after their own time is over, which runs from when each of them came.
+// takeAll decides several requests, each as take does. The caller's goroutine may send them, but only with a short
+// timeout (see lends), because the requests then cannot stop waiting before the reply.
 func (q *queue) takeAll(calls []*storekit.Call) {
 	own, some := make([]*call, len(calls)), make([]*call, 0, len(calls))
 	for i, c := range calls {
@@ -206,7 +203,7 @@ func (q *queue) takeAll(calls []*storekit.Call) {
 	}
 }
 
-// start sends a call from another goroutine. The caller waits for it, then frees it.
+// start sends a call from another goroutine. The caller must wait for the call, and then free it.
 func (q *queue) start(c *call) *call {
 	if q.add(c) {
 		q.begin(false)
@@ -214,9 +211,9 @@ func (q *queue) start(c *call) *call {
 	return c
 }
 
-// newCall returns a call, without hits, of a request that waits since a time, and until another one at the longest.
+// newCall returns a call without hits, of a request that has waited since one time and may wait until the other.
 func (q *queue) newCall(ctx context.Context, since, until time.Time) *call {
-	c, _ := q.calls.Get().(*call) // New makes nothing else
+	c, _ := q.calls.Get().(*call) // the pool holds only calls
 	within, late := min(q.timeout, until.Sub(since)), mostLate*q.timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(since)
@@ -237,12 +234,11 @@ func (q *queue) finish(c *call) {
 		c.done <- nil
 		return
 	}
-	if !c.mustSend && c.err == nil { // its request does not know that it was charged
+	if !c.mustSend && c.err == nil { // the request gave up before it was charged
 		q.refund(c)
 	}
 }
 
-// free puts the call back for reuse.
 func (q *queue) free(c *call) {
 	clear(c.hits)
 	c.hits, c.out, c.err, c.phase, c.ctx = c.hits[:0], c.out[:0], nil, phase{}, nil
@@ -250,9 +246,10 @@ func (q *queue) free(c *call) {
 	q.calls.Put(c)
 }
 
-// expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
-// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0011. It lets other
-// goroutines run first: workers read what Redis has answered, and their queue is part of how late this process is.
+// expire gives up the calls whose requests are cancelled, or whose time is over. It runs often enough for both while
+// calls are outstanding, so that a request waits for one channel and needs no timer. See docs/adr/0011. It lets other
+// goroutines run first, so that workers can read the replies that have arrived, and so that the alarm's measured delay
+// includes the time that goroutines wait for a CPU.
 func (q *queue) expire() {
 	runtime.Gosched()
 	ends, begin := q.expired()
@@ -264,14 +261,13 @@ func (q *queue) expire() {
 	}
 }
 
-// expiry is a call that is given up.
+// expiry is a call that expire gives up, and the reason.
 type expiry struct {
 	call *call
 	why  error
 }
 
-// expired returns the calls that are given up, and true if the caller has to begin a worker in place of one that is
-// detached.
+// expired returns the calls to give up. With begin, the caller must begin a worker in place of a detached one.
 func (q *queue) expired() (ends []expiry, begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -296,28 +292,28 @@ func (q *queue) expired() (ends []expiry, begin bool) {
 	return x.ends, isDetached && len(q.waiting) > 0 && q.addWorker()
 }
 
-// judges reports whether the batch's worker says itself that Redis has not answered in time: it reads the answer, so it
-// knows. A worker that waits longer than its calls cannot: Redis counts as silent from when the batch was sent.
+// judges reports whether the batch's worker decides if Redis replied in time, because it ends its wait at the calls'
+// timeout. For a worker that may end earlier or later, Redis counts as silent from the time of sending.
 func (q *queue) judges(b *batch) bool {
 	return q.store.canLend && !q.store.o.UntilDeadline && !b.isPatient
 }
 
-// expiring is one run of expire.
+// expiring is one run of queue.expire.
 type expiring struct {
 	now    time.Time
-	next   time.Time // when it has to run again
-	isLate bool      // this process runs later than it should
+	next   time.Time // time of the next run
+	isLate bool      // the alarm ran later than lateBy allows
 	ends   []expiry
 }
 
-// expire gives up calls, the first ones since they are too many, and reports whether others are awaited. Redis has not
-// answered since then; zero: it has.
+// expire gives up calls whose wait is over, and sheds the first tooMany calls. It reports whether a request still waits
+// for one of the calls. since is queue.silent.
 func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaited bool) {
 	for i, c := range calls {
 		if c.ended.Load() {
 			continue
 		}
-		why := c.gone(x.now)
+		why := c.ctxErr(x.now)
 		if why == nil && i < tooMany {
 			why = limiter.ErrShed
 		} else if why == nil {
@@ -332,19 +328,18 @@ func (x *expiring) expire(calls []*call, since time.Time, tooMany int) (isAwaite
 	return isAwaited
 }
 
-// gone returns why the call's request waits for nothing any more, nil if it waits. At the request's own deadline its
-// context may not have ended yet: both have a timer.
-func (c *call) gone(now time.Time) error {
+// ctxErr returns the error of the request's context, after its deadline even if the context's timer has not run yet.
+func (c *call) ctxErr(now time.Time) error {
 	if deadline, ok := c.ctx.Deadline(); ok && !now.Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return c.ctx.Err()
 }
 
-// judge returns why the call's request waits no more, nil if it waits. Redis has failed if it had the call's time to
-// answer, and this process is punctual.
+// judge returns the reason for which the call's request must stop waiting, nil if it may wait on. Redis has failed if
+// it was silent for the call's time while this process was punctual. since is queue.silent.
 func (x *expiring) judge(c *call, since time.Time) error {
-	look := c.deadline
+	next := c.deadline
 	if !x.now.Before(c.deadline) {
 		switch {
 		case !x.isLate && !since.IsZero() && x.now.Sub(since) >= c.within-lateBy:
@@ -352,15 +347,15 @@ func (x *expiring) judge(c *call, since time.Time) error {
 		case !x.now.Before(c.late):
 			return limiter.ErrLate
 		}
-		look = x.now.Add(lateBy)
+		next = x.now.Add(lateBy)
 	}
-	if look.Before(x.next) {
-		x.next = look
+	if next.Before(x.next) {
+		x.next = next
 	}
 	return nil
 }
 
-// setAlarm has expire run at a time, or earlier.
+// setAlarm makes expire run at the given time or earlier.
 func (q *queue) setAlarm(at time.Time) {
 	if q.alarmSet && !at.Before(q.alarmAt) {
 		return
@@ -369,12 +364,12 @@ func (q *queue) setAlarm(at time.Time) {
 	q.alarm.Reset(time.Until(at))
 }
 
-// add puts calls into the next batch. It returns true if the caller has to begin a worker for them.
+// add appends calls to the queue. With begin, the caller must begin a worker for them.
 func (q *queue) add(calls ...*call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, calls...)
-	// Calls of one store have nearly the same deadline. An alarm was set at most noticeCancel ahead.
+	// The first call's deadline suffices, because expire checks all calls at least every noticeCancel.
 	if first := calls[0].deadline; !q.alarmSet || first.Before(q.alarmAt) {
 		at := time.Now().Add(noticeCancel)
 		if first.Before(at) {
@@ -385,7 +380,7 @@ func (q *queue) add(calls ...*call) (begin bool) {
 	return q.addWorker()
 }
 
-// addWorker counts one more worker, and returns true, if there may be one. The queue is locked.
+// addWorker reports whether the caller may begin another worker, and counts that worker. The caller must hold q.mu.
 func (q *queue) addWorker() (begin bool) {
 	begin = q.workers == 0 || (q.workers < maxWorkers && q.last < busyBatch)
 	if begin {
@@ -394,14 +389,14 @@ func (q *queue) addWorker() (begin bool) {
 	return begin
 }
 
-// lends reports whether each batch ends soon enough for requests to wait for it even after they are cancelled.
+// lends reports whether each batch ends so soon that requests may wait for it even after they are cancelled.
 func (q *queue) lends() bool { return q.store.canLend && q.timeout <= lendTimeout }
 
-// begin starts a worker. With lend it sends the first batch from the caller's goroutine, if it may, which takes 14 us
-// less than waiting for another one.
+// begin starts a worker. With lend, and if the queue lends, it sends the first batch from the caller's goroutine, which
+// takes 14 us less than waiting for another goroutine.
 func (q *queue) begin(lend bool) {
 	lend = lend && q.lends()
-	b, _ := q.batches.Get().(*batch) // New makes nothing else
+	b, _ := q.batches.Get().(*batch) // the pool holds only batches
 	if lend && q.next(b) && !b.isPatient {
 		q.send(b)
 	}
@@ -412,19 +407,19 @@ func (q *queue) begin(lend bool) {
 	}
 }
 
-// keepWorking works to the end. A worker that panics leaves its batch to expire, and goes on with another.
+// keepWorking runs work, and after a panic again with a new batch. The calls of the old batch then expire.
 func (q *queue) keepWorking(b *batch) {
 	panics.Restart(nil, "calls to Redis", func() {
 		this := b
 		if b = nil; this == nil {
-			this, _ = q.batches.Get().(*batch) // New makes nothing else
+			this, _ = q.batches.Get().(*batch) // the pool holds only batches
 		}
 		q.work(this)
 	})
 }
 
-// work sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
-// have arrived, but not yet reached the queue, join the batch. See docs/adr/0011.
+// work sends batches until no call waits. Before each batch it lets other goroutines run, so that requests that have
+// arrived, but are not yet in the queue, join the batch. See docs/adr/0011.
 func (q *queue) work(b *batch) {
 	for done := false; !done; {
 		runtime.Gosched()
@@ -437,9 +432,9 @@ func (q *queue) work(b *batch) {
 	q.batches.Put(b)
 }
 
-// send decides the batch and finishes its calls. It has a deadline of its own: the earliest deadline of a request would
-// break the connection for the others. It ends when nobody waits for it any more, so that a server that hangs occupies
-// no worker for longer; a patient one is detached instead, which send reports.
+// send decides the batch and finishes its calls. It does not end at the earliest deadline of a request, because that
+// would break the connection for the other requests. It ends when all requests have stopped waiting, so that a server
+// that hangs does not occupy the worker longer. The worker of a patient batch goes on, and isDetached is true.
 func (q *queue) send(b *batch) (isDetached bool) {
 	start := b.sentAt
 	deadline := start.Add(q.timeout)
@@ -459,7 +454,7 @@ func (q *queue) send(b *batch) (isDetached bool) {
 		b.fail(err)
 	}
 	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency
-	if quick != q.quick.Load() { // other cores read it: no needless write
+	if quick != q.quick.Load() { // a needless write would slow down other cores, which read it
 		q.quick.Store(quick)
 	}
 	isDetached = q.arrive(b, time.Since(deadline) > max(lateBy, q.timeout/8))
@@ -470,8 +465,8 @@ func (q *queue) send(b *batch) (isDetached bool) {
 	return isDetached
 }
 
-// arrive takes the batch from expire: a call may be another request's once it is finished. It notes whether Redis is
-// silent. That there was no connection in time says nothing about Redis if this process is late.
+// arrive removes the batch from q.busy, so that expire does not touch its calls, which other requests may reuse. It
+// also sets q.silent. If this process is late and has no connection in time, that says nothing about Redis.
 func (q *queue) arrive(b *batch, isLate bool) (isDetached bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -490,7 +485,7 @@ func (q *queue) arrive(b *batch, isLate bool) (isDetached bool) {
 	return b.isDetached
 }
 
-// latestDeadline is when the last of the calls gives up waiting, and most if one must be sent in any case.
+// latestDeadline returns the latest deadline of the calls, or most if one of them must be sent in any case.
 func (b *batch) latestDeadline(most time.Time) (latest time.Time) {
 	for _, c := range b.calls {
 		if c.mustSend {
@@ -503,7 +498,7 @@ func (b *batch) latestDeadline(most time.Time) (latest time.Time) {
 	return latest
 }
 
-// endIfIdle ends a worker if no call waits.
+// endIfIdle ends the caller's worker if no call waits, and reports whether it did.
 func (q *queue) endIfIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -514,7 +509,7 @@ func (q *queue) endIfIdle() bool {
 	return true
 }
 
-// next moves waiting calls into the batch. It returns false if there are none.
+// next moves waiting calls into the batch. It returns false if there is no call to send.
 func (q *queue) next(b *batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -524,7 +519,7 @@ func (q *queue) next(b *batch) bool {
 			break
 		}
 		taken++
-		if c.ended.Load() && !c.mustSend { // nobody waits for it: it is not charged
+		if c.ended.Load() && !c.mustSend { // its request has given up
 			continue
 		}
 		b.add(c)
@@ -544,7 +539,7 @@ func (q *queue) next(b *batch) bool {
 	return true
 }
 
-// detached returns how many workers are detached. The queue is locked.
+// detached returns the number of detached workers. The caller must hold q.mu.
 func (q *queue) detached() (n int) {
 	for _, b := range q.busy {
 		if b.isDetached {

@@ -11,27 +11,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Times of the connection that hears of refunds.
+// Times of the connection that receives refunds.
 const (
-	// pingAfter is how long it may be silent before it is pinged, and how long the answer may take before it counts as
-	// lost.
+	// pingAfter is the time without a message after which the connection is pinged, and the maximum time for the reply.
 	pingAfter = time.Second
-	// reconnectPause is the pause before another connection is tried.
+	// reconnectPause is the pause before the next attempt to connect.
 	reconnectPause = 500 * time.Millisecond
 )
 
-// Channel returns the name of the channel where scripts publish the keys of counters that got a refund, and Reset those
-// that it deleted. prefix is a key prefix with FormatVersion.
+// Channel returns the name of the channel of refunds. Scripts publish the keys of refunded counters there, and Reset
+// publishes the keys of deleted counters. prefix is a key prefix with FormatVersion.
 func Channel(prefix string) string { return prefix + "refunds" }
 
 func (s *Store) channel() string { return Channel(s.prefix) }
 
-// Refunds calls forget for each counter that any process on this Redis refunded hits to: with its key, and whether all
-// of it was reset. It runs until ctx is done.
+// Refunds calls forget for each counter that a process on this Redis refunds or resets: with the counter's key, and
+// whether it was a reset. It runs until ctx is done.
 //
-// It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the
-// connection is lost, or the user may not subscribe. It notices within two seconds, or two timeouts of the client if
-// these are longer, that a connection carries nothing any more. Behind a proxy it hears nothing.
+// It calls hears(true, nil) as soon as it receives every refund, and hears(false, why) when it may miss refunds,
+// because the connection is lost or the user may not subscribe. It detects a dead connection within two seconds, or
+// within two timeouts of the client if these are longer. Behind a proxy it receives no refunds.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	if s.o.Proxy {
 		hears(false, nil)
@@ -51,8 +50,8 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 	}
 }
 
-// hearRefunds listens on one connection until it fails. It calls begins when it hears its own message, on each master
-// of a cluster: then it knows that it may publish, and that all that is published from then on arrives.
+// hearRefunds receives refunds on one connection until the connection fails. It first publishes a message on each
+// master. When it receives all of them, every later message arrives, and it calls begins.
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
@@ -60,7 +59,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	if _, err := sub.ReceiveTimeout(ctx, pingAfter); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}
-	self := " " + rand.Text() // no key begins with a space: the prefix is before it
+	self := " " + rand.Text() // no key begins with a space, because each begins with the prefix
 	missing, err := s.publish(ctx, self)
 	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
@@ -78,7 +77,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 		}
 		isPinged = false
 		if m, ok := message.(*redis.Message); !ok {
-			continue // a pong
+			continue // the reply to a ping
 		} else if m.Payload == self {
 			if missing--; missing == 0 {
 				begins()
@@ -92,7 +91,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	}
 }
 
-// publish publishes a text on every master, and returns how many there are.
+// publish publishes a text on every master, and returns the number of masters.
 func (s *Store) publish(ctx context.Context, text string) (masters int64, err error) {
 	if s.cluster == nil {
 		return 1, s.client.Publish(ctx, s.channel(), text).Err()
@@ -105,12 +104,11 @@ func (s *Store) publish(ctx context.Context, text string) (masters int64, err er
 	return count.Load(), err
 }
 
-// resetMark precedes the key of a counter that was reset, on the channel of refunds.
+// resetMark precedes the key of a deleted counter in a message on the channel of refunds.
 const resetMark = " reset:"
 
-// Reset deletes the counter and publishes that to all processes on this server: see Refunds. existed reports whether
-// there was anything to delete. After an error it is not known whether it was deleted: call it once more. Behind a
-// proxy it publishes nothing.
+// Reset deletes the counter and, except behind a proxy, publishes that to all processes on this Redis: see Refunds.
+// existed reports whether the counter existed. After an error the counter may be deleted or not, so call Reset again.
 func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error) {
 	name := s.key(key)
 	n, err := s.client.Del(ctx, name).Result()
@@ -120,7 +118,7 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	if s.o.Proxy {
 		return n > 0, nil
 	}
-	// Published after it is done, so that nobody reads the old state once more.
+	// Publish after the deletion, so that no process reads the old state after the message.
 	if err = s.client.Publish(ctx, s.channel(), resetMark+name).Err(); err != nil {
 		err = s.unavailable(fmt.Errorf(
 			"the counter is reset, but other processes were not notified and keep their cached denials: %w", err))
@@ -128,8 +126,7 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	return n > 0, err
 }
 
-// KeyOf returns the counter's key of a key in this Redis. ok is false for a key that is not
-// below the prefix.
+// KeyOf returns the key of the counter that has this key in Redis. ok is false for a key without the store's prefix.
 func (s *Store) KeyOf(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, s.prefix)
 	if ok && s.cluster != nil {

@@ -10,13 +10,14 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// Route is a limiter.Hit's Route for this package. Any other type whose methods have these names does as well.
+// Route is a limiter.Hit's Route for this package. Another type with the same methods works, too.
 type Route struct {
-	// Store is the name of the Group's store that has the counter. Empty is the first one.
+	// Store is the name of the store in the Group that has the counter. Empty means the first store.
 	Store string
-	// RedisCell has the redis-cell module decide, by CL.THROTTLE: a GCRA on a clock of nanoseconds. The server must have
-	// it. It decides hits of Funnel, and of a TokenBucket that starts full and is refilled continuously, with windows of
-	// whole seconds, at most a hit a microsecond, and ChargeNone. Its counters need keys of their own.
+	// RedisCell lets the redis-cell module decide the hit with CL.THROTTLE, which is GCRA with a clock of nanoseconds. The
+	// server must have loaded the module. The policy must be a Funnel, or a TokenBucket that starts full and refills
+	// continuously, with a Window of whole seconds, at most one hit per microsecond, and ChargeNone. The key must be
+	// UTF-8, and no counter without the module may have it.
 	RedisCell bool
 }
 
@@ -26,8 +27,8 @@ func (r Route) StoreName() string { return r.Store }
 // UsesRedisCell returns RedisCell.
 func (r Route) UsesRedisCell() bool { return r.RedisCell }
 
-// check is storekit.Check, and that the redis-cell module can decide its hits. A key that is not UTF-8 makes the module
-// (0.2.2) end the whole server.
+// check calls storekit.Check, and checks that the redis-cell module can decide its hits. A key that is not UTF-8 would
+// make the module (0.2.2) end the whole server.
 func check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := storekit.Check(hits, out); err != nil {
 		return err
@@ -50,7 +51,7 @@ func redisCellDecides(p *limiter.Policy) bool {
 		in.Window%time.Second == 0 && in.Limit <= in.Window.Microseconds()
 }
 
-// argsOf are the numbers that the hit's Lua step reads.
+// argsOf returns the numbers that the hit's Lua step reads.
 func argsOf(h *limiter.Hit) []int64 {
 	if limit.UsesRedisCell(h) {
 		in := h.Policy.Params()

@@ -16,24 +16,24 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// step is the number of a Lua function that decides an algorithm's hits: an index in stepFiles.
+// stepID is the number of a Lua step, the function that decides an algorithm's hits: an index in stepFiles.
 type stepID int
 
-// stepFiles are the files that define a step, each a function of the file's name: all but the script's other parts.
+// stepFiles lists the files that define a step. The function of a step has the name of its file.
 var stepFiles = stepNames()
 
-const redisCell = "redis_cell" // the step of hits that the module decides
+const redisCell = "redis_cell" // name of the step for hits that the redis-cell module decides
 
 const (
-	funnelState = "funnel_state" // a helper of the steps that name it
-	quick       = "quick_"       // before a step's name: a function for the hits that most are
+	funnelState = "funnel_state" // file of a helper, which only some steps need
+	quick       = "quick_"       // prefix of the file with a step's function for the most frequent hits
 )
 
-// parts are the files that define no step: those of every script, and the helper.
+// parts lists the files that define no step.
 var parts = []string{"call", "alone", "batch", "steps", "slowly", "frame", funnelState}
 
 func stepNames() (names []string) {
-	all, _ := files.ReadDir("lua") // of an embedded folder: always there
+	all, _ := files.ReadDir("lua") // cannot fail: the folder is embedded
 	for _, f := range all {
 		name := strings.TrimSuffix(f.Name(), ".lua")
 		if !slices.Contains(parts, name) && !strings.HasPrefix(name, quick) {
@@ -43,7 +43,6 @@ func stepNames() (names []string) {
 	return names
 }
 
-// stepOf is the step that decides the hit.
 func stepOf(h *limiter.Hit) stepID {
 	if limit.UsesRedisCell(h) {
 		return stepID(slices.Index(stepFiles, redisCell))
@@ -51,22 +50,22 @@ func stepOf(h *limiter.Hit) stepID {
 	return stepID(slices.Index(stepFiles, h.Policy.Core().Script))
 }
 
-// stepSet has bit 1<<s set for step s.
+// stepSet is a set of steps: bit 1<<s for step s.
 type stepSet uint32
 
-// script is a text that Redis runs, and the hash that it is known by once it has been sent.
+// script is the text of a Lua script, and its SHA-1, by which Redis knows a script that it has received.
 type script struct {
 	steps     stepSet
 	text, sha string
 }
 
-// scripts puts together the script that a batch needs: it has the steps that were asked for so far, so that all
-// batches soon share one, and none brings a step that no rule uses.
+// scripts assembles the script for each batch, from the steps that any batch has needed so far. So all batches soon
+// share one script, which has no step that no rule uses.
 type scripts struct {
 	current atomic.Pointer[script]
 }
 
-// with is the script with at least the steps of set.
+// with returns a script with at least the steps of set.
 func (c *scripts) with(set stepSet) *script {
 	known := c.current.Load()
 	if known != nil {
@@ -76,14 +75,14 @@ func (c *scripts) with(set stepSet) *script {
 		set |= known.steps
 	}
 	text := assemble(set)
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // Redis names scripts by SHA-1: an address, not a secret.
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // Redis names scripts by their SHA-1, which need not be secret
 	next := &script{steps: set, text: text, sha: hex.EncodeToString(sum[:])}
-	c.current.CompareAndSwap(known, next) // whoever loses adds its steps at its next batch
+	c.current.CompareAndSwap(known, next) // if another batch was first, the next batch adds these steps
 	return next
 }
 
-// assemble puts the files together in the order in which they need each other, after the numbers that they know steps
-// by: FUNNEL for funnel.lua. What only slow requests need is in a function of its own, slowly.
+// assemble concatenates the files in the order in which they need each other, after a constant with the number of each
+// step: FUNNEL for funnel.lua. The function slowly defines everything that only slow requests need.
 func assemble(set stepSet) string {
 	var numbers, quicks, steps strings.Builder
 	for s, name := range stepFiles {
@@ -103,7 +102,7 @@ func assemble(set stepSet) string {
 		lua("frame")
 }
 
-// lua is the text of a file in lua/, empty if there is none.
+// lua returns the text of a file in lua/, or "" if the file does not exist.
 func lua(name string) string {
 	text, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
@@ -112,20 +111,21 @@ func lua(name string) string {
 	return string(text) + "\n"
 }
 
-// decider is what the script needs to know of a hit's limit.
+// decider identifies a packed policy: a policy, and whether the redis-cell module decides its hits.
 type decider struct {
 	policy    *limiter.Policy
 	redisCell bool
 }
 
-// packedPolicy is a policy as the script reads it, which lua/call.lua describes.
+// packedPolicy is a policy in the form that the script reads; see lua/call.lua.
 type packedPolicy struct {
 	by   decider
 	step stepID
 	text string
 }
 
-// packed returns the hit's policy packed for a batch of now. The policy keeps it, unless it has windows, which change.
+// packed returns the packed policy of the hit for a batch at time now, in microseconds since the Unix epoch. The policy
+// caches it, unless it has calendar windows, because their edges depend on the time.
 func packed(by decider, h *limiter.Hit, now int64) *packedPolicy {
 	edges := limit.Edges(by.policy, now)
 	if len(edges) > 0 {

@@ -2,19 +2,19 @@ package redisstore
 
 import "strings"
 
-// slots is how many hash slots a Redis Cluster has. A script may touch the keys of one only.
+// slots is the number of hash slots of a Redis Cluster. A script may use keys of one slot only.
 const slots = 16384
 
-// keyspace names the keys of counters.
+// keyspace makes the names of counters' keys.
 type keyspace struct {
 	prefix  string
-	slotted bool // of a cluster, where a script call may have keys of one slot only
+	slotted bool // the keys are in a cluster
 }
 
 // key returns the name of a counter's key in Redis.
 func (k *keyspace) key(key string) string { return string(k.appendKey(nil, key)) }
 
-// appendKey appends what key returns.
+// appendKey appends the name that key returns.
 func (k *keyspace) appendKey(dst []byte, key string) []byte {
 	if k.slotted {
 		key = tagged(key)
@@ -22,9 +22,9 @@ func (k *keyspace) appendKey(dst []byte, key string) []byte {
 	return append(append(dst, k.prefix...), key...)
 }
 
-// tagged is a counter's key with what the limits of one descriptor share in braces: they lie in one slot, and their
-// requests are decided in one step. Values of requests have no braces of their own left in a key, so no client can
-// choose the slot of another client's counter.
+// tagged adds a hash tag to a counter's key: braces around the part that the limits of one descriptor share. So these
+// limits have their counters in one slot, and one script call decides them. Clients cannot choose the slot of a
+// counter, because braces in the values of requests are escaped in keys.
 func tagged(key string) string {
 	shared := strings.IndexByte(key, '|') + 1
 	if shared == 0 || strings.ContainsAny(key, "{}") {
@@ -42,16 +42,16 @@ func untagged(key string) string {
 	return key[:shared] + key[shared+1:len(key)-1]
 }
 
-// keyInSlot returns a key in the slot of a counter's; where possible, without an allocation.
+// keyInSlot returns a key of the same slot as a counter's key, where possible without an allocation.
 func (s *Store) keyInSlot(key string) string {
 	shared := strings.IndexByte(key, '|') + 1
 	if shared == 0 || shared == len(key) || strings.ContainsAny(key, "{}") || strings.Contains(s.prefix, "{") {
 		return s.key(key)
 	}
-	return key[shared:] // what tagged puts in braces
+	return key[shared:] // the hash tag
 }
 
-// slotOf returns the slot of a key: the CRC of what is between its first { and the next }, else of all of it.
+// slotOf returns the slot of a key: the CRC of the hash tag between its first { and the next }, else of the whole key.
 func slotOf(key string) uint16 {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
@@ -65,7 +65,7 @@ func slotOf(key string) uint16 {
 	return crc % slots
 }
 
-// crc16 is the table of the CRC of polynomial 0x1021 (XMODEM), which the Redis Cluster specification names.
+// crc16 is the table of the CRC with the polynomial 0x1021 (XMODEM), as the Redis Cluster specification defines it.
 var crc16 = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8

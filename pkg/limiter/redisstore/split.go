@@ -11,38 +11,36 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
-// A request whose hits lie in several scopes is decided in two steps.
+// A request whose hits are in several scopes is decided in two steps.
 //
-//  1. Charge: all of them are asked at the same time, and charge each hit that fits (limit.TryCharge).
-//  2. Settle, if the request is denied: each takes back what it charged, and charges what a denied request pays
-//     (limit.DeniedCharge). An admitted request only pays for the quotas that it exceeds (limit.Spends).
+//  1. Charge: every scope is called at the same time, and charges each hit that fits (limit.TryCharge).
+//  2. Settle: if the request is denied, each scope takes back its charge, and charges what a denied request pays
+//     (limit.DeniedCharge). If the request is admitted, it only pays for the quotas that it exceeds (limit.Spends).
 //
-// If one of them fails in step 1, the others take back as well. What cannot be taken back, because its server does not
-// answer or this process ends, stays charged.
+// If a scope fails in step 1, the other scopes also take back their charges. A charge stays if the scope's server does
+// not reply or this process ends before step 2.
 //
-// Between the steps other requests find the charge. It is taken back as a negative hit is, so hits of others that came
-// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each
-// algorithm.
+// Between the two steps, the charge counts against other requests. A negative hit takes it back, so hits of other
+// requests between the steps may count as if they had come with step 1. docs/adr/0050 has the effect per algorithm.
 
-// modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
+// modeCharge is added to the charge of a hit in these steps, and the sum is the hit's mode; see lua/call.lua.
 const modeCharge = 8
 
-// The charges of the script beside the values of step.Charge.
+// Charges of the script in addition to the values of step.Charge.
 const (
-	chargeQuota            = step.Spend + 1 + iota // of a quota hit by itself: ChargeIfFits, else ChargeSpend
-	chargeTakeBack                                 // of a negative hit: takes back one of step 1, or Hit.TakenAt
-	chargeTakeBackOrOldest                         // the same, with Hit.OrOldest
+	chargeQuota            = step.Spend + 1 + iota // for an independent quota hit: step.IfFits, or step.Spend if not
+	chargeTakeBack                                 // for a negative hit: takes back a charge of step 1, or Hit.TakenAt
+	chargeTakeBackOrOldest                         // chargeTakeBack with Hit.OrOldest
 )
 
-// scope is what one script call can decide: the hits in a store; in a cluster those in one slot; behind a proxy, and in
-// a slot that is being moved, those of one key.
+// scope identifies the hits that one script call can decide: those in one store, in a cluster those in one slot. Behind
+// a proxy, and in a slot that is being moved, it is those of one key.
 type scope struct {
 	store *Store
 	slot  uint16
 	key   string
 }
 
-// scopeOf returns the scope of a counter.
 func (s *Store) scopeOf(key string) scope {
 	at := scope{store: s}
 	if s.cluster != nil {
@@ -53,25 +51,24 @@ func (s *Store) scopeOf(key string) scope {
 	return at
 }
 
-// participant is the hits of a request in one scope.
+// participant holds the hits of a request in one scope.
 type participant struct {
 	scope
 	queue  *queue
 	hits   []int // indexes in the request
-	charge *call // step 1
-	settle *call // step 2, nil where there is nothing to do
+	charge *call // call of step 1
+	settle *call // call of step 2; nil if step 2 is not needed here
 }
 
-// split is a request of several participants.
+// split is a request with several participants.
 type split struct {
 	*storekit.Call
 
-	until time.Time // for all of its calls
+	until time.Time // deadline of all of its calls
 	all   []participant
 }
 
-// participants are those of a request, in the order of their first hits. With byKey each key is a participant of its
-// own.
+// participants returns the participants of a request, in the order of their first hits: with byKey one for each key.
 func (g *Group) participants(hits []limiter.Hit, byKey bool) []participant {
 	all := make([]participant, 0, len(hits))
 	var scopes index[scope]
@@ -89,8 +86,8 @@ func (g *Group) participants(hits []limiter.Hit, byKey bool) []participant {
 	return all
 }
 
-// takeSplit decides a request of several participants that waits since a time. While a slot is being moved no call may
-// have several of its keys: then it tries once more, each key by itself.
+// takeSplit decides a request with several participants, which has waited since the given time. If a slot is being
+// moved, so that no call may have several of the slot's keys, it tries again with a participant for each key.
 func (g *Group) takeSplit(c *storekit.Call, since time.Time, byKey bool) error {
 	r := &split{Call: c, until: since.Add(g.first.o.Timeout), all: g.participants(c.Hits, byKey)}
 	err := r.take()
@@ -113,7 +110,7 @@ func (r *split) take() error {
 		return err
 	}
 	switch {
-	case limit.ByItself(r.Hits): // all is charged that ever will be
+	case limit.ByItself(r.Hits): // step 1 has charged everything
 	case limiter.Admitted(r.Hits, r.Out):
 		r.spend()
 	default:
@@ -125,7 +122,7 @@ func (r *split) take() error {
 	return nil
 }
 
-// charge is step 1. If a participant fails, the others refund.
+// charge runs step 1. If a participant fails, the others refund their charges.
 func (r *split) charge() (failed error) {
 	byItself := limit.ByItself(r.Hits)
 	for i := range r.all {
@@ -145,7 +142,7 @@ func (r *split) charge() (failed error) {
 		p := &r.all[i]
 		err := <-p.charge.done
 		if err != nil {
-			p.charge = nil // given up: if it was charged, its queue refunds it
+			p.charge = nil // given up: if Redis charged it, its queue refunds that
 		} else if err = p.charge.err; err == nil {
 			for k, j := range p.hits {
 				r.Out[j] = p.charge.out[k]
@@ -167,7 +164,7 @@ func (r *split) charge() (failed error) {
 	return failed
 }
 
-// both joins the errors of two participants, in one line.
+// both joins two errors in one line. Either may be nil.
 func both(a, b error) error {
 	switch {
 	case a == nil:
@@ -178,7 +175,7 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// deny is step 2 of a denied request.
+// deny runs step 2 of a denied request.
 func (r *split) deny() {
 	quotaDenies := limiter.QuotaDenies(r.Hits, r.Out)
 	for i := range r.all {
@@ -187,7 +184,7 @@ func (r *split) deny() {
 	}
 	costs := together(r.Hits)
 	complete := func(j int, d *limiter.Decision) {
-		if d.TakenAt = 0; r.Hits[j].Mode == limiter.Shadow { // charged by step 1
+		if d.TakenAt = 0; r.Hits[j].Mode == limiter.Shadow { // its charge of step 1 stays
 			d.TakenAt = r.Out[j].TakenAt
 		}
 		limit.CompleteDenied(&r.Hits[j], costs[j], &r.Out[j], d)
@@ -200,7 +197,7 @@ func (r *split) deny() {
 	awaitSettled(r.all, complete)
 }
 
-// spend is step 2 of an admitted request, if it exceeds quotas.
+// spend runs step 2 of an admitted request: it charges the quotas that the request exceeds.
 func (r *split) spend() {
 	for i := range r.all {
 		p := &r.all[i]
@@ -215,8 +212,8 @@ func (r *split) spend() {
 	awaitSettled(r.all, func(j int, d *limiter.Decision) { limit.CompleteSpent(&r.Out[j], d) })
 }
 
-// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay
-// those of step 1: whether the request is admitted is known.
+// awaitSettled calls complete with the decision of step 2 on each hit. If step 2 has no reply in time, the decisions
+// of step 1 stay: they suffice to know whether the request is admitted.
 func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
@@ -232,9 +229,9 @@ func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) 
 	}
 }
 
-// together is for each hit the cost of the request's hits of the same key, up to this one.
+// together returns for each hit the total cost of the request's hits with the same key, up to and including this hit.
 func together(hits []limiter.Hit) []int64 {
-	costs, sums := make([]int64, len(hits)), make([]int64, len(hits)) // sums is by the number of a key
+	costs, sums := make([]int64, len(hits)), make([]int64, len(hits)) // the index of sums is the number of a key
 	var keys index[string]
 	for i := range hits {
 		key, _ := keys.number(hits[i].Key)
@@ -244,17 +241,17 @@ func together(hits []limiter.Hit) []int64 {
 	return costs
 }
 
-// settle sends c, which takes back what step 1 charged, and then charges what a denied request pays. It returns
-// nil if there is nothing to do. It reads what remains afterwards for hits that share a changed key.
+// settle sends c, which takes back the charge of step 1, and then charges what a denied request pays. If several hits
+// share a changed key, c also reads what remains for each of them. settle returns nil if there is nothing to do.
 func (q *queue) settle(c, first *call, quotaDenies bool) *call {
-	changed, shared := make([]bool, len(first.hits)), make([]bool, len(first.hits)) // by the number of a key
+	changed, shared := make([]bool, len(first.hits)), make([]bool, len(first.hits)) // the index is the number of a key
 	due := make([]step.Charge, len(first.hits))
 	var keys index[string]
 	for i := range first.hits {
 		h := &first.hits[i]
 		key, isNew := keys.number(h.Key)
 		due[i] = step.Nothing
-		if !inAnyCase(h) {
+		if !alwaysCharged(h) {
 			due[i] = limit.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
 		}
 		pays := due[i] == step.Penalty && h.Policy.Params().ChargeDenied != limiter.ChargeNone
@@ -269,13 +266,13 @@ func (q *queue) settle(c, first *call, quotaDenies bool) *call {
 	return q.startSecond(c, first)
 }
 
-// refund refunds what a call charged for a request that came to nothing, or did not wait for the answer, and so will
-// never report the end of what counts as in flight. It does not wait for the store.
+// refund refunds the charge of a call whose request failed or gave up, and so will not report its end to a limit that
+// counts requests in flight. It does not wait for the store.
 func (q *queue) refund(first *call) {
 	now := time.Now()
 	c := q.newCall(context.Background(), now, now.Add(q.timeout))
 	c.ended.Store(true)
-	isPart := first.modes != nil && !first.byItself // of a request that is charged as a whole
+	isPart := first.modes != nil && !first.byItself // the request is charged as a whole, in several scopes
 	var owed []limiter.Hit
 	if !isPart {
 		owed = limit.Owes(nil, first.hits, first.out)
@@ -291,8 +288,8 @@ func (q *queue) refund(first *call) {
 	q.startSecond(c, first)
 }
 
-// startSecond starts a call of step 2 where first was charged. It is sent even if nobody waits for it. It returns nil
-// if the call has no hits.
+// startSecond starts a call of step 2 in the scope of first. The call is sent even if its request has given up.
+// startSecond returns nil if the call has no hits.
 func (q *queue) startSecond(c, first *call) *call {
 	if len(c.hits) == 0 {
 		q.free(c)
@@ -302,10 +299,10 @@ func (q *queue) startSecond(c, first *call) *call {
 	return q.start(c)
 }
 
-// inAnyCase reports whether a hit is charged whatever becomes of its request.
-func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
+// alwaysCharged reports whether a hit is charged independently of the request's decision.
+func alwaysCharged(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
 
-// chargeByItself is what a hit is charged that is charged by itself.
+// chargeByItself returns the charge of a hit that is charged independently of the request's other hits.
 func chargeByItself(h *limiter.Hit) step.Charge {
 	switch {
 	case h.TakenAt != 0 && h.OrOldest:
@@ -319,16 +316,16 @@ func chargeByItself(h *limiter.Hit) step.Charge {
 	}
 }
 
-// add adds a hit that is charged so. of is its index in the request.
+// add adds a hit with the given charge. of is the hit's index in the request.
 func (c *call) add(h limiter.Hit, charge step.Charge, of int) {
 	c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modeCharge+int64(charge)), append(c.of, of)
 	c.until = append(c.until, 0)
 }
 
-// takeBack adds what takes back the charge of hit i of step 1, and reports whether there is such a charge.
+// takeBack adds a hit that takes back the charge of hit i of first, and reports whether there is such a charge.
 func (c *call) takeBack(first *call, i int) bool {
 	h, d := first.hits[i], &first.out[i]
-	if inAnyCase(&h) || !d.Allowed || h.N == 0 {
+	if alwaysCharged(&h) || !d.Allowed || h.N == 0 {
 		return false
 	}
 	h.N = -h.N

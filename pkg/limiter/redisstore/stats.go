@@ -6,23 +6,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Stats counts what a Store has done since it was made, and describes the connections of its client.
+// Stats holds counts since a Store was made, and statistics of its client's connections.
 type Stats struct {
-	// Calls are the script calls, and Requests the requests that they carried.
+	// Calls is the number of script calls, and Requests the number of requests in each call, summed over all calls.
 	Calls, Requests uint64
-	// Texts are the script calls that were sent a second time, with the script's text, because Redis did not know it.
+	// Texts is the number of script calls that were repeated with the script's text, because Redis did not know it.
 	Texts uint64
-	// Restarted are the counters that began again because Weir cannot have written the state that Redis had: it cannot be
-	// read.
+	// Restarted is the number of times that a counter started again, because its state in Redis was unreadable.
 	Restarted uint64
-	// Cut are the counters whose state was further ahead than their policy can put it, since a rule was edited or Redis's
-	// clock was set back: see storekit.Counter.Cut.
+	// Cut is the number of times that a state was further ahead than its policy allows, because a rule was edited or the
+	// clock of Redis was set back: see storekit.Counter.Cut.
 	Cut uint64
-	// Pool are the connections of the client, to all nodes of a cluster.
+	// Pool holds the statistics of the client's connections, for a cluster those to all nodes.
 	Pool redis.PoolStats
 }
 
-// sent counts script calls. It is safe for concurrent use.
+// sent holds the Stats that the queues of a store update. It is safe for concurrent use.
 type sent struct {
 	mu sync.Mutex
 	Stats
@@ -34,7 +33,7 @@ func (s *sent) count(f func(s *Stats)) {
 	f(&s.Stats)
 }
 
-// Stats returns the counts up to now.
+// Stats returns a copy of the current counts.
 func (s *Store) Stats() (all Stats) {
 	s.sent.count(func(s *Stats) { all = *s })
 	all.Pool = *s.client.PoolStats()

@@ -1,42 +1,41 @@
-// Package redisstore keeps the counters of limits in Redis: one limit for all processes that use the same server or
-// cluster.
+// Package redisstore keeps the counters of limits in a Redis server or cluster, so that processes share each limit.
 //
-// [New] takes a go-redis client of yours, of a server, of the master behind sentinels, or of a cluster:
+// [New] takes your go-redis client of a single server, of a master behind Sentinel, or of a cluster:
 //
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 //	store, err := redisstore.New(client, redisstore.Options{})
 //
-// It is a [limiter.Store]: give it to [limiter.New]. The client stays yours, and you close it.
+// The store is a [limiter.Store]: pass it to [limiter.New]. You must close the client yourself.
 //
-// # How it decides
+// # How Redis decides
 //
-// A request is decided by one script call, so by one round trip and atomically, on Redis's own clock: the clocks of
-// the processes need not agree. The scripts do what [storekit.Decide] and the algorithms' steps do, and agree with
-// them exactly. Requests that come at the same time share a call. In a cluster a request is charged to all its limits
-// or to none, also where their counters lie on several masters.
+// One script call decides a request atomically, in one round trip, on the clock of Redis, so the clocks of the
+// processes need not agree. The scripts decide exactly as [storekit.Decide] and the algorithms' steps do. Concurrent
+// requests share a call. A request is charged to all of its limits or to none, even on several masters of a cluster.
 //
 // # Behind a proxy
 //
 // A proxy such as twemproxy or Envoy's redis_proxy spreads keys over several servers, and sends a script to the server
-// of its first key. With [Options].Proxy each script call has one key. A request with several keys is decided as in a
-// cluster whose keys are all in different slots. A proxy passes on no subscription, so there is no refunds channel.
+// of the script's first key. With [Options].Proxy, each script call has one key, and Weir decides a request with
+// several keys as in a cluster where each key is in another slot. [Store.Refunds] does not work, because proxies do not
+// forward subscriptions.
 //
 // # When Redis fails
 //
-// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default);
-// within twice that, with an error that wraps [limiter.ErrLate], if this process is too late to read what Redis
-// answers. The store has no failure policy and no circuit breaker of its own: what a request then gets is the caller's
-// choice. [Answered], [TimedOut] and [Failures] say what kind of error it is, and which server it is about.
-// [Store.Ping] says why a server cannot decide.
+// [Store.Take] returns an error that wraps [limiter.ErrUnavailable] within [Options].Timeout (15 ms by default). If
+// this process is too late to read the reply of Redis, Take returns within twice that time, and the error also wraps
+// [limiter.ErrLate]. The store has neither a failure policy nor a circuit breaker, so the caller must choose what to do
+// with the request. [Answered], [TimedOut] and [Failures] classify the error and name the server. [Store.Ping] returns
+// the reason for which a server cannot decide requests.
 //
 // # Several servers
 //
-// A [Group] is several stores. A hit names its store by [Route].
+// A [Group] holds several stores. The [Route] of a hit names the hit's store.
 //
 // # Keys
 //
-// Each key is [Options].KeyPrefix, [FormatVersion] and the counter's key. Processes of different releases share
-// counters as long as they have the same FormatVersion. Every key has a time to live.
+// A Redis key consists of [Options].KeyPrefix, [FormatVersion] and the counter's key. Processes of different releases
+// share counters if they have the same FormatVersion. Every key has a time to live.
 package redisstore
 
 import (
@@ -64,53 +63,51 @@ const (
 	DefaultTimeout   = 15 * time.Millisecond
 )
 
-// FormatVersion follows the prefix in every key: the states of another version have other keys.
+// FormatVersion is the version of the format of states. It is part of every key, so each format has its own keys.
 const FormatVersion = "1:"
 
-// Options say how to use the client. The zero value is good.
+// Options configure a Store. The zero value has useful defaults.
 type Options struct {
-	// Name is what routes call the store (Route.Store), for errors. It is empty for the first one of a Group.
+	// Name is the store's name in routes (Route.Store) and in errors. It is empty for the first store of a Group.
 	Name string
-	// Server names the server in errors and logs, without a password. Empty is the client's address.
+	// Server is the server's name in errors and logs, without a password. The default is the client's address.
 	Server string
-	// KeyPrefix starts each key; the version of the state's format and the counter's key follow. Empty is
-	// DefaultKeyPrefix.
+	// KeyPrefix is the beginning of each key, before FormatVersion. The default is DefaultKeyPrefix.
 	KeyPrefix string
-	// Timeout is how long Redis may take to answer, in a Take that has no earlier deadline. 0 is DefaultTimeout.
+	// Timeout is the maximum time that Take waits for Redis, unless its context ends earlier. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// UntilDeadline has a Take whose context has an earlier deadline than Timeout end in nine tenths of the time until
-	// then, and its call with it: a failure policy can still answer in the last tenth.
+	// UntilDeadline reserves a tenth of the time until the deadline of Take's context: Take and its script call end after
+	// nine tenths, so that the caller can still apply a failure policy. It has no effect if Timeout ends earlier.
 	UntilDeadline bool
-	// Proxy says that the client is connected to a proxy that spreads keys over several servers: a script call then has
-	// one key.
+	// Proxy must be set if the client is connected to a proxy that spreads keys over several servers.
 	Proxy bool
-	// Now is the clock, in microseconds since the Unix epoch. Nil, the default, is Redis's own clock, which all processes
-	// share; tests set a virtual one. The redis-cell module always uses the server's.
+	// Now returns the time in microseconds since the Unix epoch. Nil, the default, means the clock of Redis, which all
+	// processes share. Tests set a virtual clock. The redis-cell module always uses the server's clock.
 	Now func() int64
 }
 
 // Store keeps counters in Redis. It is safe for concurrent use.
 type Store struct {
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // client, if that is of a cluster
+	cluster *redis.ClusterClient // the client of a cluster, else nil
 	keyspace
 	o       Options // with the defaults
-	canLend bool    // the client ends a call at its deadline: see queue.canLend
+	canLend bool    // the client ends a call at the deadline of the call's context: see queue.lends
 	queue   *queue  // nil with a cluster
 	sent    sent
-	alone   Group // of this store
+	alone   Group // a group with only this store
 
-	lanes         sync.Map    // with a cluster: the *queue of each master, by its address
-	knowsTopology atomic.Bool // it is known which master has which slot
+	lanes         sync.Map    // with a cluster: the *queue of each master, by the master's address
+	knowsTopology atomic.Bool // the cluster client has read which master owns which slot
 }
 
-// New makes a store on a client of a server, of the master behind sentinels, or of a cluster. It does not connect:
-// while the server cannot be reached, each Take returns an error that wraps limiter.ErrUnavailable.
+// New returns a store on a client of a single server, of a master behind Sentinel, or of a cluster. It does not
+// connect: while the server is unreachable, each Take returns an error that wraps limiter.ErrUnavailable.
 //
-// The client stays the caller's. Its timeouts bound each round trip beside Options.Timeout. Set its
-// ContextTimeoutEnabled: without that, a call to a server that hangs occupies a connection until the client's own
-// ReadTimeout (3 s by default), though Take returns in time. A cluster's client that sends to replicas (ReadOnly,
-// RouteByLatency, RouteRandomly) is an error, and so is a redis.Ring: its servers cannot decide a request together.
+// The caller must close the client. The client's timeouts bound each round trip in addition to Options.Timeout. Set
+// its ContextTimeoutEnabled: otherwise a call to a server that hangs occupies a connection until the client's
+// ReadTimeout (3 s by default), although Take returns in time. New returns an error for a cluster client that sends to
+// replicas (ReadOnly, RouteByLatency, RouteRandomly), and for a redis.Ring.
 func New(client redis.UniversalClient, o Options) (*Store, error) {
 	if client == nil {
 		return nil, errors.New("redis store: the client is missing")
@@ -132,7 +129,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		if o.Proxy {
 			return nil, errors.New("redis store: the client of a cluster itself chooses the server of a key; leave out Proxy")
 		}
-		if c.Options().ReadOnly { // as it is with RouteByLatency and RouteRandomly, too
+		if c.Options().ReadOnly { // go-redis also sets ReadOnly for RouteByLatency and RouteRandomly
 			return nil, errors.New("redis store: counters are on masters; leave out ReadOnly, RouteByLatency and RouteRandomly")
 		}
 		s.cluster, s.slotted = c, true
@@ -147,10 +144,10 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	return s, nil
 }
 
-// isSpread reports whether the keys are on several servers, so that a script call may not have any keys together.
+// isSpread reports whether the keys are on several servers, so that a script call may have only keys of one scope.
 func (s *Store) isSpread() bool { return s.cluster != nil || s.o.Proxy }
 
-// batcher decides the batches of one queue.
+// batcher returns a batcher for one queue.
 func (s *Store) batcher() *batcher {
 	r := &batcher{
 		client: s.client, keyspace: s.keyspace, now: s.o.Now, sendsNow: s.o.Now != nil, sent: &s.sent, isSpread: s.isSpread(),
@@ -164,13 +161,13 @@ func (s *Store) batcher() *batcher {
 	return r
 }
 
-// Timeout is the longest that a Take waits for Redis.
+// Timeout returns the maximum time that a Take waits for Redis.
 func (s *Store) Timeout() time.Duration { return s.o.Timeout }
 
 // String returns Options.Server.
 func (s *Store) String() string { return s.o.Server }
 
-// Label names the store in errors and logs: NAME=SERVER, or the server alone.
+// Label returns the store's name for errors and logs: NAME=SERVER, or SERVER if the store has no name.
 func (s *Store) Label() string {
 	if s.o.Name == "" {
 		return s.o.Server
@@ -178,14 +175,14 @@ func (s *Store) Label() string {
 	return s.o.Name + "=" + s.o.Server
 }
 
-// Take implements limiter.Store. It decides the request in the next script call, together with the requests that came
-// while the last call was under way. A request is sent once, except where Redis does not know the script. When Take
-// gives up, because ctx is done or the timeout is over, the request may still be charged if its call was under way. If
-// that counts it as in flight, Take gives it back as soon as the answer comes. The Route of a hit names no store here.
+// Take implements limiter.Store. It decides the request in the next script call, together with the requests that
+// arrived during the last call. Weir sends a request again only if Redis did not know the script. If Take returns
+// early, because ctx is done or the timeout is over, Redis may still charge a request whose call is in flight. If that
+// charge counts the request as in flight, the store refunds it when the reply arrives, if it does within LateAnswer.
+// Take ignores the store that the Route of a hit names.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	return s.alone.Take(ctx, hits, out)
 }
 
-// TakeAll is Take for several requests, each with its own answer, in as few calls to the server as they fit in. It
-// returns when each has one.
+// TakeAll decides several requests, each as Take does, in as few script calls as possible. It waits for all of them.
 func (s *Store) TakeAll(calls []*storekit.Call) { s.alone.TakeAll(calls) }

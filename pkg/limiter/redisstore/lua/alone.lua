@@ -1,7 +1,7 @@
--- A batch of one hit is answered before the rest of the script is made, which takes longer than deciding while few
--- requests come.
-local found -- what KEYS held
-if #ARGV == 6 and #ARGV[3] == 8 and #ARGV[6] == 32 then -- a policy, and a plan of one hit
+-- Under low load most batches have one hit. Such a batch returns here, because the definitions in the rest of the
+-- script would take longer than the decision.
+local found -- values of KEYS
+if #ARGV == 6 and #ARGV[3] == 8 and #ARGV[6] == 32 then -- one policy, and one plan with one hit
   local _, mode, _, n = unpack_from('<dddd', ARGV[6])
   local numbers = ARGV[5]
   local decides = mode == ENFORCE and n > 0 and quick[unpack_from('<d', numbers, #numbers - 23)]

@@ -1,9 +1,9 @@
--- The batch: its counters, plans and policies, its answer, and the requests whose hits all fit, as most do.
+-- Reads the counters, plans and policies of the batch, and decides most requests: those whose hits all fit.
 
--- found[k] is what KEYS[k] held, state[k] its newest state; both are false where there is none. after[k] is set where
--- the state changed: how many microseconds it matters, or KEPT.
+-- found[k] is the value of KEYS[k] in Redis, and state[k] the newest state; both are false without a state. after[k] is
+-- set if the state changed: the number of microseconds for which the state matters, or KEEPTTL.
 local state, after = {}, {}
-if #KEYS <= 1000 then -- unpack has a bound
+if #KEYS <= 1000 then -- Lua bounds the number of values that unpack returns
   found = found or call('MGET', unpack(KEYS))
   state = {unpack(found)}
 else
@@ -17,7 +17,7 @@ end
 
 local function change(k, new, lasts)
   state[k] = new
-  if lasts ~= KEPT or not after[k] then after[k] = lasts end
+  if lasts ~= KEEPTTL or not after[k] then after[k] = lasts end
 end
 
 local policies = {}
@@ -34,8 +34,8 @@ local function policy_at(i)
   return policy
 end
 
--- A plan has four values for each hit: its policy, mode, group and cost. is_plain says that all hits are enforced and
--- cost something, is_quick that their policies have a quick function, too.
+-- A plan has four values for each hit: policy, mode, group and cost. is_plain is true if all hits are enforced and cost
+-- more than 0, and is_quick if also all policies have a quick function.
 local plans = {}
 local function plan_at(i)
   local text, at, is_plain, is_quick = ARGV[i], 1, true, true
@@ -53,11 +53,11 @@ local function plan_at(i)
   return plan
 end
 
--- place_of[h] is the index in KEYS of the counter of hit h of the batch; nil if that is h.
-local place_of
+-- key_index[h] is the index in KEYS of the counter of the batch's hit h. key_index is nil if every index is h.
+local key_index
 if ARGV[4] ~= '' then
-  place_of = {}
-  for h = 1, #ARGV[4] / 8 do place_of[h] = unpack_from('<d', ARGV[4], 8 * h - 7) end
+  key_index = {}
+  for h = 1, #ARGV[4] / 8 do key_index[h] = unpack_from('<d', ARGV[4], 8 * h - 7) end
 end
 
 local results, size = {0, 0, 0, 0, 0, 0, 0, 0}, 0 -- room for four hits
@@ -72,8 +72,8 @@ local function answer(fits, left, retry, reset, wait)
   end
 end
 
--- refunded[k] is what the batch refunds less what it charges afterwards. Where that is not above 0, as when a
--- process exchanges leased permits, nothing passes that could not before, and no refund is published.
+-- refunded[k] is the number of hits that the batch refunds, less the hits that it charges afterwards. If the number is
+-- not above 0, as when a process exchanges leased permits, the refunds admit no further request and are not published.
 local refunded = {}
 local function tally(k, n)
   if n < 0 then
@@ -83,17 +83,17 @@ local function tally(k, n)
   end
 end
 
--- decide_quickly decides a request of hits on different counters if its plan is quick and all of them fit. It changes
--- nothing before it knows that, so it has nothing to undo. It returns whether it has decided.
-local next_state, lasts, asked = {0, 0, 0, 0}, {0, 0, 0, 0}, {} -- room for four hits
+-- decide_quickly decides a request if its plan is quick, and all its hits fit and have different counters. Otherwise
+-- it returns false and has changed no state.
+local next_state, lasts, visited = {0, 0, 0, 0}, {0, 0, 0, 0}, {} -- room for four hits
 local function decide_quickly(plan, first, request)
   local count, j, at = plan.count, 1, size
   for i = 1, count do
     local k = first + i - 1
-    if place_of then
-      k = place_of[k]
-      if asked[k] == request then return false end
-      asked[k] = request
+    if key_index then
+      k = key_index[k]
+      if visited[k] == request then return false end
+      visited[k] = request
     end
     local new, left, reset, keeps = plan[j].quick(state[k], plan[j + 3])
     if not new then return false end
@@ -103,9 +103,9 @@ local function decide_quickly(plan, first, request)
   size = at
   for i = 1, count do
     local k, keeps = first + i - 1, lasts[i]
-    if place_of then k = place_of[k] end
+    if key_index then k = key_index[k] end
     state[k] = next_state[i]
-    if keeps ~= KEPT or not after[k] then after[k] = keeps end -- change, without a call
+    if keeps ~= KEEPTTL or not after[k] then after[k] = keeps end -- change(), inlined for speed
     if refunded[k] then tally(k, plan[4 * i]) end
   end
   return true

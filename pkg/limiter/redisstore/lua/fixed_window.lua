@@ -1,15 +1,16 @@
--- fixed_window: mirrors fixedWindow.step in pkg/limiter/fixed_window.go.
--- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar; AT_LIMIT more where a hit of cost 0
---        fits while no more than the limit is counted, and a limit of 0 counts); with calendar five edges: where the
---        window before that around the process's now begins, that one itself, and the three after it, in microseconds
---        since the epoch
--- state  start, count, end: when the window starts and ends, in microseconds since the epoch, and the hits counted in it.
---        The end only says when the key expires.
+-- fixed_window: mirrors fixedWindow.Step in pkg/limiter/fixed_window.go.
+-- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar; plus AT_LIMIT if a hit of cost 0 fits
+--        while the count is at most the limit, and a limit of 0 counts, too); with calendar the start times of five
+--        windows, in microseconds since the epoch: the window before the process's current one, that one, and the
+--        next three
+-- state  start, count, end: the start and end of the window, in microseconds since the epoch, and the hits counted in
+--        the window. The end is only used for the time to live of the key.
 
-local WEEK = 604800000000 -- microseconds; months differ in length
+local WEEK = 604800000000 -- microseconds
 
--- calendar_window returns where the window of a moment begins and ends, and where the next one ends. If that is in none
--- of the windows of args, the clocks of Redis and of the process are apart: a window as long as others is taken.
+-- calendar_window returns the start and end of the window at a time, and the end of the next window. If args have no
+-- such window, the clocks of Redis and of the process disagree. Up to a week, all windows are then taken as equally
+-- long. Longer windows differ in length, so the request fails.
 local function calendar_window(a, at)
   if at < a[4] or at >= a[7] then
     local window = a[2]
@@ -61,7 +62,7 @@ local function fixed_window(a, state, now, n, charge, denied)
   if count == 0 and align == 1 then ends = window end
   local new, linger = false, -ends
   if count > 0 then
-    new, linger = struct.pack('>ddd', start, count, now + ends), s and s[3] == now + ends and KEPT or 0
+    new, linger = struct.pack('>ddd', start, count, now + ends), s and s[3] == now + ends and KEEPTTL or 0
   end
   return note_cut(cut) or count ~= before, new, ok, max(0, limit - count), retry, ends, 0, linger
 end

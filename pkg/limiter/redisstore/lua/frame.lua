@@ -1,7 +1,7 @@
--- frame decides the requests of the batch in their order, each as a whole, and writes what they change.
+-- Decides the requests of the batch in order, each as a whole, and writes the changed states.
 
 local decide_slowly
-local first, request = 1, 0 -- the request's first hit in the batch, and its number
+local first, request = 1, 0 -- index in the batch of the request's first hit, and number of the request
 for at = 1, #ARGV[3], 8 do
   request = request + 1
   local number = unpack_from('<d', ARGV[3], at)
@@ -22,7 +22,7 @@ for k = 1, #KEYS do
   end
 end
 
--- A state that cannot be read goes, also if nothing was charged.
+-- Deletes unreadable states that no charge has replaced, and counts restarts and cuts.
 local restarts, cut = 0, 0
 if next(restarted) or next(cuts) then
   for k = 1, #KEYS do
@@ -35,7 +35,7 @@ end
 
 if ARGV[2] ~= '' then
   for k, net in pairs(refunded) do
-    if net > 0 then try('PUBLISH', ARGV[2], KEYS[k]) end -- a user who may not publish can still count
+    if net > 0 then try('PUBLISH', ARGV[2], KEYS[k]) end -- decide even if the user may not publish
   end
 end
 

@@ -1,16 +1,15 @@
--- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.step in pkg/limiter/meter.go.
+-- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.Step in pkg/limiter/meter.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
 --        linger in microseconds
--- state  A, span [, part]: the funnel is empty A microseconds after the epoch plus part/leak of a tick. The span is how
---        many microseconds A was ahead when this was written.
-local function funnel(a, state, now, n, charge, denied, gone)
+-- state  A, span [, part]: the funnel is empty A microseconds after the epoch plus part/leak of a tick. The span is A
+--        minus the time at which the state was written, in microseconds.
+local function funnel(a, state, now, n, charge, denied, expires)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
   local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
   local t = floor(now / tick)
 
-  -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
-  local ahead, part, first, cut = 0, 0, starts_empty, false
+  local ahead, part, first, cut = 0, 0, starts_empty, false -- the funnel is empty in ahead ticks plus part/leak
   local full = (denied == FULL or bursty) and max_level or capacity
   local empty, span
   local s = state and numbers(state, 2, 3)
@@ -18,7 +17,7 @@ local function funnel(a, state, now, n, charge, denied, gone)
     empty, span = s[1], s[2]
     if empty < 0 or span > empty then s, empty = restart(), 0 end
     ahead, part, cut = empties(empty, span, s and s[3] or 0, t, tick, leak, full)
-    local full_for = -ahead - min(1, part) -- in whole ticks
+    local full_for = -ahead - min(1, part) -- time since which the bucket is full, in whole ticks
     first = starts_empty and full_for >= linger / tick
   end
   if first then
@@ -65,7 +64,7 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local found = level
   if charged < 0 then
     local back = units(-charged, level)
-    if charge == TAKE_BACK then back = min(back, (gone / tick - t) * leak) end -- the rest has leaked away
+    if charge == TAKE_BACK then back = min(back, (expires / tick - t) * leak) end -- the rest has already leaked
     level = max(0, level - back)
   elseif charged > 0 then
     level = with(charged)
@@ -100,5 +99,5 @@ local function funnel(a, state, now, n, charge, denied, gone)
     new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
   end
   local lasts = shelf_life(not cut and empty, now + reset + linger)
-  return took, new, ok, passing(), retry, reset, wait, lasts == KEPT and KEPT or lasts - reset
+  return took, new, ok, passing(), retry, reset, wait, lasts == KEEPTTL and KEEPTTL or lasts - reset
 end

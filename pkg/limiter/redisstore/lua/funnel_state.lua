@@ -1,4 +1,4 @@
--- rounded is a span rounded up to 26 binary digits, as Go keeps it: see funnel.lua.
+-- rounded returns a span rounded up to 26 significant bits, as withSpan in pkg/limiter/span.go does.
 local function rounded(span)
   if span < 67108864 then return span end
   local _, digits = math.frexp(span)
@@ -6,7 +6,7 @@ local function rounded(span)
   return ceil(span / unit) * unit
 end
 
--- funnel_state is the state of a level above 0 at a time.
+-- funnel_state returns the state of a funnel that has a level above 0 at a time; see funnel.lua.
 local function funnel_state(at, level, leak, tick)
   local part = fmod(level, leak)
   local span = (level - part) / leak * tick

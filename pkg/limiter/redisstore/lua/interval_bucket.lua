@@ -1,8 +1,7 @@
--- token_bucket with refill: interval: mirrors intervalBucket.step in pkg/limiter/interval_bucket.go.
+-- token_bucket with refill: interval: mirrors intervalBucket.Step in pkg/limiter/interval_bucket.go.
 -- args   limit, window in microseconds, burst, max_level, initial (0 full, 1 empty), linger in microseconds
--- state  start, missing: since when the current batch counts, in microseconds since the epoch, and the tokens
---        missing then
-local function interval_bucket(a, state, now, n, charge, denied, gone)
+-- state  start, missing: start of the current interval, in microseconds since the epoch, and the tokens missing then
+local function interval_bucket(a, state, now, n, charge, denied, expires)
   if a[1] == 0 then return ban(n) end
   local limit, window, burst, max_level, starts_empty, linger = a[1], a[2], a[3], a[4], a[5] == 1, a[6]
 
@@ -23,8 +22,8 @@ local function interval_bucket(a, state, now, n, charge, denied, gone)
   end
 
   local ok, charged = take(max(0, burst - missing), n, charge, denied)
-  if charge == TAKE_BACK then -- no more than refills have left of it
-    charged = max(charged, -ceildiv(gone - now, window) * limit)
+  if charge == TAKE_BACK then -- at most the tokens that refills have not yet replaced
+    charged = max(charged, -ceildiv(expires - now, window) * limit)
   end
   local before = missing
   missing = min(max(0, missing + charged), max(missing, max_level))

@@ -1,6 +1,6 @@
 local AT_LIMIT = 16 -- limiter.argLookAtLimit
 
--- quick_fixed_window decides for windows on the clock.
+-- Decides for windows that begin at multiples of their length since the epoch (align 0).
 quick[FIXED_WINDOW] = function(limit, window, align)
   if fmod(align, AT_LIMIT) ~= 0 then return end
   local start = now - fmod(now, window)
@@ -14,7 +14,7 @@ quick[FIXED_WINDOW] = function(limit, window, align)
       if not (count >= 0 and since <= now and expiry >= since) or count % 1 ~= 0 or since % 1 ~= 0 then return end
       if count > 0 and since >= start then
         n = n + count
-        if expiry == ends then after = KEPT end
+        if expiry == ends then after = KEEPTTL end
       end
     end
     if n <= limit then return pack('>ddd', start, n, ends), limit - n, reset, after end

@@ -1,16 +1,15 @@
--- The key of a funnel lives to the end of a SHELF of 5 seconds: those of 5, 10, 15, ... since the epoch. Its state says
--- when the funnel is empty, and so at least how long the key lives. Most hits find a key that lives long enough. Setting
--- a time to live takes Redis longer than all else that it does for a hit.
-local SHELF = 5000000
+-- The key of a funnel expires at a multiple of SHELF since the epoch, at the earliest when the funnel is empty. So most
+-- hits find a key that lives long enough. Setting the time to live would take Redis longer than the rest of the hit.
+local SHELF = 5000000 -- microseconds
 
--- shelf_life is for how long a key lives whose state matters until ends, and which has a state that is empty at old,
--- or none.
+-- shelf_life returns the time to live of a key whose state matters until ends, or KEEPTTL. old is the time at which the
+-- funnel of the key's current state is empty, nil or false without a valid state.
 local function shelf_life(old, ends)
-  if old and ceil(old / SHELF) * SHELF >= ends then return KEPT end
+  if old and ceil(old / SHELF) * SHELF >= ends then return KEEPTTL end
   return ceil(ends / SHELF) * SHELF - now
 end
 
--- quick_funnel decides for funnels and token buckets that start full.
+-- Decides for funnels, and for token buckets that start full.
 quick[FUNNEL] = function(limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty)
   if limit == 0 or algorithm == SMOOTH_BURSTY or algorithm == LEAKY_QUEUE or starts_empty == 1 then return end
   local t = floor(now / tick)

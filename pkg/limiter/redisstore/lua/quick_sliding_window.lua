@@ -1,11 +1,11 @@
--- quick_sliding_window decides where the segments are as long as those of the state and their counts have 4 bytes.
-local FEW = 64 -- counts
+-- Decides for sliding windows whose state has segments of the policy's length, with counts of 4 bytes.
+local FEW = 64 -- maximum number of counts
 local ints = {}
 quick[SLIDING_WINDOW] = function(limit, tick, segments, segment, cap, max_count, oldest)
   local index = floor(now / segment)
   local ends = (index + (oldest == 2 and segments or segments + 1)) * segment
   local reset, width = ends - now, segment / tick
-  local remains = width - floor(fmod(now, segment) / tick) -- of the segment that is partly outside the window
+  local remains = width - floor(fmod(now, segment) / tick) -- ticks of the oldest segment that are inside the window
   return function(state, n)
     local first, inside, last, older, after = 0, 0, 0, '', reset
     if state then
@@ -29,7 +29,7 @@ quick[SLIDING_WINDOW] = function(limit, tick, segments, segment, cap, max_count,
         end
         if shift == 0 then
           first, older = counts[1], string.sub(state, 29, 24 + 4 * count)
-          if first > 0 and expiry == ends then after = KEPT end
+          if first > 0 and expiry == ends then after = KEEPTTL end
         else
           older = rep('\0', 4 * (shift - 1)) .. string.sub(state, 25, 24 + 4 * count)
         end

@@ -1,15 +1,14 @@
--- redis_cell
--- funnel and token_bucket with engine: redis_cell: the redis-cell module decides, by CL.THROTTLE.
+-- funnel and token_bucket with engine: redis_cell: the redis-cell module decides, with CL.THROTTLE.
 -- args   limit, window in seconds, burst
--- state  the module's own, which it writes itself: note keeps what was there for put_back
+-- state  the state of the module, which the module writes; note saves the old value for put_back
 --
--- CL.THROTTLE answers limited (1) or not (0), capacity, remaining, retry-after and reset in whole seconds, cut off.
--- A denied hit changes nothing, nor does a quantity of 0, which is never limited.
+-- CL.THROTTLE returns limited (1) or not (0), capacity, remaining, and retry-after and reset in whole seconds, rounded
+-- down. A denied hit changes nothing. A quantity of 0 is never limited and changes nothing.
 
--- restart_cell deletes a state that the module cannot have left; see restart in steps.lua.
+-- restart_cell deletes a state that the module cannot have written; see restart in steps.lua.
 local function restart_cell()
   redis.call('DEL', reading)
-  restart(KEEP) -- it writes its state itself
+  restart(KEEP)
   if noted[reading] then noted[reading] = {false} end
 end
 
@@ -18,7 +17,7 @@ local function throttle(a, quantity)
     return redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(hits))
   end
   local r = ask(quantity)
-  if not r.err and r[5] > ceil(a[3] * a[2] / a[1]) + 1 then -- further ahead than this limit can be: it is full
+  if not r.err and r[5] > ceil(a[3] * a[2] / a[1]) + 1 then -- further ahead than this limit allows: cut it
     cuts[reading] = true
     redis.call('DEL', reading)
     ask(a[3])
@@ -29,7 +28,7 @@ local function throttle(a, quantity)
   local function says(text) return string.find(r.err, text, 1, true) end
   if says('Cell error') then
     if quantity < 0 and says('expire') then return nil end
-    if restarted[reading] then give_up(r.err) end -- it is not the state
+    if restarted[reading] then give_up(r.err) end -- the state was not the cause
     restart_cell()
     return throttle(a, quantity)
   elseif says('nknown') then
@@ -42,8 +41,9 @@ local function throttle(a, quantity)
   give_up(r.err)
 end
 
--- refund calls with a negative quantity. Where that would leave the funnel emptier than empty, the module fails
--- after it has written so, or writes a state that never expires: the key goes, and the limit is fully available again.
+-- refund calls CL.THROTTLE with a negative quantity. If that is more than the funnel holds, the module either fails
+-- after it has written a wrong state, or writes a state that never expires. Then refund deletes the key, which means an
+-- empty funnel.
 local function refund(a, hits)
   local r = throttle(a, -hits)
   if r and redis.call('PTTL', reading) > 0 then return r end
@@ -51,11 +51,11 @@ local function refund(a, hits)
   return {0, a[3], a[3], -1, 0}
 end
 
-local charged = {} -- keys that this call of the script has charged: state does not show it
+local charged = {} -- keys that this script call has charged, which the state in this script does not show
 
 local function redis_cell(a, state, _, n, charge)
   if a[1] == 0 then return ban(n) end
-  local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds a hit, cut off as the module does
+  local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds per hit, rounded down as in the module
   local charges = n ~= 0 and n <= burst and (charge <= TAKE_OR_PENALTY or charge == TAKE_BACK)
   if charges then note() end
   local r
@@ -67,16 +67,16 @@ local function redis_cell(a, state, _, n, charge)
 
   local fits = r[1] == 0
   if charges then charged[reading] = true end
-  if n > 0 and charge == SPEND and r[3] > 0 then -- a quota's last hits
+  if n > 0 and charge == SPEND and r[3] > 0 then -- spend the last hits of a quota
     note()
     r = throttle(a, min(n, r[3]))
     charged[reading] = true
     fits = false
   end
 
-  -- The module divides whole microseconds by whole microseconds a hit, both cut off. So the true number of hits left is
-  -- one of two neighbours: the one that is computed here, or one less. Above 1,000 hits a second the smaller one is
-  -- often right, and is taken.
+  -- To compute remaining, the module divides microseconds by microseconds per hit, both rounded down to integers. So
+  -- the true number of remaining hits is one of two neighbouring numbers. Up to 1,000 hits per second, the larger
+  -- number is used. Above that, the smaller number is used, because it is often right.
   local lives, left = max(0, redis.call('PTTL', reading)), r[3]
   if interval < 1000000 then
     local is_new = n == 0 and not state and not charged[reading]
@@ -85,7 +85,7 @@ local function redis_cell(a, state, _, n, charge)
     left = floor(((left + 1) * floor(interval / 1000) - 1) * 1000 / interval)
   end
   left = min(burst, left)
-  -- Its key lives as long as its state matters, in milliseconds, cut off by the module and by Redis.
+  -- The key lives as long as its state matters, in milliseconds, which the module and Redis both round down.
   local reset = 0
   if left < burst or lives > 0 then reset = (lives + 2) * 1000 end
 

@@ -1,11 +1,11 @@
--- sliding_log and concurrency: mirrors slidingLog.step in pkg/limiter/sliding_log.go.
--- args   limit, window (of concurrency the lease) in microseconds, algorithm
--- state  packed doubles (8 bytes each, big-endian): the total before the first entry, then for each entry,
---        oldest first, its time in microseconds and the total with it. Fixed width, so that a step finds what
---        it needs by bisection and unpacks a handful of entries of a long log.
-local WORD, ENTRY, MOST_ENTRIES = 8, 16, 1000000 -- the most that max_log_entries may be
+-- sliding_log and concurrency: mirrors slidingLog.Step in pkg/limiter/sliding_log.go, and concurrency.Step.
+-- args   limit, window in microseconds (for concurrency the lease), algorithm
+-- state  doubles (8 bytes each, big-endian): the total cost before the first entry, then for each entry, oldest first,
+--        its time in microseconds and the total cost up to and including the entry. The fixed width allows bisection,
+--        so that a step unpacks only a few entries of a long log.
+local WORD, ENTRY, MOST_ENTRIES = 8, 16, 1000000 -- bytes, bytes, and the maximum of max_log_entries
 
-local function sliding_log(a, state, now, n, charge, denied, gone)
+local function sliding_log(a, state, now, n, charge, denied, expires)
   local limit, window = a[1], a[2]
   if limit == 0 then return ban(n) end
 
@@ -15,10 +15,10 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
     return sliding_log(a, restart(), now, n, charge, denied)
   end
   local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
-  -- total_of(0) is the total before the first entry.
+  -- total_of(0) is the total cost before the first entry.
   local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + 1)) end
 
-  -- search is the lowest i in 1..count with holds(i), or count + 1.
+  -- search returns the lowest i in 1..count for which holds(i) is true, or count + 1.
   local function search(holds)
     local lo, hi = 1, count + 1
     while lo < hi do
@@ -33,7 +33,7 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
     return sliding_log(a, restart(), now, n, charge, denied)
   end
   local cut = newest > now
-  if cut then -- the entries after now are one at now
+  if cut then -- the clock was set back: merge the entries after now into one entry at now
     local from = search(function(i) return time_of(i) > now end)
     log = string.sub(log, 1, WORD + (from - 1) * ENTRY) .. struct.pack('>dd', now, total_of(count))
     count, newest = from, now
@@ -55,8 +55,8 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
   if charged < 0 then
     changed = total ~= base
     local from, n = max(base, total + charged), -charged
-    if charge >= TAKE_BACK then -- no other hits than those of the charge
-      local at = gone - window
+    if charge >= TAKE_BACK then -- take back only hits of the time of the charge
+      local at = expires - window
       from = total_of(search(function(i) return time_of(i) >= at end) - 1)
       n = min(n, total_of(search(function(i) return time_of(i) > at end) - 1) - from)
     end
@@ -65,7 +65,7 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
       local from = search(function(i) return total_of(i) > kept end)
       log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
       count = count - (from - 1)
-    else -- cutOut: what follows the total from goes
+    else -- mirrors cutOut: remove the n hits after the total from
       local first = search(function(i) return total_of(i) > from end)
       local parts = {string.sub(log, 1, WORD + (first - 1) * ENTRY)}
       if total_of(first - 1) < from then parts[2] = struct.pack('>dd', time_of(first), from) end
@@ -84,7 +84,7 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
     total = total + charged
     log = log .. struct.pack('>dd', now, total)
     count = count + 1
-    -- Entries that the newest limit hits outweigh are joined to the next one.
+    -- As prune does, merge each old entry into the next one if the newer entries already fill the limit.
     local drop = 0
     while count - drop > 1 and total - total_of(drop + 1) >= limit do drop = drop + 1 end
     if drop > 0 then

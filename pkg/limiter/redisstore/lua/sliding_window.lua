@@ -1,13 +1,13 @@
--- sliding_window: mirrors slidingWindow.step in pkg/limiter/sliding_window.go.
+-- sliding_window: mirrors slidingWindow.Step in pkg/limiter/sliding_window.go.
 -- args   limit, tick, segments, segment in microseconds, segment_cap, max_count,
 --        oldest (0 proportional, 1 full, 2 none)
--- state  A, B, end, and the counts, newest first, without zeros at the end: index of the newest segment, length of a
---        segment, and when the key expires, in microseconds. Counts are 4 bytes each; if one needs more, all are doubles,
---        behind a byte.
-local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- of limiter.MaxSegments, and limiter.MaxWindow
+-- state  A, B, end, and the counts, newest first, without zeros at the end. A is the index of the newest segment, B the
+--        length of a segment, and end the time at which the key expires, both in microseconds. A count has 4 bytes. If
+--        any count needs more, all counts are doubles after one additional byte.
+local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- step.MaxSegments + 1, and step.MaxWindow in microseconds
 local HEAD, MOST_INT = 24, 4294967295
 
--- segments_of returns the numbers of a state.
+-- segments_of returns the numbers of a state, or nil after restart.
 local function segments_of(state)
   local long = (#state - HEAD) % 4 == 1
   local count = long and (#state - HEAD - 1) / 8 or (#state - HEAD) / 4
@@ -17,11 +17,11 @@ local function segments_of(state)
   for i = 1, count + 3 do
     if not whole(i == 1 and math.abs(s[i]) or s[i]) then return restart() end
   end
-  s[count + 4] = nil -- where the state ends
+  s[count + 4] = nil -- unpack also returns the position after the state
   return s
 end
 
-local function sliding_window(a, state, now, n, charge, denied, gone)
+local function sliding_window(a, state, now, n, charge, denied, expires)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
   if limit == 0 then return ban(n) end
 
@@ -70,8 +70,8 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     inside = inside + more
   elseif charged < 0 then
     local back, newest = -charged, 0
-    if charge == TAKE_BACK then -- from the segment that it was charged to
-      newest = max(0, index - (gone / segment - whole))
+    if charge == TAKE_BACK then -- begin with the segment that was charged
+      newest = max(0, index - (expires / segment - whole))
     end
     for i = newest, segments do
       local b = min(back, c[i])
@@ -82,7 +82,8 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     end
   end
 
-  -- exceeds is the newest segment whose count, and the newer ones, are more than most, and what room those leave.
+  -- exceeds returns the newest segment with which the sum of counts, from the newest on, is above most; its count; and
+  -- most minus the sum of the newer counts. If the sum is never above most, it returns -1, 0, 0.
   local function exceeds(most)
     for i = 0, segments do
       if c[i] > most then return index - i, c[i], most end
@@ -131,7 +132,7 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     else
       new = struct.pack('>ddd' .. form, index, segment, ends, unpack(c, 0, last))
     end
-    if s and s[3] == ends then linger = KEPT end
+    if s and s[3] == ends then linger = KEEPTTL end
   end
   return changed, new, ok, room(), retry, reset, 0, linger
 end

@@ -1,10 +1,9 @@
--- The requests that decide_quickly (batch.lua) does not decide. With it, this mirrors storekit.Decide
--- (pkg/limiter/decide.go), number for number. The steps stand before it, in the same function, which returns
--- decide_slowly.
+-- Decides the requests that decide_quickly (batch.lua) does not decide, with exactly the results of storekit.Decide.
+-- The steps precede this file in the same function, which returns decide_slowly.
 
--- lasting is for how long a counter's next state matters, or KEPT.
+-- lasting returns the number of microseconds for which a counter's next state matters, or KEEPTTL.
 local function lasting(reset_after, linger)
-  if linger == KEPT then return KEPT end
+  if linger == KEEPTTL then return KEEPTTL end
   return reset_after + (linger or 0)
 end
 
@@ -14,7 +13,7 @@ local function failed(request, count, why)
   for _ = 1, count do answer(false, 0, 0, 0, 0) end
 end
 
--- decide_one decides a request of one enforced hit, as most are. It has nothing to roll back.
+-- decide_one decides a request of one enforced hit, the most frequent case. It needs no roll_back.
 local function decide_one(k, policy, n)
   reading, alone = KEYS[k], true
   local changed, new, fits, left, retry, reset, wait, linger =
@@ -24,14 +23,14 @@ local function decide_one(k, policy, n)
   answer(fits, left, retry, reset, wait or 0)
 end
 
--- decide_fitting is decide_quickly for hits of any algorithm.
+-- decide_fitting does the same as decide_quickly, for any algorithm except the one in early.
 local function decide_fitting(plan, first, request)
   local count = plan.count
   for i = 1, count do
-    local k = place_of and place_of[first + i - 1] or first + i - 1
+    local k = key_index and key_index[first + i - 1] or first + i - 1
     local policy = plan[4 * i - 3]
-    if asked[k] == -request or policy.number == early then return false end
-    asked[k], reading = -request, KEYS[k]
+    if visited[k] == -request or policy.number == early then return false end
+    visited[k], reading = -request, KEYS[k]
     local changed, new, fits, left, _, reset, wait, linger =
       steps[policy.number](policy, state[k], now, plan[4 * i], TAKE_IF_FITS, policy.denied)
     if not fits then return false end
@@ -39,18 +38,17 @@ local function decide_fitting(plan, first, request)
     answer(true, left, 0, reset, wait or 0)
   end
   for i = 1, count do
-    local k = place_of and place_of[first + i - 1] or first + i - 1
+    local k = key_index and key_index[first + i - 1] or first + i - 1
     if lasts[i] then change(k, next_state[i], lasts[i]) end
     if refunded[k] then tally(k, plan[4 * i]) end
   end
   return true
 end
 
--- decider returns the function that decides a request of several hits, or of one that is not simply enforced. A batch
--- without such a request does not make these tables and functions, which takes 2 us.
+-- decider returns the function that decides any other request. A batch without such a request does not define these
+-- tables and functions, which would take 2 us.
 local function decider()
-  -- A request changes states while it is decided; roll_back undoes that, newest first, when the request is denied or
-  -- cannot be decided.
+  -- The decision of a request changes states. roll_back undoes the changes if the request is denied or fails.
   local changes, changed, old_state, old_after = 0, {}, {}, {}
   local function try_change(k, new, lasts)
     changes = changes + 1
@@ -66,11 +64,11 @@ local function decider()
     put_back()
   end
 
-  -- The hits of the request, and the answer to each. One table for each hit takes 5.4 us a hit instead of 4.4.
+  -- The hits of the request, and their results, by field. One table per hit would take 5.4 us per hit instead of 4.4.
   local k_of, policy_of, mode_of, group_of, cost_of = {}, {}, {}, {}, {}
   local charge_at_first, allowed, left, retry, reset, wait = {}, {}, {}, {}, {}, {}
 
-  -- run decides hit i.
+  -- run decides hit i and charges it.
   local function run(i, charge)
     local k, policy, n = k_of[i], policy_of[i], cost_of[i]
     if policy.quick and n > 0 and charge <= TAKE_OR_PENALTY then
@@ -87,7 +85,7 @@ local function decider()
     return fits, remains, retry_after, reset_after, waits or 0
   end
 
-  -- quotas_over mirrors limiter.QuotaDenies: there are quotas, and all of them are over.
+  -- quotas_over mirrors limiter.QuotaDenies: it reports whether the request has quotas and all of them are over.
   local function quotas_over(count)
     local quotas, over = {}, {}
     for i = 1, count do
@@ -102,10 +100,10 @@ local function decider()
     return next(quotas) ~= nil
   end
 
-  -- deny mirrors chargeDenied: from the stored states, it charges what a denied request is charged.
+  -- deny mirrors storekit's chargeDenied: it restores the states before the request, and charges a denied request.
   local function deny(count, quota_denies)
     roll_back()
-    local together = {} -- what the hits of a counter cost, up to the one that is decided
+    local together = {} -- total cost of a counter's hits, up to and including the current one
     for i = 1, count do
       local k = k_of[i]
       together[k] = (together[k] or 0) + max(0, cost_of[i])
@@ -124,14 +122,14 @@ local function decider()
     end
   end
 
-  -- spend charges a quota that hit i exceeds: limit.Spends, limit.CompleteSpent.
+  -- spend charges a quota that hit i exceeds, as limit.Spends and limit.CompleteSpent say.
   local function spend(i)
     local fits, retry_after
     fits, left[i], retry_after, reset[i] = run(i, SPEND)
     if not fits then retry[i] = retry_after end
   end
 
-  -- charge_of is what hit i is charged at first. A charge that is gone by itself is not taken back.
+  -- charge_of returns the first charge of hit i. It takes back no charge that has expired.
   local function charge_of(i)
     local mode = mode_of[i]
     if mode == SHADOW then return TAKE_OR_PENALTY end
@@ -167,7 +165,7 @@ local function decider()
         if mode_of[i] == QUOTA and not allowed[i] then spend(i) end
       end
     end
-    for i = 1, count do -- penalties are left out, so that refunds are published rather too often
+    for i = 1, count do -- leave out penalties: at worst, a refund is published that admits no further request
       if cost_of[i] < 0 or (allowed[i] and not denied and charge_at_first[i] <= TAKE_OR_PENALTY) then
         tally(k_of[i], cost_of[i])
       end
@@ -178,7 +176,7 @@ local function decider()
     local count = plan.count
     for i = 1, count do
       local j, h = 4 * i - 3, first + i - 1
-      k_of[i], policy_of[i] = place_of and place_of[h] or h, plan[j]
+      k_of[i], policy_of[i] = key_index and key_index[h] or h, plan[j]
       mode_of[i], group_of[i], cost_of[i] = plan[j + 1], plan[j + 2], plan[j + 3]
     end
     changes, noted, alone = 0, {}, false
@@ -195,7 +193,7 @@ end
 local decide_several
 local function decide_slowly(plan, first, request)
   if plan.count == 1 and plan[2] == ENFORCE then
-    local is_decided, why = pcall(decide_one, place_of and place_of[first] or first, plan[1], plan[4])
+    local is_decided, why = pcall(decide_one, key_index and key_index[first] or first, plan[1], plan[4])
     if not is_decided then failed(request, 1, why) end
     return
   end

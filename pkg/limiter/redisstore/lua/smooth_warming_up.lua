@@ -1,8 +1,8 @@
--- smooth_warming_up: mirrors smoothWarmingUp.step in pkg/limiter/smooth_warming_up.go.
+-- smooth_warming_up: mirrors smoothWarmingUp.Step in pkg/limiter/smooth_warming_up.go.
 -- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den,
 --        max_cost in hits
--- state  stored, full, A, span [, part]: what was in store and how much that store holds, when the next request is free
---        to go, which is the rest: a state of funnel.lua
+-- state  stored, full, A, span [, part]: A, span and part are a state of funnel.lua, and say when the next request is
+--        free to go. stored is the content of the permit store at that time, and full the store's size, in grains.
 local function smooth_warming_up(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
@@ -10,7 +10,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   local max_cost = a[15]
   local t = idiv(now, tick)
 
-  -- share keeps what part of its store is full when a rule changes.
+  -- share converts a stored amount after a rule changed: the same part of the new store is full.
   local function share(stored, of)
     if of == full then return min(stored, of) end
     local step = idiv(of, 67108864) + 1
@@ -73,8 +73,8 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
       ok = fits()
     end
   end
-  local asked = charge == PENALTY or charge == SPEND or n > max_cost -- where else it is asked for, nothing is left
-  local left = asked and passing() or 0
+  local uses_left = charge == PENALTY or charge == SPEND or n > max_cost -- another charge uses left only if left is 0
+  local left = uses_left and passing() or 0
   local charged = min(max_cost, amount(ok, left, n, charge, denied))
   local found, before = level, stored
   if charged < 0 and charge == TAKE_BACK then

@@ -1,41 +1,41 @@
--- What all steps share. They follow this file, and slowly.lua follows them, in a function that is called only for a
--- batch with a request that decide_quickly (batch.lua) does not decide. A step is
---   function(args, state, now, n, charge, denied, gone)
+-- Code that all steps share. The steps follow this file, and slowly.lua follows the steps, all in one function, which
+-- is called only for a batch with a request that decide_quickly (batch.lua) does not decide. A step is
+--   function(args, state, now, n, charge, denied, expires)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
--- wait of an admitted hit of concurrency is limiter.Decision.TakenAt.
--- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
--- available again. A state is a few numbers as doubles, big-endian, one after the other. now is in microseconds since the
--- epoch, the other times are in microseconds. next_state matters for reset_after + linger. linger is 0 if left out, KEPT
--- where the key has this time to live already, and below 0 where there is no state but a reset_after: a window in which
--- nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
+-- For an admitted hit of concurrency, wait is limiter.Decision.TakenAt. state is the stored string, or false without a
+-- state. next_state is a string, or false if the limit is fully available again. A state consists of doubles,
+-- big-endian and concatenated. now and expires are in microseconds since the epoch, the other times in microseconds.
+-- next_state matters for reset_after + linger. linger is 0 if left out, KEEPTTL if the key already has the right time
+-- to live, and below 0 if there is a reset_after without a state: a window with a count of 0. A step mirrors the Go
+-- step of the same name in pkg/limiter.
 --
--- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n, for a request that is denied
--- (split.go, docs/adr/0050) or that has ended (limiter.Hit.TakenAt, docs/adr/0085). gone is the time at which that call
--- expected the limit to be fully available again, in microseconds since the epoch. It is after now, and shows where in
--- the state the charge is. TAKE_BACK_OR_OLDEST is limiter.Hit.OrOldest.
+-- The charge TAKE_BACK exists only in the script. Its n is below 0: an earlier call charged -n for a request that was
+-- denied (split.go, docs/adr/0050) or has ended (limiter.Hit.TakenAt, docs/adr/0085). expires is the time at which that
+-- call expected the limit to be fully available again. It is after now, and tells the step where in the state the
+-- charge is. TAKE_BACK_OR_OLDEST is the same with limiter.Hit.OrOldest.
 --
--- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
+-- Numbers are doubles. NewPolicy makes sure that every number is an integer below 2^53, so that doubles are exact.
 
 local steps = {}
-local early -- the number of the step that writes before the request is decided
+local early -- number of the step that writes to Redis before the request is decided: redis_cell
 local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4 -- step.Charge
-local TAKE_OR_SPEND = 5 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
+local TAKE_OR_SPEND = 5 -- for quotas: slowly.lua runs a step with TAKE_IF_FITS, then with SPEND if the hit does not fit
 local TAKE_BACK, TAKE_BACK_OR_OLDEST = 6, 7
 local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
 
--- int writes a whole number with all its digits, which tostring does not.
+-- int formats an integer with all its digits, unlike tostring.
 local function int(x) return string.format('%.0f', x) end
 
--- Dividing whole numbers 0 <= a < 2^53 and b > 0 as doubles and rounding to a whole number is exact: a quotient
--- that is not whole is at least 1/b away from the next whole q, and doubles near q <= a/b are closer than that.
+-- The quotient of integers 0 <= a < 2^53 and b > 0 as a double rounds to the right integer: a quotient that is not an
+-- integer is at least 1/b away from the next integer q, and doubles near q <= a/b are closer together than that.
 local function idiv(a, b) return floor(a / b) end
 local function ceildiv(a, b) return ceil(a / b) end
 
--- amount mirrors terms.amount: how many hits are charged for a cost of n that fits or not?
+-- amount mirrors terms.amount: it returns the number of hits to charge for a cost of n that fits if ok.
 local function amount(ok, left, n, charge, denied)
   if charge == LOOK then return 0 end
   if n < 0 or (ok and charge ~= PENALTY and charge ~= SPEND) then return n end
@@ -45,17 +45,17 @@ local function amount(ok, left, n, charge, denied)
   return 0
 end
 
--- take mirrors terms.fits: does a cost of n pass where left hits would, and how many hits are charged?
+-- take mirrors terms.fits: whether a cost of n fits where left hits remain, and the number of hits to charge.
 local function take(left, n, charge, denied)
   local ok = n <= left
   if n < 0 then ok = true elseif n == 0 then ok = left >= 1 end
   return ok, amount(ok, left, n, charge, denied)
 end
 
-local reading -- the key of the hit that is decided
+local reading -- key of the current hit
 
--- Only redis_cell writes before the request is decided: note keeps what the key held, and put_back restores it when the
--- request is denied or cannot be decided. A request of one hit has nothing to restore.
+-- redis_cell writes to Redis before the request is decided. note saves the value of the key, and put_back restores it
+-- if the request is denied or fails. A request of one hit needs no restoring.
 local noted, alone = {}, false
 local function note()
   if not alone and not noted[reading] then
@@ -75,26 +75,26 @@ local function put_back()
   noted = {}
 end
 
--- give_up ends the request; nothing of it has been written.
+-- give_up makes the request fail, and restores the keys that redis_cell wrote.
 local function give_up(why)
   put_back()
   error('WEIR ' .. why, 0)
 end
 
--- restart notes a state that cannot be read, so that Weir cannot have left it. It returns nil, which is no state, and the
--- step goes on with that. With keep the step deletes the state itself.
+-- restart counts an unreadable state, which Weir cannot have written. It returns nil, and the step must go on without a
+-- state. With KEEP the step must delete the state.
 local function restart(keep)
   restarted[reading] = keep and 'kept' or 'dropped'
 end
 local KEEP = true
 
--- note_cut notes that a step has cut a state that was further ahead than its policy can put it. It returns what it got.
+-- note_cut counts a state that the step has cut because it was further ahead than its policy allows. It returns cut.
 local function note_cut(cut)
   if cut then cuts[reading] = true end
   return cut
 end
 
--- empties mirrors meter.empties: of a state of funnel.lua, and whether it is cut.
+-- empties mirrors meter.empties, for a state of funnel.lua.
 local function empties(empty, span, part, t, tick, leak, full)
   local ahead, part = ceil(empty / tick) - t, min(part, leak - 1)
   local furthest = floor(full / leak)
@@ -112,23 +112,23 @@ local function level_of(ahead, part, leak, full)
   return min(ahead * leak + part, full)
 end
 
--- whole says whether x is a whole number from 0 on that is exact.
+-- whole reports whether x is an integer from 0 to EXACT.
 local function whole(x) return x ~= nil and x >= 0 and x <= EXACT and floor(x) == x end
 
--- numbers returns the numbers of a state. It restarts the counter where they are fewer than least or more than most.
--- Only the first may be below 0: a time before 1970.
+-- numbers returns the numbers of a state. It restarts the counter if there are fewer than least or more than most. Only
+-- the first number may be below 0: a time before 1970.
 local function numbers(state, least, most)
   local count = #state / 8
   if count ~= floor(count) or count < least or count > most then return restart() end
   local out = {struct.unpack('>' .. string.rep('d', count), state)}
-  out[count + 1] = nil -- where the state ends
+  out[count + 1] = nil -- unpack also returns the position after the state
   for i = 1, count do
     if not whole(i == 1 and math.abs(out[i]) or out[i]) then return restart() end
   end
   return out
 end
 
--- ban answers for a limit of 0, which has no state.
+-- ban decides a hit for a limit of 0, which has no state.
 local function ban(n)
   if n < 0 then return false, nil, true, 0, 0, 0 end
   return false, nil, false, 0, NEVER, 0
