@@ -25,7 +25,7 @@ func TestMissingRight(t *testing.T) {
 			for line := range strings.Lines(p.log.String()) {
 				if strings.Contains(line, `level=ERROR msg="Redis returns errors at redis://`+server.Addr()) &&
 					strings.Contains(line, "no permissions to run the '"+right+"' command") &&
-					strings.Contains(line, `check="give Weir's user in Redis the right that the error names`) {
+					strings.Contains(line, `check="grant Weir's user in Redis the right that the error names`) {
 					return "1 line"
 				}
 			}

@@ -47,8 +47,8 @@ var instead = map[protoreflect.Name]string{
 	"stage":                     "every entry of rate_limits applies; write only those of the stage",
 	"metadata_namespace":        "the namespace is envoy.filters.http.ratelimit",
 	"enable_retry_after_header": "Weir sends the header itself: write --no-retry-after in flags to leave it out",
-	"vh_rate_limits":            "Envoy gives a module the most specific configuration alone: write all rate_limits there",
-	"override_option":           "Envoy gives a module the most specific configuration alone: write all rate_limits there",
+	"vh_rate_limits":            "a module gets only the most specific configuration: write all rate_limits there",
+	"override_option":           "a module gets only the most specific configuration: write all rate_limits there",
 }
 
 // RequestType selects the requests that a filter limits. Requests with the header x-envoy-internal: true are internal.

@@ -16,7 +16,7 @@ type Config struct {
 	AllowEmptyRules bool     `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start even if the rules cannot be loaded; until rules are loaded, requests get Unavailable."`
 	LenientRules    bool     `env:"WEIR_LENIENT_RULES" help:"Accept rules that envoyproxy/ratelimit accepts (a descriptor twice, unknown replaces, fields at the wrong level), with a warning."`
 	RulesEveryFile  bool     `env:"WEIR_RULES_EVERY_FILE" help:"Read files of any name in a rules directory, as envoyproxy/ratelimit does; a missing or empty directory has no rules."`
-	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Maximum number of bytes of all rule files, and of an xDS response. Loading takes up to 60 times as much memory."`
+	MaxRulesSize    int64    `env:"WEIR_MAX_RULES_SIZE" default:"16777216" help:"Maximum number of bytes of all rule files, and of an xDS response. Loading rules takes up to 60 times as much memory."`
 	RulesPrefix     string   `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"In a rules directory, read only files below NAME/ and files named NAME.*, like RUNTIME_APPDIRECTORY of envoyproxy/ratelimit."`
 
 	XDS xds.Options `embed:"" prefix:"xds-" envprefix:"WEIR_XDS_" group:"xds"`

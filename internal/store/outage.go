@@ -205,7 +205,7 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 func (r *remote) whatToCheck(err error) string {
 	switch {
 	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
-		return "give Weir's user in Redis the right that the error names; docs/operate/redis.md#rights lists all rights"
+		return "grant Weir's user in Redis the right that the error names; docs/operate/redis.md#rights lists all rights"
 	case redisstore.Answered(err):
 		return "the error that Redis returned: is its memory full, is it a replica, does its user lack rights?"
 	case redisstore.TimedOut(err):

@@ -23,7 +23,7 @@ func invalidHits(f *fixture) {
 		want string
 		hits []limiter.Hit
 	}{
-		{2, "hits[1].N: must not be 0; set Look if the hit is only to look", []limiter.Hit{good, {Key: "free", Policy: p}}},
+		{2, "hits[1].N: must not be 0; set Look for a hit that only peeks", []limiter.Hit{good, {Key: "free", Policy: p}}},
 		{
 			1, "hits[0].Look: a hit with Look must have N 0, got N 1",
 			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}},

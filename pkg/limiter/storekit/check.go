@@ -97,7 +97,7 @@ func checkHit(i int, h *limiter.Hit) error {
 	case h.Look && h.N != 0:
 		return wrong("Look: a hit with Look must have N 0, got N %d", h.N)
 	case h.N == 0 && !h.Look:
-		return wrong("N: must not be 0; set Look if the hit is only to look")
+		return wrong("N: must not be 0; set Look for a hit that only peeks")
 	case h.TakenAt != 0 && !canTakeBack(h):
 		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
 			"policy of Concurrency; got %d", h.TakenAt)
