@@ -101,9 +101,8 @@ func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w, next := newWalk(t, a), newWalk(t, a)
-				if w.in.RefillsAtOnce != next.in.RefillsAtOnce ||
-					next.policy.Params().ChargeDenied == limiter.ChargeFull && a != limiter.FixedWindow {
-					t.Skip("another counter, or one with debts of its own")
+				if w.in.RefillsAtOnce != next.in.RefillsAtOnce {
+					t.Skip("another counter")
 				}
 				for range rapid.IntRange(1, 20).Draw(t, "hits") {
 					w.move(t)
@@ -122,30 +121,94 @@ func TestNoWaitIsLongerThanThePolicysOwn(t *testing.T) {
 
 // ownLongest returns the longest time that the policy itself can make a cost of n wait.
 func ownLongest(w *walk, n int64) time.Duration {
-	window, tick := w.in.Window, 2*time.Second // two of the longest ticks, to which prices are rounded
-	switch w.in.Algorithm {
+	in := w.policy.Params()
+	const day, tick = 24 * time.Hour, 2 * time.Second // two of the longest ticks, to which prices are rounded
+	window, hit := in.Window.Seconds(), in.Window.Seconds()/float64(in.Limit)
+	longest, debt := hit*float64(n), max(day, in.Window).Seconds()
+	switch in.Algorithm {
 	case limiter.FixedWindow:
-		if w.in.Align == limiter.AlignCalendar {
-			return 2 * window
+		longest, debt = window, 0
+		if in.Align == limiter.AlignCalendar {
+			longest = 2 * window
 		}
-		return window
 	case limiter.SlidingWindow:
-		return window + window/time.Duration(w.in.Segments)
+		longest, debt = window+window/float64(in.Segments), 0
 	case limiter.SlidingLog, limiter.Concurrency:
-		return window
-	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
-		factor := max(100, w.policy.Params().ColdFactor)
-		n = w.policy.Core().Largest * factor / 100
+		longest, debt = window, 0
+	case limiter.SmoothBursty:
+		longest, debt = hit*float64(in.MaxCost), 0
+	case limiter.SmoothWarmingUp:
+		factor := float64(in.ColdFactor) / 100
+		longest, debt = hit*float64(in.MaxCost)+in.WarmUp.Seconds()*(factor-1)/(factor+1), 0
 	case limiter.TokenBucket:
-		if w.in.RefillsAtOnce {
-			return window * time.Duration((n+w.in.Limit-1)/w.in.Limit)
+		if in.RefillsAtOnce {
+			longest, debt = window*float64((n+in.Limit-1)/in.Limit), debt+window
 		}
 	default:
 	}
-	if window > 200*365*24*time.Hour/time.Duration(n/w.in.Limit+1) {
+	if in.ChargeDenied == limiter.ChargeFull {
+		longest += debt
+	}
+	if longest > limiter.Never.Seconds()/2 {
 		return limiter.Never
 	}
-	return window*time.Duration(n/w.in.Limit) + window/time.Duration(w.in.Limit)*time.Duration(n%w.in.Limit) + tick
+	return time.Duration(longest*float64(time.Second)) + tick
+}
+
+// TestLongestWaits has the formulas of docs/algorithms/rule-changes.md: a rule that takes over the fullest state of an
+// extreme rule, by a clock that may have been set back two years, announces no longer wait than its own fullest state
+// causes by the algorithm's definition.
+func TestLongestWaits(t *testing.T) {
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	for _, tc := range []struct {
+		in         limiter.Params
+		none, full time.Duration // wait of one hit, by ChargeDenied
+	}{
+		{limiter.Params{Algorithm: limiter.FixedWindow}, time.Minute, time.Minute},
+		{limiter.Params{Algorithm: limiter.SlidingWindow}, 66 * time.Second, 66 * time.Second},
+		{limiter.Params{Algorithm: limiter.SlidingLog}, time.Minute, time.Minute},
+		{limiter.Params{Algorithm: limiter.Concurrency}, time.Minute, time.Minute},
+		{limiter.Params{Algorithm: limiter.Funnel, Burst: 12}, 10 * time.Second, 10*time.Second + day},
+		{limiter.Params{Algorithm: limiter.TokenBucket, Burst: 12}, 10 * time.Second, 10*time.Second + day},
+		{limiter.Params{Algorithm: limiter.TokenBucket, RefillsAtOnce: true}, time.Minute, time.Minute + day},
+		{limiter.Params{Algorithm: limiter.LeakyQueue}, 10 * time.Second, 10*time.Second + day},
+		{limiter.Params{Algorithm: limiter.SmoothBursty, StartsEmpty: true}, time.Hour, time.Hour},
+		{limiter.Params{Algorithm: limiter.SmoothWarmingUp}, time.Hour + 5*time.Second, time.Hour + 5*time.Second},
+	} {
+		for charge, want := range map[limiter.ChargeDenied]time.Duration{
+			limiter.ChargeNone: tc.none, limiter.ChargeFull: tc.full,
+		} {
+			in := tc.in
+			in.Limit, in.Window, in.ChargeDenied = 6, time.Minute, charge
+			p := mustPolicy(t, in)
+			o := newOracle(in, p)
+			for largest := p.Core().Largest; o.fits(epoch, largest); {
+				o.charge(epoch, largest)
+			}
+			if charge == limiter.ChargeFull {
+				o.charge(epoch, limiter.MaxHits)
+			}
+			own := 1 + most(2*day.Microseconds(), func(us int64) bool { return !o.fits(epoch+us, 1) })
+			want += time.Microsecond // to which prices are rounded
+			if got := time.Duration(own) * time.Microsecond; got > want || got < want*9/10 {
+				t.Errorf("%+v: the longest wait by the definition is %s, want %s", in, got, want)
+			}
+			for _, before := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeFull} {
+				for _, back := range []time.Duration{0, 2 * year} {
+					old := tc.in
+					old.Limit, old.Window, old.ChargeDenied = 1, year, before
+					extreme, s := mustPolicy(t, old), storekit.State{}
+					for _, n := range []int64{extreme.Core().Largest, limiter.MaxHits, limiter.MaxHits} {
+						s, _ = storekit.Step(extreme, s, epoch, n)
+					}
+					_, d := storekit.Step(p, s, epoch-back.Microseconds(), 1)
+					if d.RetryAfter > want {
+						t.Errorf("%+v after %+v, %s back: retry after %s, longer than %s", in, old, back, d.RetryAfter, want)
+					}
+				}
+			}
+		}
+	}
 }
 
 // isBehind reports whether the clock is a moment behind the start of the state's window or segment. Until the clock

@@ -17,7 +17,8 @@ type intervalBucket struct {
 	linger      int64 // how long a full bucket that starts empty is remembered, microseconds
 }
 
-// newIntervalBucket bounds the debt to the tokens that are added within step.Horizon.
+// newIntervalBucket bounds the debt to largestDebt, in whole windows, and to the tokens that are added within
+// step.Horizon.
 func newIntervalBucket(in *Params) (step.Algorithm, error) {
 	b := &intervalBucket{
 		terms: in.terms(), burst: in.Burst, maxDebt: step.Exact / 2, startsEmpty: in.StartsEmpty,
@@ -31,6 +32,8 @@ func newIntervalBucket(in *Params) (step.Algorithm, error) {
 	}
 	if b.denied != ChargeFull {
 		b.maxDebt = b.burst
+	} else if batches := ceilDiv(largestDebt.Microseconds(), b.window); batches < (b.maxDebt-b.burst)/b.limit {
+		b.maxDebt = b.burst + batches*b.limit
 	}
 	if b.startsEmpty {
 		b.linger = ceilDiv(b.burst, b.limit) * b.window

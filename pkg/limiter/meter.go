@@ -43,6 +43,9 @@ func newMeter(in *Params) meter {
 	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.StartsEmpty}
 }
 
+// largestDebt is the largest debt with ChargeFull, as the time in which it leaks. In a longer Window, it is the Window.
+const largestDebt = 24 * time.Hour
+
 // clocks are the possible lengths of a tick, finest first, in microseconds.
 var clocks = [...]int64{1, 1_000, 1_000_000}
 
@@ -69,6 +72,9 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 			continue
 		}
 		m.highest = m.capacity
+		if debt := m.ticks(max(largestDebt, in.Window)); !m.paysLater && debt < (m.maxLevel-m.capacity)/m.leak {
+			m.maxLevel = m.capacity + debt*m.leak
+		}
 		if m.denied == ChargeFull || m.paysLater {
 			m.highest = m.maxLevel
 		}
@@ -112,13 +118,11 @@ func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick 
 // more than a year's hits may be charged less.
 const maxDebt = 365 * 24 * time.Hour
 
-// canOwe reports whether there is room for the debt of the largest request. owed is the level after that request.
-// Unless denied requests are charged in full too, no level is higher, and owed becomes maxLevel.
+// canOwe reports whether there is room for the debt of the largest request. owed is the level after that request, and
+// becomes maxLevel: no level is higher, also where denied requests are charged in full.
 func (m *meter) canOwe(owed int64) bool {
 	room := m.maxLevel - m.capacity
-	if m.denied != ChargeFull {
-		m.maxLevel = owed
-	}
+	m.maxLevel = owed
 	return room/m.cost >= step.MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 

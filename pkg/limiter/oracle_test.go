@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"math/big"
 	"slices"
+	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -39,14 +40,16 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 	case limiter.Funnel:
 		return &funnelOracle{
 			capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1],
-			level: new(big.Rat),
+			level: new(big.Rat), debt: debt(in),
 		}
 	case limiter.TokenBucket:
 		if in.RefillsAtOnce {
 			return newBatchOracle(in)
 		}
 		full := new(big.Rat).SetInt64(p.Capacity())
-		o := &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1], tokens: full}
+		o := &bucketOracle{
+			capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Core().Args()[1], tokens: full, debt: debt(in),
+		}
 		if in.StartsEmpty {
 			return &emptyOracle{bucketOracle: *o}
 		}
@@ -76,6 +79,11 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 	default:
 		return nil
 	}
+}
+
+// debt is the most hits that denied requests can owe: what the limit admits in a day, or in a longer window.
+func debt(in limiter.Params) *big.Rat {
+	return new(big.Rat).Mul(rat(in.Limit), big.NewRat(int64(max(24*time.Hour, in.Window)), int64(in.Window)))
 }
 
 // event is n hits at one time.
@@ -181,6 +189,7 @@ type funnelOracle struct {
 	tick     int64
 	level    *big.Rat
 	last     int64
+	debt     *big.Rat
 }
 
 func (o *funnelOracle) at(now int64) *big.Rat {
@@ -206,7 +215,7 @@ func (o *funnelOracle) fits(now, n int64) bool {
 
 func (o *funnelOracle) charge(now, n int64) {
 	level := o.at(now)
-	o.set(now, level.Add(level, new(big.Rat).SetInt64(n)))
+	o.set(now, earlier(level.Add(level, rat(n)), new(big.Rat).Add(rat(o.capacity), o.debt)))
 }
 
 func (o *funnelOracle) refund(now, n int64)  { o.charge(now, -n) }
@@ -219,6 +228,7 @@ type bucketOracle struct {
 	tick     int64
 	tokens   *big.Rat
 	last     int64
+	debt     *big.Rat
 }
 
 func (o *bucketOracle) at(now int64) *big.Rat {
@@ -237,7 +247,7 @@ func (o *bucketOracle) charge(now, n int64) {
 	if tokens.Sub(tokens, new(big.Rat).SetInt64(n)).Cmp(o.capacity) > 0 {
 		tokens.Set(o.capacity)
 	}
-	o.tokens, o.last = tokens, now-now%o.tick
+	o.tokens, o.last = later(tokens, new(big.Rat).Neg(o.debt)), now-now%o.tick
 }
 
 func (o *bucketOracle) refund(now, n int64)  { o.charge(now, -n) }

@@ -33,6 +33,13 @@ func later(a, b *big.Rat) *big.Rat {
 	return new(big.Rat).Set(a)
 }
 
+func earlier(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) > 0 {
+		a = b
+	}
+	return new(big.Rat).Set(a)
+}
+
 // ceilTo is the first multiple of tick that is not below r >= 0.
 func ceilTo(r *big.Rat, tick int64) int64 {
 	ticks := new(big.Rat).Quo(r, rat(tick))
@@ -48,13 +55,14 @@ type queueOracle struct {
 	burst         int64
 	gap           *big.Rat // between departures, microseconds a hit
 	longest, tick int64    // longest wait in microseconds, 0 for what burst hits take
+	debt          int64    // microseconds
 	last          *big.Rat
 }
 
 func newQueueOracle(in limiter.Params, tick int64) *queueOracle {
 	o := &queueOracle{
 		burst: in.Burst, gap: big.NewRat(in.Window.Microseconds(), in.Limit), longest: in.MaxWait.Microseconds(),
-		tick: tick, last: new(big.Rat),
+		tick: tick, last: new(big.Rat), debt: max(24*time.Hour, in.Window).Microseconds(),
 	}
 	if o.burst == 0 {
 		o.burst = in.Limit
@@ -88,7 +96,11 @@ func (o *queueOracle) oneByOne(now, k int64) bool {
 
 func (o *queueOracle) charge(now, n int64) {
 	if n > 0 {
-		o.last = o.goes(now, n)
+		latest := times(o.gap, o.burst)
+		if o.longest != 0 {
+			latest = earlier(latest, rat(o.longest))
+		}
+		o.last = earlier(o.goes(now, n), latest.Add(latest, rat(now-now%o.tick+o.debt)))
 	}
 }
 
@@ -189,6 +201,8 @@ func (o *burstyOracle) owe(now, n int64) {
 	}
 	fresh.Sub(fresh, o.stored)
 	o.stored, o.free = new(big.Rat), new(big.Rat).Add(o.free, fresh.Mul(fresh, o.interval))
+	latest := times(o.interval, o.largest)
+	o.free = earlier(o.free, latest.Add(latest, rat(now-now%o.tick+o.longest)))
 }
 
 // refund takes hits off those that others are waiting for, and stores the rest.
@@ -253,7 +267,7 @@ func (o *emptyOracle) fits(now, n int64) bool { return o.at(now).Cmp(rat(n)) >= 
 
 func (o *emptyOracle) charge(now, n int64) {
 	before := o.at(now)
-	after := new(big.Rat).Sub(before, rat(n))
+	after := later(new(big.Rat).Sub(before, rat(n)), new(big.Rat).Neg(o.debt))
 	if after.Cmp(o.capacity) > 0 {
 		after.Set(o.capacity)
 	}
@@ -308,7 +322,8 @@ func (o *batchOracle) begun(now int64) bool   { return o.at(now).hit }
 func (o *batchOracle) charge(now, n int64) {
 	next := o.at(now)
 	before := next.tokens
-	next.tokens = min(o.capacity, before-n)
+	owed := ceilTo(rat((24*time.Hour).Microseconds()), o.window) / o.window * o.batch
+	next.tokens = max(-owed, min(o.capacity, before-n))
 	if next.hit && next.tokens == before {
 		return
 	}

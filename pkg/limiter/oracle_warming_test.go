@@ -94,6 +94,10 @@ func (o *warmOracle) owe(now, n int64) {
 	cost.Add(cost, o.dearer(o.stored))
 	o.free = new(big.Rat).Add(o.free, cost.Sub(cost, o.dearer(rest)))
 	o.stored = rest
+	most := times(o.interval, o.largest) // is owed by the largest cost in a cold limit, to within a tick
+	most.Add(most, o.dearer(o.most))
+	most.Sub(most, o.dearer(later(new(big.Rat).Sub(o.most, rat(o.largest)), o.zero)))
+	o.free = earlier(o.free, most.Add(most, rat(now-now%o.tick+o.longest+o.tick)))
 }
 
 // refund brings the next request forward by what the hits would cost a warm limit.
