@@ -62,7 +62,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 func (c *Builder) warnInvisible(what, text string, at Position) {
 	for i, char := range text {
 		atEnd := char == ' ' && (i == 0 || i == len(text)-1)
-		if atEnd || !unicode.IsPrint(char) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, char) {
+		ignorable := unicode.In(char, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+		if atEnd || ignorable || !unicode.IsPrint(char) || char == '\u2800' { // the blank of Braille
 			c.Warnf(WarnInvisible, at, "%s %s has the invisible character %U at position %d, so that only entries with this "+
 				"character match; remove it, unless Envoy sends it", what, strconv.QuoteToASCII(words.Shorten(text)), char,
 				utf8.RuneCountInString(text[:i])+1)
