@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/flags"
@@ -26,8 +27,8 @@ func (o *Options) Check(e *flags.Errors) {
 		checkURL(e, "--per-second-store", o.PerSecondStore)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
-		e.Check(storeName.MatchString(name), "--named-store", "a name must consist of a-z, 0-9 and _, got %q", name)
-		checkURL(e, "--named-store "+name, o.NamedStores[name])
+		e.Check(storeName.MatchString(name), "--named-store", "a name must consist of a-z, 0-9 and _; write NAME=URL")
+		checkURL(e, strings.TrimSpace("--named-store "+storeName.FindString(name)), o.NamedStores[name])
 	}
 	if o.StoreTimeout != 0 { // 0 means the caller's deadline
 		flags.Between(e, "--store-timeout", o.StoreTimeout, time.Millisecond, MaxTimeout)
@@ -36,7 +37,7 @@ func (o *Options) Check(e *flags.Errors) {
 	flags.Between(e, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }
 
-// checkURL never quotes the URL, which may have a password.
+// checkURL never quotes the URL, which may have a password. What is not the name of a store may be one, too.
 func checkURL(e *flags.Errors, flag, url string) {
 	err := CheckURL(url)
 	e.Check(err == nil, flag, "%w", err)

@@ -3,7 +3,9 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"strings"
 	"sync"
@@ -148,8 +150,11 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 // credentials reads the password for each new connection, so that it can change.
 func (a *address) credentials(ctx context.Context) (user, password string, err error) {
 	text, err := fileread.ReadFile(ctx, a.passwordFile)
+	if at := new(fs.PathError); errors.As(err, &at) { // what stands there instead of a path may be the password
+		err = at.Err
+	}
 	if err != nil {
-		return "", "", fmt.Errorf("password_file: %w", err)
+		return "", "", fmt.Errorf("password_file: %w; write the path of a file that Weir can read", err)
 	}
 	return a.client.Username, strings.TrimRight(string(text), "\r\n"), nil
 }

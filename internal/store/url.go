@@ -47,7 +47,8 @@ type address struct {
 	proxy        bool // the servers are behind a proxy
 }
 
-// CheckURL returns an error if a store's URL is invalid, with the valid forms. It quotes neither user nor password.
+// CheckURL returns an error if a store's URL is invalid, with the valid forms. It quotes no value of the URL, because a
+// password may be in the wrong place.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
@@ -59,7 +60,7 @@ func Proxied(raw string) bool {
 	return err == nil && a.proxy
 }
 
-// parseURL parses a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
+// parseURL parses a URL. Its errors are those of CheckURL.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
 	if err != nil {
@@ -185,10 +186,10 @@ func (a *address) readDB(text string) error {
 	}
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return fmt.Errorf("the database must be a number, got %q", text)
+		return errors.New("the database must be a number")
 	}
 	if a.deployment == cluster && n != 0 {
-		return fmt.Errorf("a cluster has database 0 only, got %d", n)
+		return errors.New("a cluster has database 0 only")
 	}
 	a.client.DB = int(n)
 	return nil
@@ -231,15 +232,15 @@ func setOption(option any, name, value string) (err error) {
 		*to = value
 	case *time.Duration:
 		if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
-			return fmt.Errorf("option %s must be a time such as 20ms, got %q", name, value)
+			return fmt.Errorf("option %s must be a time such as 20ms", name)
 		}
 	case *int:
 		if *to, err = strconv.Atoi(value); err != nil || *to < 1 || *to > 10_000 {
-			return fmt.Errorf("option %s must be a number from 1 to 10000, got %q", name, value)
+			return fmt.Errorf("option %s must be a number from 1 to 10000", name)
 		}
 	case *bool:
 		if *to, err = strconv.ParseBool(value); err != nil {
-			return fmt.Errorf("option %s must be true or false, got %q", name, value)
+			return fmt.Errorf("option %s must be true or false", name)
 		}
 	case func(string) error:
 		return to(value)
@@ -258,7 +259,7 @@ func (a *address) checkOptions(values url.Values) error {
 		}
 	}
 	if a.timeout != 0 && (a.timeout < time.Millisecond || a.timeout > 10*time.Second) {
-		return fmt.Errorf("option timeout must be between 1ms and 10s, got %s", a.timeout)
+		return errors.New("option timeout must be between 1ms and 10s")
 	}
 	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
 		return errors.New("tls_cert and tls_key need each other; give both")

@@ -191,7 +191,7 @@ func (r *reader) hosts(u *url.URL, prefix, where string, isTLS bool) *url.URL {
 		db := strings.Trim(one.Path, "/")
 		for option, values := range one.Query() {
 			if option != "db" {
-				r.fail(prefix+"URL", "the option %q after ? is not known", option)
+				r.fail(prefix+"URL", "an option after ? is not known; write HOST:PORT or HOST:PORT?db=DB")
 				return nil
 			}
 			db = values[0]
