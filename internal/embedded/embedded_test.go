@@ -284,7 +284,7 @@ func TestConfigErrors(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: is missing",
 		`{"flags": [], "rate_limits": []}`:                 `filter_config of a route: unknown field "flags"`,
-		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `vh_rate_limits is not supported in the module: Envoy gives a`,
+		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `vh_rate_limits is not supported in the module: a module gets only`,
 		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: syntax error unexpected token \"all\"",
 	} {
 		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
