@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -137,6 +136,12 @@ func (c *withoutWindow) flush() error {
 
 // ask sends messages of a new stream.
 func (c *withoutWindow) ask(t *testing.T, path string, end bool, messages ...proto.Message) error {
+	c.put(t, path, end, messages...)
+	return c.flush()
+}
+
+// put has the next flush send messages of a new stream.
+func (c *withoutWindow) put(t *testing.T, path string, end bool, messages ...proto.Message) {
 	t.Helper()
 	_ = c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.next, BlockFragment: c.head(path), EndHeaders: true})
 	for i, m := range messages {
@@ -152,18 +157,17 @@ func (c *withoutWindow) ask(t *testing.T, path string, end bool, messages ...pro
 		}
 	}
 	c.next += 2
-	return c.flush()
 }
 
-// flood has n streams on four connections ask without a window, again and again for a while.
-func (s *weir) flood(t *testing.T, n int, ask func(c *withoutWindow) error) {
+// flood has n streams on some connections ask without a window, again and again for a while.
+func (s *weir) flood(t *testing.T, conns, n int, ask func(c *withoutWindow) error) {
 	t.Helper()
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
 		var all sync.WaitGroup
-		for range 4 {
+		for range conns {
 			c := s.withoutWindow(t)
 			all.Go(func() {
-				for range n / 4 {
+				for range n / conns {
 					if ask(c) != nil {
 						return // it was cut off
 					}
@@ -186,10 +190,33 @@ func TestReflectionThatNobodyReads(t *testing.T) {
 			FileContainingSymbol: "envoy.service.ratelimit.v3.RateLimitService",
 		},
 	}
-	s.costs(t, 150, func() { // 90 to 110 on a machine with a load of 20
-		s.flood(t, 4000, func(c *withoutWindow) error {
+	s.costs(t, 100, func() {
+		s.flood(t, 4, 4000, func(c *withoutWindow) error {
 			return c.ask(t, reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName, false,
 				question, question, question, question)
+		})
+	})
+}
+
+// repeated is a request with n descriptors.
+func repeated(n int) *pb.RateLimitRequest {
+	q := &pb.RateLimitRequest{Domain: "shop"}
+	for range n {
+		q.Descriptors = append(q.Descriptors, question("a", "b").GetDescriptors()...)
+	}
+	return q
+}
+
+// Complete small requests that wait for a CPU or for their turn are bounded, and so are their answers.
+func TestSmallRequestsThatWait(t *testing.T) {
+	s := startWeir(t, ruleFile(t, "domain: shop\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1000000, unit: day}}]\n"))
+	small := repeated(128)
+	s.costs(t, 200, func() {
+		s.flood(t, 100, 100, func(c *withoutWindow) error {
+			for range 1000 {
+				c.put(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, true, small)
+			}
+			return c.flush()
 		})
 	})
 }
@@ -198,14 +225,9 @@ func TestReflectionThatNobodyReads(t *testing.T) {
 func TestDecisionsThatNobodyReads(t *testing.T) {
 	s := startWeir(t, ruleFile(t, "domain: shop\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1000000, unit: day}}]\n"),
 		"--max-descriptors", "2048", "--max-counters", "4096")
-	large := &pb.RateLimitRequest{Domain: "shop"}
-	for range 2048 {
-		large.Descriptors = append(large.Descriptors, &common.RateLimitDescriptor{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: "a", Value: "b"}},
-		})
-	}
-	s.costs(t, 300, func() { // 140 to 150 on a machine with a load of 20
-		s.flood(t, 2000, func(c *withoutWindow) error {
+	large := repeated(2048)
+	s.costs(t, 200, func() {
+		s.flood(t, 4, 2000, func(c *withoutWindow) error {
 			return c.ask(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, true, large)
 		})
 	})

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,12 +26,17 @@ func largeRequest(descriptors, size int) *pb.RateLimitRequest {
 	return q
 }
 
-// Clients may have as many large requests at once as Envoy sends: they take turns, and none is refused.
-func TestLargeRequestsTakeTurns(t *testing.T) {
+// Clients may have as many requests at once as Envoy sends: large and many ones take turns, and none is refused.
+func TestRequestsTakeTurns(t *testing.T) {
 	for _, tc := range []struct{ requests, descriptors, size, conns int }{
-		{900, 2, 60 << 10, 1}, {8, 60, 60 << 10, 1}, {300, 1, 5 << 10, 1}, {400, 2, 60 << 10, 8},
+		{900, 2, 60 << 10, 1},
+		{8, 60, 60 << 10, 1},
+		{300, 1, 5 << 10, 1},
+		{400, 2, 60 << 10, 8},
+		{1000, 1, 100, 1},
+		{4000, 24, 10, 8},
 	} {
-		t.Run(fmt.Sprintf("%d of %d KiB on %d", tc.requests, tc.descriptors*tc.size>>10, tc.conns), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d of %d bytes on %d", tc.requests, tc.descriptors*tc.size, tc.conns), func(t *testing.T) {
 			o := options(t, rulesOf("1000000"))
 			o.MaxDescriptors = 100
 			o.Clients.ReceiveTimeout = 0 // the default
@@ -59,6 +65,28 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 			want(t, "memory after the last answer", "0", func() string { return p.metric("weir_client_memory_bytes") })
 		})
 	}
+}
+
+// Delayed requests do not keep a connection's other requests waiting, however small the budget is.
+func TestDelayedRequestsDelayNoOthers(t *testing.T) {
+	o := options(t, inFlight)
+	o.Clients.Budget = 128 << 10
+	p := start(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for range 80 {
+		all.Go(func() { _, _ = p.client.ShouldRateLimit(ctx, inFlightOf("queue")) })
+	}
+	want(t, "delayed requests", "79", func() string { return p.metric("weir_delayed_requests") })
+	if _, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "memory of delayed requests", "true", func() string {
+		used, _ := strconv.Atoi(p.metric("weir_client_memory_bytes"))
+		return strconv.FormatBool(used < 79*100)
+	})
 }
 
 // A stream of reflection names the service, and may stay open, as its connection, while its client asks nothing.

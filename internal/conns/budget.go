@@ -15,25 +15,42 @@ import (
 
 // Budget bounds the memory that clients occupy on all connections of its Guards: incomplete requests, and responses
 // that clients do not read. If the bound is exceeded, Budget closes the connection with the highest cost, and its Guard
-// admits no connection of that host for a second. A Budget is safe for concurrent use.
+// admits no connection of that host for a second. Complete requests without a response may take half as much besides:
+// the server does not read from connections that take more. A Budget is safe for concurrent use.
 type Budget struct {
 	most   int64
 	used   atomic.Int64
 	mu     sync.Mutex // held while a connection to close is chosen
 	guards []*Guard
 
-	arriving   atomic.Int64 // bytes of requests that were admitted and have no response yet
-	wanted     atomic.Int64 // number of requests that wait for free memory
-	turns      sync.Mutex   // guards waiting and http2Conn.waits
-	waiting    []*http2Conn // connections with requests that wait for free memory, in the order of their turns
-	hasWaiting atomic.Bool  // whether waiting is not empty
+	arriving atomic.Int64 // bytes of requests that were admitted and have no response yet
+	wanted   atomic.Int64 // number of requests that wait for free memory
+	working  atomic.Int64 // bytes of complete requests without a response
 }
+
+const (
+	// requestCost is the memory of a complete request until its response, in bytes: a goroutine and gRPC's state of a
+	// stream. decodedCost is the memory of each byte of its message.
+	requestCost, decodedCost = 3 << 10, 8
+	// freeWork is the memory of complete requests that each connection may have, whatever others have.
+	freeWork = 16 << 10
+	// minRequest is the size in bytes of the smallest requests, and minRead that of the smallest reads.
+	minRequest, minRead = 32, 512
+)
 
 // NewBudget returns a Budget of most bytes.
 func NewBudget(most int64) *Budget { return &Budget{most: most} }
 
 // Used returns the memory that the budget counts now, in bytes.
-func (b *Budget) Used() int64 { return b.used.Load() }
+func (b *Budget) Used() int64 { return b.used.Load() + b.working.Load() }
+
+// room returns how many more bytes of complete requests the server may have.
+func (b *Budget) room() int64 { return b.most/2 - b.working.Load() }
+
+// readable returns how many of n bytes the server may read at once, so that their requests take no more than room.
+func (b *Budget) readable(n int) int {
+	return min(n, int(max(minRead, minRequest*b.room()/requestCost)))
+}
 
 func (b *Budget) add(g *Guard) {
 	b.mu.Lock()
@@ -99,6 +116,25 @@ func (c *Conn) take(n int64) {
 	}
 }
 
+// work adds n bytes, which may be negative, to the connection's complete requests without a response.
+func (c *Conn) work(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isClosed {
+		c.working += n
+		c.g.o.Budget.working.Add(n)
+		c.answered.Signal()
+	}
+}
+
+// Work adds n complete gRPC requests with messages of size bytes: -1 and then 1 around the delay of a request, because
+// --max-delayed bounds these.
+func Work(ctx context.Context, n int64, size int) {
+	if c := connOf(ctx); c != nil {
+		c.work(n * (requestCost + decodedCost*int64(size)))
+	}
+}
+
 // free removes a closed connection's memory from the budget.
 func (c *Conn) free() {
 	c.mu.Lock()
@@ -110,7 +146,9 @@ func (c *Conn) free() {
 	b.used.Add(-c.memory)
 	b.arriving.Add(-c.arriving)
 	b.wanted.Add(-int64(c.wanted))
+	b.working.Add(-c.working)
 	c.memory, c.isClosed = 0, true
+	c.answered.Signal()
 }
 
 func (c *Conn) closed() bool {
@@ -119,8 +157,8 @@ func (c *Conn) closed() bool {
 	return c.isClosed
 }
 
-// account adds the streams' change to the budget. It reports whether to call Budget.admit. The caller must hold f.mu.
-func (f *http2Conn) account() (mayAdmit bool) {
+// account adds the streams' change to the budget and admits waiting requests. The caller must hold f.mu.
+func (f *http2Conn) account() {
 	s, c := &f.streams, f.c
 	if s.wanted != c.wanted || s.arriving != c.arriving { // f.mu protects c.wanted and c.arriving, too
 		c.mu.Lock()
@@ -132,12 +170,17 @@ func (f *http2Conn) account() (mayAdmit bool) {
 		}
 		c.mu.Unlock()
 	}
-	change := s.change
-	if change != 0 {
-		s.change = 0
-		c.take(change)
+	if s.working != 0 {
+		c.work(s.working)
+		s.working = 0
 	}
-	return s.wanted > 0 || change < 0 && c.g.o.Budget.hasWaiting.Load()
+	if s.change != 0 {
+		c.take(s.change)
+		s.change = 0
+	}
+	if s.wanted > 0 && f.admit() {
+		f.account()
+	}
 }
 
 // connKey is the context key of the *Conn that an HTTP request came on.

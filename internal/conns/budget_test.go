@@ -190,32 +190,93 @@ func TestGRPCAnswerCounts(t *testing.T) {
 	}
 }
 
-// Requests that come while the client does not read what the server writes count until the server writes again.
-func TestRequestsDuringASlowWriteCount(t *testing.T) {
-	b := NewBudget(1 << 20)
-	c := connections(t, b, &HTTP2{MaxResets: 100})()
-	f := newHTTP2Conn(c, discarded{c})
-	f.requests.preface = 0
-	ask := func(stream uint32) int64 {
-		t.Helper()
-		request := append(frameOf(frameHeaders, flagEndHeaders, stream, 10), frameOf(frameData, flagEndStream, stream, 10)...)
-		if err := f.feed(request); err != nil {
-			t.Fatal(err)
+// smallRequests are frames of n complete requests of requestCost each, from this stream on.
+func smallRequests(from, n uint32) (frames []byte) {
+	for stream := from; stream < from+2*n; stream += 2 {
+		frames = append(frames, frameOf(frameHeaders, flagEndHeaders, stream, 10)...)
+		frames = append(frames, frameOf(frameData, flagEndStream, stream, 0)...)
+	}
+	return frames
+}
+
+// A connection with more complete requests than all connections together may still have reads no further ones until
+// some of its own are answered, delayed or reset. One with few never waits.
+func TestRequestsWaitForResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(2 * 32 * requestCost)
+		connect := connections(t, b, &HTTP2{MaxResets: 10_000})
+		open := func() *http2Conn {
+			f := newHTTP2Conn(connect(), nil)
+			f.Conn, f.requests.preface = discarded{f.c}, 0
+			return f
 		}
-		return b.Used()
-	}
-	f.writing.Store(1)
-	if used := ask(1); used != 0 {
-		t.Errorf("a request during a Write that has just begun takes %d bytes", used)
-	}
-	c.g.clock.Store(slowWrite + 2)
-	ask(3)
-	if used := ask(5); used != 2*streamCost {
-		t.Errorf("two requests during a slow Write take %d bytes", used)
-	}
-	if _, err := f.Write(nil); err != nil || b.Used() != 0 {
-		t.Errorf("after the next Write: %d bytes, %v", b.Used(), err)
-	}
+		feed := func(f *http2Conn, frames []byte) {
+			t.Helper()
+			if err := f.feed(frames); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reads := func(f *http2Conn) (isReady chan struct{}) {
+			isReady = make(chan struct{})
+			go func() {
+				f.ready()
+				close(isReady)
+			}()
+			return isReady
+		}
+		want := func(when string, isReady chan struct{}, mayRead bool) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case <-isReady:
+				if !mayRead {
+					t.Errorf("%s: the server reads", when)
+				}
+			default:
+				if mayRead {
+					t.Errorf("%s: the server does not read; %d bytes are used", when, b.Used())
+				}
+			}
+		}
+		const few = freeWork / requestCost
+		many, other := open(), open()
+		if n := b.readable(32 << 10); n != 32*minRequest {
+			t.Errorf("the server reads %d bytes at once", n)
+		}
+		feed(many, smallRequests(1, 16))
+		want("half of the budget", reads(many), true)
+		feed(many, smallRequests(33, 24))
+		if n := b.readable(32 << 10); n != minRead {
+			t.Errorf("the server reads %d bytes at once beyond the budget", n)
+		}
+		isReady := reads(many)
+		want("beyond it", isReady, false)
+		feed(other, smallRequests(1, few))
+		want("few requests of another connection", reads(other), true)
+		for stream := uint32(1); stream < 2*20; stream += 2 {
+			_, _ = many.Write(frameOf(frameHeaders, flagEndHeaders|flagEndStream, stream, 10))
+		}
+		want("20 of 40 are answered", isReady, false)
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: many.RemoteAddr()})
+		Work(ctx, -7, 0)
+		want("7 of 20 are delayed", isReady, true)
+		Work(ctx, 7, 0)
+		isReady = reads(many)
+		want("20 again", isReady, false)
+		_ = many.c.Close()
+		want("the connection is closed", isReady, true)
+		feed(other, smallRequests(101, 20))
+		for stream := uint32(101); stream < 101+2*20; stream += 2 {
+			feed(other, frameOf(frameReset, 0, stream, 4))
+		}
+		if used := b.Used(); used != (few+20)*requestCost {
+			t.Errorf("requests that were reset take %d bytes before the server has seen that", used)
+		}
+		want("20 are reset", reads(other), true)
+		if used := b.Used(); used != few*requestCost {
+			t.Errorf("%d bytes are used at the end", used)
+		}
+	})
 }
 
 // discarded is a connection whose client reads at once.

@@ -104,7 +104,7 @@ func (c *Clients) Metrics() []metric.Group {
 		),
 		metric.Of(c.Budget.Used,
 			metric.Gauge("weir_client_memory_bytes",
-				"Memory of incomplete requests, and of responses that clients do not read. Bounded: docs/operate/security.md.",
+				"Memory of unanswered requests, and of responses that clients do not read. Bounded: docs/operate/security.md.",
 				metric.Itself[int64]),
 		),
 	}

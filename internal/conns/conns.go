@@ -1,11 +1,11 @@
-// Package conns bounds the resources that clients of a listener can occupy: connections, the memory of incomplete
-// requests and responses, and resets. For a gRPC server it also follows the HTTP/2 frames on each connection. A
-// complete request with a complete response costs neither memory nor a timer. See docs/adr/0041.
+// Package conns bounds the resources that clients of a listener can occupy: connections, the memory of requests without
+// a response and of incomplete responses, and resets. For a gRPC server it also follows the HTTP/2 frames on each
+// connection. A request costs no timer. See docs/adr/0041.
 //
 // A Guard enforces the bounds of one listener. Listen wraps the listener and returns connections of type Conn. The
 // server reads from the Conn, or, for HTTP/2, from an http2Conn, which follows the frames. The Guard's sweep closes
 // slow connections. A request that is longer than the first window of its stream waits until the Budget admits it
-// (window.go).
+// (window.go), and a connection with many complete requests is not read from (http2Conn.ready).
 package conns
 
 import (
@@ -91,8 +91,6 @@ const (
 	logQuiet = 10 * time.Second
 	// maxSweepPause is the maximum interval between two sweeps, and so the resolution of the guard's clock.
 	maxSweepPause = 250 * time.Millisecond
-	// slowWrite is the time in milliseconds after which a Write counts as slow, because the client does not read.
-	slowWrite = 1000
 	// firstResets is the part of HTTP2.MaxResets that a new connection may use at once: the share of one sweep interval,
 	// so that a client gains little by reconnecting.
 	firstResets = 0.25
@@ -354,9 +352,6 @@ func (g *Guard) sweep() {
 			c.cutOff()
 		}
 	}
-	if b := g.o.Budget; b.hasWaiting.Load() {
-		b.admit(nil) // closed connections have freed memory
-	}
 }
 
 // Conn is an accepted connection of a Guard.
@@ -374,7 +369,9 @@ type Conn struct {
 	since    int64 // when memory was last 0, by Guard.now
 	arriving int64 // bytes of requests that were admitted and have no response yet
 	wanted   int   // number of requests that wait for free memory
-	isClosed bool  // stops the counting
+	working  int64 // bytes of complete requests without a response
+	answered sync.Cond
+	isClosed bool // stops the counting
 }
 
 // Read implements net.Conn.

@@ -2,6 +2,7 @@ package conns
 
 import (
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,13 +24,10 @@ type http2Conn struct {
 	streams  openStreams
 	requests requests
 	answers  answers
-	// unwritten is the memory, in bytes, of responses to requests that arrived during a slow Write.
-	unwritten int64
 
 	isGreeted  bool   // whether the client was sent firstWindow
 	updates    []byte // WINDOW_UPDATE frames to write
 	isFlushing bool   // whether flush is about to run
-	waits      bool   // whether Budget.waiting has the connection; protected by Budget.turns
 }
 
 // newHTTP2Conn follows the frames of c. plain is c, or the TLS connection that decrypts c.
@@ -44,7 +42,8 @@ func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 }
 
 func (f *http2Conn) Read(p []byte) (int, error) {
-	n, err := f.Conn.Read(p)
+	f.ready()
+	n, err := f.Conn.Read(p[:f.c.g.o.Budget.readable(len(p))])
 	if n > 0 {
 		if err := f.feed(p[:n]); err != nil {
 			return 0, err
@@ -53,22 +52,32 @@ func (f *http2Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// ready returns when the server may read: when the connection has no more complete requests than all connections
+// together may still have. So each one gets the same part of the budget if many want it, and waits for its own
+// responses alone.
+func (f *http2Conn) ready() {
+	c := f.c
+	if n := f.requests.abandoned; n > 0 { // only the reader uses it
+		f.requests.abandoned = 0
+		runtime.Gosched() // the goroutines of these requests run first
+		c.work(-n)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.answered.L = &c.mu; !c.isClosed && c.working > max(freeWork, c.g.o.Budget.room()); {
+		c.answered.Wait()
+	}
+}
+
 // feed follows the bytes that the server has read. If it returns an error, the server closes the connection.
 func (f *http2Conn) feed(p []byte) error {
 	now := f.c.g.now()
 	f.mu.Lock()
 	ok := f.requests.cut(p, now, &f.requests)
-	completed := f.requests.completed > 0
-	if since := f.writing.Load(); since != 0 && now-since > slowWrite {
-		f.unwritten += streamCost * f.requests.completed
-		f.streams.change += streamCost * f.requests.completed
-	}
-	f.requests.completed = 0
-	mayAdmit := f.account()
+	completed := f.requests.completed
+	f.requests.completed = false
+	f.account()
 	f.mu.Unlock()
-	if mayAdmit {
-		f.c.g.o.Budget.admit(f)
-	}
 	if completed {
 		f.c.used.Store(now)
 		f.c.busy.Store(true)
@@ -97,15 +106,10 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 		text = p
 	}
 	text = append(slices.Clip(text), f.takeUpdates(now)...)
-	f.streams.change -= f.unwritten
-	f.unwritten = 0
-	mayAdmit := f.account()
+	f.account()
 	f.mu.Unlock()
 	if err := f.write(text); err != nil {
 		return 0, err
-	}
-	if mayAdmit {
-		f.c.g.o.Budget.admit(f)
 	}
 	return len(p), nil
 }
@@ -130,6 +134,7 @@ func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	isLate := func(since int64) bool { return now-since > f.h.ReceiveTimeout.Milliseconds() }
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.account() // other connections may have freed memory
 	if r := &f.requests; r.preface == 0 && r.inFrame() && isLate(r.began) {
 		return Slow, true
 	}

@@ -54,7 +54,7 @@ func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
 	r := &readyConn{http2Conn: f, raw: raw}
 	r.try = func(fd uintptr) bool {
 		r.buf = r.pool.Get(r.size)
-		r.n, r.err = syscall.Read(int(fd), *r.buf)
+		r.n, r.err = syscall.Read(int(fd), (*r.buf)[:r.c.g.o.Budget.readable(len(*r.buf))])
 		if r.err != nil {
 			r.pool.Put(r.buf)
 			r.buf = nil
@@ -66,6 +66,7 @@ func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
 
 // ReadOnReady implements google.golang.org/grpc/internal/transport/readyreader, which gRPC prefers to Read.
 func (r *readyConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	r.ready()
 	r.size, r.pool, r.buf, r.n, r.err = size, pool, nil, 0, nil
 	err := r.raw.Read(r.try)
 	switch {

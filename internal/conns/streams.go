@@ -14,13 +14,15 @@ const (
 	largeRequest = 28 << 10
 )
 
-// openStream is a stream that the budget counts.
+// openStream is a stream whose response has not ended.
 type openStream struct {
 	id       uint32
 	complete bool  // its request has arrived
 	answered bool  // its response has begun
+	gone     bool  // it has ended
 	since    int64 // when its request or latest message began or was admitted, by Guard.now
 	memory   int64 // bytes
+	work     int64 // bytes that count from when the request is complete until its response, unless the request is large
 	message  messageMeter
 
 	window   window
@@ -29,12 +31,13 @@ type openStream struct {
 	reserved int32  // bytes of admitted that have not arrived yet
 }
 
-// openStreams are the streams of a connection that the budget counts: streams with an incomplete request, with a large
-// request without a response, or with an incomplete response. A request that arrives in one read and whose response
-// takes one write is not counted.
+// openStreams are the streams of a connection from their first frame to the end of their response. Their memory counts
+// while the request is incomplete, while a large request has no response, and while the response is incomplete.
 type openStreams struct {
-	list   []openStream // by ID
-	change int64        // change of the streams' memory since account was called
+	list    []openStream // by ID
+	gone    int          // number of them that have ended
+	change  int64        // change of the streams' memory since account was called
+	working int64        // change of the work of complete requests without a response since account was called
 
 	wanted   int   // number of streams whose window is windowWanted
 	arriving int64 // sum of admitted over the streams
@@ -54,29 +57,38 @@ func (s *openStreams) find(id uint32) (i int, ok bool) {
 
 // get returns the stream with this ID, or nil.
 func (s *openStreams) get(id uint32) *openStream {
-	if i, ok := s.find(id); ok {
+	if i, ok := s.find(id); ok && !s.list[i].gone {
 		return &s.list[i]
 	}
 	return nil
 }
 
-// open returns the stream with this ID, and adds it if it is new; complete reports whether its request has arrived.
-func (s *openStreams) open(id uint32, complete bool, now int64) *openStream {
+// open returns the stream with this ID, and adds it if it is new.
+func (s *openStreams) open(id uint32, now int64) *openStream {
 	i, ok := s.find(id)
 	if !ok {
-		s.list = slices.Insert(s.list, i, openStream{id: id, complete: complete, since: now})
+		s.list = slices.Insert(s.list, i, openStream{id: id, since: now, work: requestCost})
 		s.grow(&s.list[i], streamCost)
 	}
 	return &s.list[i]
 }
 
-// drop removes the stream with this ID if it is in the list.
-func (s *openStreams) drop(id uint32) {
-	if i, ok := s.find(id); ok {
-		s.arrived(&s.list[i])
-		s.change -= s.list[i].memory
-		s.list = slices.Delete(s.list, i, i+1)
+// drop ends the stream with this ID. It returns the work of its request if that is complete and without a response.
+func (s *openStreams) drop(id uint32) (work int64) {
+	o := s.get(id)
+	if o == nil {
+		return 0
 	}
+	if o.complete && !o.answered {
+		work = o.work
+	}
+	s.arrived(o)
+	s.change -= o.memory
+	*o = openStream{id: id, complete: true, gone: true}
+	if s.gone++; 2*s.gone >= len(s.list) { // removing each one would move all later ones
+		s.list, s.gone = slices.DeleteFunc(s.list, func(o openStream) bool { return o.gone }), 0
+	}
+	return work
 }
 
 // grow adds memory to o. It does nothing if o is nil.
@@ -87,11 +99,13 @@ func (s *openStreams) grow(o *openStream, by int64) {
 	}
 }
 
-// receive adds the memory of a DATA frame to o, except the part that o has reserved. It does nothing if o is nil.
-func (s *openStreams) receive(o *openStream, cost int64) {
-	if o == nil {
+// receive adds the memory of a DATA frame to o, except what o has reserved, unless o is nil or complete.
+func (s *openStreams) receive(o *openStream, length int) {
+	if o == nil || o.complete {
 		return
 	}
+	o.work += decodedCost * int64(length)
+	cost := bufferSize(length)
 	reserved := min(int64(o.reserved), cost)
 	o.reserved -= int32(reserved) //nolint:gosec // reserved is at most o.reserved
 	s.grow(o, cost-reserved)
@@ -123,7 +137,8 @@ type requests struct {
 	f         *http2Conn
 	ending    uint32  // ID of the stream whose request ends with this frame, or 0
 	data      uint32  // ID of the stream that has messages in this frame and may send more, or 0
-	completed int64   // number of requests that have arrived completely since the last feed
+	completed bool    // whether a request has arrived completely since the last feed
+	abandoned int64   // work of requests without a response that the client has reset since ready
 	freePing  bool    // whether a request has begun since the last PING
 	tokens    float64 // resets that are allowed now, at most HTTP2.MaxResets
 	tokensAt  int64   // when tokens was updated, by Guard.now
@@ -151,15 +166,14 @@ func (r *requests) begin(f frame, now int64) bool {
 		r.freePing = true
 		if ends && f.has(flagEndHeaders) {
 			r.ending = f.stream
-		} else { // gRPC responds to headers that end a request at once
-			streams.grow(streams.open(f.stream, false, now), 2*int64(f.length))
 		}
+		streams.grow(streams.open(f.stream, now), 2*int64(f.length))
 	case frameContinuation:
 		streams.grow(streams.get(f.stream), 2*int64(f.length))
 		isReset = f.length == 0
 	case frameData:
 		o := streams.get(f.stream)
-		streams.receive(o, bufferSize(f.length))
+		streams.receive(o, f.length)
 		switch {
 		case ends:
 			r.ending = f.stream
@@ -170,8 +184,7 @@ func (r *requests) begin(f frame, now int64) bool {
 		}
 		isReset = f.length == 0 && !ends
 	case frameReset:
-		streams.drop(f.stream)
-		r.f.answers.dropped(f.stream)
+		r.abandoned += streams.drop(f.stream)
 		isReset = true
 	case frameWindowUpdate:
 	case framePing:
@@ -202,7 +215,7 @@ func (r *requests) payload(p []byte, now int64) {
 	}
 	if ended {
 		streams.read(o)
-		r.completed++
+		r.completed = true
 	}
 	r.f.judge(o)
 }
@@ -212,13 +225,19 @@ func (r *requests) end() {
 	if r.ending == 0 {
 		return
 	}
-	r.completed++
-	if o := r.f.streams.get(r.ending); o != nil {
+	r.completed = true
+	s := &r.f.streams
+	if o := s.get(r.ending); o != nil && !o.complete {
 		o.complete = true
-		r.f.streams.grow(o, -int64(o.reserved))
+		s.grow(o, -int64(o.reserved))
 		o.reserved = 0
-		if !o.answered && o.memory < largeRequest {
-			r.f.streams.drop(r.ending)
+		switch {
+		case o.memory >= largeRequest:
+			o.work = 0
+		case !o.answered:
+			s.working += o.work
+			s.arrived(o)
+			s.grow(o, -o.memory)
 		}
 	}
 	r.ending = 0
@@ -245,40 +264,27 @@ type answers struct {
 	cutter
 
 	f *http2Conn
-	// late has the last maxLate streams that the client has reset, by ID. Their responses can begin, but do not end.
-	late []uint32
 	// window is the ID of the stream whose WINDOW_UPDATE frame is being cut, or 0. updates has the indexes in the written
 	// bytes at which WINDOW_UPDATE frames begin that the client must not get yet.
 	window  uint32
 	updates []int
 }
 
-// maxLate is the maximum number of streams that an Envoy may have open, and so can reset at once: grpcserver.Config.
-const maxLate = 1000
-
-// dropped records that the client has reset the stream.
-func (a *answers) dropped(stream uint32) {
-	if len(a.late) == maxLate {
-		a.late = slices.Delete(a.late, 0, 1)
-	}
-	i, _ := slices.BinarySearch(a.late, stream)
-	a.late = slices.Insert(a.late, i, stream)
-}
-
-func (a *answers) isLate(stream uint32) bool {
-	_, ok := slices.BinarySearch(a.late, stream)
-	return ok
-}
-
 // begin implements follower. The caller must hold f.mu.
-func (a *answers) begin(f frame, now int64) bool {
+func (a *answers) begin(f frame, _ int64) bool {
+	s := &a.f.streams
 	switch {
 	case f.kind == frameReset, f.kind == frameHeaders && f.has(flagEndStream):
-		a.f.streams.drop(f.stream)
-	case f.kind == frameHeaders && !a.isLate(f.stream):
-		o := a.f.streams.open(f.stream, true, now)
-		o.answered = true
-		a.f.streams.read(o)
+		s.working -= s.drop(f.stream)
+	case f.kind == frameHeaders:
+		if o := s.get(f.stream); o != nil && !o.answered { // nil: the client has reset it
+			o.answered = true
+			s.grow(o, max(0, streamCost-o.memory))
+			s.read(o)
+			if o.complete {
+				s.working -= o.work
+			}
+		}
 	case f.kind == frameWindowUpdate:
 		a.window = f.stream
 	}

@@ -21,16 +21,22 @@ func frameOf(kind, flags byte, stream uint32, length int) []byte {
 	return append(binary.BigEndian.AppendUint32(head, stream), make([]byte, length)...)
 }
 
-// A request counts until it has arrived, a large one until its answer, and an answer until its end.
+// A request counts until its answer, a large one with all of its buffers, and an answer until its end.
 func TestWhatCounts(t *testing.T) {
 	head, end := byte(flagEndHeaders), byte(flagEndStream)
-	const received = streamCost + 20 // with headers of 10 bytes
+	const (
+		received = streamCost + 20 // with headers of 10 bytes
+		working  = requestCost + 10*decodedCost
+	)
 	type step struct {
 		isAnswer bool
 		frame    []byte
 		want     int64
 	}
-	small := []step{{false, frameOf(frameHeaders, head, 1, 10), received}, {false, frameOf(frameData, end, 1, 10), 0}}
+	small := []step{
+		{false, frameOf(frameHeaders, head, 1, 10), received},
+		{false, frameOf(frameData, end, 1, 10), working},
+	}
 	for name, steps := range map[string][]step{
 		"an answer without a window": append(slices.Clip(small),
 			step{true, frameOf(frameHeaders, head, 1, 10), streamCost},
@@ -40,8 +46,16 @@ func TestWhatCounts(t *testing.T) {
 			step{true, frameOf(frameHeaders, head, 1, 10), streamCost},
 			step{false, frameOf(frameReset, 0, 1, 4), 0}),
 		"an answer that crosses with its reset": append(slices.Clip(small),
-			step{false, frameOf(frameReset, 0, 1, 4), 0},
-			step{true, frameOf(frameHeaders, head, 1, 10), 0}),
+			step{false, frameOf(frameReset, 0, 1, 4), working}, // until the server reads again
+			step{true, frameOf(frameHeaders, head, 1, 10), working}),
+		"an answer that refuses the request": append(slices.Clip(small),
+			step{true, frameOf(frameHeaders, head|end, 1, 10), 0}),
+		"headers alone": {
+			{false, frameOf(frameHeaders, head|end, 1, 10), requestCost},
+			{true, frameOf(frameReset, 0, 1, 4), 0},
+		},
+		"a request that ends twice":             append(slices.Clip(small), step{false, frameOf(frameData, end, 1, 0), working}),
+		"the end of a request that never began": {{false, frameOf(frameData, end, 9, 10), 0}},
 		"an answer before the end of its request": {
 			{false, frameOf(frameHeaders, head, 1, 10), received},
 			{true, frameOf(frameHeaders, head, 1, 10), received},
@@ -75,27 +89,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// Answers that cross with the resets of all requests that an Envoy had open count no more.
-func TestAnswersThatCrossWithResets(t *testing.T) {
-	f := newConn(t, &HTTP2{MaxResets: 10_000})
-	last := uint32(2*maxLate - 1)
-	for stream := last; stream <= last; stream -= 2 {
-		if err := f.feed(frameOf(frameReset, 0, stream, 4)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for stream := uint32(1); stream <= last; stream += 2 {
-		_, _ = f.Write(frameOf(frameHeaders, flagEndHeaders, stream, 10))
-	}
-	if used := f.c.g.o.Budget.Used(); used != 0 {
-		t.Errorf("%d bytes count", used)
-	}
-	if _ = f.feed(frameOf(frameReset, 0, last+2, 4)); len(f.answers.late) != maxLate || !f.answers.isLate(last+2) {
-		t.Errorf("after one more, %d streams are kept", len(f.answers.late))
-	}
-}
-
-// The meter follows frames however they are cut, and complete requests take no memory.
+// The meter follows frames however they are cut, and answered requests take no memory.
 func TestFramesInPieces(t *testing.T) {
 	text := make([]byte, prefaceLen)
 	text = append(text, frameOf(frameSettings, 0, 0, 0)...)
@@ -116,6 +110,9 @@ func TestFramesInPieces(t *testing.T) {
 			if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
 				t.Fatal(err)
 			}
+		}
+		for stream := uint32(1); stream < 2*requests-4; stream += 2 {
+			_, _ = f.Write(frameOf(frameHeaders, flagEndHeaders|flagEndStream, stream, 10))
 		}
 		if f.requests.inFrame() || len(f.streams.list) != 1 || f.streams.list[0].id != 2*requests-1 {
 			t.Errorf("in pieces of %d: %+v", piece, f.streams.list)

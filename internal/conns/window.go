@@ -86,55 +86,28 @@ func without(p []byte, updates []int) (rest []byte) {
 	return append(rest, p[from:]...)
 }
 
-// admit opens the window of the connection's next waiting request if there is room. Without its turn, it admits only a
-// short request on a connection that has no other one arriving. It returns the number of requests that wait, and
-// whether the next one needs more room.
-func (f *http2Conn) admit(hasTurn bool) (waiting int, isFull bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// admit opens the window of the connection's next waiting request, if the connection's requests take no more of the
+// budget's part than is left for all connections. A connection without an admitted request needs no room for a short
+// one, and some room for a longer one. The caller must hold f.mu.
+func (f *http2Conn) admit() (admitted bool) {
 	s, b := &f.streams, f.c.g.o.Budget
 	i := slices.IndexFunc(s.list, func(o openStream) bool { return o.window == windowWanted })
 	if i < 0 || f.c.closed() {
-		return 0, false
+		return false
 	}
 	o := &s.list[i]
 	frames := int64(o.message.left)/maxFrame + 1
 	need := min(frames*bufferSize(int(min(o.message.left, maxFrame))), b.most/2, 1<<30)
-	taken := b.arriving.Load()
-	hasRoom := taken == 0 || taken+need <= int64(roomPart*float64(b.most)) && b.used.Load()+need <= b.most
+	left := int64(roomPart*float64(b.most)) - b.arriving.Load()
+	hasRoom := b.used.Load()+need <= b.most && (s.arriving+need <= left || s.arriving == 0 && left > 0)
 	isLone := s.arriving == 0 && need <= int64(lonePart*float64(b.most))
-	if !isLone && (!hasTurn || !hasRoom) {
-		return s.wanted, true
+	if !isLone && !hasRoom {
+		return false
 	}
 	s.wanted--
 	s.arriving += need
 	o.admitted, o.reserved, o.since = int32(need), int32(need), f.c.g.now() //nolint:gosec // at most 1<<30
 	s.grow(o, need)
 	f.open(o)
-	f.account()
-	return s.wanted, false
-}
-
-// admit admits waiting requests while there is room, one per connection in turn. If f is not nil, f may have some.
-func (b *Budget) admit(f *http2Conn) {
-	b.turns.Lock()
-	defer b.turns.Unlock()
-	if f != nil && !f.waits {
-		b.waiting, f.waits = append(b.waiting, f), true
-	}
-	for len(b.waiting) > 0 {
-		first := b.waiting[0]
-		n, isFull := first.admit(true)
-		if isFull {
-			break
-		}
-		b.waiting = slices.Delete(b.waiting, 0, 1)
-		if first.waits = n > 0; first.waits {
-			b.waiting = append(b.waiting, first)
-		}
-	}
-	if f != nil && f.waits {
-		f.admit(false)
-	}
-	b.hasWaiting.Store(len(b.waiting) > 0)
+	return true
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decide/grpcerr"
 )
@@ -109,7 +110,7 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 // store fails a limit with on_store_failure: error; ResourceExhausted if too many requests wait for the store; and
 // Canceled or DeadlineExceeded if the caller no longer waits.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
-	isMine := true
+	isMine, size := true, len(c.text)
 	release := func() {
 		isMine = false
 		s.release(c)
@@ -141,6 +142,10 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	defer held.Release(ctx) // also if report panics
 	res := c.report(&c.Verdict)
 	release() // the pool gets the call back before the wait
+	if held.For() > 0 {
+		conns.Work(ctx, -1, size)
+		defer conns.Work(ctx, 1, size)
+	}
 	if err := held.Wait(ctx); err != nil {
 		return nil, s.reject(grpcerr.Status(err))
 	}
