@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,11 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
-
-var update = flag.Bool("update", false, "draw docs/img/algorithms again")
 
 // TestDrawings runs the algorithms in virtual time, and compares what they do with the drawings of the pages.
 func TestDrawings(t *testing.T) {
@@ -28,7 +26,7 @@ func TestDrawings(t *testing.T) {
 			if err := wellFormed(got); err != nil {
 				t.Fatal(err)
 			}
-			if *update {
+			if *casetest.Update {
 				if err := os.WriteFile(file, got, 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,6 @@
 package migrating
 
 import (
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
-
-var update = flag.Bool("update", false, "write what the pages' commands print")
 
 var (
 	verifies = regexp.MustCompile("(?ms)^```sh\n(weir simulate .*?)\n```\n\n```text\n(.*?)```$")
@@ -51,7 +49,7 @@ func TestVerify(t *testing.T) {
 			continue
 		}
 		got := string(table.Find(out))
-		if *update {
+		if *casetest.Update {
 			text = append(append(text[:m[4]:m[4]], got...), text[m[5]:]...)
 			if err := os.WriteFile(page, text, 0o644); err != nil {
 				t.Fatal(err)

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,9 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
-
-var update = flag.Bool("update", false, "write the tables of docs/reference/metrics.md")
 
 // TestMetricsPage compares the tables of docs/reference/metrics.md with what is registered; -update writes them.
 func TestMetricsPage(t *testing.T) {
@@ -53,7 +51,7 @@ func TestMetricsPage(t *testing.T) {
 			t.Errorf("%s does not say what %s is", page, o)
 		}
 	}
-	if *update {
+	if *casetest.Update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,16 +1,15 @@
 package cli
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write what commands say into docs/operate/troubleshooting.md")
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
+)
 
 // TestTroubleshooting runs the commands of the page, lines "$ weir ..." in blocks of console, and compares what they
 // say with what is below them.
@@ -41,12 +40,12 @@ func TestTroubleshooting(t *testing.T) {
 	if commands < 2 {
 		t.Errorf("found %d commands: this test no longer finds them", commands)
 	}
-	if *update {
+	if *casetest.Update {
 		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(string(data), got); diff != "" && !*update {
+	if diff := cmp.Diff(string(data), got); diff != "" && !*casetest.Update {
 		t.Errorf("-want +got (go test ./internal/cli -run Troubleshooting -update writes it)\n%s", diff)
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // Both pages have text by hand above this line, and below it what the command line itself says.
@@ -61,7 +63,7 @@ func checkGenerated(t *testing.T, page, want string) {
 	if !ok {
 		t.Fatalf("%s has no line %q", page, generatedMark)
 	}
-	if *update {
+	if *casetest.Update {
 		if err := os.WriteFile(page, []byte(before+generatedMark+want), 0o644); err != nil {
 			t.Fatal(err)
 		}

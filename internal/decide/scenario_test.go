@@ -3,68 +3,39 @@ package decide_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata/scenarios")
-
-// TestScenarios plays the requests of testdata/scenarios/*.txt, and compares the answers with those in the files.
-// testdata/scenarios/README.md says what a file contains. -update writes the answers: read what changes.
+// TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenarios/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := strings.TrimSuffix(filepath.Base(path), ".txt")
-		t.Run(name, func(t *testing.T) {
-			got := (&player{T: t}).play(string(text))
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(string(text), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	casetest.Scenarios(t, "testdata/scenarios/*.txt", func(t *testing.T, s *casetest.Scenario) {
+		s.Play(t, (&player{T: t}).do)
 		for first, start := range map[string]func(testing.TB, ...string) *redistest.Server{
 			"# Memory and Redis.": redistest.Start, "# Memory and redis-cell.": redistest.StartRedisCell,
 		} {
-			if !strings.HasPrefix(string(text), first) {
-				continue
+			if strings.HasPrefix(s.Text, first) {
+				t.Run("in redis", func(t *testing.T) {
+					p, timeless := &player{T: t, redis: start(t)}, casetest.Scenario{Path: s.Path, Text: withoutTimes(s.Text)}
+					timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) })
+				})
 			}
-			t.Run(name+" in redis", func(t *testing.T) {
-				got := (&player{T: t, redis: start(t)}).play(string(text))
-				if diff := cmp.Diff(withoutTimes(string(text)), withoutTimes(got)); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
-			})
 		}
-	}
+	})
 }
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
@@ -84,49 +55,33 @@ type player struct {
 	said    []string // what the Observer heard since the last line
 	tells   bool     // dynamic metadata
 	costs   costs    // of the request
-	out     strings.Builder
 }
 
-// play returns the text with the results of this program.
-func (p *player) play(text string) string {
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	for i := 0; i < len(lines); i++ {
-		command, args, _ := strings.Cut(lines[i], " ")
-		p.out.WriteString(lines[i] + "\n")
-		first := i + 1
-		for i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  ") { // rules, or the answer that the file has
-			i++
-		}
-		switch command {
-		case "", "#":
-		case "rules":
-			p.rules = strings.Join(lines[first:i+1], "\n") + "\n"
-			p.out.WriteString(p.rules)
-		case "start":
-			p.start(strings.Fields(args))
-		case "wait":
-			d, err := time.ParseDuration(args)
-			if err != nil {
-				p.Fatal(err)
-			}
-			p.clock += d.Microseconds()
-		case "ask", "look":
-			p.ask(command == "look", strings.Fields(args))
-		default:
-			p.Fatalf("line %d: %q is no command: rules, start, wait, ask, look or #", first, command)
-		}
+func (p *player) do(c casetest.Command) string {
+	switch c.Name {
+	case "rules":
+		p.rules = c.Text
+		return c.Text
+	case "start":
+		p.start(c)
+	case "wait":
+		p.clock += casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds()
+	case "ask", "look":
+		return p.ask(c)
+	default:
+		c.Fatalf("%q is no command: rules, start, wait, ask or look", c.Name)
 	}
-	return p.out.String()
+	return ""
 }
 
 // start creates a process with the rules and without counters.
-func (p *player) start(options []string) {
+func (p *player) start(c casetest.Command) {
 	// Minutes and hours begin.
 	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
 	var process descriptors.Process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
 	p.tells = false
-	for _, option := range options {
+	for _, option := range c.Args {
 		name, value, _ := strings.Cut(option, "=")
 		number, _ := strconv.Atoi(value)
 		switch name {
@@ -159,17 +114,17 @@ func (p *player) start(options []string) {
 		case "headers":
 			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
-			p.Fatalf("start: %q is no option", option)
+			c.Fatalf("%q is no option", option)
 		}
 	}
 	var err error
 	p.set, err = rulefile.CompileFor(process, []rulefile.File{{Name: "rules.yaml", Data: []byte(p.rules)}})
 	if err != nil {
-		p.Fatal(err)
+		c.Fatalf("%v", err)
 	}
 	o.Rules = func() *descriptors.Set { return p.set }
 	if p.decider, err = decide.New(o); err != nil {
-		p.Fatal(err)
+		c.Fatalf("%v", err)
 	}
 }
 
@@ -202,12 +157,13 @@ func (p *player) memory() limiter.Store {
 	return store
 }
 
-// ask writes the result of a request and, if the store is down, the calls of the Observer.
-func (p *player) ask(looks bool, words []string) {
+// ask returns the result of a request, and the calls of the Observer.
+func (p *player) ask(c casetest.Command) string {
+	var out strings.Builder
 	r := p.decider.NewRequest()
 	r.Domain = "shop"
 	p.costs = costs{own: map[int]uint64{}}
-	for _, word := range words {
+	for _, word := range c.Args {
 		if addend, ok := strings.CutPrefix(word, "addend="); ok {
 			n, _ := strconv.Atoi(addend)
 			p.costs.addend = uint32(n)
@@ -217,7 +173,7 @@ func (p *player) ask(looks bool, words []string) {
 			r.Domain = domain
 			continue
 		}
-		d := p.descriptor(word)
+		d := descriptor(c, word)
 		if strings.Contains(word, "*") {
 			p.costs.own[len(r.Descriptors)] = uint64(d.Cost)
 		}
@@ -226,18 +182,18 @@ func (p *player) ask(looks bool, words []string) {
 	p.said = nil
 	var v *decide.Verdict
 	var err error
-	if looks {
+	if c.Name == "look" {
 		v, err = p.decider.Look(p.Context(), p.set, r)
 	} else {
 		v, err = decided(p.Context(), p.decider, r)
 	}
 	if err != nil {
-		fmt.Fprintf(&p.out, "  error: %v\n", err)
+		fmt.Fprintf(&out, "error: %v\n", err)
 	} else {
-		fmt.Fprintf(&p.out, "  %s\n", show(v))
+		fmt.Fprintf(&out, "%s\n", show(v))
 		if p.tells {
 			text, _ := json.Marshal(metadata.Of(v, p.costs).AsMap())
-			fmt.Fprintf(&p.out, "  ; metadata %s\n", text)
+			fmt.Fprintf(&out, "; metadata %s\n", text)
 		}
 		held := v.TakeHeld()
 		held.Keep()
@@ -246,8 +202,9 @@ func (p *player) ask(looks bool, words []string) {
 		}
 	}
 	for _, line := range p.said {
-		fmt.Fprintf(&p.out, "  ; %s\n", line)
+		fmt.Fprintf(&out, "; %s\n", line)
 	}
+	return out.String()
 }
 
 // costs has the hits_addend of a request and of its descriptors.
@@ -263,7 +220,7 @@ func (c costs) OwnHitsAddend(i int) (hits uint64, ok bool) {
 }
 
 // descriptor reads key=value,key=value*COST@REQUESTS/UNIT, where *COST and @REQUESTS/UNIT may be left out.
-func (p *player) descriptor(word string) (d decide.Descriptor) {
+func descriptor(c casetest.Command, word string) (d decide.Descriptor) {
 	d.Cost = 1
 	word, own, hasOwn := strings.Cut(word, "@")
 	if hasOwn {
@@ -274,15 +231,12 @@ func (p *player) descriptor(word string) (d decide.Descriptor) {
 		}[unit]
 		requests, err := strconv.ParseUint(n, 10, 32)
 		if err != nil || !ok {
-			p.Fatalf("%q: want REQUESTS/UNIT, %v", own, err)
+			c.Fatalf("%q: want REQUESTS/UNIT, %v", own, err)
 		}
 		d.Own = decide.OwnLimit{Requests: uint32(requests), Window: window.Duration()}
 	}
 	if i := strings.LastIndex(word, "*"); i >= 0 {
-		var err error
-		if d.Cost, err = strconv.ParseInt(word[i+1:], 10, 64); err != nil {
-			p.Fatal(err)
-		}
+		d.Cost = casetest.Parsed(c, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }, word[i+1:])
 		word = word[:i]
 	}
 	for entry := range strings.SplitSeq(word, ",") {

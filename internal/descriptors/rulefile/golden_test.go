@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
-
-var update = flag.Bool("update", false, "write what Compile says into testdata/rules")
 
 // TestGolden compiles the rule files of each testdata/rules/*.txt and compares the result with the text below the line
 // "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file.
@@ -39,12 +37,12 @@ func TestGolden(t *testing.T) {
 				rules, _, _ = strings.Cut(rules, line)
 			}
 			got := rules + "\n" + result(t, split(rules+"\n"))
-			if *update {
+			if *casetest.Update {
 				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(string(data), got); diff != "" && !*update {
+			if diff := cmp.Diff(string(data), got); diff != "" && !*casetest.Update {
 				t.Errorf("-want +got (go test -update writes it)\n%s", diff)
 			}
 		})

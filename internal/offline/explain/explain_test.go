@@ -1,7 +1,6 @@
 package explain_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -10,11 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/offline/explain"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
-
-var update = flag.Bool("update", false, "write what is answered into testdata")
 
 const rules = `domain: shop
 descriptors:
@@ -40,11 +37,7 @@ descriptors:
 
 func compile(t *testing.T) *descriptors.Set {
 	t.Helper()
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+	return casetest.Compile(t, rules)
 }
 
 func question(t *testing.T, hits uint32, ds ...string) explain.Question {
@@ -87,7 +80,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	const path = "testdata/text.txt"
-	if *update {
+	if *casetest.Update {
 		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -119,12 +112,8 @@ func TestTextOfLiveAnswer(t *testing.T) {
 // A value that is too long to be matched reaches a rule that no file has.
 func TestTextOfTooLongValue(t *testing.T) {
 	rules := "domain: shop\ndescriptors: [{key: path, value: '*a*b*', rate_limit: {requests_per_unit: 1, unit: day}}]\n"
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	long := "path=" + strings.Repeat("x", 3*descriptors.MaxPatternValue)
-	r, err := explain.Offline(t.Context(), set, question(t, 1, long))
+	r, err := explain.Offline(t.Context(), casetest.Compile(t, rules), question(t, 1, long))
 	if err != nil {
 		t.Fatal(err)
 	}

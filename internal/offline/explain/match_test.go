@@ -42,12 +42,12 @@ func TestMatchGolden(t *testing.T) {
 					got.WriteString(described(casetest.Explain(t, set, domain, es)))
 				}
 			}
-			if *update {
+			if *casetest.Update {
 				if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(string(data), got.String()); diff != "" && !*update {
+			if diff := cmp.Diff(string(data), got.String()); diff != "" && !*casetest.Update {
 				t.Errorf("-want +got (go test -update writes it)\n%s", diff)
 			}
 		})

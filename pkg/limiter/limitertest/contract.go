@@ -23,7 +23,6 @@ func Run(t *testing.T, fresh Fresh) {
 		{"no hits", noHits},
 		{"hits that nobody can decide", invalidHits},
 		{"ban", ban},
-		{"reset of a fixed window", windowEnds},
 		{"clock steps back on a limit with room", clockStepsBackWithRoom},
 		{"keys", keys},
 		{"many hits", manyHits},

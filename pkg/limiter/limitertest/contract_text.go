@@ -109,6 +109,7 @@ func (s *scenario) ask(text string) string {
 	show := map[string]func(limiter.Decision) any{
 		"left":  func(d limiter.Decision) any { return d.Remaining },
 		"waits": func(d limiter.Decision) any { return d.Wait },
+		"reset": func(d limiter.Decision) any { return d.ResetAfter },
 		"retry": func(d limiter.Decision) any {
 			if d.RetryAfter == limiter.Never {
 				return "never"

@@ -1,0 +1,88 @@
+package casetest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Update is the flag -update of all tests with golden files.
+var Update = flag.Bool("update", false, "write golden files: read what changes")
+
+// Scenario is a file of commands, each with its answer. The README.md beside it lists the commands.
+type Scenario struct{ Path, Text, played string }
+
+// Command is a line of a scenario. Text is the lines behind two spaces below it: what it takes, or its answer.
+type Command struct {
+	*testing.T
+
+	At   string // file:line
+	Name string
+	Args []string
+	Text string
+}
+
+// Scenarios has play play each file that matches the pattern in a test of its own.
+func Scenarios(t *testing.T, pattern string, play func(t *testing.T, s *Scenario)) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no file matches %s: %v", pattern, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		s := &Scenario{Path: path, Text: string(text)}
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { play(t, s) })
+		if *Update && s.played != "" && err == nil {
+			err = os.WriteFile(path, []byte(s.played), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Play has do answer the commands in order, and compares each answer with the file's. Empty lines and lines that begin
+// with # are no commands.
+func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string)) {
+	t.Helper()
+	var out strings.Builder
+	lines := strings.Split(strings.TrimSuffix(s.Text, "\n"), "\n")
+	for i := 0; i < len(lines); i++ {
+		line, c := lines[i], Command{T: t, At: fmt.Sprintf("%s:%d", s.Path, i+1)}
+		out.WriteString(line + "\n")
+		for ; i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  "); i++ {
+			c.Text += lines[i+1][2:] + "\n"
+		}
+		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
+			c.Name, c.Args = words[0], words[1:]
+			got := do(c)
+			for answer := range strings.Lines(got) {
+				out.WriteString("  " + answer)
+			}
+			if got != c.Text && !*Update {
+				t.Errorf("%s: %s\ngot:\n%swant:\n%s", c.At, line, got, c.Text)
+			}
+		}
+	}
+	s.played = out.String()
+}
+
+// Fatalf names the command's line.
+func (c Command) Fatalf(format string, args ...any) {
+	c.Helper()
+	c.T.Fatalf("%s: %s", c.At, fmt.Sprintf(format, args...))
+}
+
+// Parsed returns what parse makes of a word of the command.
+func Parsed[T any](c Command, parse func(string) (T, error), word string) T {
+	c.Helper()
+	v, err := parse(word)
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	return v
+}
