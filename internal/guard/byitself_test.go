@@ -83,34 +83,3 @@ func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
 		}
 	}
 }
-
-// second is the route of a limit with this lease time.
-type second struct{}
-
-func (second) LeaseTime() time.Duration { return time.Second }
-
-// Leases do not decide a request with several limits and ByItself, so that the store has all charges.
-func TestLeasesOfHitsByThemselves(t *testing.T) {
-	store := memory(t, nil)
-	l := Lease(store)
-	defer l.Close() //nolint:errcheck // nothing is on lease
-	leased := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
-	ban := policy(t, limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Hour})
-	out := make([]limiter.Decision, 2)
-	for range 100 {
-		hits := []limiter.Hit{
-			{Key: "leased", Policy: leased, Route: second{}, N: 1, ByItself: true},
-			{Key: "ban", Policy: ban, N: 1, ByItself: true},
-		}
-		if err := l.Take(t.Context(), hits, out); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := store.Take(t.Context(), []limiter.Hit{{Key: "leased", Policy: leased, Look: true}}, out); err != nil {
-		t.Fatal(err)
-	}
-	if out[0].Remaining != 900 || l.Stats().Keys != 0 {
-		t.Errorf("%d left after 100 requests that another limit denied, want 900; %d keys on lease",
-			out[0].Remaining, l.Stats().Keys)
-	}
-}

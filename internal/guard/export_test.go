@@ -38,11 +38,6 @@ func Lease(s limiter.Store) LeasesStore {
 	return LeasesStore{l, take.Of(s).Behind(l)}
 }
 
-// TrySpend reports whether leases answer the hits.
-func (s LeasesStore) TrySpend(hits []limiter.Hit, out []limiter.Decision) bool {
-	return leasable(hits) && s.spend(hits, out)
-}
-
 // denialsStore is a store with cached denials in front of it.
 type denialsStore struct {
 	*Denials

@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// far is a store on a network: it counts calls, has a latency before it decides, and may fail.
+// far is a store on a network: it counts calls, and has a latency before it decides.
 type far struct {
 	calls atomic.Int64
 
@@ -28,7 +27,6 @@ type far struct {
 type network struct {
 	limiter.Store
 	delay time.Duration
-	down  bool
 	// see is called for each call as it is decided; may be nil
 	see func(hits []limiter.Hit, out []limiter.Decision)
 }
@@ -47,8 +45,6 @@ func (f *far) between(do func()) {
 	do()
 }
 
-var errDown = fmt.Errorf("%w: down", limiter.ErrUnavailable)
-
 func (f *far) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	f.calls.Add(1)
 	f.mu.Lock()
@@ -60,9 +56,6 @@ func (f *far) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decisi
 		case <-ctx.Done():
 			return errors.Join(limiter.ErrUnavailable, ctx.Err())
 		}
-	}
-	if n.down {
-		return errDown
 	}
 	if n.see == nil {
 		return n.Take(ctx, hits, out)

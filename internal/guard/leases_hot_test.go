@@ -3,6 +3,7 @@ package guard_test
 import (
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,36 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
-
-// Many requests of a hot key cause one call to the store, and the store counts exactly the admitted hits.
-func TestHotKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		p := hourly(t, 100_000)
-		const requests = 20_000
-		for range requests {
-			if d := take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})[0]; !d.Allowed {
-				t.Fatal("denied far below the limit")
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
-		if calls := f.calls.Load(); calls > requests/50 {
-			t.Errorf("%d requests asked the store %d times, want at most once in 50", requests, calls)
-		}
-		s := settled(l)
-		if n := charged(t, f, "k", p); int64(s.Answers) < requests*49/50 || s.Permits < 0 || n != requests+s.Permits {
-			t.Errorf("%+v, and %d charged after %d requests", s, n, requests)
-		}
-		time.Sleep(4 * leaseFor)
-		if s := settled(l); s.Permits != 0 || s.Keys != 0 || s.Lost != 0 || s.Acquired-s.Released >= requests {
-			t.Errorf("after the traffic: %+v, want nothing on lease or lost", s)
-		}
-		if n := charged(t, f, "k", p); n != requests {
-			t.Errorf("%d charged, want %d", n, requests)
-		}
-	})
-}
 
 // batched counts batches of calls.
 type batched struct {
@@ -82,66 +53,6 @@ func TestHotKeysShareCalls(t *testing.T) {
 	})
 }
 
-// A key that is not hot causes the same calls as a strict limit.
-func TestColdKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		p := hourly(t, 1000)
-		f.set(func(n *network) {
-			n.see = func(hits []limiter.Hit, _ []limiter.Decision) {
-				if len(hits) != 1 || hits[0].N != 1 {
-					t.Errorf("the store was asked %v, want the one hit", hits)
-				}
-			}
-		})
-		for range 500 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-			time.Sleep(leaseFor / 2)
-		}
-		if calls := f.calls.Load(); calls != 500 || settled(l).Keys != 0 {
-			t.Errorf("%d calls, %+v; want one for each of 500 requests, and no lease", calls, settled(l))
-		}
-	})
-}
-
-// Limits that are not leased go to the store unchanged, however many requests they get.
-func TestOthersAreStrict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		strict, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		small := hourly(t, 9)
-		p := hourly(t, 100_000)
-		f.set(func(n *network) {
-			n.see = func(hits []limiter.Hit, _ []limiter.Decision) {
-				if len(hits) != 1 {
-					t.Errorf("the store was asked %v, want the one hit", hits)
-				}
-			}
-		})
-		for _, h := range []limiter.Hit{
-			{Key: "strict", Policy: strict, N: 1},
-			{Key: "small", Policy: small, Route: onLease, N: 1},
-			{Key: "look", Policy: p, Route: onLease, Look: true},
-			{Key: "back", Policy: p, Route: onLease, N: -1},
-			{Key: "shadow", Policy: p, Route: onLease, N: 1, Mode: limiter.Shadow},
-			{Key: "quota", Policy: p, Route: onLease, N: 1, Mode: limiter.Quota},
-		} {
-			before := f.calls.Load()
-			for range 100 {
-				take(t, l, h)
-			}
-			if calls := f.calls.Load() - before; calls != 100 {
-				t.Errorf("%s: %d calls for 100 requests", h.Key, calls)
-			}
-		}
-	})
-}
-
 // Keys beyond MaxLeases are strict.
 func TestManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,4 +68,37 @@ func TestManyKeys(t *testing.T) {
 			t.Errorf("%d keys are on lease, want about but at most %d", s.Keys, guard.MaxLeases)
 		}
 	})
+}
+
+// Many callers at once never spend a permit twice.
+func TestPermitsOfManyCallers(t *testing.T) {
+	f := newFar(t)
+	l := newLeases(t, f)
+	p := hourly(t, 100_000)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				hits := []limiter.Hit{
+					{Key: "a", Policy: p, Route: onLease, N: 1},
+					{Key: strconv.Itoa((g + i) % 4), Policy: p, Route: onLease, N: 1},
+				}
+				take(t, l, hits[:1+i%2]...)
+			}
+		})
+	}
+	wg.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for k := range 4 {
+		sum += charged(t, f, strconv.Itoa(k), p)
+	}
+	if a, lost := charged(t, f, "a", p), int64(l.Stats().Lost); a+sum != 6000+lost {
+		t.Errorf("%d and %d charged, %d lost, want 6000 beside what is lost", a, sum, lost)
+	}
+	if n := l.Stats().Permits; n != 0 {
+		t.Errorf("%d permits after Close", n)
+	}
 }

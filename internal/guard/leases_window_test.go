@@ -58,24 +58,3 @@ func TestWindowEnds(t *testing.T) {
 		})
 	}
 }
-
-// Permits that are charged just before their window's end are neither spent nor released after it.
-func TestHotAtAWindowsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFar(t)
-		l := newLeases(t, f)
-		p := leased(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second})
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(997 * time.Millisecond)))
-		for range 10 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-		}
-		held := settled(l).Permits
-		time.Sleep(4 * time.Millisecond)
-		take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
-		time.Sleep(time.Millisecond)
-		s := settled(l)
-		if n := charged(t, f, "k", p); held == 0 || int64(s.Lost) != held || n != 1+s.Permits {
-			t.Errorf("%d charged in the next window for one request, %+v; %d were held", n, s, held)
-		}
-	})
-}
