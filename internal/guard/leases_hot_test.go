@@ -70,7 +70,7 @@ func TestManyKeys(t *testing.T) {
 	})
 }
 
-// Many callers at once never spend a permit twice.
+// Concurrent callers never spend a permit twice.
 func TestPermitsOfManyCallers(t *testing.T) {
 	f := newFar(t)
 	l := newLeases(t, f)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -169,149 +168,6 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestFirstLoadReadsOnceAndFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "bad"}
-		r, events := inMemory(t, src)
-		if r.Get() != "" {
-			t.Fatalf("before the first load: %q", r.Get())
-		}
-		start := time.Now()
-		wantError(t, r.Load(t.Context()), `f: "bad" is bad`)
-		if reads := src.count(); reads != 1 || time.Since(start) != 0 {
-			t.Fatalf("%d reads in %v, want 1 at once", reads, time.Since(start))
-		}
-		events.want(t, `start refused: f: "bad" is bad`)
-
-		src.set("a", nil)
-		if err := r.Load(t.Context()); err != nil || r.Get() != "a" {
-			t.Fatalf("%q, %v", r.Get(), err)
-		}
-		events.want(t, "request loaded")
-	})
-}
-
-func TestLoadJudgesContentOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, events := inMemory(t, src)
-		load := func(want string) {
-			t.Helper()
-			err := r.Load(t.Context())
-			if (err == nil) != (want == "") {
-				t.Fatalf("Load: %v, want %q", err, want)
-			}
-			if err != nil {
-				wantError(t, err, want)
-			}
-		}
-		load("")
-		load("")
-		events.want(t, "start loaded")
-
-		src.set("bad", nil)
-		load(`"bad" is bad`)
-		load(`"bad" is bad`)
-		events.want(t, `request refused: f: "bad" is bad`)
-
-		src.set("a", nil)
-		load("")
-		load("")
-		events.want(t, "request loaded")
-
-		src.set("", errors.New("open f: gone"))
-		load("open f: gone")
-		load("open f: gone")
-		src.set("panic", nil)
-		load("compiling panicked: panic")
-		src.set("b", nil)
-		load("")
-		events.want(t, "request refused: open f: gone", "request refused: compiling panicked: panic", "request loaded")
-
-		s := r.Status()
-		if s.Loads != 3 || s.Refused != 3 || s.Err != nil || s.Files != 1 || len(s.Hash) != 64 ||
-			!s.LoadedAt.Equal(time.Now()) || !s.ErrAt.IsZero() {
-			t.Fatalf("%+v", s)
-		}
-	})
-}
-
-func TestRunFollowsHintsAndPolls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, events := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		run(t, r)
-		time.Sleep(time.Second)
-		events.want(t, "start loaded")
-
-		src.set("b", nil)
-		src.hint()
-		time.Sleep(reload.DefaultSettle - 1)
-		synctest.Wait()
-		if r.Get() != "a" {
-			t.Fatalf("%q before it has settled", r.Get())
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if r.Get() != "b" {
-			t.Fatalf("%q when it has settled", r.Get())
-		}
-		events.want(t, "watch loaded")
-
-		src.set("c", nil) // no hint
-		time.Sleep(reload.DefaultPoll + reload.DefaultSettle)
-		synctest.Wait()
-		events.want(t, "poll loaded")
-
-		src.set("bad", nil)
-		src.hint()
-		time.Sleep(5 * reload.DefaultPoll)
-		synctest.Wait()
-		events.want(t, `watch refused: f: "bad" is bad`)
-		wantError(t, r.Run(t.Context()), "running already")
-	})
-}
-
-// If a read returns a mix of old and new files, or half a file, the next read differs, so the content is not compiled.
-func TestOnlyWhatStaysIsCompiled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, events := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		src.next = []string{"bad 1", "bad 2", "bad 3", "b"}
-		must(t, r.Load(t.Context()))
-		events.want(t, "start loaded", "request loaded")
-		if r.Get() != "b" {
-			t.Fatalf("%q", r.Get())
-		}
-		// Back to what is in force: nothing to do.
-		src.next = []string{"bad 4", "b"}
-		must(t, r.Load(t.Context()))
-		events.want(t)
-	})
-}
-
-// A hint that comes while content settles does not end the load, because that load reads the newer content.
-func TestAHintWhileContentSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, _ := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		run(t, r)
-		time.Sleep(time.Second)
-		src.set("slow", nil)
-		src.hint()
-		time.Sleep(reload.DefaultSettle / 2)
-		src.hint()
-		time.Sleep(reload.DefaultSettle/2 + 20*time.Second)
-		synctest.Wait()
-		if r.Get() != "slow" {
-			t.Fatalf("%q, want what has settled", r.Get())
-		}
-	})
-}
-
 func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
@@ -337,31 +193,6 @@ func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
 	})
 }
 
-func TestWhatNeverSettlesIsReportedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, events := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		for i := range 10000 {
-			src.next = append(src.next, strconv.Itoa(i))
-		}
-		run(t, r)
-		time.Sleep(20 * time.Second)
-		const text = "the files have kept changing for 2.5s; waiting until they stay the same for 50ms"
-		events.want(t, "start loaded", "watch refused: "+text)
-		wantError(t, r.Status().Err, text)
-
-		src.mu.Lock()
-		src.next = nil
-		src.content = "b"
-		src.mu.Unlock()
-		time.Sleep(2 * reload.DefaultPoll)
-		if r.Get() != "b" || r.Status().Err != nil {
-			t.Fatalf("%q, %v", r.Get(), r.Status().Err)
-		}
-	})
-}
-
 func TestLoadsAreOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &memory{content: "a"}
@@ -378,57 +209,5 @@ func TestLoadsAreOneAtATime(t *testing.T) {
 		}
 		wg.Wait()
 		events.want(t, "start loaded", "request loaded")
-	})
-}
-
-func TestLoadEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, events := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		src.set("b", nil)
-		ctx, cancel := context.WithTimeout(t.Context(), reload.DefaultSettle/2)
-		defer cancel()
-		go func() { _ = r.Load(t.Context()) }() // has the turn
-		synctest.Wait()
-		for _, who := range []string{"waiting", "late"} {
-			if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("%s: %v", who, err)
-			}
-		}
-		time.Sleep(reload.DefaultSettle)
-		synctest.Wait()
-
-		src.set("c", nil)
-		ctx, cancel = context.WithTimeout(t.Context(), reload.DefaultSettle/2)
-		defer cancel()
-		if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) { // settling
-			t.Fatal(err)
-		}
-		events.want(t, "start loaded", "request loaded")
-	})
-}
-
-// Load may consume a hint for Run. If Load does not finish, it must send the hint again.
-func TestALoadThatIsGivenUpLosesNoHint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &memory{content: "a"}
-		r, _ := inMemory(t, src)
-		must(t, r.Load(t.Context()))
-		run(t, r)
-		time.Sleep(time.Second)
-		src.hint() // for nothing: Run pauses
-		time.Sleep(reload.DefaultSettle / 2)
-		src.set("b", nil)
-		src.hint()
-		ctx, cancel := context.WithTimeout(t.Context(), reload.DefaultSettle/4)
-		defer cancel()
-		if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * reload.DefaultSettle)
-		if r.Get() != "b" {
-			t.Fatalf("%q, want b long before the poll", r.Get())
-		}
 	})
 }
