@@ -12,9 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -265,26 +263,6 @@ func FuzzDecode(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(checkDecode)
-}
-
-func TestMalformedRequest(t *testing.T) {
-	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *options) { o.Observer = rec })
-	malformed := append(marshal(t, request(descriptor("free=1"), descriptor("free=2"))), 0xff)
-	for range 10 {
-		res, err := sendWire(t.Context(), s, malformed)
-		if res != nil || status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "the bytes are not a RateLimitRequest") {
-			t.Fatalf("got %v, %v", res, err)
-		}
-		if said := rec.take(); !slices.Equal(said, []string{"rejected Internal"}) {
-			t.Fatalf("observed %q", said)
-		}
-		// What came of it is not in the way of another request.
-		if got := show(ask(t, s, request(descriptor("free=1")))); got != "OK | OK left 4294967295" {
-			t.Fatalf("then: %s", got)
-		}
-		rec.take()
-	}
 }
 
 // The codec leaves all other messages to protobuf.

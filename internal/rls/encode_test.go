@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -257,19 +256,6 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("the same message in other bytes:\n got %x\nwant %x", encoded.Materialize(), want)
 		}
 	})
-}
-
-// The scenario metadata.txt of internal/decide tests all metadata but costs, which are tested here.
-func TestMetadataHasCosts(t *testing.T) {
-	s, _ := service(t, metadataRules, func(o *options) { o.DynamicMetadata = true })
-	req := request(descriptor("plain=a"), costing(2, descriptor("plain=b")))
-	req.HitsAddend = 1
-	got, err := json.Marshal(ask(t, s, req).GetDynamicMetadata().AsMap())
-	const want = `{"descriptors":[{"entries":["plain=a"]},{"entries":["plain=b"],"hitsAddend":2}],"domain":"shop",` +
-		`"hitsAddend":1,"quotaModeEnabled":false,"violations":[{"descriptor":1,"limit":"plain","mode":"enforce","rule":"plain"}]}`
-	if err != nil || string(got) != want {
-		t.Errorf("%s, %v; want %s", got, err, want)
-	}
 }
 
 // A nested message of any size has its length before it.

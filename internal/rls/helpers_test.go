@@ -235,3 +235,8 @@ type storeFunc func(ctx context.Context, hits []limiter.Hit, out []limiter.Decis
 func (f storeFunc) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	return f(ctx, hits, out)
 }
+
+// down is a store that does not answer.
+func down(context.Context, []limiter.Hit, []limiter.Decision) error {
+	return fmt.Errorf("%w: connection refused", limiter.ErrUnavailable)
+}

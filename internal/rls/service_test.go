@@ -2,24 +2,13 @@ package rls
 
 import (
 	"context"
-	"math"
-	"strings"
 	"testing"
-	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -47,76 +36,6 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 0}
 `
 
-func TestResponseExactly(t *testing.T) {
-	s, c := service(t, `
-domain: shop
-descriptors:
-  - key: user
-    rate_limit: {name: per-user, algorithm: funnel, requests_per_unit: 1, unit: minute, unit_multiplier: 2, burst: 1}
-`)
-	req := request(descriptor("user=a"))
-	limit := &pb.RateLimitResponse_RateLimit{
-		Name:            "per-user",
-		RequestsPerUnit: 1,
-		Unit:            pb.RateLimitResponse_RateLimit_MINUTE,
-		UnitMultiplier:  wrapperspb.UInt32(2),
-	}
-	want := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK,
-		Statuses: []*pb.RateLimitResponse_DescriptorStatus{{
-			Code: pb.RateLimitResponse_OK, CurrentLimit: limit, DurationUntilReset: durationpb.New(120 * time.Second),
-		}},
-	}
-	if diff := cmp.Diff(want, ask(t, s, req), protocmp.Transform()); diff != "" {
-		t.Errorf("first request (-want +got):\n%s", diff)
-	}
-	c.advance(500 * time.Millisecond)
-	want = &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OVER_LIMIT,
-		Statuses: []*pb.RateLimitResponse_DescriptorStatus{{
-			Code: pb.RateLimitResponse_OVER_LIMIT, CurrentLimit: limit, DurationUntilReset: durationpb.New(120 * time.Second),
-		}},
-		ResponseHeadersToAdd: []*corepb.HeaderValue{{Key: "Retry-After", Value: "120"}},
-	}
-	if diff := cmp.Diff(want, ask(t, s, req), protocmp.Transform()); diff != "" {
-		t.Errorf("second request (-want +got):\n%s", diff)
-	}
-}
-
-// A descriptor's own hits_addend precedes the request's, even with is_negative_hits. 0 in the request means 1.
-func TestHitsAddend(t *testing.T) {
-	s, _ := service(t, "domain: shop\ndescriptors: [{key: tokens, rate_limit: {unit: minute, requests_per_unit: 100}}]\n")
-	tokens := func() *commonpb.RateLimitDescriptor { return descriptor("tokens=a") }
-	for _, tt := range []struct {
-		addend uint32
-		of     *commonpb.RateLimitDescriptor
-		left   uint32
-	}{
-		{0, tokens(), 99},
-		{10, tokens(), 89},
-		{10, costing(4, tokens()), 85},
-		{10, costing(0, tokens()), 85},
-		{10, negative(tokens()), 95},
-		{10, negative(costing(2, tokens())), 97},
-		{10, negative(costing(0, tokens())), 97},
-	} {
-		req := request(tt.of)
-		req.HitsAddend = tt.addend
-		if got := ask(t, s, req).GetStatuses()[0].GetLimitRemaining(); got != tt.left {
-			t.Errorf("hits_addend %d, %v: %d left, want %d", tt.addend, tt.of, got, tt.left)
-		}
-	}
-}
-
-// A limit that a request carries has a unit and a multiplier.
-func TestOwnLimitOfARequest(t *testing.T) {
-	s, _ := service(t, parityRules)
-	req := request(multiplied(30, limited(7, typepb.RateLimitUnit_SECOND, descriptor("user=a"))))
-	if got, want := show(ask(t, s, req)), "OK | OK per-user 7/secondx30 left 6 reset 30s"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
 // registrar is a gRPC server that only remembers.
 type registrar struct{ desc *grpc.ServiceDesc }
 
@@ -140,114 +59,6 @@ func TestRegistered(t *testing.T) {
 	_, err := got.Methods[0].Handler(s, t.Context(), receive, refuse)
 	if status.Convert(err).Message() != pb.RateLimitService_ShouldRateLimit_FullMethodName {
 		t.Errorf("through an interceptor: %v", err)
-	}
-}
-
-func TestInvalid(t *testing.T) {
-	many := func(n int) []*commonpb.RateLimitDescriptor {
-		ds := make([]*commonpb.RateLimitDescriptor, n)
-		for i := range ds {
-			ds[i] = descriptor("user=a")
-		}
-		return ds
-	}
-	ok := descriptor("user=a")
-	long := strings.Repeat("x", decide.DefaultMaxEntryBytes+1)
-	tests := []struct {
-		name string
-		req  *pb.RateLimitRequest
-		want string
-	}{
-		{"nil", nil, "domain: must not be empty; set the domain of Envoy's rate limit filter"},
-		{"no domain", &pb.RateLimitRequest{}, "domain: must not be empty; set the domain of Envoy's rate limit filter"},
-		{"no descriptors", request(), "descriptors: must not be empty; send at least one descriptor"},
-		{"descriptors", request(many(129)...), "descriptors: must be at most 128, got 129"},
-		{"nil descriptor", request(ok, nil), "descriptors[1].entries: must not be empty; send at least one key and value"},
-		{
-			"no entries",
-			request(ok, ok, descriptor()),
-			"descriptors[2].entries: must not be empty; send at least one key and value",
-		},
-		{"entries", request(descriptor(make([]string, 2049)...)), "descriptors[0].entries: must be at most 2048, got 2049"},
-		{"no key", request(descriptor("user=a", "=b")), "descriptors[0].entries[1].key: must not be empty"},
-		{"long key", request(descriptor(long)), "descriptors[0].entries[0].key: must be at most 65536 bytes, got 65537"},
-		{
-			"long value",
-			request(descriptor("a=" + long)),
-			"descriptors[0].entries[0].value: must be at most 65536 bytes, got 65537",
-		},
-		{
-			"absurd cost", request(ok, costing(math.MaxUint64, descriptor("user=a"))),
-			"descriptors[1].hits_addend: must be at most 4294967295, got 18446744073709551615",
-		},
-		{
-			"absurd refund", request(negative(costing(1<<32, descriptor("user=a")))),
-			"descriptors[0].hits_addend: must be at most 4294967295, got 4294967296",
-		},
-		{
-			"unit 0", request(limited(1, 0, descriptor("user=a"))),
-			"descriptors[0].limit.unit: UNKNOWN is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
-		},
-		{
-			"unit 99", request(limited(1, 99, descriptor("user=a"))),
-			"descriptors[0].limit.unit: 99 is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
-		},
-		{
-			"unit -1", request(limited(1, -1, descriptor("user=a"))),
-			"descriptors[0].limit.unit: -1 is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
-		},
-		{
-			"multiplier 0", request(multiplied(0, limited(1, 1, descriptor("user=a")))),
-			"descriptors[0].limit.unit_multiplier: must be between 1 and 315360000 for unit SECOND, got 0",
-		},
-		{
-			"multiplier", request(multiplied(math.MaxUint32, limited(1, typepb.RateLimitUnit_YEAR, descriptor("user=a")))),
-			"descriptors[0].limit.unit_multiplier: must be between 1 and 10 for unit YEAR, got 4294967295",
-		},
-	}
-	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *options) { o.Observer = rec })
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := send(context.Background(), s, tt.req)
-			if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != tt.want {
-				t.Errorf("got %v\nwant InvalidArgument: %s", err, tt.want)
-			}
-			if diff := cmp.Diff([]string{"rejected InvalidArgument"}, rec.take()); diff != "" {
-				t.Errorf("observed (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// An override that does not fit the rule's algorithm is an error of the request.
-func TestOverrideThatDoesNotFit(t *testing.T) {
-	s, _ := service(t, `
-domain: shop
-descriptors:
-  - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
-`)
-	_, err := send(context.Background(), s, request(limited(1_000_000, 1, descriptor("user=a"))))
-	message := status.Convert(err).Message()
-	for _, want := range []string{"descriptors[0].limit: limit of 1000000 requests per 1s on user", "use sliding_window"} {
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(message, want) {
-			t.Errorf("got %v, want InvalidArgument with %q", err, want)
-		}
-	}
-}
-
-func TestNoRulesYet(t *testing.T) {
-	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *options) {
-		o.Rules = func() *descriptors.Set { return nil }
-		o.Observer = rec
-	})
-	_, err := send(context.Background(), s, request(descriptor("user=a")))
-	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "no rules are loaded yet" {
-		t.Errorf("got %v, want Unavailable: no rules are loaded yet", err)
-	}
-	if diff := cmp.Diff([]string{"rejected Unavailable"}, rec.take()); diff != "" {
-		t.Errorf("observed (-want +got):\n%s", diff)
 	}
 }
 
