@@ -151,3 +151,30 @@ func ExampleSet_AppendHits() {
 	// false fixed_window|shop|user=ann 2
 	// true fixed_window|shop|plan=large 1
 }
+
+// What a rule says besides how it counts: to people, to programs, and to clients that it denies.
+func ExampleRule() {
+	set, err := descriptors.Compile(map[string][]*descriptors.Descriptor{"shop": {{
+		Key: "plan", QuotaMode: true, Metadata: map[string]any{"backend": "large"},
+		Response: &descriptors.Response{Headers: []descriptors.Header{{Name: "X-Plan", Value: "free"}}, Body: "wait"},
+		RateLimit: &descriptors.RateLimit{
+			Name: "per-plan", Params: limiter.Params{Limit: 3}, Unit: descriptors.Hour,
+		},
+	}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(set.Domains(), len(set.Warnings()))
+	rule, _ := set.Match("shop", []descriptors.Entry{{Key: "plan", Value: "free"}})
+	fmt.Println(rule.Source(), rule.Mode() == limiter.Quota, rule.Metadata())
+	response := rule.Response()
+	fmt.Println(response.Headers[0].Name, response.Headers[0].Value, response.Body)
+	limit := rule.Limits()[0]
+	fmt.Println(limit.Name(), limit.Policy().Limit(), limit.OnStoreFailure())
+	// Output:
+	// [shop] 0
+	// shop: plan true map[backend:large]
+	// X-Plan free wait
+	// per-plan 3 local
+}

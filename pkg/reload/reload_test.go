@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a Source in memory. If next is not empty, a read first replaces content with the first of next.
+// memory is a Source in memory. If next is not empty, a read first replaces content with the first of next. It panics if
+// content is "unreadable".
 type memory struct {
 	mu      sync.Mutex
 	content string
@@ -34,6 +35,9 @@ func (m *memory) Read(context.Context) (reload.Snapshot, error) {
 	m.reads++
 	if len(m.next) > 0 {
 		m.content, m.next = m.next[0], m.next[1:]
+	}
+	if m.content == "unreadable" {
+		panic(m.content)
 	}
 	if m.err != nil {
 		return reload.Snapshot{}, m.err

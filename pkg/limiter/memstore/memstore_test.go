@@ -45,7 +45,7 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// After Reset, a counter of either kind is fully available again, and other counters are not touched.
+// After Reset, a counter of either kind is fully available again, and other counters are not touched. Clear resets all.
 func TestReset(t *testing.T) {
 	clock := limitertest.NewClock()
 	s := start(t, memstore.Options{Now: clock.Now})
@@ -71,5 +71,9 @@ func TestReset(t *testing.T) {
 			t.Errorf("%s: %d and %d remain, want 3 and 2", a, left, other)
 		}
 		s.Reset("b")
+		remaining("a", 2)
+		if s.Clear(); remaining("a", 0) != 3 || s.Stats().Keys != 0 {
+			t.Errorf("%s: %d remain and %+v are kept after Clear", a, remaining("a", 0), s.Stats())
+		}
 	}
 }
