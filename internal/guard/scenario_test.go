@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,8 +38,8 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// rest waits until the work behind requests has come to rest. Redis takes a nanosecond longer for that work, so that
-// the order of calls is the same in every run.
+// rest waits until the background calls of leases are done. They take a nanosecond longer than requests, so that the
+// order of calls is the same in every run.
 func rest() {
 	time.Sleep(time.Microsecond)
 	synctest.Wait()
@@ -51,7 +52,7 @@ type player struct {
 	set       *descriptors.Set
 	store     *memstore.Store
 	processes map[string]*process
-	closed    bool // by a command, which shows the error
+	closed    bool // a command has closed leases, and has shown the error
 
 	mu    sync.Mutex
 	redis redis
@@ -65,10 +66,10 @@ type process struct {
 	set *descriptors.Set
 }
 
-// redis is how Redis fares.
+// redis is the state of Redis.
 type redis struct {
-	takes, late time.Duration // before it decides, and its answer on the way back
-	hangs       time.Time     // until then it answers nobody
+	takes, late time.Duration // latency before it decides, and of its response
+	hangs       time.Time     // until when it does not respond
 	fails       error
 	panics      bool
 }
@@ -174,7 +175,7 @@ func (p *player) setRedis(r redis) {
 	p.redis = r
 }
 
-// change changes how Redis fares from now on.
+// change changes the state of Redis.
 func (p *player) change(c casetest.Command) {
 	var r redis
 	length := time.Hour
@@ -203,7 +204,7 @@ func (p *player) change(c casetest.Command) {
 	p.setRedis(r)
 }
 
-// calledKey is the key of a *bool in the context of a request, which a call to Redis sets.
+// calledKey is the key of a *bool in the context of a request. A call to Redis sets it.
 type calledKey struct{}
 
 // Take is Redis.
@@ -233,8 +234,8 @@ func (p *player) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	return err
 }
 
-// hits are those of descriptors key=value,key=value*COST, of which each has one limit. The word alone has each charged
-// by itself.
+// hits returns the hits of descriptors key=value,key=value*COST, each of which has one limit. The word alone sets
+// ByItself.
 func (p *player) hits(c casetest.Command, by *process, words []string) []limiter.Hit {
 	if by == nil {
 		c.Fatalf("there is no such process")
@@ -309,7 +310,7 @@ func (p *player) request(c casetest.Command, by *process) string {
 	return out.String()
 }
 
-// once is the answer to one request, by whom, and what is left of each limit.
+// once sends one request, and returns its result, who decided it, and what is left of each limit.
 func once(ctx context.Context, by *process, hits []limiter.Hit, within time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -321,24 +322,25 @@ func once(ctx context.Context, by *process, hits []limiter.Hit, within time.Dura
 	if err != nil {
 		return "failed: " + err.Error()
 	}
-	left, what := "", "allowed"
-	for _, d := range out {
-		left += fmt.Sprintf(", left %d", d.Remaining)
-		if !d.Allowed {
-			what = "denied"
-		}
+	answer := "allowed by " + who
+	if slices.ContainsFunc(out, func(d limiter.Decision) bool { return !d.Allowed }) {
+		answer = "denied by " + who
 	}
-	return what + " by " + who + left
+	for _, d := range out {
+		answer = fmt.Sprintf("%s, left %d", answer, d.Remaining)
+	}
+	return answer
 }
 
-// print shows what leases have done, and of each descriptor what Redis has charged and what is on lease.
+// print shows the statistics of leases, and for each descriptor the hits that Redis charged and the permits on lease.
 func (p *player) print(c casetest.Command, by *process) string {
 	p.mu.Lock()
 	calls := p.calls
 	p.mu.Unlock()
 	hits := p.hits(c, by, c.Args)
 	s := by.Stats()
-	out := fmt.Sprintf("%d calls; %d requests by permits: %d acquired, %d released, %d lost, %d left of %d keys\n",
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d calls; %d requests by permits: %d acquired, %d released, %d lost, %d left of %d keys\n",
 		calls, s.Answers, s.Acquired, s.Released, s.Lost, s.Permits, s.Keys)
 	for i, h := range hits {
 		h.N, h.Look = 0, true
@@ -347,7 +349,7 @@ func (p *player) print(c casetest.Command, by *process) string {
 			c.Fatalf("%v", err)
 		}
 		permits, _ := by.Permits(h.Key)
-		out += fmt.Sprintf("%s: %d charged, %d on lease\n", c.Args[i], h.Policy.Capacity()-d[0].Remaining, permits)
+		fmt.Fprintf(&out, "%s: %d charged, %d on lease\n", c.Args[i], h.Policy.Capacity()-d[0].Remaining, permits)
 	}
-	return out
+	return out.String()
 }

@@ -100,7 +100,7 @@ var repeated = regexp.MustCompile(`\(([^)]*)\)\{(\d+)\}`)
 // ask sends a request, or several at the same moment, and shows the responses in the order of the requests.
 func (p *player) ask(c casetest.Command) string {
 	req, times := &pb.RateLimitRequest{Domain: "shop"}, 1
-	gone := func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
+	gone := context.WithCancel
 	malformed := false
 	text := repeated.ReplaceAllStringFunc(strings.Join(c.Args, " "), func(found string) string {
 		parts := repeated.FindStringSubmatch(found)

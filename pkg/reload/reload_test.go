@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a Source in memory. If next is not empty, a read first replaces content with the first of next. It panics if
-// content is "unreadable".
+// memory is a Source in memory. If next is not empty, a read first replaces content with the first of next. It panics
+// if content is "unreadable".
 type memory struct {
 	mu      sync.Mutex
 	content string

@@ -130,8 +130,8 @@ func (p *player) inVirtualTime(c casetest.Command) string {
 		c.Fatalf("%q is no command of virtual time", c.Name)
 	}
 	synctest.Wait()
-	for _, line := range p.log.take() {
-		answer += line + "\n"
+	if lines := p.log.take(); len(lines) > 0 {
+		answer += strings.Join(lines, "\n") + "\n"
 	}
 	if since := p.r.Status().Loading; !since.IsZero() {
 		answer += fmt.Sprintf("loading for %s\n", time.Since(since))
