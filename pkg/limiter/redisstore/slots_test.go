@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,7 +30,8 @@ func TestBesides(t *testing.T) {
 func clusterPing(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	whole := open(t, c.URL(), redisstore.Options{KeyPrefix: "{one}:"})
-	if err := s.Ping(t.Context()); err != nil {
+	patient := open(t, c.URL(), redisstore.Options{Timeout: 5 * time.Second})
+	if err := errors.Join(s.Ping(t.Context()), patient.Probe(t.Context(), "")); err != nil {
 		t.Fatal(err)
 	}
 	take(t, s, "funnel|shop|user=a", funnel(t, 10, time.Hour), 1)
