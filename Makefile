@@ -70,7 +70,8 @@ bench-go: ## measure ns and allocations of matching, keys, steps and stores; com
 
 lint: ## check prose (vale), all Go modules (golangci-lint) and workflows (actionlint); FIX=--fix also formats
 	@mkdir -p bin && cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@if scripts/tools.sh cc vale; then .tools/bin/vale --output=line README.md CONTRIBUTING.md CHANGELOG.md docs deploy/helm/weir/README.md; \
+	@if scripts/tools.sh cc vale; then .tools/bin/vale --output=line README.md CONTRIBUTING.md CHANGELOG.md docs \
+	    deploy/helm/weir/README.md cmd pkg internal e2e bench tools scripts; \
 	  else echo 'prose: NOT CHECKED, vale cannot be built here'; fi
 	@$(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= # golangci-lint does not check YAML
 	@for m in . deploy/charttest tools; do (cd $$m && $(CURDIR)/bin/golangci-lint run --allow-parallel-runners -c $(CURDIR)/.golangci.yml $(FIX) ./...) || failed=1; done; [ -z "$$failed" ]

@@ -71,7 +71,7 @@ type scene struct {
 type request struct {
 	at    time.Duration
 	cost  int64
-	lasts time.Duration // until it is given back, of concurrency; 0 is never
+	lasts time.Duration // time until the release, for concurrency; 0: never
 }
 
 // sequence is n requests of cost 1, the first one at from and each one later by every.
@@ -187,7 +187,7 @@ func scenes() []scene {
 	}
 }
 
-// history is what became of a scene's requests.
+// history has the results of a scene's requests.
 type history struct {
 	policy  *limiter.Policy
 	answers []answer

@@ -20,7 +20,7 @@ type nginx struct {
 	excess, last int64 // thousandths; milliseconds
 }
 
-// rule is what nginx.md makes of the settings.
+// rule returns the rule that nginx.md gives for the settings.
 func (x *nginx) rule() limiter.Params {
 	in := limiter.Params{Algorithm: limiter.Funnel, Limit: x.rate, Window: time.Duration(x.per) * time.Second}
 	switch each := in.Window / time.Duration(x.rate); {
@@ -35,8 +35,8 @@ func (x *nginx) rule() limiter.Params {
 	return in
 }
 
-// after is the excess that a request at that time would leave: what was left drains at the rate, which is cut to
-// thousandths of a request a second, and so is what drains; the first request of a key leaves none.
+// after returns the excess that a request at that time would leave. The old excess drains at the rate. The rate and the
+// drained amount are cut to thousandths of a request. The first request of a key leaves no excess.
 func (x *nginx) after(now int64) int64 {
 	if !x.known {
 		return 0

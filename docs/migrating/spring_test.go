@@ -17,15 +17,15 @@ type spring struct {
 	tokens, last int64
 }
 
-// rule is what spring-cloud-gateway.md makes of the settings. A request costs requestedTokens.
+// rule returns the rule that spring-cloud-gateway.md gives for the settings. A request costs requestedTokens.
 func (s *spring) rule() limiter.Params {
 	return limiter.Params{
 		Algorithm: limiter.TokenBucket, Limit: s.replenishRate, Window: time.Second, Burst: s.burstCapacity,
 	}
 }
 
-// filled is how many tokens there are in that second. The key lives for twice the time that the bucket takes to fill,
-// in whole seconds; where that is 0, nothing is stored.
+// filled returns the number of tokens in that second. The key lives for twice the time that the bucket takes to fill,
+// in whole seconds. If that is 0, Redis stores no key.
 func (s *spring) filled(second int64) int64 {
 	if lives := 2 * s.burstCapacity / s.replenishRate; s.used && second-s.last < lives {
 		return min(s.burstCapacity, s.tokens+(second-s.last)*s.replenishRate)

@@ -37,7 +37,7 @@ type RulesStatus struct {
 type XDSStatus struct {
 	Server    string `json:"server"` // xds://host:port
 	Connected bool   `json:"connected"`
-	// Error is the error of the connection while there is none.
+	// Error is the reason why there is no connection; empty while there is one.
 	Error string `json:"error,omitempty"`
 	// Version is the version of the last accepted response. Domains is the number of domains that are now in use.
 	Version string `json:"version"`

@@ -188,7 +188,7 @@ func TestNoRulesYet(t *testing.T) {
 		t.Errorf("/readyz without rules answers %d %q", status, body)
 	}
 	if status, body = p.http("GET", "/explain?domain=shop&descriptor=client=eve"); status != 400 ||
-		!strings.Contains(body, "no rules are loaded yet; GET /rules says what is wrong") {
+		!strings.Contains(body, "no rules are loaded yet; GET /rules shows why") {
 		t.Errorf("/explain without rules answers %d %q", status, body)
 	}
 	if got := p.serving(); got != "NOT_SERVING" {

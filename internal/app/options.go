@@ -41,7 +41,7 @@ type Options struct {
 
 	// Clients are bounds that only tests set.
 	Clients conns.Bounds `kong:"-"`
-	// Embedded is true inside another process, which calls App.Decider: then there is no gRPC server.
+	// Embedded is true if the App runs inside another process, which calls App.Decider. The App has no gRPC server then.
 	Embedded bool `kong:"-"`
 	// HoldGC, if not nil, delays garbage collections while rules are loaded.
 	HoldGC func() (release func()) `kong:"-"`
@@ -76,7 +76,7 @@ type Build = adminapi.Build
 type RuleModes struct {
 	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without this flag, a request of cost 0 is admitted only if one more hit would fit."`
 	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, but never deny."`
-	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors are over."`
+	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors exceed their limits."`
 }
 
 // StopOptions are the delays of a stop.

@@ -223,8 +223,8 @@ func report(w io.Writer, err error) int {
 var errReported = errors.New("reported")
 
 // userinfo matches a possible user and password, also in a malformed URL. rates matches rates of simulate, such as
-// step:10/s,100/s@10s, which look similar. fromVariable and noPair match values of variables and maps that kong quotes
-// and that may be passwords as a whole.
+// step:10/s,100/s@10s, which look similar. fromVariable and noPair match kong's quotes of environment variables and of
+// maps, because a whole quote may be a password.
 var (
 	userinfo     = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
 	rates        = regexp.MustCompile(`^(step:)?([0-9.]+/[smh](@[0-9a-z.]+,|,|@$))+$`)

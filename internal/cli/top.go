@@ -30,7 +30,7 @@ func (*topCmd) Help() string {
 the part above the limit, also in shadow and quota mode. SHARE is the key's share of its rule's hits, or of its denied
 hits with --by denied. An inexact count is a range; see --top-keys of serve.
 
-Exit codes: 0 shown, even if there are none; 1 no response; 2 the command line is wrong.
+Exit codes: 0 shown, even an empty list; 1 no response; 2 the command line is wrong.
 
 Examples:
 

@@ -34,7 +34,7 @@ const (
 	requestCost, decodedCost = 3 << 10, 8
 	// freeWork is the memory of complete requests that each connection may have, whatever others have.
 	freeWork = 16 << 10
-	// minRequest is the size in bytes of the smallest requests, and minRead that of the smallest reads.
+	// minRequest is the size in bytes of the smallest requests, and minRead the size of the smallest reads.
 	minRequest, minRead = 32, 512
 )
 
@@ -85,8 +85,8 @@ func (b *Budget) enforce() {
 	}
 }
 
-// cost returns the connection's memory multiplied by the time for which it has had some. It does not include requests
-// that Weir makes wait, unless these use more than half of the budget: half is enough for one connection's requests.
+// cost returns the connection's memory multiplied by the time since that memory was last 0. Requests that wait for free
+// memory count only if those of all connections need more than half of the budget: half is enough for one connection.
 func (c *Conn) cost() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

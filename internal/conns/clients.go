@@ -31,7 +31,7 @@ const (
 // Bounds are the limits on a process's clients. Only tests set them: for a field that is 0, Weir uses the default in
 // docs/operate/security.md.
 type Bounds struct {
-	GRPC, HTTP     int           // maximum numbers of connections, see of
+	GRPC, HTTP     int           // maximum numbers of connections
 	ReceiveTimeout time.Duration // time for a request to arrive completely
 	Budget         int64         // maximum memory that clients occupy, in bytes
 	Resets         int           // maximum number of requests that a connection may reset per second

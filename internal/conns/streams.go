@@ -264,8 +264,8 @@ type answers struct {
 	cutter
 
 	f *http2Conn
-	// window is the ID of the stream whose WINDOW_UPDATE frame is being cut, or 0. updates has the indexes in the written
-	// bytes at which WINDOW_UPDATE frames begin that the client must not get yet.
+	// window is the ID of the stream whose WINDOW_UPDATE frame is being cut, or 0. updates has the indexes, in the written
+	// bytes, of WINDOW_UPDATE frames that must not reach the client yet.
 	window  uint32
 	updates []int
 }

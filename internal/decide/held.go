@@ -88,7 +88,7 @@ func (d *delayed) add() bool {
 
 // DelayedStats counts delayed requests.
 type DelayedStats struct {
-	// Now is the number of requests that are delayed, or may be because their decision is pending.
+	// Now is the number of delayed requests, including undecided requests that may be delayed.
 	Now int64
 	// Refused is the number of requests that were denied because Options.MaxDelayed requests were delayed already.
 	Refused uint64

@@ -16,7 +16,7 @@ type affixes struct {
 	byEnd bool
 
 	steps     int    // maximum cost of one value
-	costliest string // affix whose group, with those of the shorter affixes, has this cost
+	costliest string // affix whose group and shorter affixes' groups have this cost
 }
 
 // target is a group of affixes with its `only` and `up`. -1 means no group.

@@ -58,7 +58,7 @@ func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 	}
 }
 
-// Build returns the Set of all added rules. The error is that of Process.Rest, or Errors with all errors.
+// Build returns the Set of all added rules, or Errors with all errors. It may also return an error of Process.Rest.
 func (c *Builder) Build() (*Set, error) {
 	if c.ended != nil {
 		return nil, c.ended

@@ -45,7 +45,7 @@ type Domain struct {
 	id    int     // index in Set.Domains
 	Root  Node    // root of the tree, at which the first entry of a descriptor is matched
 	rules []*Rule // in file order
-	own   *Rule   // rule of the limits that requests carry if no rule matches
+	own   *Rule   // rule for requests that bring their own limits and match no rule
 	long  *Rule   // rule of values that are too long to decide which pattern they match
 
 	findPaths sync.Once
@@ -65,7 +65,7 @@ type Rule struct {
 	Unlimited bool `json:"unlimited,omitempty"`
 	// Replaces has the names of the limits that an unlimited rule replaces in a request. It is nil for other rules.
 	Replaces []string `json:"replaces,omitempty"`
-	// Limits must all fit. A rule may have none.
+	// Limits must all admit a request. A rule may have no limits.
 	Limits []*Limit `json:"limits,omitempty"`
 	// The fields of the same names.
 	ShadowMode     bool `json:"-"`

@@ -81,10 +81,10 @@ func newCounter(params *limiter.Params, placement *Placement) counter {
 	return counter{algorithm: params.Algorithm, atOnce: params.RefillsAtOnce, redisCell: placement.RedisCell}
 }
 
-// distinguish sets what distinguishes the key of all[i], a limit without a name, from the rule's other limits without
-// names. Limits with other algorithms have other keys anyway. Of limits with the same algorithm, those with the longest
-// window, which may have counted most, have the key of a limit that is alone; the others have the window in the key. Of
-// limits with the same window, all but the first have an ordinal.
+// distinguish makes the key of all[i], a limit without a name, differ from the keys of the rule's other limits without
+// names. Keys of different algorithms differ anyway. Among limits of one algorithm, a limit with the longest window,
+// which may have counted most, keeps the key of a rule's only limit; the keys of the others contain their windows.
+// Among limits with the same window, the keys of all but the first contain an ordinal.
 func (c *counter) distinguish(all []checked, i int) {
 	p, kind := &all[i].params, newCounter(&all[i].params, &all[i].placement)
 	for j := range all {

@@ -33,7 +33,7 @@ type matchers struct {
 	all       []*Pattern       // patterns with * and regexes, in file order
 	positions []written        // positions of all; nil once the branch is finished
 	order     int              // number of patterns, including blocks
-	by        map[string]*Node // by the text of a shared counter's key
+	by        map[string]*Node // nodes of values, blocks and regexes by their text
 }
 
 var noMatchers matchers

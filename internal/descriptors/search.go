@@ -96,7 +96,7 @@ func (s *search) visit(g *group, why purpose) {
 	}
 }
 
-// tryOnly decides the only pattern of a group.
+// tryOnly sets s.best to a group's only pattern if the value matches this pattern and no earlier one.
 func (s *search) tryOnly(p *Pattern) {
 	if s.isBefore(p.order) && len(s.value) >= len(p.prefix)+len(p.suffix) && strings.HasSuffix(s.value, p.suffix) {
 		s.best = p
@@ -178,8 +178,8 @@ const (
 	unsure // the value is longer than MaxPatternValue, and its head does not decide
 )
 
-// decide reports whether a value that has the pattern's prefix matches. It searches each text of middle after the first
-// occurrence of the text before it, so it reads the value once.
+// decide reports whether a value that has the pattern's prefix matches. It searches for the texts of middle in order,
+// starting where the previous text ends, so it reads the value once.
 func (p *Pattern) decide(s *search) answer {
 	if !strings.HasSuffix(s.value, p.suffix) {
 		return no

@@ -16,7 +16,7 @@ type Descriptor struct {
 	Match Matcher
 
 	RateLimit   *RateLimit    // the only limit
-	RateLimits  []*RateLimit  // several limits, which must all fit
+	RateLimits  []*RateLimit  // several limits, all of which must admit a request
 	Descriptors []*Descriptor // rules for further entries of a descriptor
 
 	ShadowMode     bool

@@ -28,7 +28,7 @@ func (b *Branch) Patterns() []*Pattern {
 
 func byOrder(a, b *Pattern) int { return cmp.Compare(a.order, b.order) }
 
-// Nodes returns each child node once: those of sorted values, of patterns in file order, and of the key alone.
+// Nodes returns each child node once: first for values, sorted, then for patterns, in file order, then for any value.
 func (b *Branch) Nodes() (all []*Node) {
 	seen := map[*Node]bool{nil: true}
 	add := func(n *Node) {

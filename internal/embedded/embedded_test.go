@@ -253,7 +253,7 @@ func TestConfigErrors(t *testing.T) {
 		"nested": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"metadata": {"descriptor_key": "a", "source": "ROUTE_ENTRY",
 				"metadata_key": {"key": "ns", "path": [{"key": "b"}, {"key": "c"}]}}}]}]}`,
-			"rate_limits[0].actions[0].metadata: Envoy shows a module only values directly below a namespace; have the filter " +
+			"rate_limits[0].actions[0].metadata: Envoy gives modules only values directly below a namespace; have the filter " +
 				"envoy.filters.http.header_mutation before this one write %METADATA(ROUTE:ns:b:c)% into a request header",
 		},
 		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, `filter_config: unknown field "nothing"`},

@@ -107,7 +107,7 @@ func (c *limitCounters) classicKey() [3]string {
 			key[i+1] = classicText(level[0] + "_" + level[1][1:])
 		}
 	}
-	if c.Rule == "" { // a limit that came with a request that no rule matches
+	if c.Rule == "" { // the request brought its own limit, and matches no rule
 		key[1] = c.Limit
 	}
 	return key

@@ -123,7 +123,7 @@ func (s *Statsd) Run(ctx context.Context) {
 func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	families, err := s.from.Gather() // GET /metrics reports an error about some families
+	families, err := s.from.Gather() // if only some families have an error, GET /metrics reports it
 	if len(families) == 0 {
 		s.log(ctx, err)
 		return
@@ -144,10 +144,10 @@ func (s *Statsd) send(ctx context.Context, timeout time.Duration) {
 func (s *Statsd) log(ctx context.Context, err error) {
 	switch {
 	case err != nil && !s.failing:
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent later",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent to statsd; counts are sent later",
 			slog.String("addr", s.o.Addr), slog.String("error", err.Error()))
 	case err == nil && s.failing:
-		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent by statsd again", slog.String("addr", s.o.Addr))
+		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent to statsd again", slog.String("addr", s.o.Addr))
 	}
 	s.failing = err != nil
 }

@@ -267,7 +267,7 @@ func TestStatsdDeadReceiver(t *testing.T) {
 	send(t, s, of(hitsOf("a", 3)))
 	send(t, s, of(hitsOf("a", 5)))
 	n := strings.Count(log.String(), "\n")
-	if n != 1 || !strings.Contains(log.String(), "metrics cannot be sent by statsd") {
+	if n != 1 || !strings.Contains(log.String(), "metrics cannot be sent to statsd") {
 		t.Errorf("%d lines, want one that says that nothing can be sent:\n%s", n, log)
 	}
 	r := listen(t, "unixgram", path)
@@ -276,7 +276,7 @@ func TestStatsdDeadReceiver(t *testing.T) {
 		t.Errorf("after the receiver is there (-want +got):\n%s", diff)
 	}
 	n = strings.Count(log.String(), "\n")
-	if n != 2 || !strings.Contains(log.String(), "metrics are sent by statsd again") {
+	if n != 2 || !strings.Contains(log.String(), "metrics are sent to statsd again") {
 		t.Errorf("%d lines, want two:\n%s", n, log)
 	}
 }

@@ -294,7 +294,7 @@ func TestPoisson(t *testing.T) {
 // Errors in traffic show how to correct it.
 func TestTrafficErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"steady:5/s": `"steady:5/s" is not known traffic: write one of constant:100/s, poisson:100/s, ` +
+		"steady:5/s": `"steady:5/s" is not a form of traffic: write one of constant:100/s, poisson:100/s, ` +
 			`burst:50x10s, step:10/s,100/s@10s`,
 		"constant:5":         `"5" is not a rate per s, m or h; write it like constant:100/s`,
 		"constant:-1/s":      `"-1/s" is not a rate`,

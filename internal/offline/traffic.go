@@ -55,7 +55,7 @@ func ParseTraffic(spec string) (*Traffic, error) {
 		}
 		return &Traffic{Spec: spec, generate: generate}, nil
 	}
-	return nil, fmt.Errorf("%q is not known traffic: write one of %s", spec,
+	return nil, fmt.Errorf("%q is not a form of traffic: write one of %s", spec,
 		strings.Join(examples, ", "))
 }
 

@@ -4,8 +4,8 @@
 // package of Weir. From then on, a panic ends only its own goroutine, if Weir started that goroutine. The handler
 // receives the panic. The function then runs again after [Pause], or fails as if its server had not replied.
 //
-// Two kinds of panics still end the process: those in goroutines that libraries start, and those of the Go runtime that
-// cannot be recovered, such as a concurrent write to a map.
+// Two kinds of panics still end the process: panics in goroutines that libraries start, and panics of the Go runtime
+// that cannot be recovered, such as a concurrent write to a map.
 package panics
 
 import (
@@ -23,7 +23,7 @@ type Handler func(name string, value any, stack []byte)
 
 var handler atomic.Pointer[Handler]
 
-// Handle sets the handler, which receives each panic. The returned function removes h: then a panic ends the process.
+// Handle sets the handler, which receives each panic. The returned function removes h; a later panic ends the process.
 func Handle(h Handler) (remove func()) {
 	handler.Store(&h)
 	return func() { handler.CompareAndSwap(&h, nil) }

@@ -31,8 +31,8 @@ type book struct {
 	clients  []*client
 
 	isFailing bool    // whether the store failed to decide the last charge
-	allows    float64 // requests per second to admit meanwhile
-	isSilent  bool    // whether to send no assignments meanwhile
+	allows    float64 // requests per second to admit while isFailing
+	isSilent  bool    // whether to send no assignments while isFailing
 
 	ahead float64
 	debt  float64 // number of requests that passed uncharged
@@ -188,7 +188,7 @@ func (b *book) scale(long time.Duration) float64 {
 	return max(0, room) / scaled
 }
 
-// assignAll assigns the goals. If pot is less than rise, rates rise by only that part. scale multiplies all rates.
+// assignAll assigns the goals. If pot is less than rise, rates rise only by the part pot/rise. scale multiplies rates.
 func (k *Keeper) assignAll(b *book, pot, rise, scale float64, planned, now time.Duration) {
 	for _, c := range b.clients { // first tokens have priority
 		if c.moves && !c.hasBucket() && c.goalBurst >= 1 {

@@ -25,7 +25,7 @@ type client struct {
 	id     BucketID
 
 	isNew     bool // whether its demand is unknown
-	isResumed bool // whether another stream had the bucket, so that its first report was charged there
+	isResumed bool // whether the bucket comes from another stream, where its first report was charged
 	reply     bool // whether it was reported since the last assignment
 
 	// Without a book, the client gets fixed, and is not charged.
@@ -80,8 +80,8 @@ func (c *client) report(u *Usage, now time.Duration) {
 	}
 }
 
-// settleReport compares the admitted requests with the charged hits. Of the unused hits, the Envoy can still use those
-// in its bucket, and those that accrue during the report's delivery.
+// settleReport compares the admitted requests with the charged hits. The Envoy can still use unused hits in its bucket,
+// and unused hits that accrue during the report's delivery.
 func (c *client) settleReport(allowed float64, since, now time.Duration) {
 	b := c.book
 	b.account(now)

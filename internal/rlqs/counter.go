@@ -16,7 +16,7 @@ import (
 // Parameters of the division of a counter's limit.
 const (
 	// While no charge is denied, clients get in sum at most slackOf times their demand plus 1/slackPart of the limit, or
-	// 1/halfPart of the limit if that is more: requests may move to another Envoy, but unused charges are others' loss.
+	// 1/halfPart of the limit if that is more. A reserve lets requests move to another Envoy, but wastes unused charges.
 	slackOf, slackPart, halfPart = 3, 10, 2
 	// While the counter is exhausted, a process charges probeOf times the hits of the last second plus 1/probePart of the
 	// limit, to test whether there are more.

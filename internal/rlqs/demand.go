@@ -74,7 +74,7 @@ func (k *Keeper) askDemand(now time.Duration) (asks []*ask) {
 	return asks
 }
 
-// came subtracts a client that comes from another Keeper from the others' claims.
+// came subtracts the claim of a client that had another Keeper until now from the other Keepers' claims.
 func (ct *counter) came(c *client) {
 	ct.demand.others = max(0, ct.demand.others-min(c.want, ct.most())/rateOf(ct.policy))
 }

@@ -40,7 +40,7 @@ func (c *client) note(u *Usage) {
 	}
 }
 
-// noteShadow counts a report that was charged to a limit in shadow mode. It ignores any other ask.
+// noteShadow counts a report that was charged to a limit in shadow mode. It ignores all other asks.
 func (k *Keeper) noteShadow(a *ask) {
 	if a.shadow != nil && a.failure == nil {
 		outcomes := [2]decide.Outcome{decide.Allowed, decide.ShadowDenied}

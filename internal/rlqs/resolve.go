@@ -63,7 +63,7 @@ func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 		return nil, fmt.Errorf("its entries have %d bytes, at most %d are allowed; build bucket ids from short values",
 			len(id), MaxIDBytes)
 	case strings.ContainsRune(string(id), 0) || !utf8.ValidString(string(id)):
-		return nil, errors.New("a value is not UTF-8, as a response requires; build bucket ids from other values")
+		return nil, errors.New("a value is not UTF-8, which a response requires; build bucket ids from other values")
 	}
 	entries, err := id.Entries()
 	if err != nil {

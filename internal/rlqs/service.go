@@ -20,8 +20,8 @@ import (
 const (
 	maxDomain = 200 // bytes of a domain's name
 
-	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket. So that invented buckets do
-	// not delay other reports, Weir reads a stream at usagesPerSecond on average, pausing after each usagesAtOnce.
+	// An Envoy reports each bucket's usage every 5 s, and a new bucket's at once. To keep a client's invented buckets from
+	// delaying other reports, Weir reads usagesPerSecond usages of a stream on average, pausing after usagesAtOnce.
 	usagesPerSecond, usagesAtOnce = 20_000, 10_000
 )
 

@@ -39,7 +39,7 @@ func (k *Keeper) Open(host, domain string) *Stream {
 			found++
 		}
 	}
-	if found > 1 { // any of them may be the Envoy's
+	if found > 1 { // each of these streams may be the same Envoy's
 		s.former = nil
 	}
 	k.streams[s] = struct{}{}

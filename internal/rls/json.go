@@ -19,8 +19,8 @@ import (
 )
 
 // DecideJSON decides a RateLimitRequest in protobuf's JSON form. It calls the interceptor as a gRPC server does. It
-// returns the response in JSON, and whether the overall code is OVER_LIMIT. Errors are those of ShouldRateLimit, and
-// InvalidArgument if the body is not a RateLimitRequest.
+// returns the response in JSON, and whether the overall code is OVER_LIMIT. It returns the errors of ShouldRateLimit,
+// and InvalidArgument if the body is not a RateLimitRequest.
 func (s *Service) DecideJSON(
 	ctx context.Context, body io.Reader, interceptor grpc.UnaryServerInterceptor,
 ) (answer []byte, isOver bool, err error) {

@@ -187,7 +187,7 @@ func number(c casetest.Command, word string) uint64 {
 	return casetest.Parsed(c, func(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }, word)
 }
 
-// ownLimit is what stands behind @ in a descriptor: REQUESTS/UNITxMULTIPLIER.
+// ownLimit matches the text after @ in a descriptor: REQUESTS/UNITxMULTIPLIER.
 var ownLimit = regexp.MustCompile(`^(\d+)/([a-z]+|-?\d+)(?:x(\d+))?$`)
 
 // wireDescriptorOf reads !key=value,key=value*ADDEND@REQUESTS/UNITxMULTIPLIER, where only the entries must be there. -

@@ -61,7 +61,7 @@ func (r *Rules) logLoad(e reload.Event) {
 	}
 }
 
-// logLowered logs which limits are lower than in the set before, and what that means for counters that hold more.
+// logLowered logs which limits are lower than in the previous set, and that counters with more hits count as full.
 func (r *Rules) logLowered(set *descriptors.Set) {
 	before := r.logged
 	if r.logged = set; before == nil {

@@ -88,9 +88,9 @@ func New(o Options) (*Rules, error) {
 	return r, err
 }
 
-// Load loads the rules for the first time, and must be called once, before Run. It returns an error if that fails,
-// unless AllowEmptyRules is set. On this and each later load, prepare is called before the new rules are active, and
-// the after functions in order afterwards. They must neither fail nor block, because a reload waits for them.
+// Load loads the rules for the first time. Call it once, before Run. It returns an error if the rules cannot be loaded,
+// unless AllowEmptyRules is set. This load and each later one call prepare before the new rules are active, and then
+// each after function, in order. These functions must neither fail nor block, because a load waits for them.
 func (r *Rules) Load(ctx context.Context, prepare func(next *descriptors.Set), after ...func()) error {
 	r.prepare, r.after = prepare, after
 	r.life.Store(&ctx)

@@ -123,7 +123,7 @@ func (p *player) print(c casetest.Command) string {
 	return out + fmt.Sprintf("while the store fails: %s; redis-cell: %q\n", p.rules.Effects(""), p.rules.RedisCellStores())
 }
 
-// check is what weir check finds in files, for people and for GitHub.
+// check returns the findings of weir check in files, for people and for GitHub.
 func check(c casetest.Command) string {
 	stdin, err := os.Open("stdin") // which the path - stands for
 	if err == nil {

@@ -95,7 +95,7 @@ const (
 	Fits    Verdict = 1 << iota // limiter.Decision.Allowed
 	Changes                     // the next state differs from the old state
 	Cuts                        // the old state was further ahead than the policy allows
-	Holds                       // the hit must be released later: Delay is limiter.Decision.TakenAt
+	Holds                       // the hit must be released later, and Delay is its limiter.Decision.TakenAt
 )
 
 // VerdictOf returns a verdict with Fits if ok, Changes if changed, and Cuts if isCut.

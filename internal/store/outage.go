@@ -41,9 +41,9 @@ type remote struct {
 	// ping returns an error if the store does not count; pingInTime has the timeout of requests.
 	ping, pingInTime func(ctx context.Context) error
 
-	failures atomic.Uint64          // number of requests decided without it
-	outage   atomic.Pointer[outage] // nil: it decides. Only check changes or ends an outage
-	counted  atomic.Bool            // it has counted since the process started
+	failures atomic.Uint64          // number of requests decided without the store
+	outage   atomic.Pointer[outage] // nil while the store decides. Only check changes or ends an outage
+	counted  atomic.Bool            // whether the store has counted since the process started
 
 	mu     sync.Mutex // guards the fields of check
 	asked  time.Time

@@ -86,7 +86,7 @@ func (o *Options) Primary() (*Redis, error) {
 type Store struct {
 	// Store is a take.Chain of the counters and all stages.
 	limiter.Store
-	// Counters is Store without cached denials and leases, so that its decisions are those of the counters.
+	// Counters is Store without cached denials and leases, so the counters themselves make each decision.
 	Counters limiter.Store
 	// Denials and Leases are stages of Store; nil without them.
 	Denials *guard.Denials
@@ -304,7 +304,7 @@ func (s *Store) report(ctx context.Context) {
 		s.eachMemory(func(m memoryStats) bool { cut += m.Cut; return true })
 		s.eachRedis(func(r redisStats) bool { cut, restarted = cut+r.Cut, restarted+r.Restarted; return true })
 		if cut > wasCut {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters held more than their limits allow, and were cut to full: a rule was "+
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters exceeded their limits, and were cut to exactly full: a rule was "+
 				"edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
 		}
 		if restarted > wasRestarted {

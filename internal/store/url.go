@@ -60,7 +60,7 @@ func Proxied(raw string) bool {
 	return err == nil && a.proxy
 }
 
-// parseURL parses a URL. Its errors are those of CheckURL.
+// parseURL parses a URL. It returns the errors of CheckURL.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
 	if err != nil {

@@ -27,7 +27,7 @@ type Call struct {
 
 // Notes are values that a stage writes in Before and reads in After.
 type Notes struct {
-	// Sent is the time from the start of Leases to this call. MayLease reports whether Leases may decide the call.
+	// Sent is the time of this call since Leases started. MayLease reports whether Leases may decide the call.
 	Sent     time.Duration
 	MayLease bool
 	// Asked is when Denials saw the call, in microseconds of its clock. Forgets is the number of its Forget and Drop calls

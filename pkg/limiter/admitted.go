@@ -10,7 +10,7 @@ func Admitted(hits []Hit, out []Decision) bool {
 	return !QuotaDenies(hits, out)
 }
 
-// QuotaDenies reports whether the request has Quota hits, and each of their groups (see Hit.Group) one that does not
+// QuotaDenies reports whether the request has Quota hits, and in each of their groups (see Hit.Group) a hit does not
 // fit.
 func QuotaDenies(hits []Hit, out []Decision) bool {
 	quotas, denies := 0, true

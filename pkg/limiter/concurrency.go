@@ -10,7 +10,7 @@ import (
 // Concurrency counts requests in flight; hits of negative cost release them.
 const Concurrency Algorithm = 8
 
-// NewConcurrency returns a limit of limit requests in flight. One that is not released counts until its lease ends.
+// NewConcurrency returns a limit for requests in flight. A request that is not released counts until its lease ends.
 func NewConcurrency(limit int64, lease time.Duration) Params {
 	return Params{Algorithm: Concurrency, Limit: limit, Window: lease}
 }

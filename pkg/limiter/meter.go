@@ -212,11 +212,11 @@ func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) 
 
 // isFirst reports whether a bucket that starts empty starts now: it was never hit, or has been full for linger.
 func (m *meter) isFirst(s *step.State, ahead, part int64) bool {
-	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // whole ticks since it is full
+	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
 }
 
-// behind returns how many ticks t is before the time when the state was written, because the clock was set back. The
-// step then continues from the level at that time and writes it, so that it leaks from now on.
+// behind returns how many ticks t is before the last write of the state, which happens if the clock was set back. The
+// step then continues from the level at the last write, and writes its result, so that the funnel leaks from now on.
 func (m *meter) behind(s *step.State, t int64) int64 { return max(0, writtenAt(s)/m.tick-t) }
 
 // level returns the level of a funnel that will be empty in ahead ticks and a part of one, at most the highest level.

@@ -33,7 +33,7 @@ type Params struct {
 	// in place of continuously. In rule files it is `refill: interval`.
 	RefillsAtOnce bool
 	// MaxWait is the longest delay of a request by LeakyQueue, SmoothBursty and SmoothWarmingUp, up to an hour. 0 means
-	// the time in which Burst hits leak for LeakyQueue, and no delay for the others.
+	// the time in which Burst hits leak for LeakyQueue, and no delay for SmoothBursty and SmoothWarmingUp.
 	MaxWait time.Duration
 	// MaxCost is the largest cost of a request, in hits, for SmoothBursty and SmoothWarmingUp, which admit a large request
 	// at once and let later ones pay for it. It must be below 2^32. 0 means Limit times the whole Windows in an hour, at

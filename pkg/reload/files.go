@@ -155,7 +155,7 @@ func (w *walker) readIncluded(name string, by []referrer, left *int64) ([]byte, 
 	}
 	for _, f := range by {
 		if !below(realPath, f.root) && !below(realPath, filepath.Dir(f.realPath)) {
-			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: "+
+			return nil, fmt.Errorf("%s: the included file %s resolves through a symbolic link to %s, outside %s: "+
 				"put the file itself into that directory, or a link to a file in it", f.at, name, realPath, f.root)
 		}
 	}

@@ -236,7 +236,7 @@ func source(ctx context.Context, words []string) (from reload.Files, _ context.C
 	return from, ctx
 }
 
-// read is what one Read of a source returns: the names of the files, or what is wrong.
+// read returns the names of the files that one Read of a source returns, or its error.
 func (p *player) read(c casetest.Command) string {
 	from, ctx := source(p.Context(), c.Args)
 	got, err := from.Read(ctx)

@@ -54,7 +54,7 @@ type Top struct {
 	missed atomic.Uint64 // hits that no sketch counted: no counter was free, or the rule was removed or has no limit
 
 	stripes []stripe
-	pool    sync.Pool // pointers into stripes; Get usually returns the one that this core used last
+	pool    sync.Pool // pointers into stripes; Get usually returns the stripe that this core used last
 	next    atomic.Uint32
 
 	keeping sync.Mutex                   // held by Keep

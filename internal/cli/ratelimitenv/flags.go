@@ -225,7 +225,7 @@ func (r *reader) tracing() {
 	r.attributes()
 	rate, err := strconv.ParseFloat(r.get("TRACING_SAMPLING_RATE"), 64)
 	if err != nil || !(rate >= 0) {
-		r.fail("TRACING_SAMPLING_RATE", "must be a share from 0 to 1, got %q", r.get("TRACING_SAMPLING_RATE"))
+		r.fail("TRACING_SAMPLING_RATE", "must be a fraction from 0 to 1, got %q", r.get("TRACING_SAMPLING_RATE"))
 		return
 	}
 	if !r.isSet("OTEL_TRACES_SAMPLER") {

@@ -155,7 +155,7 @@ func (r *reader) address(prefix string) *url.URL {
 
 func (r *reader) unixSocket(u *url.URL, prefix, path string, isTLS bool) *url.URL {
 	if isTLS {
-		r.fail(prefix+"TLS", "there is no TLS on a Unix socket; set %sSOCKET_TYPE=tcp for a server elsewhere", prefix)
+		r.fail(prefix+"TLS", "there is no TLS on a Unix socket; set %sSOCKET_TYPE=tcp to connect to Redis by TCP", prefix)
 		return nil
 	}
 	if !strings.HasPrefix(path, "/") {

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxNumber is the maximum of requests_per_unit and similar fields, which is that of Envoy's 32-bit field.
+// maxNumber is the maximum of requests_per_unit and similar fields, as in Envoy's 32-bit field.
 const maxNumber = math.MaxUint32
 
 type rateLimit struct {

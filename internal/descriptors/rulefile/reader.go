@@ -120,7 +120,7 @@ func (r *reader) document(root *yaml.Node) {
 		}
 	}
 	if d.domain != "" && len(d.descriptors)+r.taken == 0 && r.Problems() == before {
-		// An unfinished write leaves such a file, too, which must not remove all limits.
+		// A half-written file looks like this, too, and must not remove all limits.
 		at := d.listAt
 		if at.File == "" {
 			at = r.at(root)

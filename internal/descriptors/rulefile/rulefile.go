@@ -33,7 +33,7 @@ func Compile(files []File) (*descriptors.Set, error) {
 	return CompileFor(descriptors.Process{}, files)
 }
 
-// CompileFor is Compile with the settings of a process. The error may be that of process.Rest.
+// CompileFor compiles as Compile does, with the settings of a process. It may also return an error of process.Rest.
 func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, error) {
 	b := descriptors.NewBuilder(process)
 	Add(b, files)

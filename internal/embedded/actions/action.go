@@ -71,7 +71,7 @@ func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, e
 	case *routev3.RateLimit_Action_DynamicMetadata:
 		return action{}, refuse(at, "dynamic_metadata", "Envoy no longer accepts it either; write metadata instead")
 	case *routev3.RateLimit_Action_Extension:
-		return action{}, refuse(at+".extension", "an extension of Envoy", "its code is in Envoy alone")
+		return action{}, refuse(at+".extension", "an extension of Envoy", "only Envoy can run its code")
 	case *routev3.RateLimit_Action_SourceCluster_:
 		p.SourceCluster = true
 		return action{"source_cluster", sourceCluster}, nil

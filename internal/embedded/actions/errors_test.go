@@ -19,7 +19,7 @@ func TestRefused(t *testing.T) {
 		action("header_value_match: {descriptor_value: a, headers: [{name: x, string_match: {safe_regex: {regex: '('}}}]}"):                   "headers[0].string_match.safe_regex.regex: error parsing regexp: missing closing ): `(`",
 		action("header_value_match: {descriptor_value: a, headers: [{name: x, string_match: {safe_regex: {regex: ')('}}}]}"):                  "headers[0].string_match.safe_regex.regex: error parsing regexp: unexpected ): `)(`",
 		action("header_value_match: {descriptor_value: a, headers: [{name: x, string_match: {safe_regex: {regex: a}, ignore_case: true}}]}"):  "headers[0].string_match.ignore_case: has no effect with safe_regex; begin the regex with (?i)",
-		action("header_value_match: {descriptor_value: a, headers: [{name: x, string_match: {safe_regex: {regex: '(?i)é'}}}]}"):               "safe_regex.regex: (?i) with letters beyond ASCII is not supported: list both cases of each letter",
+		action("header_value_match: {descriptor_value: a, headers: [{name: x, string_match: {safe_regex: {regex: '(?i)é'}}}]}"):               "safe_regex.regex: (?i) with letters that are not ASCII is not supported: list both cases of each letter",
 		action("query_parameter_value_match: {descriptor_value: a, query_parameters: [{name: x, string_match: {safe_regex: {regex: '*'}}}]}"): "query_parameters[0].string_match.safe_regex.regex: error parsing regexp",
 
 		// What Weir does not follow.
@@ -44,7 +44,7 @@ func TestRefused(t *testing.T) {
 		limit("hits_addend: {format: '%REQ(a):99999999999999999999%'}"):                  "hits_addend.format: %REQ%: length 99999999999999999999: must be at most 9223372036854775807",
 		limit("hits_addend: {format: '%DYNAMIC_METADATA(a)%'}"):                          "hits_addend.format: %DYNAMIC_METADATA%: must name a namespace and keys: %DYNAMIC_METADATA(NAMESPACE:KEY)%",
 		limit("limit: {rate_limit: {requests_per_unit: 1}}"):                             "rate_limits[0].limit.rate_limit.unit: must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, got UNKNOWN",
-		limit("limit: {dynamic_metadata: {metadata_key: {key: a, path: [{index: 1}]}}}"): "rate_limits[0].limit: dynamic_metadata is not supported: Envoy shows a module no values below a value; use rate_limit",
+		limit("limit: {dynamic_metadata: {metadata_key: {key: a, path: [{index: 1}]}}}"): "rate_limits[0].limit: dynamic_metadata is not supported: Envoy gives modules no nested values; use rate_limit",
 	} {
 		refused(t, toJSON(t, text), want)
 	}

@@ -189,7 +189,7 @@ func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
 	text := r.GetRegex()
 	if !isASCII(text) {
 		if foldsCase.MatchString(text) {
-			return nil, refuse(at+".regex", "(?i) with letters beyond ASCII", "list both cases of each letter")
+			return nil, refuse(at+".regex", "(?i) with letters that are not ASCII", "list both cases of each letter")
 		}
 		text = fromLatin1([]byte(text))
 	}

@@ -37,12 +37,12 @@ func metadataKey(at string, from MetadataSource, k *metadatav3.MetadataKey) (Met
 	return MetadataKey{Source: from, Namespace: k.GetKey(), Key: path[0]}, checkPath(at, command, path)
 }
 
-// checkPath returns an error for a path that Envoy does not show to a module.
+// checkPath returns an error for a path whose value Envoy does not give to modules.
 func checkPath(at, command string, path []string) error {
 	if len(path) == 1 {
 		return nil
 	}
-	return fmt.Errorf("%s: Envoy shows a module only values directly below a namespace; have the filter "+
+	return fmt.Errorf("%s: Envoy gives modules only values directly below a namespace; have the filter "+
 		"envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that header",
 		at, command, strings.Join(path, ":"))
 }

@@ -28,6 +28,6 @@ func compileOverride(at string, l *routev3.RateLimit_Override) (own decide.OwnLi
 		}
 		return decide.OwnLimit{Requests: s.RateLimit.GetRequestsPerUnit(), Window: unit.Duration()}, nil
 	default:
-		return own, refuse(at, fieldOf(s), "Envoy shows a module no values below a value; use rate_limit")
+		return own, refuse(at, fieldOf(s), "Envoy gives modules no nested values; use rate_limit")
 	}
 }

@@ -100,7 +100,7 @@ const (
 type MetadataKey struct {
 	Source    MetadataSource
 	Namespace string // such as "envoy.filters.http.jwt_authn"
-	Key       string // directly below Namespace, because Envoy shows a module no other values
+	Key       string // directly below Namespace, because Envoy gives modules no other values
 	// MayBeNumber reports whether the value may be a number; otherwise only text counts.
 	MayBeNumber bool
 }

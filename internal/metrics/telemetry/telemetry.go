@@ -206,8 +206,8 @@ func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	)
 }
 
-// Stages create a span for each store call of a traced request: the time that the request waited for Redis, in a call
-// that other requests may share. They are empty without Options.Traces.
+// Stages returns a stage that creates a span while a traced request waits for Redis. Other requests may share the call
+// to Redis. Without Options.Traces, Stages returns no stage.
 func (t *Telemetry) Stages() []take.Stage {
 	if t.traces == nil {
 		return nil

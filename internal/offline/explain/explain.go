@@ -25,7 +25,7 @@ type Report struct {
 	Domain string `json:"domain"`
 	// Hits is the cost of each descriptor.
 	Hits uint32 `json:"hits"`
-	// Live reports whether the counters are a running process's; otherwise they are unused ones.
+	// Live reports whether the counters come from a running process. Otherwise all counters are unused.
 	Live        bool         `json:"live"`
 	Answer      Answer       `json:"answer"`
 	Descriptors []Descriptor `json:"descriptors"`
@@ -348,7 +348,7 @@ func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Con
 		}
 		set := rules()
 		if set == nil {
-			return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
+			return nil, errors.New("no rules are loaded yet; GET /rules shows why")
 		}
 		if err := q.chooseDomain(set); err != nil {
 			return nil, err

@@ -27,7 +27,7 @@ func Add(b *descriptors.Builder, f reload.File) {
 	add(b, f.Name, config)
 }
 
-// add adds the rules of a domain. Messages name it by file.
+// add adds the rules of a domain. Error messages begin with file.
 func add(b *descriptors.Builder, file string, config *ratelimitv3.RateLimitConfig) {
 	c := converter{b: b, file: file}
 	before := b.Problems()

@@ -40,7 +40,7 @@ type Options struct {
 	NodeID       string            `env:"NODE_ID" default:"weir" help:"Node id, by which the server selects the rules."`
 	NodeMetadata map[string]string `env:"NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeatable."`
 	Headers      map[string]string `name:"header" env:"HEADER" placeholder:"NAME=VALUE" help:"A header for each stream to the server, such as authorization. Repeatable."`
-	UseTLS       bool              `name:"tls" env:"TLS" help:"Use TLS 1.2 or newer. Each connection reads the files again."`
+	UseTLS       bool              `name:"tls" env:"TLS" help:"Use TLS 1.2 or newer. Weir reads the certificate files again for each connection."`
 	TLS          TLS               `embed:"" prefix:"tls-" envprefix:"TLS_"`
 	// MaxSize is the maximum size of a response in bytes. A larger response is refused before it is decoded.
 	MaxSize int64        `kong:"-"`
@@ -191,7 +191,7 @@ func (s *Source) Status() *adminapi.XDSStatus {
 	return &status
 }
 
-// TLS has the names of files in PEM. Each connection reads the files, so that they can be renewed.
+// TLS has the names of files in PEM. Weir reads the files for each connection, so they can be renewed.
 type TLS struct {
 	Cert       string `env:"CERT" placeholder:"FILE" help:"Client certificate, in PEM."`
 	Key        string `env:"KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`

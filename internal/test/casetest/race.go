@@ -2,6 +2,6 @@
 
 package casetest
 
-// Race reports whether the race detector runs: then a program is five to ten times slower, and sync.Pool drops values
+// Race reports whether the race detector runs. It makes a program five to ten times slower, and sync.Pool drops values
 // on purpose.
 const Race = true

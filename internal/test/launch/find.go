@@ -63,8 +63,8 @@ func FindEnvoy() (string, error) {
 	return path, err
 }
 
-// The ports are below those of outgoing connections, so that no connection takes the port of a server that is stopped
-// for a while, not even one that tries to reach that server.
+// The ports are below the ports of outgoing connections. So while a server is stopped, no connection takes its port,
+// not even a connection that tries to reach the server.
 const lowestPort, ports = 20_000, 12_000
 
 // FreeAddr returns a TCP address of 127.0.0.1 that is not in use.

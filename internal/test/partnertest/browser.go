@@ -100,7 +100,7 @@ func running(tb testing.TB, path string) (*chromium, error) {
 	if c := sharing.chromium; c != nil && c.ctx.Err() == nil {
 		return c, nil
 	}
-	c, err := run(path) // also after a Chromium has died, so that only one test fails
+	c, err := run(path) // also if the shared Chromium has died, so that only one test fails
 	if err == nil {
 		sharing.chromium = c
 	}

@@ -343,7 +343,7 @@ func (r *runner) rules() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// loads returns, for each weir that serves, its counts of loads.
+// loads returns the metric weir_rules_loads_total of each weir that serves.
 func (r *runner) loads() map[string]string {
 	loads := map[string]string{}
 	for _, addr := range r.weirs {

@@ -30,7 +30,7 @@ type Server struct {
 	port   int
 	args   []string
 	proc   *proctest.Process
-	dead   bool // whether the test has ended it
+	dead   bool // whether the test has stopped or killed the server
 }
 
 // Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it responds, and kills it

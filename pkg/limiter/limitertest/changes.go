@@ -70,7 +70,7 @@ func runChanges(t *testing.T, fresh Fresh) {
 	}
 	for _, name := range step.Names(limiter.Algorithms()) {
 		if !rates[name] || !windows[name] {
-			t.Errorf("%s: changes.txt has no change of its rate or none of its window", name)
+			t.Errorf("%s: changes.txt must change its rate and its window", name)
 		}
 	}
 }

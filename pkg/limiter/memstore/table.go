@@ -231,8 +231,8 @@ func (t *table[S]) shrink() {
 	}
 }
 
-// sweep removes the expired counters among count slots from slot from on, and returns the next slot, or 0 after the
-// last. If the table is resized between two calls, a counter may be missed until the next walk.
+// sweep removes the expired counters in count slots, starting at slot from. It returns the slot to continue at, or 0
+// after the last slot. If the table is resized between two calls, a counter may be missed until the next walk.
 func (t *table[S]) sweep(now int64, from, count int) (next, expired int) {
 	for i := from; i < len(t.slots); {
 		if count--; count < 0 {

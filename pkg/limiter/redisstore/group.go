@@ -116,7 +116,7 @@ func (g *Group) alone(c *storekit.Call) *Store {
 	return nil
 }
 
-// check returns an error if a hit cannot be decided: see the function check. A hit must also name a store of the group.
+// check returns an error if the function check refuses the hits, or if a hit names a store that is not in the group.
 func (g *Group) check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := check(hits, out); err != nil {
 		return err

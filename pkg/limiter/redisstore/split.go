@@ -33,8 +33,8 @@ const (
 	chargeTakeBackOrOldest                         // chargeTakeBack with Hit.OrOldest
 )
 
-// scope identifies the hits that one script call can decide: those in one store, in a cluster those in one slot. Behind
-// a proxy, and in a slot that is being moved, it is those of one key.
+// scope identifies the hits that one script call can decide: the hits in one store or, in a cluster, in one slot. In a
+// slot that is being moved, and behind a proxy, a call can decide only the hits of one key.
 type scope struct {
 	store *Store
 	slot  uint16
@@ -288,8 +288,8 @@ func (q *queue) refund(first *call) {
 	q.startSecond(c, first)
 }
 
-// startSecond starts a call of step 2 in the scope of first. The call is sent even if its request has given up.
-// startSecond returns nil if the call has no hits.
+// startSecond starts c, a call of step 2, in the scope of first, a call of step 1. It sends c even if the request was
+// cancelled. If c has no hits, startSecond returns nil.
 func (q *queue) startSecond(c, first *call) *call {
 	if len(c.hits) == 0 {
 		q.free(c)

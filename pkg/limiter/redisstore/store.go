@@ -178,7 +178,7 @@ func (s *Store) Label() string {
 // Take implements limiter.Store. It decides the request in the next script call, together with the requests that
 // arrived during the last call. Weir sends a request again only if Redis did not know the script. If Take returns
 // early, because ctx is done or the timeout is over, Redis may still charge a request whose call is in flight. If that
-// charge counts the request as in flight, the store refunds it when the reply arrives, if it does within LateAnswer.
+// charge counts the request as in flight, the store refunds the charge if the reply arrives within LateAnswer.
 // Take ignores the store that the Route of a hit names.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	return s.alone.Take(ctx, hits, out)

@@ -53,7 +53,7 @@ type Counter struct {
 	asked int64 // total cost of the key's hits so far, without refunds
 }
 
-// First returns the index of the first hit with the same key, whose counter all hits of the key share. Link sets it.
+// First returns the index, set by Link, of the first hit with the same key. All hits of a key share that hit's Counter.
 func (c *Counter) First() int { return c.first - 1 }
 
 // Clocks are the two times of a store whose wall clock may be set while it runs, in microseconds since the Unix epoch.

@@ -10,7 +10,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   local max_cost = a[15]
   local t = idiv(now, tick)
 
-  -- share converts a stored amount after a rule changed: the same part of the new store is full.
+  -- share converts a stored amount after a rule change, so that the store is as full as before, relative to its size.
   local function share(stored, of)
     if of == full then return min(stored, of) end
     local step = idiv(of, 67108864) + 1
