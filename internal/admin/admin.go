@@ -58,7 +58,7 @@ type Options struct {
 	// Checks are run by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
-	// Explain returns the response to GET /explain, which must encode to JSON, or an error about the query.
+	// Explain returns the response to GET /explain, to be encoded in JSON, or an error about the query.
 	Explain func(ctx context.Context, query url.Values) (any, error)
 	// Counters serves /keys/get and /keys/reset.
 	Counters *Counters

@@ -27,8 +27,8 @@ func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 }
 
 // unhealthy returns the reason why GET /healthcheck responds with 500. Envoy Gateway restarts a process that does so
-// for half a minute. Therefore a Redis that has responded before and is unreachable now does not count: else all
-// replicas would restart.
+// for half a minute. So that an outage of Redis does not restart all replicas, an unreachable Redis that has responded
+// before is no reason.
 func (h *handler) unhealthy(ctx context.Context) error {
 	if err := h.stoppingErr(ctx); err != nil {
 		return err

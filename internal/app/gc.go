@@ -115,7 +115,7 @@ func (p *GCPace) hold(n int) {
 }
 
 // gcCheck is the interval at which GOGC is adjusted. A cleanup of a garbage object would run after each collection, but
-// up to a second late in a busy process: meanwhile the heap grew to 236 MB with a headroom of 64 MB.
+// up to a second late in a busy process: until then the heap grew to 236 MB with a headroom of 64 MB.
 const gcCheck = 50 * time.Millisecond
 
 // pace adjusts GOGC every gcCheck until Stop.

@@ -116,7 +116,7 @@ func (c *Conn) take(n int64) {
 	}
 }
 
-// work adds n bytes, which may be negative, to the connection's complete requests without a response.
+// work adds n bytes, which may be negative, to the memory of the connection's complete requests without a response.
 func (c *Conn) work(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ type response struct {
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Write counts the bytes of p until the client has read them. For a large response it counts at most a quarter of the
-// budget, so that the response can be sent if no other one is.
+// budget, so that the response can be sent if no other response is being sent.
 func (w *response) Write(p []byte) (int, error) {
 	n := min(int64(len(p)), w.c.g.o.Budget.most/4)
 	w.c.take(n)

@@ -53,7 +53,7 @@ func NewClients(b Bounds, log *slog.Logger) *Clients {
 			Name: "grpc", Max: b.GRPC, Budget: budget, Log: log,
 			HTTP2: &HTTP2{
 				ReceiveTimeout: cmp.Or(b.ReceiveTimeout, 10*time.Second),
-				// A process that was stopped for a while then reads at once all the resets that Envoys sent meanwhile.
+				// When a stopped process continues, it reads at once all the resets that Envoys have sent since the stop.
 				MaxResets:    cmp.Or(b.Resets, 10_000),
 				WriteTimeout: UnreadFor, UserTimeout: KeepaliveTimeout,
 			},

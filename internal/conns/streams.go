@@ -85,7 +85,7 @@ func (s *openStreams) drop(id uint32) (work int64) {
 	s.arrived(o)
 	s.change -= o.memory
 	*o = openStream{id: id, complete: true, gone: true}
-	if s.gone++; 2*s.gone >= len(s.list) { // removing each one would move all later ones
+	if s.gone++; 2*s.gone >= len(s.list) { // removing each stream at once would move all later streams
 		s.list, s.gone = slices.DeleteFunc(s.list, func(o openStream) bool { return o.gone }), 0
 	}
 	return work

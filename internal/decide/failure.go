@@ -30,7 +30,7 @@ func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
 }
 
-// isUndecided reports whether a limit leaves the decision to the caller, and no other limit denies.
+// isUndecided reports whether a limit leaves the decision to the caller, and all other limits admit the request.
 func (v *Verdict) isUndecided() bool {
 	for i := range v.Limits {
 		if v.isCallers(i) {

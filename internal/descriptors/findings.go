@@ -22,7 +22,7 @@ type Error struct {
 const (
 	WarnMaxWait     = "max_wait"       // responses may come after Envoy's timeout
 	WarnUnreachable = "unreachable"    // no request can reach a rule
-	WarnLiteral     = "literal_value"  // a regex that is matched as plain text
+	WarnLiteral     = "literal_value"  // a value that looks like a regex, but is matched as plain text
 	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which has no effect
 	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit accepts it, as does --lenient-rules
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS

@@ -18,8 +18,8 @@ func pathKey(key string) string {
 	return strings.NewReplacer(`\`, `\\`, `=`, `\=`, ` `, `\ `).Replace(key)
 }
 
-// pathValue returns a value, or the items of a form, with " > " written as " \> ", also at the end. A text that looks
-// like this already gets one more backslash.
+// pathValue returns a value, or the items of a form, with " > " written as " \> ", also at the end. A " \> " in the
+// value itself gets another backslash.
 func pathValue(value string) string {
 	if !strings.Contains(value, ">") {
 		return value

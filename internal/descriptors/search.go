@@ -110,7 +110,7 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 type group struct {
 	first     int        // order of the first pattern
 	up        int32      // group of the longest shorter text with which this one begins (or ends); -1: none
-	enforced  levels     // union of enforced of its patterns; only in sequences.tails
+	enforced  levels     // union of the patterns' enforced levels; set only in sequences.tails
 	only      *Pattern   // the only pattern of the group, if it is not a regex and has no middle
 	few       []*Pattern // patterns that are tried one by one, in file order
 	bySuf     *affixes   // regexes and patterns without middle; nil if there are few

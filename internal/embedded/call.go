@@ -178,7 +178,7 @@ func (c *Call) wait() {
 func (c *Call) deliver() {
 	panics.Catch("answer", func() {
 		defer func() {
-			if c.waiter.Answered(c) { // also after a panic: else the request would wait forever
+			if c.waiter.Answered(c) { // also after a panic, so that the request does not wait forever
 				c.held.Keep()
 			}
 		}()

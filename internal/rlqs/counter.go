@@ -181,7 +181,7 @@ func (ct *counter) newcomersWant() float64 {
 	return ct.most() / max(newcomers, 1) / others
 }
 
-// claim returns the clients' demand, each client's capped at the limit's maximum, relative to the limit's rate.
+// claim returns the clients' demand relative to the limit's rate. A client's demand counts up to the limit's maximum.
 func (ct *counter) claim() float64 {
 	most, newcomers, wanted := ct.most(), ct.newcomersWant(), 0.
 	for c := range ct.clients() {

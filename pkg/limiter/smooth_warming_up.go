@@ -159,7 +159,7 @@ func (w *smoothWarmingUp) Step(s step.State, now, n int64, c step.Charge) (next 
 		}
 	}
 	left := int64(0)
-	if c == step.Penalty || c == step.Spend || n > w.burst { // in all other cases that use left, it is 0
+	if c == step.Penalty || c == step.Spend || n > w.burst { // otherwise left is 0 or unused
 		left = w.passingWarm(level, stored)
 	}
 	take := min(w.burst, w.amount(ok, left, n, c))

@@ -370,7 +370,7 @@ func (r *Reloader[T]) read(ctx context.Context) (got reading) {
 		}
 	}()
 	select {
-	case <-r.changed: // this read includes the change of an earlier hint
+	case <-r.changed: // this read includes all changes that were hinted at before
 	default:
 	}
 	var files []File

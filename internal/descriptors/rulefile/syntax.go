@@ -103,7 +103,7 @@ func positionOf(file string, data []byte, i int) descriptors.Position {
 }
 
 // syntaxError returns the parser's message, and the line of the error. The parser often names the first line of the
-// whole list or mapping. The result is instead the first line at which the text up to it fails with the same message.
+// whole list or mapping. So line is the end of the shortest start of the file that fails with the same message.
 func (r *reader) syntaxError(ends []int, err error) (line int, msg string) {
 	named, msg := splitLine(err)
 	if len(r.file.Data) > maxSyntaxSearch {

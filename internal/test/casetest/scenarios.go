@@ -77,7 +77,7 @@ func (c Command) Fatalf(format string, args ...any) {
 	c.T.Fatalf("%s: %s", c.At, fmt.Sprintf(format, args...))
 }
 
-// Parsed returns what parse makes of a word of the command.
+// Parsed parses a word of the command. An error fails the test.
 func Parsed[T any](c Command, parse func(string) (T, error), word string) T {
 	c.Helper()
 	v, err := parse(word)

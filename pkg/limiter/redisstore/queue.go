@@ -79,7 +79,7 @@ type call struct {
 
 // phase holds the additional data of a call that is one step of a request with several participants; see split.go.
 type phase struct {
-	scope            // of the keys, if the keys are on several servers
+	scope            // scope of the call's keys, if the request's keys are on several servers
 	modes    []int64 // mode of each hit, in place of Hit.Mode
 	byItself bool    // each hit is charged independently (Hit.ByItself)
 	until    []int64 // per hit: when the charge that it takes back would have expired, in microseconds; else 0
@@ -292,8 +292,8 @@ func (q *queue) expired() (ends []expiry, begin bool) {
 	return x.ends, isDetached && len(q.waiting) > 0 && q.addWorker()
 }
 
-// judges reports whether the batch's worker decides if Redis replied in time, because it ends its wait at the calls'
-// timeout. For a worker that may end earlier or later, Redis counts as silent from the time of sending.
+// judges reports whether the batch's worker decides if Redis replied in time, which requires that its wait ends at the
+// calls' timeout. For any other worker, Redis counts as silent from the time of sending.
 func (q *queue) judges(b *batch) bool {
 	return q.store.canLend && !q.store.o.UntilDeadline && !b.isPatient
 }

@@ -34,7 +34,7 @@ local SMOOTH_BURSTY, LEAKY_QUEUE = 6, 7 -- limiter.Algorithm
 local DENIED, ADMITTED = -1, -2 -- first number of a hit's answer
 local SLACK = 1000000 -- limiter.slack
 
--- KEEPTTL, in place of the time for which a state matters, says that the key's current time to live is right.
+-- KEEPTTL, in place of the number of microseconds for which a state matters, keeps the key's current time to live.
 local KEEPTTL = 'keepttl'
 
 local now, spare = nil, 0

@@ -1,7 +1,7 @@
 -- fixed_window: mirrors fixedWindow.Step in pkg/limiter/fixed_window.go.
 -- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar; plus AT_LIMIT if a hit of cost 0 fits
 --        while the count is at most the limit, and a limit of 0 counts, too); with calendar the start times of five
---        windows, in microseconds since the epoch: the window before the process's current one, that one, and the
+--        windows, in microseconds since the epoch: the process's previous window, its current window, and the
 --        next three
 -- state  start, count, end: the start and end of the window, in microseconds since the epoch, and the hits counted in
 --        the window. The end is only used for the time to live of the key.
