@@ -13,7 +13,7 @@ const (
 	minMeasured = time.Second     // minimum time between two reports for measuring a rate
 	idleReports = 3               // number of reports without requests after which a bucket is abandoned
 	// pushEvery is the minimum time between two responses without a report in between; lowering shares because of an
-	// exhausted counter is exempt. After that, recoverEvery applies until the shares have recovered.
+	// exhausted counter is exempt. After such a cut, recoverEvery applies until the shares have recovered.
 	pushEvery, recoverEvery = time.Second, 2 * tick
 	// certain is the time after which a message has arrived unless its stream broke.
 	certain = time.Second
@@ -44,10 +44,10 @@ type client struct {
 	expires     time.Duration
 	rate, burst float64       // rate and burst of a token bucket
 	was         float64       // rate before it was lowered
-	wasUntil    time.Duration // time until which was may still apply if the stream breaks
+	wasUntil    time.Duration // time until which the field was may still apply if the stream breaks
 	isLow       bool          // whether the rate was lowered because a counter had too little
 
-	// could is the number of unreported requests that the client may have admitted until at.
+	// could is the number of unreported requests that the client may have admitted by the time at.
 	at     time.Duration
 	could  float64
 	window int // the book's window at the last report

@@ -15,7 +15,7 @@ const (
 	// wholeClaim is the number of hits per second that claims the whole limit. Claims are rounded to whole hits.
 	wholeClaim = 1000
 	// leastClaim is the minimum claim, so that a Keeper whose Envoys have little demand has a reserve. An average below
-	// half of it is a rest and comes from no Keeper.
+	// half of leastClaim is a remainder of old claims, and comes from no Keeper.
 	leastClaim = 0.01
 )
 

@@ -210,7 +210,7 @@ func (s *Store) Close() error {
 	if s.redis == nil {
 		return s.memory.Close()
 	}
-	if err := s.Leases.Close(); err != nil { // only logged, because the counters leak or expire
+	if err := s.Leases.Close(); err != nil { // only logged, because the counters leak or expire anyway
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "leased permits could not be released",
 			slog.String("error", err.Error()))
 	}
