@@ -20,7 +20,7 @@ import (
 type Verdict struct {
 	Allowed    bool
 	RetryAfter time.Duration // for a denied request; limiter.Never if no wait helps
-	// Release releases the request's slots in flight. Nil means that it has none.
+	// Release releases the request from its limits on requests in flight. Nil means that it has none.
 	Release func(ctx context.Context) error
 	// Response has the headers and the body that the rule sets for a denied request. Nil means that it sets none.
 	Response *descriptors.Response
@@ -136,7 +136,7 @@ func (g *Gate) wait(ctx context.Context, v *Verdict, all []limiter.Decision) err
 	return err
 }
 
-// End releases the request's slots in flight.
+// End releases the request from its limits on requests in flight.
 func (g *Gate) End(ctx context.Context, v *Verdict) {
 	if v.Release == nil {
 		return

@@ -25,7 +25,7 @@ func UsesRedisCell(h *limiter.Hit) bool {
 // CountsInFlight reports whether the hit counts as in flight from its admission until it is released.
 func CountsInFlight(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Is(step.InFlight) }
 
-// Owes appends to dst the hits that release a request's slots in flight. Take them if it will not report its end.
+// Owes appends to dst the hits that release a request in flight. Take them if the request will not report its end.
 func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	admitted := ByItself(hits) || limiter.Admitted(hits, out)
 	for i := range hits {

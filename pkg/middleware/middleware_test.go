@@ -201,7 +201,7 @@ func (s *failing) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	return s.Store.Take(ctx, hits, out)
 }
 
-// A slot in flight is released after the client has cancelled the request. An error of the release is reported.
+// A request in flight is released after the client has cancelled the request. An error of the release is reported.
 func TestRelease(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		one := limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute}
@@ -266,7 +266,7 @@ func status(h http.Handler, path string) int {
 	return w.Code
 }
 
-// TestRules checks that all limits of a rule are charged or none, and that slots in flight are released.
+// TestRules checks that all limits of a rule are charged or none, and that requests in flight are released.
 func TestRules(t *testing.T) {
 	rules := twoRules(t, &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour})
 	limited := middleware.HTTPRules(rules, casetest.StillStore(t), "shop", byPath, middleware.Options{})

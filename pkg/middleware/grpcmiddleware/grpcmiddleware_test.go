@@ -170,7 +170,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Calls and streams release their slots in flight when they end.
+// Calls and streams no longer count as in flight when they end.
 func TestCallsInFlight(t *testing.T) {
 	l := casetest.StillLimiter(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Minute})
 	client := health(t, l, middleware.Options{})
