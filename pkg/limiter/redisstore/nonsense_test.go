@@ -99,6 +99,24 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
+// TestReleaseOnNonsense checks that a release does not fail if the counter has a state that Weir cannot have written.
+func TestReleaseOnNonsense(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c, clock := client(t, server), limitertest.NewClock()
+	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
+	p := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Minute})
+	for _, state := range nonsense {
+		if err := c.Set(t.Context(), "weir:1:a", state, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		release := []limiter.Hit{{Key: "a", Policy: p, N: -1, TakenAt: clock.Now()}}
+		if err := s.Take(t.Context(), release, make([]limiter.Decision, 1)); err != nil {
+			t.Errorf("%.60q: %v", state, err)
+		}
+	}
+}
+
 // TestFarStatesAreCut checks that a state that is further ahead than its policy allows counts as full, or as at the
 // time when it was written, and that Stats count it.
 func TestFarStatesAreCut(t *testing.T) {

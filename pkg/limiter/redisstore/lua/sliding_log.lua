@@ -12,7 +12,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   local log = state or struct.pack('>d', 0)
   local count = (#log - WORD) / ENTRY
   if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then
-    return sliding_log(a, restart(), now, n, charge, denied)
+    return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
   local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
   -- total_of(0) is the total cost before the first entry.
@@ -30,7 +30,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
 
   local newest = count > 0 and time_of(count) or now
   if not whole(math.abs(newest)) then
-    return sliding_log(a, restart(), now, n, charge, denied)
+    return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
   local cut = newest > now
   if cut then -- the clock was set back: merge the entries after now into one entry at now
@@ -45,7 +45,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   end
   local base, total = total_of(0), total_of(count)
   if not (whole(base) and whole(total) and base <= total) or (count > 0 and newest <= now - window) then
-    return sliding_log(a, restart(), now, n, charge, denied)
+    return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
 
   if charge == SPEND and a[3] == CONCURRENCY then charge = LOOK end
@@ -101,7 +101,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
       local alive = total_of(count)
       local i = search(function(j) return alive - total_of(j) <= limit - need end)
       retry = time_of(i) + window - now
-      if not whole(retry) or retry > window then return sliding_log(a, restart(), now, n, charge, denied) end
+      if not whole(retry) or retry > window then return sliding_log(a, restart(), now, n, charge, denied, expires) end
     end
   end
 
