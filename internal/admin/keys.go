@@ -40,7 +40,7 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	}
 	for _, l := range rule.Limits {
 		key := string(l.AppendKey(nil, entries))
-		shown, err := c.look(ctx, l, key)
+		shown, err := c.peek(ctx, l, key)
 		if err != nil {
 			return nil, err
 		}
@@ -49,12 +49,12 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	return s, nil
 }
 
-// look reads one counter from the store.
-func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (*adminapi.KeyLimit, error) {
+// peek reads one counter from the store.
+func (c *Counters) peek(ctx context.Context, l *descriptors.Limit, key string) (*adminapi.KeyLimit, error) {
 	p := l.Policy
 	var out [1]limiter.Decision
-	look := limiter.Hit{Key: key, Policy: p, Look: true, Route: l.Route()}
-	if err := c.Store.Take(ctx, []limiter.Hit{look}, out[:]); err != nil {
+	peek := limiter.Hit{Key: key, Policy: p, Peek: true, Route: l.Route()}
+	if err := c.Store.Take(ctx, []limiter.Hit{peek}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]

@@ -74,7 +74,7 @@ type Build = adminapi.Build
 
 // RuleModes select behaviour of envoyproxy/ratelimit.
 type RuleModes struct {
-	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without this flag, a request of cost 0 is admitted only if one more hit would fit."`
+	AllowPeekAtLimit bool `env:"WEIR_ALLOW_PEEK_AT_LIMIT" help:"Admit a request of cost 0 unless the count is above the limit. Without this flag, a request of cost 0 is admitted only if one more hit would fit."`
 	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, but never deny."`
 	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors exceed their limits."`
 }
@@ -96,7 +96,7 @@ func (o *Options) process() (descriptors.Process, error) {
 	slices.Sort(stores)
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
-		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
+		PeekAtLimit: o.AllowPeekAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
 		Stores: stores,
 	}, err
 }

@@ -27,7 +27,7 @@ descriptors:
 		return v
 	}
 	inUse := func() (places int64) {
-		v, err := d.Look(t.Context(), set, request(d, "tried", "quota"))
+		v, err := d.Peek(t.Context(), set, request(d, "tried", "quota"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (v *Verdict) setCosts() {
 			st.first = i
 		}
 		st.last = i + 1
-		h.N, h.Look, h.ByItself = d.Cost, d.Cost == 0, v.Request.o.ChargeEach
+		h.N, h.Peek, h.ByItself = d.Cost, d.Cost == 0, v.Request.o.ChargeEach
 		if d.start != "" {
 			takeBack(h, d.start)
 		}

@@ -66,10 +66,10 @@ func (p *player) do(c casetest.Command) string {
 		p.start(c)
 	case "wait":
 		p.clock += casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds()
-	case "ask", "look":
+	case "ask", "peek":
 		return p.ask(c)
 	default:
-		c.Fatalf("%q is no command: rules, start, wait, ask or look", c.Name)
+		c.Fatalf("%q is no command: rules, start, wait, ask or peek", c.Name)
 	}
 	return ""
 }
@@ -95,8 +95,8 @@ func (p *player) start(c casetest.Command) {
 			process.ShadowMode = true
 		case "quota_mode":
 			process.QuotaMode = true
-		case "look_at_limit":
-			process.LookAtLimit = true
+		case "peek_at_limit":
+			process.PeekAtLimit = true
 		case "down":
 			o.Store = down{}
 		case "charge_each":
@@ -182,8 +182,8 @@ func (p *player) ask(c casetest.Command) string {
 	p.said = nil
 	var v *decide.Verdict
 	var err error
-	if c.Name == "look" {
-		v, err = p.decider.Look(p.Context(), p.set, r)
+	if c.Name == "peek" {
+		v, err = p.decider.Peek(p.Context(), p.set, r)
 	} else {
 		v, err = decided(p.Context(), p.decider, r)
 	}

@@ -175,7 +175,7 @@ func TestStoreFails(t *testing.T) {
 	}{
 		"limit open":         {"open", false, false, 1, nil},
 		"limit closed":       {"closed", false, true, 1, nil},
-		"a look":             {"?closed", false, true, 1, nil},
+		"a peek":             {"?closed", false, true, 1, nil},
 		"refunded":           {"-closed", false, false, 1, nil},
 		"the caller decides": {"caller", false, false, 1, decide.ErrUndecided},
 		"the caller left":    {"closed", true, false, 0, context.Canceled},
@@ -235,11 +235,11 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 		t.Errorf("nothing to refund: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
 	if v, err = decided(t.Context(), "?turn"); err != nil || v.Denied || !slices.Equal(store.took, []int64{0}) {
-		t.Errorf("a look: %+v, %v, hits of %v were taken", v, err, store.took)
+		t.Errorf("a peek: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
 	if v, err = decided(t.Context(), "-turn", "?turn", "-place"); err != nil || v.Denied ||
 		!slices.Equal(store.took, []int64{-1, 0, -1}) {
-		t.Errorf("give-backs and a look: %+v, %v, hits of %v were taken", v, err, store.took)
+		t.Errorf("give-backs and a peek: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
 	store.fails = errStore
 	if v, err = decided(t.Context(), "turn", "-place"); err != nil || !v.Denied || len(seen.errs) != 1 {

@@ -80,7 +80,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if l.params.Algorithm == 0 && !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
-	l.params.LookAtLimit, l.params.DenyAll = c.process.LookAtLimit, l.params.Limit == 0
+	l.params.PeekAtLimit, l.params.DenyAll = c.process.PeekAtLimit, l.params.Limit == 0
 	hasRate := c.checkRate(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l

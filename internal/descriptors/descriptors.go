@@ -143,8 +143,8 @@ type Process struct {
 	Replicas int
 	// ShadowMode and QuotaMode put every rule into that mode.
 	ShadowMode, QuotaMode bool
-	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
-	LookAtLimit bool
+	// PeekAtLimit is limiter.Params.PeekAtLimit of every limit.
+	PeekAtLimit bool
 	// Lenient turns errors about rules that envoyproxy/ratelimit tolerates into warnings: see Builder.Tolerate.
 	// LenientFiles, if not empty, does this for files whose names begin with it.
 	Lenient      bool

@@ -27,7 +27,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	l := &Limit{
 		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure,
-		params: &limiter.Params{Algorithm: limiter.FixedWindow, LookAtLimit: r.process.LookAtLimit},
+		params: &limiter.Params{Algorithm: limiter.FixedWindow, PeekAtLimit: r.process.PeekAtLimit},
 	}
 	if len(r.Limits) > 0 {
 		*l = *r.Limits[0]

@@ -97,12 +97,12 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	waitFor(t, 30*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
 	// charged returns the hits that the healthy counter has counted, without permits on lease.
 	charged := func() int64 {
-		look := healthy
-		look.N, look.Look = 0, true
+		peek := healthy
+		peek.N, peek.Peek = 0, true
 		out := make([]limiter.Decision, 1)
-		waitFor(t, 30*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{look}, out)) })
+		waitFor(t, 30*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{peek}, out)) })
 		permits, _ := l.Permits(healthy.Key)
-		return look.Policy.Limit() - out[0].Remaining - permits
+		return peek.Policy.Limit() - out[0].Remaining - permits
 	}
 	for range 200 {
 		if err := errors.Join(take(healthy), take(hanging)); err != nil {

@@ -48,7 +48,7 @@ func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 		}
 		take(hit)
 		store.n = 0
-		hit.N, hit.Look = tt.n, tt.n == 0
+		hit.N, hit.Peek = tt.n, tt.n == 0
 		for range 10 {
 			if take(hit); out[0].Allowed {
 				t.Fatal("it is not denied")
@@ -66,7 +66,7 @@ func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
 	now := func() int64 { return 1_800_000_000_000_000 }
 	d := believing(memory(t, now), now)
 	p := policy(t, limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, ChargeDenied: limiter.ChargeNone, LookAtLimit: true,
+		Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, ChargeDenied: limiter.ChargeNone, PeekAtLimit: true,
 	})
 	out := make([]limiter.Decision, 1)
 	for _, h := range []struct {
@@ -76,7 +76,7 @@ func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
 		{limiter.Hit{Key: "k", Policy: p, N: 1}, true},
 		{limiter.Hit{Key: "k", Policy: p, N: 1}, false},
 		{limiter.Hit{Key: "k", Policy: p, N: 1}, false},
-		{limiter.Hit{Key: "k", Policy: p, Look: true}, true},
+		{limiter.Hit{Key: "k", Policy: p, Peek: true}, true},
 	} {
 		if err := d.Take(t.Context(), []limiter.Hit{h.hit}, out); err != nil || out[0].Allowed != h.want {
 			t.Errorf("cost %d: %+v, %v; want allowed %t", h.hit.N, out[0], err, h.want)

@@ -168,7 +168,7 @@ const mostHits = 64
 
 // need returns the cost that must fit for the hit to fit. A peek at most limits needs room for one hit.
 func need(h *limiter.Hit) int64 {
-	if h.Policy.Core().LooksAtLimit {
+	if h.Policy.Core().PeeksAtLimit {
 		return h.N
 	}
 	return max(h.N, 1)

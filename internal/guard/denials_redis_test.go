@@ -74,7 +74,7 @@ func (r *replica) heard(t *testing.T, want bool, within time.Duration) {
 func (r *replica) take(t *testing.T, key string, p *limiter.Policy, n int64) limiter.Decision {
 	t.Helper()
 	var out [1]limiter.Decision
-	if err := r.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+	if err := r.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 		t.Fatal(err)
 	}
 	return out[0]

@@ -121,7 +121,7 @@ func TestDenialsAreExact(t *testing.T) {
 				if full {
 					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is refunded
 				}
-				h.Look = h.N == 0
+				h.Peek = h.N == 0
 				hits = append(hits, h)
 			}
 			want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
@@ -165,7 +165,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	ask := func(n int64) limiter.Decision {
 		t.Helper()
 		var out [1]limiter.Decision
-		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
@@ -270,7 +270,7 @@ func TestDenialOlderThanARefund(t *testing.T) {
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	take := func(by limiter.Store, n int64) limiter.Decision {
 		var out [1]limiter.Decision
-		if err := by.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+		if err := by.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 			t.Error(err)
 		}
 		return out[0]

@@ -24,7 +24,7 @@ func TestGreedGivesWay(t *testing.T) {
 		if held < 95 {
 			t.Fatalf("the greedy replica has %d on lease: too few to tell", held)
 		}
-		left := take(t, f.store, limiter.Hit{Key: "k", Policy: p, Route: onLease, Look: true})[0].Remaining
+		left := take(t, f.store, limiter.Hit{Key: "k", Policy: p, Route: onLease, Peek: true})[0].Remaining
 		take(t, f.store, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: left - 9})
 		const step = leaseFor/50 + time.Microsecond
 		start := time.Now()
@@ -81,8 +81,8 @@ func (f *fleet) starved(t *testing.T, r *rand.Rand, long time.Duration) (longest
 		if time.Now().After(until) { // a new burst, or a pause
 			greed, until = r.IntN(2)*r.IntN(100), time.Now().Add(time.Duration(r.Int64N(3*int64(f.route))))
 			if r.IntN(3) == 0 { // one large request uses up what is left
-				left := take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, Look: true})[0].Remaining
-				take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: left, Look: left == 0})
+				left := take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, Peek: true})[0].Remaining
+				take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: left, Peek: left == 0})
 			}
 		}
 		by := f.replicas[0]

@@ -154,5 +154,5 @@ func settled(l guard.LeasesStore) guard.LeaseStats {
 // charged returns the number of hits that the store has counted for a key.
 func charged(tb testing.TB, f *far, key string, p *limiter.Policy) int64 {
 	tb.Helper()
-	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Route: onLease, Look: true})[0].Remaining
+	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Route: onLease, Peek: true})[0].Remaining
 }

@@ -79,7 +79,7 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 		f.checkShares(t)
 		if !take(t, f.replicas[replica], limiter.Hit{
 			Key: "k", Policy: f.policy, Route: f.route, N: n,
-			Look: n == 0,
+			Peek: n == 0,
 		})[0].Allowed {
 			return
 		}

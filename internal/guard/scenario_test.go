@@ -260,7 +260,7 @@ func (p *player) hits(c casetest.Command, by *process, words []string) []limiter
 	for i := range asked.Hits {
 		h := &asked.Hits[i]
 		h.N = costs[max(h.Group, ^h.Group)]
-		h.Look, h.ByItself = h.N == 0, alone
+		h.Peek, h.ByItself = h.N == 0, alone
 	}
 	return asked.Hits
 }
@@ -343,7 +343,7 @@ func (p *player) print(c casetest.Command, by *process) string {
 	fmt.Fprintf(&out, "%d calls; %d requests by permits: %d acquired, %d released, %d lost, %d left of %d keys\n",
 		calls, s.Answers, s.Acquired, s.Released, s.Lost, s.Permits, s.Keys)
 	for i, h := range hits {
-		h.N, h.Look = 0, true
+		h.N, h.Peek = 0, true
 		var d [1]limiter.Decision
 		if err := p.store.Take(p.Context(), []limiter.Hit{h}, d[:]); err != nil {
 			c.Fatalf("%v", err)

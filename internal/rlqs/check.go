@@ -84,7 +84,7 @@ func rateOf(p *limiter.Policy) float64 { return float64(p.Limit()) / p.Window().
 // prepaid returns the hit with a policy that does not charge denied hits, so that a Keeper can try hits that may not
 // fit. By default a fixed window counts denied requests, but that has no effect because the window is full.
 func prepaid(h limiter.Hit) limiter.Hit {
-	h.Mode, h.Group, h.ByItself, h.Look = limiter.Enforce, 0, false, false
+	h.Mode, h.Group, h.ByItself, h.Peek = limiter.Enforce, 0, false, false
 	if in := h.Policy.Params(); in.ChargeDenied != limiter.ChargeNone {
 		in.ChargeDenied = limiter.ChargeNone
 		if p, err := limiter.NewPolicy(in); err == nil { // every policy can be changed so

@@ -486,7 +486,7 @@ func (f *fleet) assigned(id BucketID) (rate float64) {
 // left returns the remaining hits of a counter.
 func (f *fleet) left(h limiter.Hit) int64 {
 	f.t.Helper()
-	h.Look, h.N, h.Mode = true, 0, limiter.Enforce
+	h.Peek, h.N, h.Mode = true, 0, limiter.Enforce
 	out := make([]limiter.Decision, 1)
 	if err := f.store.Store.Take(f.t.Context(), []limiter.Hit{h}, out); err != nil {
 		f.t.Fatal(err)

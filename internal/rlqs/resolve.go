@@ -92,7 +92,7 @@ func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, en
 		if why := Problem(l, &h); why != "" {
 			return errors.New(why)
 		}
-		h.N, h.Look = 0, false
+		h.N, h.Peek = 0, false
 		t.Hits, t.Limits = append(t.Hits, h), append(t.Limits, l)
 	}
 	return nil

@@ -96,8 +96,8 @@ func targetText(target Target) string {
 	for i := range target.Hits {
 		h := &target.Hits[i]
 		text := fmt.Sprintf("%s %d", h.Key, h.Policy.Limit())
-		if h.N != 0 || h.Look {
-			text += fmt.Sprintf(" with N %d, look %t", h.N, h.Look)
+		if h.N != 0 || h.Peek {
+			text += fmt.Sprintf(" with N %d, look %t", h.N, h.Peek)
 		}
 		hits = append(hits, text)
 	}

@@ -146,8 +146,8 @@ type Traits struct {
 	Cacheable bool
 	// Partial reports that Remaining may be about a part of the window only.
 	Partial bool
-	// LooksAtLimit reports that a hit of cost 0 may fit where a hit of cost 1 does not.
-	LooksAtLimit bool
+	// PeeksAtLimit reports that a hit of cost 0 may fit where a hit of cost 1 does not.
+	PeeksAtLimit bool
 	// Extra is the number of hits of cost 1 that can pass in a window in addition to Limit.
 	Extra int64
 	// Overshoots reports that the last request that passes may exceed Limit plus Extra by its cost minus 1.

@@ -268,7 +268,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(t, "hits") {
 					n := next.cost(t, -3)
 					if next.in.StartsEmpty {
-						n = max(1, n) // a look does not begin a bucket
+						n = max(1, n) // a peek does not begin a bucket
 					}
 					next.step(n)
 					checkTimes(t, next, n)

@@ -74,7 +74,7 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t,
 				"mode"), Group: i,
 		}
-		hits[i].Look = hits[i].N == 0
+		hits[i].Peek = hits[i].N == 0
 		if i > 0 && rapid.IntRange(0, 2).Draw(t, "joined") == 0 {
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
 		}
@@ -159,7 +159,7 @@ func TestSingleHit(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {
 			w.move(t)
 			hit := limiter.Hit{Policy: w.policy, N: w.cost(t, -3)}
-			hit.Look = hit.N == 0
+			hit.Peek = hit.N == 0
 			short, long := make([]storekit.Counter, 1), make([]storekit.Counter, 1)
 			short[0].State, long[0].State = w.state, w.state
 			got, want := make([]limiter.Decision, 1), make([]limiter.Decision, 1)

@@ -27,11 +27,11 @@ type fixedWindow struct {
 
 	align       Align
 	calendar    *calendar.Calendar // set only with AlignCalendar
-	lookAtLimit bool
+	peekAtLimit bool
 }
 
-// argLookAtLimit is added to the argument align. With it, a peek also fits when exactly Limit hits are counted.
-const argLookAtLimit = 16
+// argPeekAtLimit is added to the argument align. With it, a peek also fits when exactly Limit hits are counted.
+const argPeekAtLimit = 16
 
 func newFixedWindow(in *Params) (step.Algorithm, error) {
 	switch {
@@ -42,7 +42,7 @@ func newFixedWindow(in *Params) (step.Algorithm, error) {
 		return nil, paramError("time_zone", "needs windows of the calendar; "+
 			"align to the calendar, or leave the time zone out")
 	}
-	f := &fixedWindow{terms: in.terms(), align: in.Align, lookAtLimit: in.LookAtLimit}
+	f := &fixedWindow{terms: in.terms(), align: in.Align, peekAtLimit: in.PeekAtLimit}
 	if in.Align == AlignCalendar {
 		f.calendar = calendar.New(in.Window, in.TimeZone)
 		in.TimeZone = f.calendar.Zone
@@ -53,7 +53,7 @@ func newFixedWindow(in *Params) (step.Algorithm, error) {
 func (f *fixedWindow) Traits() step.Traits {
 	return step.Traits{
 		Script: "fixed_window", Capacity: f.limit, Largest: f.limit, Extra: f.limit,
-		LooksAtLimit: f.lookAtLimit,
+		PeeksAtLimit: f.peekAtLimit,
 		OnWall:       f.align != AlignFirstHit,
 		Cacheable:    f.denied != ChargeRemaining, // charges to a full window change no decision
 	}
@@ -68,7 +68,7 @@ func (f *fixedWindow) Edges(now int64) []int64 {
 }
 
 func (f *fixedWindow) Args() []int64 {
-	return []int64{f.limit, f.window, int64(f.align) + argLookAtLimit*fromBool(f.lookAtLimit)}
+	return []int64{f.limit, f.window, int64(f.align) + argPeekAtLimit*fromBool(f.peekAtLimit)}
 }
 
 // Step reports the window's end as ResetAfter even if nothing was counted in the window or the limit is 0, as
@@ -78,11 +78,11 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 	left := max(0, f.limit-count)
 
 	needs := max(n, 1)
-	if f.limit == 0 && !f.lookAtLimit {
+	if f.limit == 0 && !f.peekAtLimit {
 		c = step.Nothing
 	}
 	ok, take := f.fits(left, n, c)
-	if f.lookAtLimit && n == 0 {
+	if f.peekAtLimit && n == 0 {
 		ok, needs = count <= f.limit, 0
 	}
 	o.Reset = micros(ends - now)

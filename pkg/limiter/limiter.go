@@ -97,11 +97,11 @@ type Hit struct {
 	// Policy is the limit. Hits with equal keys in one request must have policies of the same Algorithm and RefillsAtOnce.
 	Policy *Policy
 	// N is the cost in hits, from -MaxHits to MaxHits. A positive cost is charged, a negative cost is refunded. 0 is an
-	// error unless Look is set, so that a forgotten cost does not make a request free.
+	// error unless Peek is set, so that a forgotten cost does not make a request free.
 	N int64
-	// Look makes the hit a peek, whose N must be 0. A peek fits if at least one more hit would fit. It writes nothing,
+	// Peek makes the hit a peek, whose N must be 0. A peek fits if at least one more hit would fit. It writes nothing,
 	// unless it finds a state to cut, because the rule was edited or the clock was set back.
-	Look bool
+	Peek bool
 	// ByItself, if set in any hit of the request, charges each hit independently, even if another hit is denied.
 	ByItself bool
 	// Mode sets how the hit affects the request if the hit does not fit.

@@ -55,9 +55,9 @@ type Params struct {
 	// Align sets where the windows of FixedWindow begin. AlignCalendar requires a Window of one hour, day (24 h), week or
 	// year (365 days), or of 1, 2, 3, 4 or 6 months of 30 days.
 	Align Align
-	// LookAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit.
+	// PeekAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit.
 	// With it, a Limit of 0 counts hits, too. Other algorithms ignore it.
-	LookAtLimit bool
+	PeekAtLimit bool
 	// TimeZone is the time zone of AlignCalendar. nil means UTC.
 	TimeZone *time.Location
 	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept, up to 1,000,000. 0 means 10,000.
@@ -85,7 +85,7 @@ func (in *Params) terms() terms {
 	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
 }
 
-// parameters is the table of the parameters, except Limit, DenyAll and LookAtLimit. To add a parameter, add a field to
+// parameters is the table of the parameters, except Limit, DenyAll and PeekAtLimit. To add a parameter, add a field to
 // Params and a row here, and name it in the rows of the algorithms that take it.
 var parameters = []step.Parameter[Params]{
 	{Name: "burst", Most: step.MaxLimit, At: func(p *Params) any { return &p.Burst }},

@@ -205,9 +205,9 @@ func TestStepAgreesWithItsDefinition(t *testing.T) {
 			if wait := d.Wait.Microseconds(); wait != goes-w.now && (d.Allowed || wait != 0) {
 				t.Fatalf("%+v: cost %d at %d: told to wait %s, and it goes on after %d us", w.in, n, w.now, d.Wait, goes-w.now)
 			}
-			if s, ok := o.(starting); ok && !s.begun(w.now) { // a look cannot say more than that
+			if s, ok := o.(starting); ok && !s.begun(w.now) { // a peek cannot say more than that
 				if d.Remaining != left || w.in.Algorithm == limiter.TokenBucket && d.Allowed {
-					t.Fatalf("%+v: a look at %d before the first hit: %+v", w.in, w.now, d)
+					t.Fatalf("%+v: a peek at %d before the first hit: %+v", w.in, w.now, d)
 				}
 				continue
 			}

@@ -150,7 +150,7 @@ func (r *reader) decisions() {
 // fixed adds the flags for behaviour of envoyproxy/ratelimit that has no variable.
 func (r *reader) fixed() {
 	r.flag("on-store-failure", "error")
-	r.flag("allow-look-at-limit", "true")
+	r.flag("allow-peek-at-limit", "true")
 	r.flag("retry-after", "false")
 	r.flag("http-json", "true")
 	// The maximum that Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.

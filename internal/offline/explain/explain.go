@@ -358,7 +358,7 @@ func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Con
 		for _, descriptor := range q.descriptors() {
 			request.Add(descriptor)
 		}
-		v, err := d.Look(ctx, set, request)
+		v, err := d.Peek(ctx, set, request)
 		if err != nil {
 			return nil, err
 		}

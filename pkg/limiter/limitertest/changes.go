@@ -23,18 +23,18 @@ func (s *scenario) change(key string, fields []string) (from, to *limiter.Policy
 		s.take(limiter.Hit{Key: key, Policy: from, N: 1})
 	}
 	s.clock.Advance(later)
-	look := s.take(limiter.Hit{Key: key, Policy: to, Look: true})[0]
-	if look.Remaining != remaining || look.RetryAfter != retry {
-		s.Errorf("%d remain, and the next passes after %s; want %d and %s", look.Remaining, look.RetryAfter, remaining,
+	peek := s.take(limiter.Hit{Key: key, Policy: to, Peek: true})[0]
+	if peek.Remaining != remaining || peek.RetryAfter != retry {
+		s.Errorf("%d remain, and the next passes after %s; want %d and %s", peek.Remaining, peek.RetryAfter, remaining,
 			retry)
 	}
 	full := limiter.Hit{Key: key + "/full", Policy: to, N: 1}
 	for allowed := true; allowed; {
 		allowed = s.take(full)[0].Allowed
 	}
-	full.N, full.Look = 0, true
-	if most := s.take(full)[0].ResetAfter; look.ResetAfter > most && !to.Core().PaysLater { // such a limit may owe more
-		s.Errorf("fully available in %s, where a counter that is full is in %s", look.ResetAfter, most)
+	full.N, full.Peek = 0, true
+	if most := s.take(full)[0].ResetAfter; peek.ResetAfter > most && !to.Core().PaysLater { // such a limit may owe more
+		s.Errorf("fully available in %s, where a counter that is full is in %s", peek.ResetAfter, most)
 	}
 	for range remaining {
 		s.want("+", limiter.Hit{Key: key, Policy: to, N: 1})

@@ -105,7 +105,7 @@ func (f *fixture) want(allowed string, hits ...limiter.Hit) {
 // remaining checks the Remaining of a key with a peek.
 func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
 	f.Helper()
-	if d := f.take(limiter.Hit{Key: key, Policy: p, Look: true})[0]; d.Remaining != want {
+	if d := f.take(limiter.Hit{Key: key, Policy: p, Peek: true})[0]; d.Remaining != want {
 		f.Errorf("%s of %q: %d hits remain, want %d", p.Algorithm(), key, d.Remaining, want)
 	}
 }

@@ -23,10 +23,10 @@ func invalidHits(f *fixture) {
 		want string
 		hits []limiter.Hit
 	}{
-		{2, "hits[1].N: must not be 0; set Look for a hit that only peeks", []limiter.Hit{good, {Key: "free", Policy: p}}},
+		{2, "hits[1].N: must not be 0; set Peek for a hit that only peeks", []limiter.Hit{good, {Key: "free", Policy: p}}},
 		{
-			1, "hits[0].Look: a hit with Look must have N 0, got N 1",
-			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}},
+			1, "hits[0].Peek: a hit with Peek must have N 0, got N 1",
+			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Peek: true}},
 		},
 		{1, "there are 2 hits, and out has room for 1 answers", []limiter.Hit{good, good}},
 		{2, "hits[1].Policy: must be set", []limiter.Hit{good, {Key: "k", N: 1}}},
@@ -75,7 +75,7 @@ func ban(f *fixture) {
 		p := f.hourly(a, 0)
 		denied := limiter.Decision{RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
 		for _, n := range []int64{1, 0, limiter.MaxHits} {
-			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n, Look: n == 0})[0]; d != denied {
+			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n, Peek: n == 0})[0]; d != denied {
 				f.Errorf("%s, limit 0, cost %d: %s", a, n, cmp.Diff(denied, d))
 			}
 		}

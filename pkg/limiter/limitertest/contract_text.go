@@ -80,8 +80,8 @@ func (s *scenario) limit(text string) *limiter.Policy {
 		name, value, _ := strings.Cut(word, ":")
 		i := slices.Index(step.Names(parameters), name)
 		switch {
-		case name == "look_at_limit":
-			in.LookAtLimit = true
+		case name == "peek_at_limit":
+			in.PeekAtLimit = true
 		case i < 0:
 			err = errors.Join(err, fmt.Errorf("%s: %s has no parameter %s", text, a, name))
 		case parameters[i].IsZone():
@@ -140,7 +140,7 @@ func (s *scenario) hit(words []string) (h limiter.Hit, as string) {
 	if !ok {
 		key = name
 	}
-	h = limiter.Hit{Key: s.each + key, Policy: s.limits[name], Look: true}
+	h = limiter.Hit{Key: s.each + key, Policy: s.limits[name], Peek: true}
 	for _, word := range words[1:] {
 		kind, value, _ := strings.Cut(word, ":")
 		switch kind {
@@ -159,7 +159,7 @@ func (s *scenario) hit(words []string) (h limiter.Hit, as string) {
 		case "or_oldest":
 			h.OrOldest = true
 		default:
-			h.N, h.Look = s.number(word), false
+			h.N, h.Peek = s.number(word), false
 		}
 	}
 	return h, as

@@ -168,9 +168,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 3, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{DenyAll: true, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{DenyAll: true, Window: sec},
-		{DenyAll: true, Window: sec, LookAtLimit: true},
-		{Limit: 4, Window: sec, LookAtLimit: true},
-		{Limit: 4, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), LookAtLimit: true},
+		{DenyAll: true, Window: sec, PeekAtLimit: true},
+		{Limit: 4, Window: sec, PeekAtLimit: true},
+		{Limit: 4, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), PeekAtLimit: true},
 	},
 	limiter.Funnel: funnels,
 	limiter.TokenBucket: append([]limiter.Params{
@@ -302,10 +302,10 @@ func (h *history) eachRuleIntoEach(a limiter.Algorithm, every int) {
 				h.clock.Advance(h.upTo(to.Window() / 2))
 			}
 			c.policy = to
-			h.decide([]limiter.Hit{{Key: c.key, Policy: to, Look: true}}, h.counters)
+			h.decide([]limiter.Hit{{Key: c.key, Policy: to, Peek: true}}, h.counters)
 			for range 6 {
 				n := h.cost(c)
-				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: n, Look: n == 0}}, h.counters)
+				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: n, Peek: n == 0}}, h.counters)
 				h.moveClock()
 			}
 		}
@@ -436,7 +436,7 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	for i := range hits {
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		n := h.cost(c)
-		hits[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: n, Look: n == 0, Mode: h.mode(), Group: i}
+		hits[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: n, Peek: n == 0, Mode: h.mode(), Group: i}
 		of[i] = c
 		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group

@@ -170,7 +170,7 @@ func (r *recorder) hits(rng *rand.Rand, seed uint64) []limiter.Hit {
 			Key: fmt.Sprintf("%s/%d/%d", r.name, seed, k), Policy: r.policies[k],
 			N: []int64{1, 1, 1, 2, 3, 0, -1}[rng.IntN(7)],
 		}
-		hits[i].Look = hits[i].N == 0
+		hits[i].Peek = hits[i].N == 0
 		if rng.IntN(8) == 0 {
 			hits[i].Mode = limiter.Shadow
 		}

@@ -37,9 +37,9 @@ func clockStepsBackWithRoom(f *fixture) {
 					f.Errorf("%s, charge_denied %s, clock back by %s: %d of the %d that had room are admitted, want at least %d",
 						a, charge, back, admitted, capacity-used, least)
 				}
-				look := hit
-				look.N, look.Look = 0, true
-				d := f.take(look)[0]
+				peek := hit
+				peek.N, peek.Peek = 0, true
+				d := f.take(peek)[0]
 				if d.RetryAfter > 3*sec { // includes the debt of denied hits
 					f.Errorf("%s, charge_denied %s, clock back by %s: told to wait for %s", a, charge, back, d.RetryAfter)
 				}

@@ -30,7 +30,7 @@ func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
 func hit(tb testing.TB, s *memstore.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	return out[0]

@@ -57,7 +57,7 @@ func TestReset(t *testing.T) {
 		remaining := func(key string, n int64) int64 {
 			t.Helper()
 			var out [1]limiter.Decision
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 				t.Fatal(err)
 			}
 			return out[0].Remaining

@@ -368,7 +368,7 @@ func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 	f.more(t, 200)
 	c.Fail(2)
 	redistest.Await(t, func() error {
-		return s.Take(t.Context(), []limiter.Hit{{Key: keys[2], Policy: p, Look: true}}, make([]limiter.Decision, 1))
+		return s.Take(t.Context(), []limiter.Hit{{Key: keys[2], Policy: p, Peek: true}}, make([]limiter.Decision, 1))
 	})
 	before := f.counts()
 	before[0], before[1] = 0, 0 // nothing of theirs may be lost

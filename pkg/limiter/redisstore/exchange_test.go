@@ -24,7 +24,7 @@ func TestExchangeIsNoRefund(t *testing.T) {
 	})
 	<-hears
 	hit := func(key string, n int64, mode limiter.Mode) limiter.Hit {
-		return limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0, Mode: mode}
+		return limiter.Hit{Key: key, Policy: p, N: n, Peek: n == 0, Mode: mode}
 	}
 	for _, hits := range [][]limiter.Hit{
 		{hit("even", -3, limiter.Enforce), hit("even", 1, limiter.Enforce), hit("even", 2, limiter.Shadow)},

@@ -85,9 +85,9 @@ func endsInFlight(t *testing.T, server, otherServer *redistest.Server, hits []li
 	take(t, patientGroup, "inFlight", inFlight, 2, has) // of others, which stay
 	take(t, patientGroup, "calls", funnel(t, 1000, time.Hour), 1)
 	take(t, patientGroup, "calls", funnel(t, 1000, time.Hour), 1, in("second"))
-	for _, route := range []any{nil, in("second")} { // connect, and load the script: a look takes nothing
-		look := limiter.Hit{Key: "calls", Policy: funnel(t, 1000, time.Hour), Look: true, Route: route}
-		redistest.Await(t, func() error { return (<-ask(t.Context(), g, look)).err })
+	for _, route := range []any{nil, in("second")} { // connect, and load the script: a peek takes nothing
+		peek := limiter.Hit{Key: "calls", Policy: funnel(t, 1000, time.Hour), Peek: true, Route: route}
+		redistest.Await(t, func() error { return (<-ask(t.Context(), g, peek)).err })
 	}
 	redistest.Await(t, idle)
 	server.Pause()

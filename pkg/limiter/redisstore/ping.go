@@ -131,6 +131,6 @@ func (s *Store) PingRedisCell(ctx context.Context) error {
 		return s.unavailable(err)
 	}
 	var out [1]limiter.Decision
-	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p, Look: true, Route: Route{RedisCell: true}}},
+	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p, Peek: true, Route: Route{RedisCell: true}}},
 		out[:])
 }

@@ -195,7 +195,7 @@ func TestLending(t *testing.T) {
 	short := open(t, server.URL(), redisstore.Options{Timeout: redisstore.DefaultTimeout})
 	long := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
 	p := funnel(t, 10, time.Hour)
-	hit, out := []limiter.Hit{{Key: "k", Policy: p, Look: true}}, make([]limiter.Decision, 1)
+	hit, out := []limiter.Hit{{Key: "k", Policy: p, Peek: true}}, make([]limiter.Decision, 1)
 	if short.CanLend() {
 		t.Error("a request lends its goroutine to a call of a server that is not known to be quick")
 	}

@@ -54,9 +54,9 @@ func TestRedisCell(t *testing.T) {
 		n    int64
 		want limiter.Decision
 	}{
-		{"look at what is new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"peek at what is new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"one", 1, limiter.Decision{Allowed: true, Remaining: 15, ResetAfter: 2 * time.Second}},
-		{"look", 0, limiter.Decision{Allowed: true, Remaining: 15, ResetAfter: 2 * time.Second}},
+		{"peek", 0, limiter.Decision{Allowed: true, Remaining: 15, ResetAfter: 2 * time.Second}},
 		{"several", 10, limiter.Decision{Allowed: true, Remaining: 5, ResetAfter: 22 * time.Second}},
 		{"too many for now", 8, limiter.Decision{Remaining: 5, RetryAfter: 6 * time.Second, ResetAfter: 22 * time.Second}},
 		{"too many for ever", 17, limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second}},
@@ -65,13 +65,13 @@ func TestRedisCell(t *testing.T) {
 			limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second},
 		},
 		{"the rest", 5, limiter.Decision{Allowed: true, Remaining: 0, ResetAfter: 32 * time.Second}},
-		{"look at what is full", 0, limiter.Decision{
+		{"peek at what is full", 0, limiter.Decision{
 			Remaining: 0, RetryAfter: 2 * time.Second,
 			ResetAfter: 32 * time.Second,
 		}},
 		{"give some back", -6, limiter.Decision{Allowed: true, Remaining: 6, ResetAfter: 20 * time.Second}},
 		{"give more back than was taken", -11, limiter.Decision{Allowed: true, Remaining: 16}},
-		{"look at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"peek at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"refund what was not taken", -limiter.MaxHits, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"all", 16, limiter.Decision{Allowed: true, Remaining: none, ResetAfter: 32 * time.Second}},
 		{"one more", 1, limiter.Decision{RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
@@ -178,7 +178,7 @@ func TestRedisCellMissing(t *testing.T) {
 	const want = "this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule"
 	p, own := cell(t, 5, time.Second, 5), funnel(t, 5, time.Hour)
 	for _, n := range []int64{1, 0, -1} {
-		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0})
+		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: n, Peek: n == 0})
 	}
 	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1},
 		limiter.Hit{Key: "k", Policy: p, Route: byModule, N: 1})
@@ -209,7 +209,7 @@ func TestRedisCellRights(t *testing.T) {
 	for _, n := range []int64{1, 0, -2, 5, 1} {
 		take(t, s, "k", p, n, byModule)
 		hits := []limiter.Hit{
-			{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0},
+			{Key: "k", Policy: p, Route: byModule, N: n, Peek: n == 0},
 			{Key: "b", Policy: funnel(t, 0, time.Hour), N: 1},
 		}
 		if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {

@@ -78,7 +78,7 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64, route ...any) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	h := limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0}
+	h := limiter.Hit{Key: key, Policy: p, N: n, Peek: n == 0}
 	if len(route) > 0 {
 		h.Route = route[0]
 	}
@@ -272,7 +272,7 @@ func testLeastPrivilege(t *testing.T, commands string) {
 	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
 		p := policy(t, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour})
 		for _, n := range []int64{1, 1, 1, 1, -3} { // writes, changes, denies, deletes
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
 				t.Errorf("%s: %v", a, err)
 			}
 		}

@@ -94,10 +94,10 @@ func checkHit(i int, h *limiter.Hit) error {
 		return wrong("Policy: must be set to what NewPolicy returned")
 	case h.Mode > limiter.Quota:
 		return wrong("Mode: must be Enforce, Shadow or Quota, got %d", h.Mode)
-	case h.Look && h.N != 0:
-		return wrong("Look: a hit with Look must have N 0, got N %d", h.N)
-	case h.N == 0 && !h.Look:
-		return wrong("N: must not be 0; set Look for a hit that only peeks")
+	case h.Peek && h.N != 0:
+		return wrong("Peek: a hit with Peek must have N 0, got N %d", h.N)
+	case h.N == 0 && !h.Peek:
+		return wrong("N: must not be 0; set Peek for a hit that only peeks")
 	case h.TakenAt != 0 && !canTakeBack(h):
 		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
 			"policy of Concurrency; got %d", h.TakenAt)

@@ -26,7 +26,7 @@ end
 local function fixed_window(a, state, now, n, charge, denied)
   local limit, window, align, at_limit = a[1], a[2], a[3], false
   if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
-  if limit == 0 and not at_limit then charge = LOOK end
+  if limit == 0 and not at_limit then charge = PEEK end
 
   local start, count, cut = now, 0, false
   if align == 0 then start = now - fmod(now, window) end

@@ -1,4 +1,4 @@
-local AT_LIMIT = 16 -- limiter.argLookAtLimit
+local AT_LIMIT = 16 -- limiter.argPeekAtLimit
 
 -- Decides for windows that begin at multiples of their length since the epoch (align 0).
 quick[FIXED_WINDOW] = function(limit, window, align)

@@ -48,7 +48,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
     return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
 
-  if charge == SPEND and a[3] == CONCURRENCY then charge = LOOK end
+  if charge == SPEND and a[3] == CONCURRENCY then charge = PEEK end
   local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
   charged = min(charged, HORIZON - (total - base))
   local changed = charged ~= 0

@@ -107,7 +107,7 @@ local function decider()
     for i = 1, count do
       local k = k_of[i]
       together[k] = (together[k] or 0) + max(0, cost_of[i])
-      local charge = LOOK
+      local charge = PEEK
       if mode_of[i] == SHADOW or cost_of[i] < 0 then
         charge = charge_at_first[i]
       elseif not allowed[i] and (mode_of[i] == ENFORCE or (mode_of[i] == QUOTA and quota_denies)) then
@@ -136,7 +136,7 @@ local function decider()
     if mode < CHARGE then return TAKE_IF_FITS end
     has_charges = true
     local charge = mode - CHARGE
-    if charge >= TAKE_BACK and now >= group_of[i] then return LOOK end
+    if charge >= TAKE_BACK and now >= group_of[i] then return PEEK end
     if charge == TAKE_OR_SPEND then return TAKE_IF_FITS end
     return charge
   end

@@ -19,7 +19,7 @@
 local steps = {}
 local early -- number of the step that writes to Redis before the request is decided: redis_cell
 local REMAINING, FULL = 2, 3 -- charge_denied
-local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4 -- step.Charge
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, PEEK, SPEND = 0, 1, 2, 3, 4 -- step.Charge
 local TAKE_OR_SPEND = 5 -- for quotas: slowly.lua runs a step with TAKE_IF_FITS, then with SPEND if the hit does not fit
 local TAKE_BACK, TAKE_BACK_OR_OLDEST = 6, 7
 local NEVER = -1
@@ -37,7 +37,7 @@ local function ceildiv(a, b) return ceil(a / b) end
 
 -- amount mirrors terms.amount: it returns the number of hits to charge for a cost of n that fits if ok.
 local function amount(ok, left, n, charge, denied)
-  if charge == LOOK then return 0 end
+  if charge == PEEK then return 0 end
   if n < 0 or (ok and charge ~= PENALTY and charge ~= SPEND) then return n end
   if charge == TAKE_IF_FITS then return 0 end
   if denied == FULL then return n end

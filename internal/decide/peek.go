@@ -7,15 +7,15 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Look returns the verdict that the request would get now. It charges nothing, delays nothing, and calls no Observer or
+// Peek returns the verdict that the request would get now. It charges nothing, delays nothing, and calls no Observer or
 // Watcher. If a limit does not fit a cost above 1, its RetryAfter is an upper bound. The error is an InvalidError.
-func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
+func (d *Decider) Peek(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v, err := d.Match(rules, r)
 	if err != nil {
 		return nil, err
 	}
 	for i := range v.Hits {
-		v.Hits[i].N, v.Hits[i].Look, v.Hits[i].TakenAt = 0, true, 0
+		v.Hits[i].N, v.Hits[i].Peek, v.Hits[i].TakenAt = 0, true, 0
 	}
 	if len(v.Hits) > 0 {
 		if err := d.chain.Take(ctx, v.Hits, v.Decisions); err != nil {
@@ -37,7 +37,7 @@ func (v *Verdict) applyCosts() {
 			switch {
 			case cost > p.Core().Largest:
 				d.Allowed, d.RetryAfter = false, limiter.Never
-			case (cost > 1 || p.Core().LooksAtLimit && cost > 0) && d.Remaining < cost && !p.Core().PaysLater:
+			case (cost > 1 || p.Core().PeeksAtLimit && cost > 0) && d.Remaining < cost && !p.Core().PaysLater:
 				d.Allowed, d.RetryAfter = false, d.ResetAfter
 			}
 		}

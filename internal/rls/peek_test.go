@@ -59,8 +59,8 @@ func drawRequest(t *rapid.T) *pb.RateLimitRequest {
 	return req
 }
 
-// Look returns a request's result without charging, so that a later request gets the same result as without Look.
-func TestLookIsTheAnswer(t *testing.T) {
+// Peek returns a request's result without charging, so that a later request gets the same result as without Peek.
+func TestPeekIsTheAnswer(t *testing.T) {
 	set := compile(t, previewRules)
 	rapid.Check(t, func(rt *rapid.T) {
 		s, c := service(t, previewRules)
@@ -70,14 +70,14 @@ func TestLookIsTheAnswer(t *testing.T) {
 			c.advance(pause)
 			twinClock.advance(pause)
 			req := drawRequest(rt)
-			var looked *decide.Verdict
+			var peeked *decide.Verdict
 			for range 2 {
-				looked = look(rt, s, set, req)
+				peeked = peek(rt, s, set, req)
 			}
 			got, want := decideNow(rt, s, req), decideNow(rt, twin, req)
-			if looked.Denied != got.Denied || got.Denied != want.Denied || !slices.Equal(got.Decisions, want.Decisions) {
-				rt.Fatalf("a look at %v says denied: %t, the request %t of %+v; without a look it is %t of %+v", req,
-					looked.Denied, got.Denied, got.Decisions, want.Denied, want.Decisions)
+			if peeked.Denied != got.Denied || got.Denied != want.Denied || !slices.Equal(got.Decisions, want.Decisions) {
+				rt.Fatalf("a peek at %v says denied: %t, the request %t of %+v; without a peek it is %t of %+v", req,
+					peeked.Denied, got.Denied, got.Decisions, want.Denied, want.Decisions)
 			}
 		}
 	})
@@ -100,9 +100,9 @@ func translated(t rapid.TB, s *Service, req *pb.RateLimitRequest) *call {
 	return c
 }
 
-func look(t rapid.TB, s *Service, rules *descriptors.Set, req *pb.RateLimitRequest) *decide.Verdict {
+func peek(t rapid.TB, s *Service, rules *descriptors.Set, req *pb.RateLimitRequest) *decide.Verdict {
 	t.Helper()
-	v, err := s.o.Decider.Look(context.Background(), rules, translated(t, s, req).Request)
+	v, err := s.o.Decider.Peek(context.Background(), rules, translated(t, s, req).Request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,19 +122,19 @@ func decideNow(t rapid.TB, s *Service, req *pb.RateLimitRequest) *decide.Verdict
 	return &r.Verdict
 }
 
-// Look calls neither the Observer nor a Watcher, even while the store fails. The verdict has the store's error.
-func TestLookIsSilent(t *testing.T) {
+// Peek calls neither the Observer nor a Watcher, even while the store fails. The verdict has the store's error.
+func TestPeekIsSilent(t *testing.T) {
 	s, _ := service(t, previewRules, func(o *options) {
 		o.Store, o.Observer, o.Watchers = failing{}, loud{t}, []decide.Watcher{loud{t}}
 	})
-	v := look(t, s, compile(t, previewRules), request(descriptor("fixed=v")))
+	v := peek(t, s, compile(t, previewRules), request(descriptor("fixed=v")))
 	if v.StoreErr == nil || v.Denied || v.Outcome(0) != decide.AllowedLocally {
-		t.Errorf("a look while the store fails: %+v", v)
+		t.Errorf("a peek while the store fails: %+v", v)
 	}
 	r := s.o.Decider.NewRequest()
 	r.Domain = "shop"
 	r.Add(decide.Descriptor{})
-	_, err := s.o.Decider.Look(t.Context(), compile(t, previewRules), r)
+	_, err := s.o.Decider.Peek(t.Context(), compile(t, previewRules), r)
 	if want := "descriptors[0].entries: must not be empty; send at least one key and value"; err == nil ||
 		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
