@@ -109,7 +109,7 @@ GET  /healthz  the process is alive
 GET  /readyz   the process is ready: rules are loaded, the store is reachable, no stop has begun; ?exclude=store
 GET  /status   readiness as JSON, with version, store and the last load of the rules
 GET  /rules    the rules in pages, with counts; if rule files were refused, their errors:
-               ?search=, sort=denied|asked, offset=, n=, history=true; or one rule: ?domain=, rule=PATH
+               ?search=, sort=denied|requests, offset=, n=, history=true; or one rule: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
 GET  /explain  which rules a request matches, and its response: ?domain=..&descriptor=key=value,key=value&hits=1

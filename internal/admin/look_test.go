@@ -146,7 +146,7 @@ func TestListOfRules(t *testing.T) {
 		"?search=team-edge+sliding": `{"found":0,"offset":0,"rules":[]}`,
 		"?sort=denied&n=2":          `{"found":3,"offset":0,"rules":[` + path + "," + user + `]}`,
 		"?domain=shop&rule=vip":     `{"found":1,"offset":0,"rules":[` + vip + `]}`,
-		"?sort=asked&n=1":           `{"found":3,"offset":0,"rules":[` + path + `]}`,
+		"?sort=requests&n=1":        `{"found":3,"offset":0,"rules":[` + path + `]}`,
 	} {
 		status, body := ask(t, h, "GET", "/rules"+query)
 		if diff := cmp.Diff(inOrder(t, want), withoutRules(t, body)); status != http.StatusOK || diff != "" {
@@ -156,7 +156,7 @@ func TestListOfRules(t *testing.T) {
 	for query, want := range map[string]string{
 		"?n=0":        `n: must be a number between 1 and 1000, got "0"`,
 		"?offset=-1":  `offset: must be a number between 0 and 2147483647, got "-1"`,
-		"?sort=owner": `sort: must be denied or asked, or left out; got "owner"`,
+		"?sort=owner": `sort: must be denied or requests, or left out; got "owner"`,
 	} {
 		if status, body := ask(t, h, "GET", "/rules"+query); status != http.StatusBadRequest || said(t, body) != want {
 			t.Errorf("%s: %d %s, want %s", query, status, body, want)

@@ -51,7 +51,7 @@ type listedLimit struct {
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
 
-// rules serves GET /rules?domain=&rule=PATH&search=&sort=denied|asked&offset=0&n=50&history=true: the state of the
+// rules serves GET /rules?domain=&rule=PATH&search=&sort=denied|requests&offset=0&n=50&history=true: the state of the
 // rules, and one page of the active ones, in the order of the files or of sort.
 func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	query := r.URL.Query()
@@ -69,10 +69,10 @@ func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	}
 	switch by := query.Get("sort"); by {
 	case "":
-	case "denied", "asked":
+	case "denied", "requests":
 		h.sortRules(found, by == "denied")
 	default:
-		return nil, invalid("sort: must be denied or asked, or left out; got %q", by)
+		return nil, invalid("sort: must be denied or requests, or left out; got %q", by)
 	}
 	page := &rulesPage{Status: h.rulesSummary(), Found: len(found), Offset: offset, Rules: []listedRule{}}
 	from := min(offset, len(found))

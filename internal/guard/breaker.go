@@ -17,8 +17,8 @@ import (
 
 var _ take.Stage = (*Breaker)(nil)
 
-// ErrNotAsked is wrapped by the errors with which an open Breaker fails calls.
-var ErrNotAsked = errors.New("the store was not queried, since it does not respond")
+// ErrBreakerOpen is wrapped by the errors with which an open Breaker fails calls.
+var ErrBreakerOpen = errors.New("the store was not queried, since it does not respond")
 
 // Bounds of a Breaker.
 const (
@@ -218,7 +218,7 @@ func (b *Breaker) unanswered(at Shard, key string, err error) {
 		if !errors.Is(err, limiter.ErrUnavailable) {
 			err = fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 		}
-		err = fmt.Errorf("%w: the last call: %w", ErrNotAsked, err)
+		err = fmt.Errorf("%w: the last call: %w", ErrBreakerOpen, err)
 		w.why.Store(&err)
 		b.opened <- w // never full: its capacity is the maximum of watched servers and shards
 	}

@@ -112,7 +112,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	two.servers[1].Pause()
 	defer two.servers[1].Resume()
 	waitFor(t, 30*time.Second, func() string {
-		if err := take(hanging, healthy); !errors.Is(err, ErrNotAsked) {
+		if err := take(hanging, healthy); !errors.Is(err, ErrBreakerOpen) {
 			return fmt.Sprintf("the store that hangs is asked: %v", err)
 		}
 		return ""

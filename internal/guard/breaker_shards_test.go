@@ -120,7 +120,7 @@ func TestBreakerOfShards(t *testing.T) {
 					start := time.Now()
 					err := askKeys(b, keys...)
 					want := "the store was not queried, since it does not respond: the last call: limit store unavailable: a is silent"
-					if !errors.Is(err, ErrNotAsked) || err.Error() != want {
+					if !errors.Is(err, ErrBreakerOpen) || err.Error() != want {
 						t.Errorf("%q: %v, want %s", keys, err, want)
 					}
 					if time.Since(start) > 0 {

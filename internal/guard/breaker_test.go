@@ -117,7 +117,7 @@ func TestBreaker(t *testing.T) {
 		p.fail(errSilent)
 		start := time.Now()
 		for b.Open() == 0 {
-			if err := ask(b, 1); !errors.Is(err, errSilent) || errors.Is(err, ErrNotAsked) {
+			if err := ask(b, 1); !errors.Is(err, errSilent) || errors.Is(err, ErrBreakerOpen) {
 				t.Fatalf("a store that fails: %v, want its own error", err)
 			}
 		}
@@ -270,7 +270,7 @@ func TestBreakerOfSeveral(t *testing.T) {
 		down.Store(true)
 		asked := 0
 		for range 10 { // nobody asks the server that does not answer alone
-			if err := ask(here, there); !errors.Is(err, ErrNotAsked) {
+			if err := ask(here, there); !errors.Is(err, ErrBreakerOpen) {
 				asked++
 			}
 			if err := ask(here); err != nil {
@@ -281,8 +281,8 @@ func TestBreakerOfSeveral(t *testing.T) {
 			t.Errorf("%d of 10 requests to two servers waited for the one that does not respond, want 1 to %d", asked, most)
 		}
 		for what, err := range map[string]error{"alone": ask(there), "last": ask(here, there), "first": ask(there, here)} {
-			if !errors.Is(err, ErrNotAsked) {
-				t.Errorf("the server that does not respond, %s: %v, want ErrNotAsked", what, err)
+			if !errors.Is(err, ErrBreakerOpen) {
+				t.Errorf("the server that does not respond, %s: %v, want ErrBreakerOpen", what, err)
 			}
 		}
 		if b.Open() == 0 {

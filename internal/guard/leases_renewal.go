@@ -146,7 +146,7 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 		e.isRenewing = false
 	}
 	e.surplus -= r.surplus
-	if errors.Is(err, ErrNotAsked) && r.surplus == 0 && !l.closed && l.now() < e.expires {
+	if errors.Is(err, ErrBreakerOpen) && r.surplus == 0 && !l.closed && l.now() < e.expires {
 		e.permits += r.release // the call was not sent, so the permits are still on lease
 		return nil
 	}

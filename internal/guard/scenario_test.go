@@ -193,7 +193,7 @@ func (p *player) change(c casetest.Command) {
 	case "down":
 		r.fails = fmt.Errorf("%w: down", limiter.ErrUnavailable)
 	case "uncalled":
-		r.fails = fmt.Errorf("%w: %w", limiter.ErrUnavailable, guard.ErrNotAsked)
+		r.fails = fmt.Errorf("%w: %w", limiter.ErrUnavailable, guard.ErrBreakerOpen)
 	case "panics":
 		r.panics = true
 	case "restarts":

@@ -153,7 +153,7 @@ func (m *Metrics) StoreFailed(err error) {
 	switch {
 	case errors.Is(err, limiter.ErrLate):
 		m.storeErrors.late.Add(1)
-	case errors.Is(err, guard.ErrNotAsked):
+	case errors.Is(err, guard.ErrBreakerOpen):
 		m.storeErrors.breakerOpen.Add(1)
 	case redisstore.Answered(err):
 		m.storeErrors.answered.Add(1)

@@ -173,14 +173,14 @@ func TestStoreFailed(t *testing.T) {
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, redis.ErrPoolTimeout))
 	m.StoreFailed(fmt.Errorf("%w: redis: %w",
 		limiter.ErrUnavailable, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
-	m.StoreFailed(fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, context.DeadlineExceeded))
+	m.StoreFailed(fmt.Errorf("%w: the last call: %w", guard.ErrBreakerOpen, context.DeadlineExceeded))
 	m.StoreFailed(errors.New("connection refused"))
 	m.StoreFailed(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, limiter.ErrLate))
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, answered("OOM")))
 	s := scrape(t, m)
 	for reason, want := range map[string]string{
-		"timeout": "3", "not_asked": "1", "unreachable": "2", "late": "1", "error": "1",
+		"timeout": "3", "breaker_open": "1", "unreachable": "2", "late": "1", "error": "1",
 	} {
 		if got := s[`weir_store_errors_total{reason="`+reason+`"}`]; got != want {
 			t.Errorf("%s errors by %s, want %s", got, reason, want)

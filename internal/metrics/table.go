@@ -97,13 +97,13 @@ func (m *Metrics) failureMetrics() []metric.Group {
 			metric.Counters("weir_store_errors_total", "reason",
 				"Requests decided without Redis: by on_store_failure or, if late, by this process's own count. reason: "+
 					"timeout (no response or connection in time), unreachable (such as a refused connection), error (an error "+
-					"from Redis), not_asked (the circuit breaker is open), late (this process had too little CPU to send "+
-					"requests or read responses in time).",
+					"from Redis), breaker_open (no call, because Redis did not respond), late (this process had too little "+
+					"CPU to send requests or read responses in time).",
 				func(m *Metrics, w metric.Writer) {
 					metric.Put(w, m.storeErrors.timeout.Load(), "timeout")
 					metric.Put(w, m.storeErrors.unreachable.Load(), "unreachable")
 					metric.Put(w, m.storeErrors.answered.Load(), "error")
-					metric.Put(w, m.storeErrors.breakerOpen.Load(), "not_asked")
+					metric.Put(w, m.storeErrors.breakerOpen.Load(), "breaker_open")
 					metric.Put(w, m.storeErrors.late.Load(), "late")
 				}),
 		),

@@ -160,7 +160,7 @@ func TestBadLines(t *testing.T) {
 	if diff := cmp.Diff(want, got.Bad); diff != "" {
 		t.Error(diff)
 	}
-	if got.Requests != 2 || got.Lines != 7 || got.BadLines != 4 || got.NotAsked != 1 {
+	if got.Requests != 2 || got.Lines != 7 || got.BadLines != 4 || got.WithoutDescriptor != 1 {
 		t.Errorf("%+v", got)
 	}
 	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader("x\n"), clients, 2)

@@ -31,10 +31,10 @@ type Log struct {
 	To       time.Time `json:"to"`
 	Requests int64     `json:"requests"`
 	Lines    int64     `json:"lines"`
-	// NotAsked is the number of lines without a descriptor, for which Envoy would not call Weir.
-	NotAsked int64     `json:"lines_not_asked"`
-	BadLines int64     `json:"lines_bad"`
-	Bad      []BadLine `json:"bad,omitempty"` // the first ones
+	// WithoutDescriptor is the number of lines without a descriptor, for which Envoy would not call Weir.
+	WithoutDescriptor int64     `json:"lines_without_descriptor"`
+	BadLines          int64     `json:"lines_bad"`
+	Bad               []BadLine `json:"bad,omitempty"` // the first ones
 }
 
 // BadLine is a line that was skipped.
@@ -98,7 +98,7 @@ func (r *reader) line(number int64, text []byte) {
 		return
 	}
 	if len(q.Descriptors) == 0 {
-		r.log.NotAsked++
+		r.log.WithoutDescriptor++
 		return
 	}
 	q.line = number

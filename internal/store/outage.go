@@ -88,7 +88,7 @@ func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 // the call: the outage was then logged before, perhaps with its end, and the breaker closes with its next probe.
 func (r *remote) fail(err error) {
 	failures := r.failures.Add(1)
-	if r.outage.Load() == nil && !errors.Is(err, guard.ErrNotAsked) {
+	if r.outage.Load() == nil && !errors.Is(err, guard.ErrBreakerOpen) {
 		r.begin(context.Background(), err, failures-1)
 	}
 }

@@ -295,7 +295,7 @@ func TestCause(t *testing.T) {
 	} {
 		var log proctest.Buffer
 		r := watchedStore(t, &log, nil).remotes[0]
-		r.begin(t.Context(), fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, err), 0)
+		r.begin(t.Context(), fmt.Errorf("%w: the last call: %w", guard.ErrBreakerOpen, err), 0)
 		if !regexp.MustCompile(want).MatchString(log.String()) {
 			t.Errorf("%v is logged as\n%swant %s", err, &log, want)
 		}
