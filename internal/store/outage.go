@@ -204,8 +204,10 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 // whatToCheck returns advice for the operator.
 func (r *remote) whatToCheck(err error) string {
 	switch {
-	case redisstore.Answered(err) && strings.Contains(err.Error(), "NOPERM"):
-		return "grant Weir's user in Redis the right that the error names; docs/operate/redis.md#rights lists all rights"
+	case redisstore.Answered(err) && (strings.Contains(err.Error(), "NOPERM") || // in scripts: until and after Redis 7.0
+		strings.Contains(err.Error(), "can't run this command") || strings.Contains(err.Error(), "ACL failure")):
+		return "grant Weir's user in Redis the missing right (the error names it, or it is one of " +
+			"+get +mget +set +del +time); docs/operate/redis.md#rights lists all rights"
 	case redisstore.Answered(err):
 		return "the error that Redis returned: is its memory full, is it a replica, does its user lack rights?"
 	case redisstore.TimedOut(err):
