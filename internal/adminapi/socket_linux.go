@@ -2,6 +2,9 @@ package adminapi
 
 import (
 	"net"
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -17,10 +20,15 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
+	pid := ""
 	err = raw.Control(func(fd uintptr) {
 		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			uid, ok = int(peer.Uid), peer.Pid > 0
+			uid, pid = int(peer.Uid), strconv.Itoa(int(peer.Pid)) // 0 for a parent's or a sibling's namespace
 		}
 	})
-	return uid, ok && err == nil
+	// A process of a child namespace has more pids than the one here. The status is another process's if the peer has
+	// handed on its connection and ended, and its pid is in use again.
+	status, unreadable := os.ReadFile("/proc/" + pid + "/status")
+	_, pids, isListed := strings.Cut(string(status), "\nNSpid:\t") // gVisor lists none
+	return uid, err == nil && unreadable == nil && (!isListed || strings.HasPrefix(pids, pid+"\n"))
 }

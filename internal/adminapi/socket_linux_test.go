@@ -2,6 +2,7 @@ package adminapi_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -51,6 +52,31 @@ func as(t *testing.T, user int, f func()) {
 	}
 }
 
+// serve writes a byte to all that SameUser lets through.
+func serve(raw net.Listener) {
+	l := adminapi.SameUser(raw)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte("x"))
+		_ = conn.Close()
+	}
+}
+
+// read returns an error if serve did not let this process through.
+func read(name string) error {
+	conn, err := net.Dial("unix", name)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // only read from
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
 // Of an abstract socket, which has no permissions, both sides admit only the same user and root.
 func TestAbstractSocketIsForTheSameUser(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -64,34 +90,14 @@ func TestAbstractSocketIsForTheSameUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := adminapi.SameUser(raw)
-	defer l.Close() //nolint:errcheck // the test ends
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("x"))
-			_ = conn.Close()
-		}
-	}()
-	read := func() error {
-		conn, err := net.Dial("unix", name)
-		if err != nil {
-			return err
-		}
-		defer conn.Close() //nolint:errcheck // only read from
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, err = io.ReadFull(conn, make([]byte, 1))
-		return err
-	}
-	if err := read(); err != nil || !adminapi.ListensOn(name) {
+	defer raw.Close() //nolint:errcheck // the test ends
+	go serve(raw)
+	if err := read(name); err != nil || !adminapi.ListensOn(name) {
 		t.Errorf("the same user: %v", err)
 	}
 	const nobody = 65534
 	as(t, nobody, func() {
-		if err := read(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := read(name); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a stranger is served: %v", err)
 		}
 		if adminapi.ListensOn(name) { // it may be anybody's
@@ -100,32 +106,29 @@ func TestAbstractSocketIsForTheSameUser(t *testing.T) {
 	})
 }
 
-// onSocket has TestMain of a process of its own listen on an abstract socket, for all that SameUser lets through.
-const onSocket = "WEIR_TEST_LISTEN_ON"
+// These variables have TestMain of a process of its own serve an abstract socket, or read from it.
+const serveOn, readFrom = "WEIR_TEST_SERVE_ON", "WEIR_TEST_READ_FROM"
 
 func TestMain(m *testing.M) {
-	name := os.Getenv(onSocket)
-	if name == "" {
-		os.Exit(m.Run())
-	}
-	raw, err := net.Listen("unix", name)
-	if err != nil {
-		panic(err)
-	}
-	l := adminapi.SameUser(raw)
-	_, _ = os.Stdout.WriteString("listens\n")
-	for {
-		conn, err := l.Accept()
+	if name := os.Getenv(serveOn); name != "" {
+		raw, err := net.Listen("unix", name)
 		if err != nil {
 			panic(err)
 		}
-		_, _ = conn.Write([]byte("x"))
-		_ = conn.Close()
+		_, _ = os.Stdout.WriteString("ready\n")
+		serve(raw)
 	}
+	if name := os.Getenv(readFrom); name != "" {
+		err := read(name)
+		_, _ = fmt.Printf("ready\n%t %v", err == nil, err)
+		return
+	}
+	os.Exit(m.Run())
 }
 
 // A process of another PID namespace, such as another container with the same network, proves nothing by its user:
-// containers often run as 65534, which is also how a user namespace shows every user that it does not know.
+// containers often run as 65534, which is also how a user namespace shows every user that it does not know. The pid of
+// a process of a child namespace is visible, but that of a process of the parent namespace is not.
 func TestAbstractSocketIsNotForOtherContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to make a PID namespace")
@@ -136,29 +139,37 @@ func TestAbstractSocketIsNotForOtherContainers(t *testing.T) {
 		isServed bool
 	}{{"the same namespace", 0, true}, {"another namespace", syscall.CLONE_NEWPID, false}} {
 		name := "@weir-test-" + tc.name + strings.TrimPrefix(t.TempDir(), "/")
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), onSocket+"="+name)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tc.flags}
-		out, err := cmd.StdoutPipe()
+		inNamespace := func(env string) io.Reader {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), env+"="+name)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tc.flags}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Skip(err) // a container without the right to make namespaces
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		inNamespace(serveOn)
+		if err := read(name); (err == nil) != tc.isServed || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the server in %s: %v", tc.name, err)
+		}
+		name += "-here"
+		raw, err := net.Listen("unix", name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Start(); err != nil {
-			t.Skip(err) // a container without the right to make namespaces
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		if _, err := io.ReadFull(out, make([]byte, len("listens\n"))); err != nil {
-			t.Fatal(err)
-		}
-		conn, err := net.Dial("unix", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close() //nolint:errcheck // only read from
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, err = io.ReadFull(conn, make([]byte, 1))
-		if (err == nil) != tc.isServed || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: %v", tc.name, err)
+		defer raw.Close() //nolint:errcheck // the test ends
+		go serve(raw)
+		got, _ := io.ReadAll(inNamespace(readFrom))
+		if isServed := strings.HasPrefix(string(got), "true"); isServed != tc.isServed {
+			t.Errorf("the client in %s: %s", tc.name, got)
 		}
 	}
 }
