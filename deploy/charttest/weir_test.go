@@ -112,7 +112,7 @@ descriptors:
 	most := 0
 	args := []string{"--rules", rules}
 	for _, arg := range texts(container["args"]) {
-		if n, ok := strings.CutPrefix(arg, "--memory-max-keys="); ok {
+		if n, ok := strings.CutPrefix(arg, "--memory-max-counters="); ok {
 			if most, err = strconv.Atoi(n); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ descriptors:
 		}
 	}
 	if most == 0 {
-		t.Fatalf("no --memory-max-keys in %v", container["args"])
+		t.Fatalf("no --memory-max-counters in %v", container["args"])
 	}
 	w := proctest.NewWeir(t, args...)
 	w.Start()

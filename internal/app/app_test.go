@@ -55,7 +55,7 @@ func TestServe(t *testing.T) {
 		`weir_request_seconds_count 3`,
 		`weir_rules_info{hash="` + rules.Status.Hash + `"} 1`,
 		`weir_build_info{commit="abc",go_version="go1",version="v1.2.3"} 1`,
-		`weir_memory_keys 1`,
+		`weir_memory_counters 1`,
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("/metrics lacks %s", line)

@@ -56,7 +56,7 @@ func options(t *testing.T, rules string) Options {
 		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20, Poll: time.Hour},
 		StoreOptions: StoreOptions{
 			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
-			MemoryMaxKeys: 10_000,
+			MemoryMaxCounters: 10_000,
 		},
 		GRPCOptions:   GRPCOptions{GRPCAddr: "127.0.0.1:0"},
 		HTTPOptions:   HTTPOptions{HTTPAddr: "127.0.0.1:0", AdminSocket: "auto"},

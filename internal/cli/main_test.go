@@ -114,12 +114,12 @@ func TestFlagsAreComplete(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	flags := serveFlags(t)
 	for name, want := range map[string]any{
-		"store-key-prefix": redisstore.DefaultKeyPrefix,
-		"store-timeout":    redisstore.DefaultTimeout,
-		"memory-max-keys":  memstore.DefaultMaxKeys,
-		"max-descriptors":  decide.DefaultMaxDescriptors,
-		"max-counters":     decide.DefaultMaxCounters,
-		"max-delayed":      decide.DefaultMaxDelayed,
+		"store-key-prefix":    redisstore.DefaultKeyPrefix,
+		"store-timeout":       redisstore.DefaultTimeout,
+		"memory-max-counters": memstore.DefaultMaxCounters,
+		"max-descriptors":     decide.DefaultMaxDescriptors,
+		"max-counters":        decide.DefaultMaxCounters,
+		"max-delayed":         decide.DefaultMaxDelayed,
 	} {
 		var got any
 		if f := flags[name]; f != nil {

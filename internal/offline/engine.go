@@ -31,7 +31,7 @@ func NewEngine(rules *descriptors.Set) (*Engine, error) { return newEngine(rules
 func newEngine(rules *descriptors.Set, maxCounters int) (*Engine, error) {
 	e := &Engine{}
 	var err error
-	if e.store, err = memstore.New(memstore.Options{MaxKeys: maxCounters, Now: e.now.Load}); err != nil {
+	if e.store, err = memstore.New(memstore.Options{MaxCounters: maxCounters, Now: e.now.Load}); err != nil {
 		return nil, err
 	}
 	e.decider, err = decide.New(decide.Options{

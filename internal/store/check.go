@@ -34,7 +34,7 @@ func (o *Options) Check(e *flags.Errors) {
 		flags.Between(e, "--store-timeout", o.StoreTimeout, time.Millisecond, MaxTimeout)
 	}
 	flags.Between(e, "--replicas", o.Replicas, 1, 100_000)
-	flags.Between(e, "--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
+	flags.Between(e, "--memory-max-counters", o.MemoryMaxCounters, 1, 1_000_000_000)
 }
 
 // checkURL never quotes the URL, which may have a password. What is not the name of a store may be one, too.

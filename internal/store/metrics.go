@@ -36,20 +36,20 @@ func (s *Store) Metrics() []metric.Group {
 // memoryStats has the stats and the bound of the store in memory.
 type memoryStats struct {
 	memstore.Stats
-	maxKeys int
+	maxCounters int
 }
 
 func memoryMetrics(each iter.Seq[memoryStats]) metric.Group {
 	return metric.Each(each,
-		metric.Gauge("weir_memory_keys", "Counters in memory, including expired counters that are not freed yet.",
-			func(m memoryStats) int { return m.Keys }),
-		metric.Gauge("weir_memory_max_keys", "Maximum number of counters in memory.",
-			func(m memoryStats) int { return m.maxKeys }),
+		metric.Gauge("weir_memory_counters", "Counters in memory, including expired counters that are not freed yet.",
+			func(m memoryStats) int { return m.Counters }),
+		metric.Gauge("weir_memory_max_counters", "Maximum number of counters in memory.",
+			func(m memoryStats) int { return m.maxCounters }),
 		metric.Gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
 			func(m memoryStats) int64 { return m.Bytes }),
-		metric.Counter("weir_memory_keys_expired_total", "Counters freed after they expired.",
+		metric.Counter("weir_memory_counters_expired_total", "Counters freed after they expired.",
 			func(m memoryStats) uint64 { return m.Expired }),
-		metric.Counter("weir_memory_keys_evicted_total",
+		metric.Counter("weir_memory_counters_evicted_total",
 			"Counters dropped before they expired, because memory was full. Their limits may have been exceeded.",
 			func(m memoryStats) uint64 { return m.Evicted }),
 		metric.Counter("weir_memory_limiting_evicted_total",
@@ -106,7 +106,7 @@ func redisMetrics(each iter.Seq[redisStats]) metric.Group {
 
 func leaseMetrics(each iter.Seq[guard.LeaseStats]) metric.Group {
 	return metric.Each(each,
-		metric.Gauge("weir_lease_keys", "Counters with a lease of this process.",
+		metric.Gauge("weir_lease_counters", "Counters with a lease of this process.",
 			func(s guard.LeaseStats) int { return s.Keys }),
 		metric.Gauge("weir_lease_permits", "Permits on lease: charged in Redis, not yet spent or released.",
 			func(s guard.LeaseStats) int64 { return s.Permits }),
@@ -132,7 +132,7 @@ func (s *Store) eachRedis(yield func(redisStats) bool) {
 
 func (s *Store) eachMemory(yield func(memoryStats) bool) {
 	if s.memory != nil {
-		yield(memoryStats{s.memory.Stats(), s.maxKeys})
+		yield(memoryStats{s.memory.Stats(), s.maxCounters})
 	}
 }
 

@@ -42,11 +42,11 @@ type Options struct {
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for limits with store: NAME; --store must be a Redis, too. Repeatable."`
 	CachedDenials  bool              `env:"WEIR_CACHED_DENIALS" default:"true" negatable:"" help:"Repeat denials from a cache, without calls to Redis, until the request may pass."`
 	// UnchargedDenials affects only hits with limiter.Hit.ByItself.
-	UnchargedDenials bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, use cached denials even for limits that charge denied requests, without charging them, like LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit."`
-	OnStoreFailure   string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not respond: local (count in memory), allow, deny, or error (fail the request, so that Envoy's failure_mode_deny decides)."`
-	Replicas         int    `env:"WEIR_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
-	MemoryMaxKeys    int    `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
-	PerSecondStore   string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
+	UnchargedDenials  bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, use cached denials even for limits that charge denied requests, without charging them, like LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit."`
+	OnStoreFailure    string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not respond: local (count in memory), allow, deny, or error (fail the request, so that Envoy's failure_mode_deny decides)."`
+	Replicas          int    `env:"WEIR_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
+	MemoryMaxCounters int    `env:"WEIR_MEMORY_MAX_COUNTERS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
+	PerSecondStore    string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
 
 	// Redis is the server of Store, which the caller closes. Nil means memory.
 	Redis *Redis `kong:"-"`
@@ -94,12 +94,12 @@ type Store struct {
 	// Breaker stops calls to a Redis that does not respond; nil for memory.
 	Breaker *guard.Breaker
 
-	named   []*Redis      // connections to the named servers
-	redis   limiter.Store // nil for memory
-	memory  *memstore.Store
-	maxKeys int             // maximum number of counters in memory
-	local   *memstore.Store // counts this process's shares during outages; nil for memory
-	log     *slog.Logger
+	named       []*Redis      // connections to the named servers
+	redis       limiter.Store // nil for memory
+	memory      *memstore.Store
+	maxCounters int             // maximum number of counters in memory
+	local       *memstore.Store // counts this process's shares during outages; nil for memory
+	log         *slog.Logger
 	// remotes are the Redis servers, with --store first; empty for memory.
 	remotes []*remote
 	hearing sync.Mutex // guards remote.hears
@@ -110,7 +110,7 @@ func Open(o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
 	}
-	local, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
+	local, err := memstore.New(memstore.Options{MaxCounters: o.MemoryMaxCounters})
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +150,12 @@ func (o *Options) behindStages(k *take.Chain, names []string) *take.Chain {
 }
 
 func openMemory(o *Options) (*Store, error) {
-	m, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
+	m, err := memstore.New(memstore.Options{MaxCounters: o.MemoryMaxCounters})
 	if err != nil {
 		return nil, err
 	}
 	return &Store{
-		Store: o.behindStages(take.Memory(m), nil), Counters: m, memory: m, maxKeys: o.MemoryMaxKeys, log: o.Log,
+		Store: o.behindStages(take.Memory(m), nil), Counters: m, memory: m, maxCounters: o.MemoryMaxCounters, log: o.Log,
 	}, nil
 }
 

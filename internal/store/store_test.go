@@ -28,7 +28,7 @@ func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
 	s, err := store.Open(&store.Options{
 		Redis:         connect(t, url, redisstore.Options{Timeout: patient}),
-		CachedDenials: true, MemoryMaxKeys: 10, Requests: func() uint64 { return 0 }, Log: log,
+		CachedDenials: true, MemoryMaxCounters: 10, Requests: func() uint64 { return 0 }, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

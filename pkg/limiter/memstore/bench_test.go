@@ -73,7 +73,7 @@ func benchPolicies(b *testing.B) []*limiter.Policy {
 
 // BenchmarkTakeFullStore adds a key to a store that is full with every hit.
 func BenchmarkTakeFullStore(b *testing.B) {
-	s := start(b, memstore.Options{MaxKeys: 100_000})
+	s := start(b, memstore.Options{MaxCounters: 100_000})
 	p := benchPolicies(b)[0]
 	names := keyNames(1_000_000)
 	hits, out := make([]limiter.Hit, 1), make([]limiter.Decision, 1)

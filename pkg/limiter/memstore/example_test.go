@@ -13,8 +13,8 @@ import (
 func ExampleNew() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	store, err := memstore.New(memstore.Options{
-		MaxKeys: 1_000_000,
-		Now:     func() int64 { return now }, // leave it out for the real time
+		MaxCounters: 1_000_000,
+		Now:         func() int64 { return now }, // leave it out for the real time
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -59,9 +59,9 @@ func ExampleStore_Reset() {
 		}
 		fmt.Println(out[0].Allowed)
 	}
-	fmt.Println("held:", store.Stats().Keys)
+	fmt.Println("held:", store.Stats().Counters)
 	fmt.Println("forgotten:", store.Reset("ann"))
-	fmt.Println("held:", store.Stats().Keys)
+	fmt.Println("held:", store.Stats().Counters)
 	// Output:
 	// true
 	// false

@@ -54,7 +54,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		o    memstore.Options
 		want string
 	}{
-		{memstore.Options{MaxKeys: -1}, "memory store: MaxKeys must not be negative, got -1"},
+		{memstore.Options{MaxCounters: -1}, "memory store: MaxCounters must not be negative, got -1"},
 		{memstore.Options{SweepEvery: -time.Second}, "memory store: SweepEvery must not be negative, got -1s"},
 	} {
 		if _, err := memstore.New(c.o); err == nil || err.Error() != c.want {
@@ -74,7 +74,7 @@ func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
 			}
 		}
 		full := s.Stats()
-		if want := len(algorithms(t)) * perAlgorithm; full.Keys != want || full.Expired != 0 {
+		if want := len(algorithms(t)) * perAlgorithm; full.Counters != want || full.Expired != 0 {
 			t.Fatalf("after %d keys were hit: %+v", want, full)
 		}
 		// A funnel that holds 5 hits of 10 a minute is empty after 30 s, and so is a bucket full.
@@ -88,8 +88,8 @@ func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		synctest.Wait()
 		empty := s.Stats()
-		if empty.Keys != 0 || empty.Expired != uint64(full.Keys) || empty.Evicted != 0 {
-			t.Errorf("two minutes later: %+v, want no keys, all %d expired", empty, full.Keys)
+		if empty.Counters != 0 || empty.Expired != uint64(full.Counters) || empty.Evicted != 0 {
+			t.Errorf("two minutes later: %+v, want no keys, all %d expired", empty, full.Counters)
 		}
 		if limit := int64(256 * 8 * 150); empty.Bytes > limit {
 			t.Errorf("the empty store takes %d bytes, %d when full; want at most %d", empty.Bytes, full.Bytes, limit)
@@ -112,7 +112,7 @@ func TestSweepKeepsABucketThatStartedEmpty(t *testing.T) {
 				}
 				time.Sleep(59 * time.Second)
 				synctest.Wait()
-				if got := s.Stats(); got.Keys != 1000 {
+				if got := s.Stats(); got.Counters != 1000 {
 					t.Errorf("after 59 s, 29 of them full: %+v, want all 1000 keys", got)
 				}
 				if d := hit(t, s, "0", p, 0); d.Remaining != 30 {
@@ -120,7 +120,7 @@ func TestSweepKeepsABucketThatStartedEmpty(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				if got := s.Stats(); got.Keys != 0 {
+				if got := s.Stats(); got.Counters != 0 {
 					t.Errorf("after 69 s: %+v, want no keys", got)
 				}
 			})
@@ -134,29 +134,29 @@ func TestRefundToEmptyFreesAtOnce(t *testing.T) {
 		hit(t, s, p.Algorithm().String(), p, 7)
 		hit(t, s, p.Algorithm().String(), p, -7)
 	}
-	if got := s.Stats().Keys; got != 0 {
+	if got := s.Stats().Counters; got != 0 {
 		t.Errorf("%d keys are held after all was refunded", got)
 	}
 }
 
 func TestFullStoreStaysWithinItsBound(t *testing.T) {
-	const maxKeys = 4_000
+	const maxCounters = 4_000
 	for _, p := range algorithms(t) {
 		t.Run(p.Algorithm().String(), func(t *testing.T) {
-			s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: maxKeys})
+			s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxCounters: maxCounters})
 			var most int64
-			for i := range 5 * maxKeys {
+			for i := range 5 * maxCounters {
 				hit(t, s, fmt.Sprint("fresh ", i), p, 1)
-				if i%maxKeys == 0 {
+				if i%maxCounters == 0 {
 					most = max(most, s.Stats().Bytes)
 				}
 			}
 			got := s.Stats()
-			if got.Keys > maxKeys+256 || got.Keys+int(got.Evicted) != 5*maxKeys {
-				t.Errorf("after %d keys: %+v, want at most %d keys, and the others evicted", 5*maxKeys, got, maxKeys)
+			if got.Counters > maxCounters+256 || got.Counters+int(got.Evicted) != 5*maxCounters {
+				t.Errorf("after %d keys: %+v, want at most %d keys, and the others evicted", 5*maxCounters, got, maxCounters)
 			}
-			if most = max(most, got.Bytes); most > maxKeys*(64+16) {
-				t.Errorf("took %d bytes, %d a key of MaxKeys", most, most/maxKeys)
+			if most = max(most, got.Bytes); most > maxCounters*(64+16) {
+				t.Errorf("took %d bytes, %d a key of MaxCounters", most, most/maxCounters)
 			}
 		})
 	}
@@ -164,13 +164,13 @@ func TestFullStoreStaysWithinItsBound(t *testing.T) {
 
 // Whoever is limited stays limited while he floods the store with fresh keys.
 func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
-	const maxKeys, limited = 2_000, 100
+	const maxCounters, limited = 2_000, 100
 	for _, p := range append(algorithms(t), policy(t, limiter.Params{
 		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute,
 	})) {
 		t.Run(p.Algorithm().String(), func(t *testing.T) {
 			clock := limitertest.NewClock()
-			s := start(t, memstore.Options{Now: clock.Now, MaxKeys: maxKeys})
+			s := start(t, memstore.Options{Now: clock.Now, MaxCounters: maxCounters})
 			for i := range limited {
 				hits := []limiter.Hit{{Key: fmt.Sprint("limited ", i), Policy: p, N: 10}}
 				if i%2 == 0 { // by the second of two hits
@@ -182,7 +182,7 @@ func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
 				}
 			}
 			clock.Advance(time.Second)
-			for i := range 10 * maxKeys {
+			for i := range 10 * maxCounters {
 				hit(t, s, fmt.Sprint("fresh ", i), p, 1)
 			}
 			forgotten := 0
@@ -200,7 +200,7 @@ func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
 
 func TestEvictionPrefersTheExpired(t *testing.T) {
 	clock := limitertest.NewClock()
-	s := start(t, memstore.Options{Now: clock.Now, MaxKeys: 64, SweepEvery: time.Hour})
+	s := start(t, memstore.Options{Now: clock.Now, MaxCounters: 64, SweepEvery: time.Hour})
 	short, long := funnel(t, time.Second), funnel(t, time.Hour)
 	for i := range 64 {
 		hit(t, s, fmt.Sprint("short ", i), short, 1)
@@ -209,7 +209,7 @@ func TestEvictionPrefersTheExpired(t *testing.T) {
 	for i := range 32 {
 		hit(t, s, fmt.Sprint("long ", i), long, 1)
 	}
-	if got := s.Stats(); got.Evicted != 0 || got.Expired < 32 || got.Keys != 96-int(got.Expired) {
+	if got := s.Stats(); got.Evicted != 0 || got.Expired < 32 || got.Counters != 96-int(got.Expired) {
 		t.Errorf("32 keys after 64 that expired: %+v, want expired ones to make room and none evicted", got)
 	}
 }
@@ -222,7 +222,7 @@ func funnel(tb testing.TB, period time.Duration) *limiter.Policy {
 
 // A new key takes the place of another at once, also where it matters less than all others.
 func TestFullStoreLimitsNewKeys(t *testing.T) {
-	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: 64})
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxCounters: 64})
 	for i := range 64 {
 		hit(t, s, fmt.Sprint("long ", i), funnel(t, time.Hour), 1)
 	}
@@ -304,8 +304,8 @@ func TestManyFunnelsTakeLittleMemory(t *testing.T) {
 	runtime.ReadMemStats(&m)
 	stats := s.Stats()
 	t.Logf("%d keys: %d bytes a key on the heap (%d by Stats), HeapAlloc %d MB, HeapSys %d MB",
-		stats.Keys, took/keys, stats.Bytes/keys, m.HeapAlloc>>20, m.HeapSys>>20)
-	if int64(stats.Keys) != keys || stats.Evicted != 0 {
+		stats.Counters, took/keys, stats.Bytes/keys, m.HeapAlloc>>20, m.HeapSys>>20)
+	if int64(stats.Counters) != keys || stats.Evicted != 0 {
 		t.Fatalf("%+v, want %d keys", stats, keys)
 	}
 	if took > 64*keys {
@@ -354,7 +354,7 @@ func TestStoreAnswersAfterClose(t *testing.T) {
 // Under a rule that leaves nothing after one hit, such as 1 a day per value, each key of a flood looks as limited as
 // the client's own counter. But only the client's own counter has denied a hit.
 func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
-	const maxKeys, own = 400, 40
+	const maxCounters, own = 400, 40
 	for _, a := range []limiter.Algorithm{
 		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
 		limiter.Concurrency,
@@ -363,7 +363,7 @@ func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 			for _, limit := range []int64{1, 10} {
 				t.Run(fmt.Sprint(a, charge, limit), func(t *testing.T) {
 					clock := limitertest.NewClock()
-					s := start(t, memstore.Options{Now: clock.Now, MaxKeys: maxKeys})
+					s := start(t, memstore.Options{Now: clock.Now, MaxCounters: maxCounters})
 					day := func(limit int64) *limiter.Policy {
 						return policy(t, limiter.Params{Algorithm: a, Limit: limit, Window: 24 * time.Hour, ChargeDenied: charge})
 					}
@@ -383,7 +383,7 @@ func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 							t.Fatalf("key %d is not limited: %+v", i, d)
 						}
 					}
-					for i := range 10 * maxKeys {
+					for i := range 10 * maxCounters {
 						hit(t, s, fmt.Sprint("fresh ", i), fresh, 1)
 					}
 					admitted := 0
@@ -404,11 +404,11 @@ func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 // A limited client gains nothing by other keys that are denied as well, or that matter for longer. A key that arrives
 // when no further counter can be kept is limited like any other.
 func TestFloodOfDeniedKeysDoesNotResetALimitedOne(t *testing.T) {
-	const maxKeys, own, limit = 400, 20, 5
+	const maxCounters, own, limit = 400, 20, 5
 	for _, p := range algorithms(t) {
 		for _, denied := range []bool{true, false} {
 			t.Run(fmt.Sprint(p.Algorithm(), denied), func(t *testing.T) {
-				s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: maxKeys})
+				s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxCounters: maxCounters})
 				per := func(window time.Duration) *limiter.Policy {
 					return policy(t, limiter.Params{Algorithm: p.Algorithm(), Limit: limit, Window: window})
 				}
@@ -420,7 +420,7 @@ func TestFloodOfDeniedKeysDoesNotResetALimitedOne(t *testing.T) {
 						hit(t, s, fmt.Sprint("mine ", i), per(24*time.Hour), 1)
 					}
 				}
-				for i := range 5 * maxKeys {
+				for i := range 5 * maxCounters {
 					key, passed := fmt.Sprint("fresh ", i), 0
 					for range limit + 1 {
 						if hit(t, s, key, per(365*24*time.Hour), 1).Allowed {
@@ -447,7 +447,7 @@ func TestFloodOfDeniedKeysDoesNotResetALimitedOne(t *testing.T) {
 // A counter that denied no one is worth less again once its state has expired.
 func TestWorthEndsWithTheState(t *testing.T) {
 	clock := limitertest.NewClock()
-	s := start(t, memstore.Options{Now: clock.Now, MaxKeys: 64, SweepEvery: time.Hour})
+	s := start(t, memstore.Options{Now: clock.Now, MaxCounters: 64, SweepEvery: time.Hour})
 	p := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Minute})
 	for range 7 {
 		hit(t, s, "mine", p, 1)
@@ -466,7 +466,7 @@ func TestWorthEndsWithTheState(t *testing.T) {
 
 // A state that another algorithm left under the key is none, and its shard goes on.
 func TestAnotherAlgorithmStartsAgain(t *testing.T) {
-	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: 64})
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxCounters: 64})
 	all := []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency, limiter.SmoothWarmingUp}
 	for _, from := range all {
 		for _, to := range all {

@@ -15,8 +15,8 @@
 // bytes plus 8 per segment, a sliding_log or concurrency as much plus 16 to 32 per hit in its window, and a
 // smooth_warming_up 106 to 129. The other algorithms have counters of two integers.
 //
-// Expired counters are freed every few seconds. [Options].MaxKeys bounds the others. [Stats] reports how many counters
-// there are, and how many were evicted because of the bound.
+// Expired counters are freed every few seconds. [Options].MaxCounters bounds the others. [Stats] reports how many
+// counters there are, and how many were evicted because of the bound.
 //
 // # Time
 //
@@ -42,15 +42,15 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMaxKeys    = 4_000_000 // at most 256 MB for counters of two integers
-	DefaultSweepEvery = 5 * time.Second
+	DefaultMaxCounters = 4_000_000 // at most 256 MB for counters of two integers
+	DefaultSweepEvery  = 5 * time.Second
 )
 
 // Options configure a Store. The zero value is ready to use.
 type Options struct {
-	// MaxKeys is the maximum number of counters of two integers, at about 64 bytes each. Counters with a list
+	// MaxCounters is the maximum number of counters of two integers, at about 64 bytes each. Counters with a list
 	// (sliding_window, sliding_log, concurrency, smooth_warming_up) have a separate bound of as many bytes, in which each
-	// counts as two counters, and its list as one for every 64 bytes. 0 means DefaultMaxKeys.
+	// counts as two counters, and its list as one for every 64 bytes. 0 means DefaultMaxCounters.
 	//
 	// At the bound, expired counters are freed first. If the store finds none, each new counter replaces one of 16 or a
 	// few more counters: the one whose limit will be fully available again first. An evicted counter starts again from
@@ -61,9 +61,9 @@ type Options struct {
 	// counters, and may be evicted; Stats.LimitingEvicted counts them. So a limited client gains nothing by a flood of new
 	// keys, whatever they are charged, and a full store neither denies a key nor leaves it unlimited.
 	//
-	// The bound is split evenly over up to 256 shards. So evictions begin when MaxKeys is reached to within a few percent,
-	// and each shard may exceed its part by one state.
-	MaxKeys int
+	// The bound is split evenly over up to 256 shards. So evictions begin when MaxCounters is reached to within a few
+	// percent, and each shard may exceed its part by one state.
+	MaxCounters int
 	// Now returns the time in microseconds since the Unix epoch. It is called with locks held. It should not step back,
 	// because a counter that was freed before the step then starts again from zero. nil means the wall clock at New plus
 	// the elapsed time, which never steps back.
@@ -109,12 +109,12 @@ type shard struct {
 // New starts a store and a goroutine that frees expired counters. The error says which option is wrong.
 func New(o Options) (*Store, error) {
 	switch {
-	case o.MaxKeys < 0:
-		return nil, fmt.Errorf("memory store: MaxKeys must not be negative, got %d", o.MaxKeys)
+	case o.MaxCounters < 0:
+		return nil, fmt.Errorf("memory store: MaxCounters must not be negative, got %d", o.MaxCounters)
 	case o.SweepEvery < 0:
 		return nil, fmt.Errorf("memory store: SweepEvery must not be negative, got %s", o.SweepEvery)
 	}
-	o.MaxKeys, o.SweepEvery = cmp.Or(o.MaxKeys, DefaultMaxKeys), cmp.Or(o.SweepEvery, DefaultSweepEvery)
+	o.MaxCounters, o.SweepEvery = cmp.Or(o.MaxCounters, DefaultMaxCounters), cmp.Or(o.SweepEvery, DefaultSweepEvery)
 	if o.Now == nil {
 		start := time.Now()
 		epoch := start.UnixMicro()
@@ -124,7 +124,7 @@ func New(o Options) (*Store, error) {
 		}
 	}
 	shards := maxShards
-	for shards > 1 && o.MaxKeys/shards < 4*sample {
+	for shards > 1 && o.MaxCounters/shards < 4*sample {
 		shards /= 2
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -133,7 +133,7 @@ func New(o Options) (*Store, error) {
 		wall:    o.Wall,
 		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		shards:  make([]shard, shards),
-		budget:  (o.MaxKeys + shards - 1) / shards * keyBytes,
+		budget:  (o.MaxCounters + shards - 1) / shards * keyBytes,
 		stop:    stop,
 		stopped: make(chan struct{}),
 	}

@@ -72,7 +72,7 @@ func TestReset(t *testing.T) {
 		}
 		s.Reset("b")
 		remaining("a", 2)
-		if s.Clear(); remaining("a", 0) != 3 || s.Stats().Keys != 0 {
+		if s.Clear(); remaining("a", 0) != 3 || s.Stats().Counters != 0 {
 			t.Errorf("%s: %d remain and %+v are kept after Clear", a, remaining("a", 0), s.Stats())
 		}
 	}

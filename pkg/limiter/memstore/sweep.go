@@ -58,10 +58,10 @@ func (s *Store) Close() error {
 
 // Stats holds the size of a store, and counts of the counters that it no longer holds.
 type Stats struct {
-	Keys    int    // counters in the store, including those that have expired and are not yet freed
-	Bytes   int64  // approximate size of their state
-	Expired uint64 // counters freed after they had expired
-	Evicted uint64 // counters evicted before they expired, because Options.MaxKeys was reached
+	Counters int    // counters in the store, including those that have expired and are not yet freed
+	Bytes    int64  // approximate size of their state
+	Expired  uint64 // counters freed after they had expired
+	Evicted  uint64 // counters evicted before they expired, because Options.MaxCounters was reached
 	// LimitingEvicted is the part of Evicted that limited a client, because limiting counters exceeded 7/8 of the bound.
 	LimitingEvicted uint64
 	Cut             uint64 // states that were further ahead than their policy allows; see storekit.Counter
@@ -72,7 +72,7 @@ func (s *Store) Stats() (sum Stats) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sum.Keys += sh.pairs.live + sh.lists.live
+		sum.Counters += sh.pairs.live + sh.lists.live
 		sum.Bytes += sh.pairs.bytes() + sh.lists.bytes()
 		sum.Expired += sh.expired
 		sum.Evicted += sh.evicted

@@ -110,9 +110,9 @@ true
 {{- mulf (float64 $number) (float64 (get $units $unit)) | floor | int64 -}}
 {{- end -}}
 
-{{- define "weir.memoryMaxKeys" -}}
-{{- if not (kindIs "invalid" .Values.memoryMaxKeys) -}}
-{{- int64 .Values.memoryMaxKeys -}}
+{{- define "weir.memoryMaxCounters" -}}
+{{- if not (kindIs "invalid" .Values.memoryMaxCounters) -}}
+{{- int64 .Values.memoryMaxCounters -}}
 {{- else -}}
 {{- with dig "limits" "memory" "" (.Values.resources | default dict) -}}
 {{- max 1000 (div (int64 (include "weir.bytes" .)) 384) | min 1000000000 -}}

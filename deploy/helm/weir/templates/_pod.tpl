@@ -92,9 +92,9 @@ spec:
         # How many replicas share a limit while Redis does not answer and each counts its part.
         - --replicas={{ include "weir.fallbackReplicas" . }}
         {{- end }}
-        {{- with include "weir.memoryMaxKeys" . }}
+        {{- with include "weir.memoryMaxCounters" . }}
         # Counters take a third of the memory limit at most.
-        - --memory-max-keys={{ . }}
+        - --memory-max-counters={{ . }}
         {{- end }}
         {{- if $v.grpc.tls.secretName }}
         - --grpc-tls-cert=/etc/weir/grpc-tls/tls.crt
