@@ -135,8 +135,8 @@ func (d *Decider) Decide(all ...*Request) {
 	taken := false
 	defer func() {
 		d.free(b)
-		for i := 0; !taken && i < len(all); i++ { // the store panicked
-			all[i].Verdict.held.Release(all[i].Ctx)
+		if !taken {
+			d.abandon(all)
 		}
 	}()
 	for _, r := range all {
@@ -167,6 +167,17 @@ func (d *Decider) Try(r *Request) (decided bool) {
 		d.end(r)
 	}
 	return true
+}
+
+// abandon releases what the requests hold after the store or a stage panicked.
+func (d *Decider) abandon(all []*Request) {
+	for _, r := range all {
+		v := &r.Verdict
+		if r.asks && r.call.Err == nil { // asked.out may have decisions
+			v.hold(d.chain, v.asked.hits, v.asked.out)
+		}
+		v.held.Release(r.Ctx)
+	}
 }
 
 // batch holds the calls of one Decide.

@@ -123,6 +123,7 @@ func (v *Verdict) Response() *descriptors.Response {
 
 func (v *Verdict) reset() {
 	clear(v.Statuses)
+	clear(v.Decisions) // if the store panics, abandon reads them
 	v.Reset()
 	*v = Verdict{Asked: v.Asked, Statuses: v.Statuses[:0], Decisions: v.Decisions[:0], Request: v.Request}
 }

@@ -5,11 +5,13 @@ package take
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
@@ -63,6 +65,8 @@ type Chain struct {
 
 var _ limiter.Store = (*Chain)(nil)
 
+var errPanicked = fmt.Errorf("%w: a stage panicked; the log has the stack", limiter.ErrUnavailable)
+
 // Of returns s itself if it is a Chain, else a chain of s without stages.
 func Of(s limiter.Store) *Chain {
 	if k, ok := s.(*Chain); ok {
@@ -79,20 +83,23 @@ func (k *Chain) Behind(s Stage) *Chain { return &Chain{append([]Stage{s}, k.stag
 
 // Try lets the stages answer the call, and reports whether one did. If none did, the caller must pass it to TakeAll.
 func (k *Chain) Try(c *Call) (answered bool) {
-	k.before(c)
+	k.catchBefore(c)
 	if c.answered {
-		k.after(c)
+		k.catchAfter(c)
 	}
 	return c.answered
 }
 
-// TakeAll decides calls. It returns when each has its Out or its Err.
+// TakeAll decides calls. It returns when each has its Out or its Err. With several calls, as in Try, a panic of a stage
+// in Before is an Err, and in After keeps the result.
 func (k *Chain) TakeAll(calls []*Call) {
 	b, _ := batches.Get().(*batch) // the pool holds only *batch
 	defer b.free()
 	for _, c := range calls {
-		if !c.tried {
+		if !c.tried && len(calls) == 1 {
 			k.before(c)
+		} else if !c.tried {
+			k.catchBefore(c)
 		}
 		if !c.answered {
 			b.open = append(b.open, &c.Call)
@@ -102,6 +109,9 @@ func (k *Chain) TakeAll(calls []*Call) {
 		k.server.TakeAll(b.open)
 	}
 	for _, c := range calls {
+		if len(calls) > 1 {
+			k.catchAfter(c)
+		}
 		k.after(c)
 	}
 }
@@ -127,6 +137,20 @@ func (k *Chain) after(c *Call) {
 	for c.passed > 0 {
 		c.passed--
 		k.stages[c.passed].After(c)
+	}
+}
+
+// catchBefore answers the call with an error if a stage panics.
+func (k *Chain) catchBefore(c *Call) {
+	if panics.Catch("stage of a store", func() { k.before(c) }) {
+		c.Err, c.answered = errPanicked, true
+	}
+}
+
+// catchAfter shows the result to the other stages, too, if one panics.
+func (k *Chain) catchAfter(c *Call) {
+	for c.passed > 0 {
+		panics.Catch("stage of a store", func() { k.after(c) })
 	}
 }
 
