@@ -134,7 +134,7 @@ func (r *rig) startWeirs(store string) {
 	for range replicas {
 		r.weirs = append(r.weirs,
 			startWeir(r.t, rules, "--store", store, "--store-timeout", storeTimeout().String(),
-				"--replicas", strconv.Itoa(replicas), "--pprof"))
+				"--fallback-replicas", strconv.Itoa(replicas), "--pprof"))
 	}
 	r.front = startFront(r.t, r.weirs)
 	for i := range r.weirs {

@@ -55,7 +55,7 @@ func options(t *testing.T, rules string) Options {
 	return Options{
 		RulesOptions: RulesOptions{Rules: []string{file}, MaxRulesSize: 1 << 20, Poll: time.Hour},
 		StoreOptions: StoreOptions{
-			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", Replicas: 1,
+			Store: "memory", StoreTimeout: 10 * time.Second, OnStoreFailure: "allow", FallbackReplicas: 1,
 			MemoryMaxCounters: 10_000,
 		},
 		GRPCOptions:   GRPCOptions{GRPCAddr: "127.0.0.1:0"},

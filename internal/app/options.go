@@ -95,7 +95,7 @@ func (o *Options) process() (descriptors.Process, error) {
 	stores := slices.AppendSeq([]string{}, maps.Keys(o.NamedStores))
 	slices.Sort(stores)
 	return descriptors.Process{
-		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
+		OnStoreFailure: onFailure, Replicas: o.FallbackReplicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
 		PeekAtLimit: o.AllowPeekAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
 		Stores: stores,
 	}, err

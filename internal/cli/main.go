@@ -136,7 +136,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 
 // commonFlags are the 15 flags of serve that most users set. weir help TOPIC shows the others.
 var commonFlags = []string{
-	"rules", "xds-server", "store", "on-store-failure", "replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
+	"rules", "xds-server", "store", "on-store-failure", "fallback-replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",
 }
 

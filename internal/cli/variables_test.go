@@ -32,7 +32,7 @@ func TestMisspelledVariables(t *testing.T) {
 		{"WEIR_STOER=x", "WEIR_STOER is not a variable of weir; did you mean WEIR_STORE?"},
 		{"WEIR_RULE=x", "WEIR_RULE is not a variable of weir; did you mean WEIR_RULES?"},
 		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is not a variable of weir; did you mean WEIR_STORE_TIMEOUT?"},
-		{"WEIR_REPLICA=2", "WEIR_REPLICA is not a variable of weir; did you mean WEIR_REPLICAS?"},
+		{"WEIR_FALLBACK_REPLICA=2", "WEIR_FALLBACK_REPLICA is not a variable of weir; did you mean WEIR_FALLBACK_REPLICAS?"},
 		// What a manifest makes others of is no reason not to start.
 		{"WEIR_STORE_PASSWORD=topsecret WEIR_GRPC_PORT=8081", ""},
 	} {

@@ -33,7 +33,7 @@ func (o *Options) Check(e *flags.Errors) {
 	if o.StoreTimeout != 0 { // 0 means the caller's deadline
 		flags.Between(e, "--store-timeout", o.StoreTimeout, time.Millisecond, MaxTimeout)
 	}
-	flags.Between(e, "--replicas", o.Replicas, 1, 100_000)
+	flags.Between(e, "--fallback-replicas", o.FallbackReplicas, 1, 100_000)
 	flags.Between(e, "--memory-max-counters", o.MemoryMaxCounters, 1, 1_000_000_000)
 }
 

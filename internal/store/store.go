@@ -44,7 +44,7 @@ type Options struct {
 	// UnchargedDenials affects only hits with limiter.Hit.ByItself.
 	UnchargedDenials  bool   `env:"WEIR_UNCHARGED_DENIALS" help:"With --charge-each, use cached denials even for limits that charge denied requests, without charging them, like LOCAL_CACHE_SIZE_IN_BYTES of envoyproxy/ratelimit."`
 	OnStoreFailure    string `env:"WEIR_ON_STORE_FAILURE" default:"local" help:"What limits without on_store_failure do while Redis does not respond: local (count in memory), allow, deny, or error (fail the request, so that Envoy's failure_mode_deny decides)."`
-	Replicas          int    `env:"WEIR_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
+	FallbackReplicas  int    `env:"WEIR_FALLBACK_REPLICAS" default:"1" help:"Number of replicas that share the limits. While Redis does not respond, each counts its part of a limit in memory."`
 	MemoryMaxCounters int    `env:"WEIR_MEMORY_MAX_COUNTERS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
 	PerSecondStore    string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
 

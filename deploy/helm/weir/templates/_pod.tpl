@@ -90,7 +90,7 @@ spec:
         {{- end }}
         {{- if and (include "weir.redis" .) (gt (int (include "weir.fallbackReplicas" .)) 1) }}
         # How many replicas share a limit while Redis does not answer and each counts its part.
-        - --replicas={{ include "weir.fallbackReplicas" . }}
+        - --fallback-replicas={{ include "weir.fallbackReplicas" . }}
         {{- end }}
         {{- with include "weir.memoryMaxCounters" . }}
         # Counters take a third of the memory limit at most.
