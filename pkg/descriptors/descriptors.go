@@ -105,8 +105,8 @@ func (r Rule) Limits() []Limit {
 	return limits
 }
 
-// Mode returns Shadow for a rule with shadow_mode, which denies no request. It returns Quota for a rule with
-// quota_mode, which denies a request only together with the request's other quotas, else Enforce.
+// Mode returns Shadow for a rule with shadow_mode, which denies no request; Quota for a rule with quota_mode, which
+// denies a request only if all of the request's quotas are over; otherwise Enforce.
 func (r Rule) Mode() limiter.Mode { return r.rule.Mode }
 
 // Metadata returns the rule's `metadata` with the types of encoding/json, or nil without metadata.
@@ -125,7 +125,7 @@ func (l Limit) Name() string { return l.limit.Name }
 func (l Limit) Policy() *limiter.Policy { return l.limit.Policy }
 
 // AppendKey appends the key of the limit's counter for these entries, such as "funnel|shop|remote_address=10.0.0.1". A
-// key has at most 256 bytes. It does not contain the number of hits per window, so the counter survives an edit of it.
+// key has at most 256 bytes, and not the number of hits per window, so that an edit of this number keeps the counter.
 func (l Limit) AppendKey(dst []byte, entries []Entry) []byte { return l.limit.AppendKey(dst, entries) }
 
 // OnStoreFailure returns the limit's failure policy.

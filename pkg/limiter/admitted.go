@@ -1,6 +1,6 @@
 package limiter
 
-// Admitted reports whether a request passes: every hit in Mode Enforce fits, by out, and QuotaDenies is false.
+// Admitted reports whether out admits the request: every hit in Mode Enforce must fit, and QuotaDenies must be false.
 func Admitted(hits []Hit, out []Decision) bool {
 	for i := range hits {
 		if hits[i].Mode == Enforce && !out[i].Allowed {
@@ -10,8 +10,8 @@ func Admitted(hits []Hit, out []Decision) bool {
 	return !QuotaDenies(hits, out)
 }
 
-// QuotaDenies reports whether the request has Quota hits, and in each of their groups (see Hit.Group) a hit does not
-// fit.
+// QuotaDenies reports whether the request has Quota hits, and each group of Quota hits (see Hit.Group) has a hit that
+// does not fit.
 func QuotaDenies(hits []Hit, out []Decision) bool {
 	quotas, denies := 0, true
 	group, fits := 0, false // group of the previous Quota hits; whether all of them fit

@@ -17,7 +17,7 @@ var ErrNeverFits = errors.New("the cost never fits")
 
 // Limiter applies one or several policies, with a counter for each key and policy. It is safe for concurrent use.
 //
-// The store keeps the counters. In all processes that use it, Limiters with the same name and policies share counters.
+// The store keeps the counters. Limiters with the same store, name and policies share counters, in all processes.
 type Limiter struct {
 	name     string
 	store    Store
@@ -102,9 +102,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 }
 
 // Release ends a request in flight: it returns n hits to the counters of the Concurrency policies. Other policies stay
-// charged. Call it when the request is done, with the decisions that AllowEach returned. It then frees only the hits of
-// this request, or none if they no longer count because the policy's Window has ended. Without decisions it frees the
-// oldest hits of the key. Hits that are not released count until the Window ends. It has AllowN's errors.
+// charged. Call it when the request is done, with the decisions that AllowEach returned. Release then frees only the
+// hits of this request, or none if the policy's Window has ended for them. Without decisions it frees the oldest hits
+// of the key. Hits that are not released count until the Window ends. It has AllowN's errors.
 func (l *Limiter) Release(ctx context.Context, key string, n int64, admitted ...Decision) error {
 	return l.refund(ctx, key, n, true, admitted)
 }
@@ -117,8 +117,8 @@ func (l *Limiter) refund(ctx context.Context, key string, n int64, ends bool, ad
 	return err
 }
 
-// take makes one request with a hit of cost n for each policy, or only for the Concurrency policies if ends is set. A
-// refund names the decisions that admitted its hits, if they are known.
+// take makes one request with a hit of cost n for each policy, or only for the Concurrency policies if ends is set. For
+// a refund, admitted holds the decisions that admitted its hits, if the caller knows them.
 func (l *Limiter) take(ctx context.Context, key string, n int64, ends bool, admitted []Decision) ([]Decision, error) {
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
@@ -179,8 +179,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 
 // WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once if
 // waiting cannot help (ErrNeverFits), if the wait would end after ctx's deadline (context.DeadlineExceeded), or if
-// AllowN fails. If ctx is done during the wait, it returns ctx's error. After an error the n hits are not charged,
-// except to a delayed request (Decision.Wait), which stays charged. After ErrUnavailable they may be charged.
+// AllowN fails. If ctx is done during the wait, it returns ctx's error. After an error the n hits are not charged, with
+// two exceptions: a delayed request (Decision.Wait) stays charged, and after ErrUnavailable the hits may be charged.
 //
 // Callers that wait for the same key are not served in order: each tries again after its RetryAfter. A policy whose
 // ChargeDenied is not ChargeNone charges each denied attempt. For an ordered queue, use LeakyQueue.

@@ -16,9 +16,9 @@ func NewConcurrency(limit int64, lease time.Duration) Params {
 }
 
 // concurrency is a slidingLog of leases: a hit counts until it is refunded, or until its lease, the Window, ends. A
-// refund names the time when its lease was taken (Hit.TakenAt). Leases of the same microsecond also end in the same
-// one, so a refund may free any of them. A refund without a TakenAt frees the oldest lease. The remaining leases then
-// end later than necessary but never earlier, as long as no request outlives its lease.
+// refund names the time when its lease was taken (Hit.TakenAt). Leases taken in the same microsecond end in the same
+// microsecond, so a refund may free any of them. A refund without a TakenAt frees the oldest lease. The remaining
+// leases then end later than necessary but never earlier, as long as no request outlives its lease.
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (step.Algorithm, error) {

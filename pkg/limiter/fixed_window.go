@@ -19,9 +19,9 @@ func NewFixedWindow(limit int64, window time.Duration) Params {
 // start at multiples of their length since the Unix epoch, at the first hit (AlignFirstHit), or by a calendar
 // (AlignCalendar).
 //
-// If the clock was set back, a state's window may start after now. The state is then cut: its hits count in the current
-// window. But if the clock is behind that start by less than slack, the later window goes on until it ends, so that a
-// clock that steps back and forth does not grant it twice. RetryAfter then counts from the start of that window.
+// If the clock was set back, a state's window may start after now. The state is then cut, and its hits count in the
+// current window. But if the clock is behind that start by at most slack, the later window goes on until it ends, so
+// that a clock that steps back and forth does not grant a window twice. RetryAfter then counts from that start.
 type fixedWindow struct {
 	terms
 
@@ -106,7 +106,7 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 }
 
 // currentWindow returns the window of a hit at now, the hits counted in it so far, and whether the state was cut. Hits
-// keep counting if their window started within the current one, even if the rule's window has become longer since.
+// still count if their window started within the current window, even if the rule's window has become longer since.
 func (f *fixedWindow) currentWindow(s *step.State, now int64) (start, end, count int64, isCut bool) {
 	if f.align == AlignFirstHit {
 		if s.B == 0 || s.A+f.window <= now {

@@ -3,8 +3,8 @@ package limiter
 import "github.com/weir-ratelimit/weir/internal/step"
 
 // intervalBucket is a TokenBucket with RefillsAtOnce: Limit tokens are added at once every Window, counted from the
-// first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the Unix epoch, when a
-// Window began. The zero State is a full bucket, or, with StartsEmpty, a bucket that has not started.
+// first hit on a full bucket. In a State, a Window began at A, in microseconds since the Unix epoch, when B tokens were
+// missing. The zero State is a full bucket, or, with StartsEmpty, a bucket that has not started.
 //
 // A state that the policy cannot produce is cut: an A after now (the clock was set back) becomes now, and a B above
 // maxDebt (the rule was edited) becomes maxDebt. Only a cut of A must be written.

@@ -14,7 +14,7 @@
 //	default:         // deny the request; it would pass after d.RetryAfter
 //	}
 //
-// [Limiter.Wait] returns when the request may pass. [Limiter.AllowN] and [Limiter.WaitN] take a cost in hits, and
+// [Limiter.Wait] waits until the request may pass. [Limiter.AllowN] and [Limiter.WaitN] take a cost in hits, and
 // [Limiter.Refund] returns hits if an estimated cost was too high. Package middleware limits net/http and gRPC servers.
 //
 // # Algorithms
@@ -99,25 +99,25 @@ type Hit struct {
 	// N is the cost in hits, from -MaxHits to MaxHits. A positive cost is charged, a negative cost is refunded. 0 is an
 	// error unless Peek is set, so that a forgotten cost does not make a request free.
 	N int64
-	// Peek makes the hit a peek, whose N must be 0. A peek fits if at least one more hit would fit. It writes nothing,
-	// unless it finds a state to cut, because the rule was edited or the clock was set back.
+	// Peek makes the hit a peek, whose N must be 0. A peek fits if at least one more hit would fit. It writes only if the
+	// state is further ahead than the policy allows, because the rule was edited or the clock was set back.
 	Peek bool
 	// ByItself, if set in any hit of the request, charges each hit independently, even if another hit is denied.
 	ByItself bool
 	// Mode sets how the hit affects the request if the hit does not fit.
 	Mode Mode
 	// Group is equal for all hits of one descriptor. It matters in Mode Quota: a descriptor with several limits is over
-	// its quota if it is over one of them. A group below 0 is never over: its hits are charged, but deny nothing.
+	// its quota if it exceeds one of these limits. A group below 0 is never over: its hits are charged, but deny nothing.
 	Group int
-	// TakenAt makes a refund to a Concurrency limit free only the hits whose Decision has this TakenAt, or nothing if they
-	// no longer count. With 0, the refund frees the oldest hits, whichever request took them. TakenAt must be 0 unless N
-	// is below 0, the Policy's algorithm is Concurrency, and the Mode is not Quota.
+	// TakenAt makes a refund to a Concurrency limit free only the hits whose Decision has this TakenAt, or nothing if
+	// these hits no longer count. With 0, the refund frees the oldest hits, whichever request took them. TakenAt must be 0
+	// unless N is below 0, the Policy's algorithm is Concurrency, and the Mode is not Quota.
 	TakenAt int64
-	// OrOldest makes a refund with a TakenAt free the oldest hits if no hit of that time is left although its lease (the
-	// Policy's Window) has not ended. In that case, a refund without a TakenAt may have freed the hit in place of its own.
+	// OrOldest makes a refund with a TakenAt free the oldest hits if no hit with that TakenAt is left, although its lease
+	// (the Policy's Window) has not ended: a refund without a TakenAt may have freed that hit in place of its own.
 	OrOldest bool
-	// Route is data for the Store only, such as which of several Redis keeps the counter. A Store reads it by interfaces
-	// of its own, and ignores unknown values; nil is the default. Hits with equal keys must have equal Routes.
+	// Route is data for the Store only, such as which of several Redis keeps the counter. A Store reads the Route through
+	// its own interfaces, and ignores unknown values; nil is the default. Hits with equal keys must have equal Routes.
 	Route any
 }
 
@@ -145,9 +145,9 @@ type Decision struct {
 // Store keeps the state of counters and decides requests.
 type Store interface {
 	// Take decides one request: out[i] is the decision of hits[i], and len(out) must be at least len(hits). Hits are
-	// decided in order, and a later hit of a key sees the earlier ones. They are charged together or not at all, by the
-	// rules of storekit.Decide. The error wraps ErrInvalid if storekit.Check rejects the hits, else ErrUnavailable, which
-	// means that the decision is unknown; out is then meaningless. Take must be safe for concurrent use, keep neither hits
-	// nor out, and return within 20 ms after ctx is done.
+	// decided in order, and a later hit of a key sees the charges of earlier hits. All hits are charged together or not at
+	// all, by the rules of storekit.Decide. The error wraps ErrInvalid if storekit.Check rejects the hits, else
+	// ErrUnavailable, which means that the decision is unknown; out is then meaningless. Take must be safe for concurrent
+	// use, keep neither hits nor out, and return within 20 ms after ctx is done.
 	Take(ctx context.Context, hits []Hit, out []Decision) error
 }

@@ -32,10 +32,10 @@ type meter struct {
 	furthest int64 // time in which highest leaks, whole ticks
 	mostSpan int64 // span of a state at the highest level: see spanOf
 
-	paysLater   bool // whether a request passes depends on the level that it finds, not on its cost
+	paysLater   bool // a request passes by the level that it finds, whatever its cost
 	startsEmpty bool
 	start       int64 // level of a bucket that starts empty, units
-	linger      int64 // how long such a bucket is remembered after it became full, microseconds
+	linger      int64 // how long a full bucket that starts empty is remembered, microseconds
 }
 
 // newMeter returns a meter that still has to be scaled.
@@ -43,7 +43,7 @@ func newMeter(in *Params) meter {
 	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.StartsEmpty}
 }
 
-// largestDebt is the largest debt with ChargeFull, as the time in which it leaks. In a longer Window, it is the Window.
+// largestDebt is the largest debt with ChargeFull, as the time in which the debt leaks. A longer Window replaces it.
 const largestDebt = 24 * time.Hour
 
 // clocks are the possible lengths of a tick, finest first, in microseconds.
@@ -114,12 +114,12 @@ func burstError(in *Params) error {
 // ticks returns d in whole ticks.
 func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick }
 
-// maxDebt is the debt, as the time in which it leaks, up to which each request is charged in full. A request that costs
-// more than a year's hits may be charged less.
+// maxDebt is the debt up to which each request is charged in full, as the time in which the debt leaks. A request that
+// costs more than a year's hits may be charged less.
 const maxDebt = 365 * 24 * time.Hour
 
-// canOwe reports whether there is room for the debt of the largest request. owed is the level after that request, and
-// becomes maxLevel: no level is higher, also where denied requests are charged in full.
+// canOwe reports whether there is room for the debt of the largest request, and sets maxLevel to owed, the level after
+// that request. No level is higher, even if denied requests are charged in full.
 func (m *meter) canOwe(owed int64) bool {
 	room := m.maxLevel - m.capacity
 	m.maxLevel = owed
@@ -195,12 +195,12 @@ func (m *meter) Step(s step.State, now, n int64, c step.Charge) (next step.State
 	return step.State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
 }
 
-// empties returns the time from t until the funnel is empty, in ticks and a part of one (ahead is negative if the
-// funnel is empty already), and whether the state was cut.
+// empties returns the time from t until the funnel is empty, in ticks and a part of a tick, and whether the state was
+// cut. ahead is negative if the funnel is empty already.
 //
-// A state is cut if its level when it was written was above the policy's highest level, because the rule was edited or
-// requests bring overrides. The funnel then counts as full at that time, and leaks by this policy from then on. A cut
-// alone is not written, so that other policies of the counter still read the original state.
+// A state is cut if it was written with a level above the policy's highest level, because the rule was edited or
+// requests bring overrides. The funnel then counts as full when it was written, and leaks by this policy from then on.
+// A step that only cuts the state writes nothing, so that other policies of the counter still read the original state.
 func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(partOf(s), m.leak-1)
 	if spanOf(s) > m.mostSpan {
@@ -210,16 +210,16 @@ func (m *meter) empties(s *step.State, t int64) (ahead, part int64, isCut bool) 
 	return ahead, part, isCut
 }
 
-// isFirst reports whether a bucket that starts empty starts now: it was never hit, or has been full for linger.
+// isFirst reports whether a bucket that starts empty starts now, because it was never hit or has been full for linger.
 func (m *meter) isFirst(s *step.State, ahead, part int64) bool {
 	return m.startsEmpty && (s.A == 0 || -ahead-min(1, part) >= m.linger/m.tick) // full for whole ticks
 }
 
-// behind returns how many ticks t is before the last write of the state, which happens if the clock was set back. The
-// step then continues from the level at the last write, and writes its result, so that the funnel leaks from now on.
+// behind returns the number of ticks from t to the last write of the state, above 0 only if the clock was set back. The
+// step then continues from the level at that write, and writes its result, so that the funnel leaks from now on.
 func (m *meter) behind(s *step.State, t int64) int64 { return max(0, writtenAt(s)/m.tick-t) }
 
-// level returns the level of a funnel that will be empty in ahead ticks and a part of one, at most the highest level.
+// level returns the level, at most highest, of a funnel that will be empty in ahead + part/leak ticks.
 func (m *meter) level(ahead, part int64) int64 {
 	switch {
 	case ahead < 0:
@@ -230,8 +230,8 @@ func (m *meter) level(ahead, part int64) int64 {
 	return min(ahead*m.leak+part, m.highest)
 }
 
-// leaksTo returns after how many whole ticks a funnel that will be empty in ahead ticks and a part of one has leaked to
-// level, which must be below its current level.
+// leaksTo returns the number of whole ticks until the funnel has leaked to level, which must be below the current
+// level. The funnel will be empty in ahead + part/leak ticks.
 func (m *meter) leaksTo(level, ahead, part int64) int64 {
 	ticks := ahead - level/m.leak
 	if part > level%m.leak {

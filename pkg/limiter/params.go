@@ -26,8 +26,8 @@ type Params struct {
 	// Burst is the capacity C in hits: for Funnel and TokenBucket the most that may pass at once, and for LeakyQueue the
 	// most that may be queued. 0 means Limit.
 	Burst int64
-	// StartsEmpty makes TokenBucket and SmoothBursty start empty and fill from the first hit on. A bucket that stays full
-	// for as long as filling takes is empty again. In rule files it is `initial: empty`.
+	// StartsEmpty makes TokenBucket and SmoothBursty start empty and fill from the first hit on. A bucket that has been
+	// full for as long as filling takes starts empty again. In rule files it is `initial: empty`.
 	StartsEmpty bool
 	// RefillsAtOnce makes TokenBucket add Limit tokens at once every Window, counted from the first hit on a full bucket,
 	// in place of continuously. In rule files it is `refill: interval`.
@@ -55,8 +55,8 @@ type Params struct {
 	// Align sets where the windows of FixedWindow begin. AlignCalendar requires a Window of one hour, day (24 h), week or
 	// year (365 days), or of 1, 2, 3, 4 or 6 months of 30 days.
 	Align Align
-	// PeekAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit.
-	// With it, a Limit of 0 counts hits, too. Other algorithms ignore it.
+	// PeekAtLimit makes a peek on a FixedWindow fit while at most Limit hits are counted, in place of fewer than Limit. It
+	// also makes a Limit of 0 count hits. Other algorithms ignore it.
 	PeekAtLimit bool
 	// TimeZone is the time zone of AlignCalendar. nil means UTC.
 	TimeZone *time.Location

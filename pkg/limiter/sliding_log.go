@@ -18,14 +18,14 @@ func NewSlidingLog(limit int64, window time.Duration) Params {
 
 // slidingLog is the log of admitted hits. A hit at time t counts until t plus the window. The list holds pairs (time,
 // total), oldest first, where total is the sum of all costs up to and including that entry; A is the total before the
-// first pair. So the hits in the window are the difference of two totals, which bisection finds.
+// first pair. So the hits in the window are the difference of two totals, which a binary search finds.
 //
 // Memory is O(Limit): entries that have left the window are dropped, and each entry costs at least 1. If denied hits
 // are logged, too (ChargeFull), entries before the newest Limit hits are merged into the entry after them, because they
-// cannot change a decision before that entry leaves the window. Their hits still count, because a refund may uncover
-// them. They then leave with the entry into which they were merged, which is never earlier than their own end.
+// cannot change a decision before that entry leaves the window. Merged hits still count, because after a refund of
+// newer hits they matter again. They leave with the entry into which they were merged, never before their own end.
 //
-// If the clock was set back, entries after now are cut: they count from now.
+// If the clock was set back, entries after now are cut, which means that they count from now.
 //
 // Totals stay below 2^53: debt stops growing at step.Horizon, and totals that have become too large start again from 0.
 type slidingLog struct {

@@ -18,13 +18,13 @@ func NewSlidingWindow(limit int64, window time.Duration) Params {
 // in microseconds, and the list holds the counts of the window's segments and of the segment before them, newest first.
 // The index of a segment is the number of segment lengths from the Unix epoch to its start.
 //
-// The segment before them is only partly inside the window, and Oldest sets how much of it counts. Its share is rounded
-// up to whole hits. This decides exactly as the fraction would, since the other counts, the cost and the limit are
+// The oldest segment is only partly inside the window, and Oldest sets how much of it counts. Its share is rounded up
+// to whole hits. This decides exactly as the fraction would, because the other counts, the cost and the limit are
 // whole.
 //
 // A state is cut if the clock was set back, or if the rule was edited and the newest segment, which was longer, ends in
-// the future: hits of future segments then count in the current one. But a clock that is behind the start of the newest
-// segment by at most slack is taken to be at that start.
+// the future. Hits of future segments then count in the current segment. But a clock that is behind the start of the
+// newest segment by at most slack is taken to be at that start.
 type slidingWindow struct {
 	terms
 
@@ -118,7 +118,7 @@ type segments struct {
 	counts []int64 // newest first; the last segment is partly outside the window
 }
 
-// open copies the state, moves it on to the segment of w.at, and reports whether it was cut.
+// open copies the state, moves it on to the segment of w.at, and reports whether the state was cut.
 func (w *segments) open(s *step.State) (isCut bool) {
 	w.index = w.at / w.of.segment
 	w.counts = make([]int64, w.of.segments+1)
@@ -139,7 +139,7 @@ func (w *segments) open(s *step.State) (isCut bool) {
 }
 
 // carry takes over a state that is ahead, or whose segments have another length (the rule was edited). A count goes to
-// the segment in which its old segment ends, the latest one that it can belong to, but at most to the current segment.
+// the segment in which its old segment ends, but never to a segment after the current segment.
 func (w *segments) carry(s *step.State) (isCut bool) {
 	for i, n := range s.List {
 		pos := w.index - ((s.A-int64(i)+1)*s.B-1)/w.of.segment
@@ -160,7 +160,7 @@ func (w *segments) left() int64 {
 	return max(0, min(w.of.limit-used, w.of.segmentCap-w.counts[0]))
 }
 
-// part returns how much of the oldest segment's count counts into microseconds after the newest segment began.
+// part returns how many of the oldest segment's hits count if the newest segment began into microseconds ago.
 func (w *segments) part(count, into int64) int64 {
 	switch w.of.oldest {
 	case OldestNone:
@@ -193,8 +193,8 @@ func (w *segments) passesAt(need int64) int64 {
 	return max(at, leaves)
 }
 
-// exceeds returns the newest segment whose count, together with the newer ones, is more than most; room is the rest of
-// most after the newer ones. If there is no such segment, count is 0.
+// exceeds returns the newest segment whose count, together with the counts of newer segments, is more than most. room
+// is most minus the counts of newer segments. If there is no such segment, count is 0.
 func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	room = most
 	for i, n := range w.counts {

@@ -48,7 +48,7 @@ func newSmoothBursty(in *Params) (step.Algorithm, error) {
 func (b *smoothBursty) Traits() step.Traits {
 	t := b.meter.Traits()
 	t.Capacity = b.passing(0)
-	// Extra is the capacity without the requests that wait. The last one is paid for later, so it may overshoot.
+	// Extra is the capacity without the requests that wait. The last request is paid for later, so it may overshoot.
 	waiting := float64(b.limit) * float64(t.MaxWait.Microseconds()) / float64(b.window)
 	t.Extra, t.Overshoots = t.Capacity-int64(waiting), true
 	return t

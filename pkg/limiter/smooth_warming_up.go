@@ -196,8 +196,8 @@ func (w *smoothWarmingUp) Step(s step.State, now, n int64, c step.Charge) (next 
 	return step.State{A: (t + ahead) * w.tick, B: withSpan(part, ahead*w.tick), List: []int64{stored, w.full}}, o
 }
 
-// warmth returns for tick t the time until the next request may go on, in ticks and a part of one, the store in grains,
-// and whether the state is cut.
+// warmth returns for tick t the time until the next request may go on, in ticks and a part of a tick, the store in
+// grains, and whether the state is cut.
 func (w *smoothWarmingUp) warmth(s *step.State, t int64) (ahead, part, stored int64, isCut bool) {
 	if s.A == 0 {
 		return 0, 0, w.full, false
@@ -213,7 +213,7 @@ func (w *smoothWarmingUp) warmth(s *step.State, t int64) (ahead, part, stored in
 	return 0, 0, min(w.full, stored+(-ahead*w.leak-part)*w.gain), isCut
 }
 
-// share returns the store in this policy's grains. After an edit of the rule the share of full is kept to within 2^-26.
+// share returns the store in this policy's grains. After an edit, the store is as full as before, within 2^-26.
 func (w *smoothWarmingUp) share(stored, of int64) int64 {
 	if of == w.full {
 		return min(stored, of)

@@ -7,8 +7,8 @@ import (
 )
 
 // A meter's B holds two numbers: the part of a tick in its lower 32 bits, and above them the span, which is how far A
-// was ahead of the time when the state was written. A span is rounded up to 26 significant bits, so that this time is
-// never read as later than it was.
+// was ahead of the time when the state was written. A span is rounded up to 26 significant bits, so that the time of
+// writing is never read as later than it was.
 const (
 	partBits = 32
 	spanBits = 26

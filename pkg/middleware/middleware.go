@@ -70,7 +70,7 @@ func serve(g *gate.Gate, enter func(*http.Request) (gate.Verdict, error)) func(h
 }
 
 // RemoteIP returns the IP address of the connection, for use as a key. Behind a proxy this is the address of the proxy.
-// Use a header there that the proxy sets and clients cannot forge.
+// In that case, use a header that the proxy sets and that clients cannot forge.
 func RemoteIP(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

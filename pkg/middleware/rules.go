@@ -9,8 +9,8 @@ import (
 )
 
 // HTTPRules returns a middleware that limits requests with the rules of a domain, and counts in store. set returns the
-// rules for each request, for example Get of a reload.Reloader. entries returns the descriptors of a request. All
-// limits for these descriptors are charged one hit, or none of them. A request without limits passes.
+// rules for each request, for example Get of a reload.Reloader. entries returns the descriptors of a request. Either
+// all limits for these descriptors are charged one hit, or none. A request without limits passes.
 //
 // The response to a denied request has the headers and the body of the rule's `response`. If the store fails, the
 // OnStoreFailure of the limits applies. Options.FailClosed replaces Local, the default.

@@ -47,7 +47,7 @@ type Files struct {
 	// "/", begins with Prefix and ".".
 	Prefix string
 	// MaxSize is the maximum total size of the files, in bytes; 0 means DefaultMaxSize. Read does not read files beyond
-	// it, and returns an error that advises to raise the option MaxSizeName; empty means "MaxSize".
+	// MaxSize, and returns an error that advises to raise the option MaxSizeName; empty means "MaxSize".
 	MaxSize     int64
 	MaxSizeName string
 	// Absent, if not nil and if it returns true, allows given paths that do not exist.
@@ -196,7 +196,7 @@ type foundFile struct {
 
 	realPath string // absolute, without symbolic links
 	info     fs.FileInfo
-	root     string // the given directory, or the given file's: it may hold included files, as may the file's directory
+	root     string // given directory, or directory of the given file; it may hold included files
 }
 
 // walker finds the files of Files. It is not safe for concurrent use.

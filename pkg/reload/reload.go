@@ -17,7 +17,7 @@
 // # What counts as a change
 //
 // The Reloader compares the hash of the content, not file times. So it detects a rename, a changed symbolic link, a
-// checkout and a rewritten file alike. The source's watch reports changes quickly. A slow poll finds those it misses.
+// checkout and a rewritten file alike. The source's watch reports changes quickly. A slow poll finds the rest.
 //
 // New content must stay the same for a while ([Options].Settle) before it is compiled. So the Reloader does not compile
 // half a file, or a mix of old and new files. A program that pauses for longer than Settle while it writes a file
@@ -47,7 +47,7 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultPoll bounds the delay of a change that the watch misses: a new file with the size and time of the old one.
+	// DefaultPoll bounds the delay of a change that the watch misses, such as a new file with the old size and time.
 	DefaultPoll = 5 * time.Second
 	// DefaultSettle is much longer than the time between two writes of a program. A change is live within 300 ms.
 	DefaultSettle = 50 * time.Millisecond
@@ -92,8 +92,8 @@ type Options[T any] struct {
 	// Sources are the sources of the files, in order. At least one is required. If one source fails, the load fails.
 	Sources []Source
 	// Compile compiles all files to a value, or returns an error. It is required. A panic counts as an error. Compile must
-	// not retain the slice. It should return soon after ctx ends, when the Reloader stops or the files may have changed
-	// again. Changes never end two loads in succession.
+	// not retain the slice. ctx ends when the Reloader stops or the files may have changed again; Compile should then
+	// return soon. Changes never end two loads in succession.
 	Compile func(ctx context.Context, files []File) (T, error)
 	// Poll is the interval at which Run reads the sources without a hint; 0 means DefaultPoll.
 	Poll time.Duration
@@ -222,8 +222,8 @@ func (r *Reloader[T]) takeTurn(ctx context.Context) bool {
 
 func (r *Reloader[T]) endTurn() { <-r.turn }
 
-// check reads the sources and judges new content. news reports whether it did. The error is the reason for which the
-// content is not live, or ctx's error.
+// check reads the sources and judges new content. news reports whether it has judged new content. The error is the
+// reason for which the content is not live, or ctx's error.
 func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err error) {
 	if !r.takeTurn(ctx) {
 		return false, ctx.Err()

@@ -12,11 +12,11 @@
 // # Memory
 //
 // A counter of two integers takes 50 to 63 bytes, whatever the length of its key. A sliding_window takes 90 to 113
-// bytes plus 8 per segment, a sliding_log or concurrency as much plus 16 to 32 per hit in its window, and a
-// smooth_warming_up 106 to 129. The other algorithms have counters of two integers.
+// bytes plus 8 per segment, a sliding_log or concurrency 90 to 113 bytes plus 16 to 32 per hit in its window, and a
+// smooth_warming_up 106 to 129 bytes. The other algorithms have counters of two integers.
 //
-// Expired counters are freed every few seconds. [Options].MaxCounters bounds the others. [Stats] reports how many
-// counters there are, and how many were evicted because of the bound.
+// Expired counters are freed every few seconds. [Options].MaxCounters bounds the number of other counters. [Stats]
+// reports how many counters there are, and how many were evicted because of the bound.
 //
 // # Time
 //
@@ -50,19 +50,19 @@ const (
 type Options struct {
 	// MaxCounters is the maximum number of counters of two integers, at about 64 bytes each. Counters with a list
 	// (sliding_window, sliding_log, concurrency, smooth_warming_up) have a separate bound of as many bytes, in which each
-	// counts as two counters, and its list as one for every 64 bytes. 0 means DefaultMaxCounters.
+	// of them counts as two, and its list as one per 64 bytes. 0 means DefaultMaxCounters.
 	//
-	// At the bound, expired counters are freed first. If the store finds none, each new counter replaces one of 16 or a
-	// few more counters: the one whose limit will be fully available again first. An evicted counter starts again from
+	// At the bound, expired counters are freed first. If a sample of about 16 counters has none, each new counter replaces
+	// the counter of the sample whose limit will be fully available again first. An evicted counter starts again from
 	// zero, so a limit may be exceeded; Stats.Evicted counts such evictions.
 	//
-	// A counter that limits a client is not evicted: one that has denied a request, or that has nothing left after several
-	// hits. Such counters take up to seven eighths of the bound. Further limiting counters share the rest with new
+	// A counter limits a client if it has denied a request, or has nothing left after several hits. Limiting counters are
+	// not evicted while they take at most seven eighths of the bound. Further limiting counters share the rest with new
 	// counters, and may be evicted; Stats.LimitingEvicted counts them. So a limited client gains nothing by a flood of new
 	// keys, whatever they are charged, and a full store neither denies a key nor leaves it unlimited.
 	//
-	// The bound is split evenly over up to 256 shards. So evictions begin when MaxCounters is reached to within a few
-	// percent, and each shard may exceed its part by one state.
+	// The bound is split evenly over up to 256 shards. So evictions begin within a few percent of MaxCounters, and each
+	// shard may exceed its part by one state.
 	MaxCounters int
 	// Now returns the time in microseconds since the Unix epoch. It is called with locks held. It should not step back,
 	// because a counter that was freed before the step then starts again from zero. nil means the wall clock at New plus
@@ -254,7 +254,7 @@ func (s *Store) Clear() {
 	}
 }
 
-// load sets counter's State to the key's state, which may have expired: a step treats it as a fully available limit.
+// load sets counter's State to the key's state. A step treats an expired state as a fully available limit.
 func (sh *shard) load(id fingerprint, p *limiter.Policy, counter *storekit.Counter) {
 	if p.Core().Is(step.KeepsList) {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {
@@ -297,8 +297,8 @@ func (s *Store) save(
 	}
 }
 
-// limits reports whether the counter limits a client after a hit of cost n: it denied the hit, or has nothing left. A
-// very first hit of cost 1 that leaves nothing does not count, because a limit of 1 leaves nothing to any client.
+// limits reports whether the counter limits a client after a hit of cost n, because it denied the hit or has nothing
+// left. A first hit of cost 1 that leaves nothing does not count, because a limit of 1 never leaves more.
 func limits(counter *storekit.Counter, n int64, d *limiter.Decision, isFirst bool) bool {
 	isFirst = isFirst && counter.State.A == 0 && counter.State.B == 0 && counter.State.List == nil
 	return !d.Allowed || d.Remaining == 0 && (n > 1 || !isFirst)

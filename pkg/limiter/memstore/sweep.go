@@ -37,7 +37,7 @@ func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	}
 }
 
-// sweepChunk sweeps one chunk and returns where the next one begins, or 0 after the last.
+// sweepChunk sweeps one chunk and returns where the next chunk begins, or 0 after the last chunk.
 func sweepChunk[S state](s *Store, sh *shard, t *table[S], from int) (next int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock() // even if the sweep panics
@@ -62,7 +62,7 @@ type Stats struct {
 	Bytes    int64  // approximate size of their state
 	Expired  uint64 // counters freed after they had expired
 	Evicted  uint64 // counters evicted before they expired, because Options.MaxCounters was reached
-	// LimitingEvicted is the part of Evicted that limited a client, because limiting counters exceeded 7/8 of the bound.
+	// LimitingEvicted is the part of Evicted that limited a client. It grows if limiting counters exceed 7/8 of the bound.
 	LimitingEvicted uint64
 	Cut             uint64 // states that were further ahead than their policy allows; see storekit.Counter
 }

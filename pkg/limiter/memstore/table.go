@@ -78,7 +78,7 @@ func newMark(expires int64, limiting bool) mark {
 
 func (m mark) expires() int64 { return int64(m >> markBits) }
 
-// rank orders counters by eviction: first those that are not kept, and among them the first to expire.
+// rank orders counters for eviction: counters that are not kept come first, and among these the first to expire.
 func (m mark) rank() mark { return m + m&isKept<<60 }
 
 // slot is one counter of a table.
@@ -249,7 +249,7 @@ func (t *table[S]) sweep(now int64, from, count int) (next, expired int) {
 }
 
 // sample is the number of counters from which an eviction chooses. If all of these are kept, it examines more, up to
-// manySamples: an eighth of all counters are not kept.
+// manySamples, because an eighth of all counters are not kept.
 const (
 	sample      = 16
 	manySamples = 16 * sample

@@ -172,7 +172,7 @@ func (r *batcher) write(b *batch) {
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.numbers = appendDouble(b.numbers, b.number(&r.keyspace, h.Key))
-			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // denials of limits in flight are never cached
+			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // the refund may end a cached denial
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
@@ -307,7 +307,7 @@ func (r *batcher) read(b *batch) error {
 	return nil
 }
 
-// readDecision reads the decision at the beginning of text, and returns its length. If text is too short, n is larger.
+// readDecision reads the decision at the start of text. n is its length, which is above len(text) if text is too short.
 func readDecision(text string) (d limiter.Decision, n int) {
 	number := func(i int) int64 {
 		if n = (i + 1) * double; n > len(text) {

@@ -66,7 +66,7 @@ func (g *Group) TakeAll(calls []*storekit.Call) {
 	defer wait.Wait()
 	beside := func(calls []*storekit.Call, take func()) {
 		for _, c := range calls {
-			c.Err = unavailable(errPanic) // take overwrites it, unless it panics
+			c.Err = unavailable(errPanic) // the result if take panics
 		}
 		wait.Add(1)
 		panics.Go("requests to several servers", func() { defer wait.Done(); take() })

@@ -12,15 +12,15 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// probeKey is the key of the counter that a ping charges and refunds. No rule's counter has it. docs/operate/redis.md
-// names it among the keys that the Redis user must be allowed to write.
+// probeKey is the key of the counter that a ping charges and refunds. No rule's counter has this key.
+// docs/operate/redis.md names it among the keys that the Redis user must be allowed to write.
 const probeKey = "ping"
 
 // topologyTimeout is the minimum timeout of a Probe that reads the topology of a cluster.
 const topologyTimeout = 250 * time.Millisecond
 
-// longestProbe is the maximum time of a probe, also if requests may take longer. A probe that hangs would delay the
-// next one, and so hide that the server has recovered.
+// longestProbe is the maximum time of a probe, even if requests may take longer. A probe that hangs would delay the
+// next probe, and so hide that the server has recovered.
 const longestProbe = 500 * time.Millisecond
 
 // Ping returns nil if the server can decide requests, else the reason. It sends a request with the script of all
@@ -89,9 +89,9 @@ func (s *Store) pingMasters(ctx context.Context) error {
 func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
 
 // Probe is Ping with the timeout of a Take, at most 500 ms. It first opens as many connections as there may be calls in
-// flight, because the first requests after an outage have no time for the round trips that this takes.
+// flight, because the first requests after an outage have no time for the round trips of new connections.
 //
-// In a cluster, Probe tests only the master that now owns the counter with this key, or without a key the topology.
+// In a cluster, Probe tests only the master that has the counter with this key, or without a key reads the topology.
 func (s *Store) Probe(ctx context.Context, key string) error {
 	switch {
 	case s.cluster == nil:

@@ -19,7 +19,7 @@ import (
 const (
 	// maxBatch is the maximum number of hits of several requests in one script call. Redis needs about 1 ms for them.
 	maxBatch = 256
-	// maxWorkers is the maximum number of script calls in flight, so that few requests do not wait for each other.
+	// maxWorkers is the maximum number of script calls in flight, above 1 so that few requests do not wait for each other.
 	maxWorkers = 4
 	// busyBatch is the batch size from which the queue counts as busy. Then only one call at a time is in flight. Four
 	// calls would carry fewer requests each, and take 29.4 us of CPU per request instead of 25.5.
@@ -40,10 +40,9 @@ const (
 	mostLate = 2
 )
 
-// A request may send its batch from its own goroutine, which then cannot return before the reply. It does so only while
-// Redis is quick and requests come one at a time. That means that the client ends a call at its deadline, the store's
-// timeout is at most lendTimeout, and the latest batch was one request and took at most lendLatency. Under load a
-// separate worker carries more requests: with 64 outstanding, that takes a tenth less CPU.
+// A request may send its batch from its own goroutine, which then cannot return before the reply. A request does this
+// only if the client ends a call at its deadline, the store's timeout is at most lendTimeout, and the latest batch was
+// one request and took at most lendLatency. With 64 requests outstanding, a worker takes a tenth less CPU.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
@@ -246,8 +245,8 @@ func (q *queue) free(c *call) {
 	q.calls.Put(c)
 }
 
-// expire gives up the calls whose requests are cancelled, or whose time is over. It runs often enough for both while
-// calls are outstanding, so that a request waits for one channel and needs no timer. See docs/adr/0011. It lets other
+// expire gives up the calls whose requests are cancelled, or whose time is over. It runs often enough while calls are
+// outstanding, so that a request waits for one channel and needs no timer. See docs/adr/0011. expire lets other
 // goroutines run first, so that workers can read the replies that have arrived, and so that the alarm's measured delay
 // includes the time that goroutines wait for a CPU.
 func (q *queue) expire() {
@@ -292,8 +291,8 @@ func (q *queue) expired() (ends []expiry, begin bool) {
 	return x.ends, isDetached && len(q.waiting) > 0 && q.addWorker()
 }
 
-// judges reports whether the batch's worker decides if Redis replied in time, which requires that its wait ends at the
-// calls' timeout. For any other worker, Redis counts as silent from the time of sending.
+// judges reports whether the batch's worker decides whether Redis replied in time. The worker's wait must then end at
+// the calls' timeout. For any other worker, Redis counts as silent from the time of sending.
 func (q *queue) judges(b *batch) bool {
 	return q.store.canLend && !q.store.o.UntilDeadline && !b.isPatient
 }
@@ -407,7 +406,7 @@ func (q *queue) begin(lend bool) {
 	}
 }
 
-// keepWorking runs work, and after a panic again with a new batch. The calls of the old batch then expire.
+// keepWorking runs work, and runs it again with a new batch after a panic. The calls of the old batch then expire.
 func (q *queue) keepWorking(b *batch) {
 	panics.Restart(nil, "calls to Redis", func() {
 		this := b
@@ -434,7 +433,7 @@ func (q *queue) work(b *batch) {
 
 // send decides the batch and finishes its calls. It does not end at the earliest deadline of a request, because that
 // would break the connection for the other requests. It ends when all requests have stopped waiting, so that a server
-// that hangs does not occupy the worker longer. The worker of a patient batch goes on, and isDetached is true.
+// that hangs does not occupy the worker longer. If the batch is patient, its worker goes on, and isDetached is true.
 func (q *queue) send(b *batch) (isDetached bool) {
 	start := b.sentAt
 	deadline := start.Add(q.timeout)

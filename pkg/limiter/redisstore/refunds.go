@@ -51,7 +51,7 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 }
 
 // hearRefunds receives refunds on one connection until the connection fails. It first publishes a message on each
-// master. When it receives all of them, every later message arrives, and it calls begins.
+// master. When it has received all of these messages, it calls begins, because every later message then arrives.
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()

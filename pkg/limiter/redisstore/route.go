@@ -17,7 +17,7 @@ type Route struct {
 	// RedisCell lets the redis-cell module decide the hit with CL.THROTTLE, which is GCRA with a clock of nanoseconds. The
 	// server must have loaded the module. The policy must be a Funnel, or a TokenBucket that starts full and refills
 	// continuously, with a Window of whole seconds, at most one hit per microsecond, and ChargeNone. The key must be
-	// UTF-8, and no counter without the module may have it.
+	// UTF-8, and no counter without the module may have this key.
 	RedisCell bool
 }
 
@@ -27,8 +27,8 @@ func (r Route) StoreName() string { return r.Store }
 // UsesRedisCell returns RedisCell.
 func (r Route) UsesRedisCell() bool { return r.RedisCell }
 
-// check calls storekit.Check, and checks that the redis-cell module can decide its hits. A key that is not UTF-8 would
-// make the module (0.2.2) end the whole server.
+// check calls storekit.Check, and checks that the redis-cell module can decide the hits that name it. A key that is not
+// UTF-8 would make the module (0.2.2) end the whole server.
 func check(hits []limiter.Hit, out []limiter.Decision) error {
 	if err := storekit.Check(hits, out); err != nil {
 		return err

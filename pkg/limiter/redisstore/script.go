@@ -60,7 +60,7 @@ type script struct {
 }
 
 // scripts assembles the script for each batch, from the steps that any batch has needed so far. So all batches soon
-// share one script, which has no step that no rule uses.
+// share one script, which has only the steps that rules use.
 type scripts struct {
 	current atomic.Pointer[script]
 }

@@ -20,15 +20,15 @@ import (
 // If a scope fails in step 1, the other scopes also take back their charges. A charge stays if the scope's server does
 // not reply or this process ends before step 2.
 //
-// Between the two steps, the charge counts against other requests. A negative hit takes it back, so hits of other
-// requests between the steps may count as if they had come with step 1. docs/adr/0050 has the effect per algorithm.
+// Between the two steps, the charge counts against other requests. A negative hit takes the charge back, so hits of
+// other requests between the steps may count as if they had come with step 1. docs/adr/0050 has the effects.
 
 // modeCharge is added to the charge of a hit in these steps, and the sum is the hit's mode; see lua/call.lua.
 const modeCharge = 8
 
 // Charges of the script in addition to the values of step.Charge.
 const (
-	chargeQuota            = step.Spend + 1 + iota // for an independent quota hit: step.IfFits, or step.Spend if not
+	chargeQuota            = step.Spend + 1 + iota // independent quota hit: step.IfFits if the hit fits, else step.Spend
 	chargeTakeBack                                 // for a negative hit: takes back a charge of step 1, or Hit.TakenAt
 	chargeTakeBackOrOldest                         // chargeTakeBack with Hit.OrOldest
 )
@@ -142,7 +142,7 @@ func (r *split) charge() (failed error) {
 		p := &r.all[i]
 		err := <-p.charge.done
 		if err != nil {
-			p.charge = nil // given up: if Redis charged it, its queue refunds that
+			p.charge = nil // the call was given up: its queue refunds what Redis charges
 		} else if err = p.charge.err; err == nil {
 			for k, j := range p.hits {
 				r.Out[j] = p.charge.out[k]

@@ -8,7 +8,7 @@ import (
 
 // Stats holds counts since a Store was made, and statistics of its client's connections.
 type Stats struct {
-	// Calls is the number of script calls, and Requests the number of requests in each call, summed over all calls.
+	// Calls is the number of script calls, and Requests the number of requests in all of these calls.
 	Calls, Requests uint64
 	// Texts is the number of script calls that were repeated with the script's text, because Redis did not know it.
 	Texts uint64
@@ -17,7 +17,7 @@ type Stats struct {
 	// Cut is the number of times that a state was further ahead than its policy allows, because a rule was edited or the
 	// clock of Redis was set back: see storekit.Counter.Cut.
 	Cut uint64
-	// Pool holds the statistics of the client's connections, for a cluster those to all nodes.
+	// Pool holds the statistics of the client's connections, in a cluster to all nodes.
 	Pool redis.PoolStats
 }
 

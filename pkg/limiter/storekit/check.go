@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Check returns an error that wraps limiter.ErrInvalid and names the wrong hit, unless any Store can decide the hits.
+// Check returns an error that wraps limiter.ErrInvalid and names the wrong hit, unless every Store can decide the hits.
 // Each hit must have a policy, a known Mode, and a cost of at most MaxHits that is 0 only for a peek; hits with equal
 // keys must have the same algorithm and refill; and out must be as long as hits. Every Store of this module calls Check
 // or Link before it locks or sends anything.

@@ -78,7 +78,7 @@ func (c *Clocks) of(p *limiter.Policy) int64 {
 // their policy's ChargeDenied. In both cases, a Shadow hit is charged independently, and a negative hit is refunded,
 // because what it returns has ended whatever becomes of this request.
 //
-// With ByItself, each hit is charged as if it were the only one of its request, and a Quota hit that does not fit is
+// With ByItself, each hit is charged as if it were the only hit of its request, and a Quota hit that does not fit is
 // charged as in an admitted request.
 //
 // Decide takes time in proportion to the number of hits. redisstore's slowly.lua mirrors it.
@@ -201,7 +201,7 @@ type Call struct {
 	// Ctx is the context of the request: see limiter.Store. While the call waits, the store polls Ctx.Err, and does not
 	// wait for Ctx.Done.
 	Ctx context.Context //nolint:containedctx // each call of a batch has its own
-	// Since is when the request began to wait: the store's timeout starts then. Zero means when the store takes the call.
+	// Since is when the request began to wait and its timeout starts. Zero means the time when the store takes the call.
 	Since time.Time
 	// Hits and Out are the arguments of limiter.Store's Take, and Err is its result.
 	Hits []limiter.Hit

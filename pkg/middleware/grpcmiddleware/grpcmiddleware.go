@@ -7,8 +7,8 @@
 //	...
 //	grpc.NewServer(grpc.UnaryInterceptor(grpcmiddleware.UnaryServerInterceptor(perUser, user, middleware.Options{})))
 //
-// The status of a denied call is ResourceExhausted with a RetryInfo, unless no wait helps. A call that a limit decided
-// has ratelimit-policy, ratelimit and, if denied, retry-after in its header metadata. If the context of a delayed call
+// The status of a denied call is ResourceExhausted, with a RetryInfo if waiting helps. If a limit decided a call, its
+// header metadata has ratelimit-policy, ratelimit and, after a denial, retry-after. If the context of a delayed call
 // ends, the call ends with the context's status. See package middleware for calls that the store cannot decide.
 package grpcmiddleware
 

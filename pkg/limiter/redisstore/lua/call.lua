@@ -51,7 +51,7 @@ end
 --   function(state, n) -> next_state, remaining, reset_after, after
 -- after is the number of microseconds for which the next state matters, or KEEPTTL. The function returns nothing if the
 -- hit does not surely fit, or if the state has another form. Then the algorithm's step decides. The steps are defined
--- only for a batch that needs them, because that takes longer than deciding a few hits.
+-- only for a batch that needs them, because defining them takes longer than deciding a few hits.
 local quick = {}
 
 -- write writes a state that matters for after microseconds, or KEEPTTL, to a key whose value was found.

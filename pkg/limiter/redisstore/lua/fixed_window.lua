@@ -1,7 +1,7 @@
--- fixed_window: mirrors fixedWindow.Step in pkg/limiter/fixed_window.go.
--- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar; plus AT_LIMIT if a hit of cost 0 fits
---        while the count is at most the limit, and a limit of 0 counts, too); with calendar the start times of five
---        windows, in microseconds since the epoch: the process's previous window, its current window, and the
+-- fixed_window: mirrors fixedWindow.Step in pkg/limiter/fixed_window.go. args limit, window in microseconds, align (0
+-- epoch, 1 first_hit, 2 calendar; with PeekAtLimit plus AT_LIMIT: then a
+--        peek also fits if the count equals the limit, and a limit of 0 counts hits); with calendar the start times of
+--        five windows, in microseconds since the epoch: the process's previous window, its current window, and the
 --        next three
 -- state  start, count, end: the start and end of the window, in microseconds since the epoch, and the hits counted in
 --        the window. The end is only used for the time to live of the key.
@@ -9,8 +9,8 @@
 local WEEK = 604800000000 -- microseconds
 
 -- calendar_window returns the start and end of the window at a time, and the end of the next window. If args have no
--- such window, the clocks of Redis and of the process disagree. Up to a week, all windows are then taken as equally
--- long. Longer windows differ in length, so the request fails.
+-- such window, the clocks of Redis and of the process disagree. Windows of up to a week are then taken as equally long.
+-- For longer windows, which differ in length, the request fails.
 local function calendar_window(a, at)
   if at < a[4] or at >= a[7] then
     local window = a[2]

@@ -23,7 +23,7 @@ local function decide_one(k, policy, n)
   answer(fits, left, retry, reset, wait or 0)
 end
 
--- decide_fitting does the same as decide_quickly, for any algorithm except the one in early.
+-- decide_fitting does the same as decide_quickly, for any algorithm except redis_cell (see early).
 local function decide_fitting(plan, first, request)
   local count = plan.count
   for i = 1, count do
