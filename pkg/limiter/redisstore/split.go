@@ -29,7 +29,7 @@ const modeCharge = 8
 // Charges of the script in addition to the values of step.Charge.
 const (
 	chargeQuota            = step.Spend + 1 + iota // independent quota hit: step.IfFits if the hit fits, else step.Spend
-	chargeTakeBack                                 // for a negative hit: takes back a charge of step 1, or Hit.TakenAt
+	chargeTakeBack                                 // negative hit: takes back the charge of step 1, or of Hit.TakenAt
 	chargeTakeBackOrOldest                         // chargeTakeBack with Hit.OrOldest
 )
 
