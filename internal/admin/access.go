@@ -37,9 +37,9 @@ func NewSocketServer(handler http.Handler) *http.Server {
 	}))
 }
 
-// authorize returns an error unless the request may change state and see the values of keys: it comes through the admin
-// socket, or has a client certificate or the token. Its address proves nothing, because a proxy on the same machine
-// sends other clients' requests from loopback: docs/adr/0042.
+// authorize returns an error unless the request may change state and see the values of keys, because it comes through
+// the admin socket or has a client certificate or the token. Its address proves nothing, because a proxy on the same
+// machine sends other clients' requests from loopback: docs/adr/0042.
 func (h *handler) authorize(r *http.Request) error {
 	switch {
 	case r.Context().Value(onSocket{}) != nil:
@@ -103,8 +103,8 @@ func (h *handler) seesValues(r *http.Request) bool {
 	return h.authorize(r) == nil
 }
 
-// audit logs a change, its author and its result. It does not log values of requests; it logs the hash of a counter's
-// key, which contains some.
+// audit logs a change, its author and its result. It does not log values of requests: a counter's key contains such
+// values, so it logs the key's hash.
 func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
 	result, level := "ok", slog.LevelInfo
 	if err != nil {
@@ -136,7 +136,7 @@ func (h *handler) client(r *http.Request) string {
 	case r.Context().Value(onSocket{}) != nil:
 		return "socket"
 	case !h.hasCertificate(r):
-		return "token" // authorize has refused requests without it
+		return "token" // authorize has refused requests without a token
 	}
 	cert := r.TLS.VerifiedChains[0][0]
 	if len(cert.URIs) > 0 {

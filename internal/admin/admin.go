@@ -88,7 +88,7 @@ type Options struct {
 	DecideGuarded bool
 	// Token returns the token; nil means the token in --http-token-file. It runs for each request that changes state,
 	// takes a profile or sees values of keys. Such a request requires the token as "Authorization: Bearer ...", or a
-	// verified client certificate with --http-tls-client-ca; without either, the admin socket.
+	// verified client certificate with --http-tls-client-ca; without either, it must use the admin socket.
 	Token func() (string, error)
 	// ClassicText writes a line per metric of envoyproxy/ratelimit.
 	ClassicText func(w io.Writer) error
@@ -161,7 +161,7 @@ func newHandler(o Options) *handler {
 	return h
 }
 
-// Route is an endpoint. A Route without a method serves all methods. A Versioned one is also served below /api/v1.
+// Route is an endpoint. A Route without a method serves all methods. A Versioned route is also served below /api/v1.
 type Route struct {
 	Method, Path string
 	Versioned    bool
@@ -298,7 +298,7 @@ func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, che
 	return ready, checks
 }
 
-// decides reports whether the process decides requests although checks fail: this is so if only remote checks fail.
+// decides reports whether the process decides requests although checks fail, as it does if only remote checks fail.
 func (h *handler) decides(checks []adminapi.Check) bool {
 	for i, c := range checks {
 		if c.Error != "" && !h.Checks[i].Remote {

@@ -22,7 +22,7 @@ type Config struct {
 
 	HealthcheckNeedsRules bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck returns 500 while there are no rules."`
 	HealthcheckNeedsLoad  bool `group:"listen" env:"WEIR_HEALTHCHECK_NEEDS_LOAD" help:"GET /healthcheck returns 500 until a load of rules succeeds; an empty set of rules suffices."`
-	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide JSON requests at /json of the HTTP address, as envoyproxy/ratelimit does. All clients may send them, unless the gRPC address requires client certificates: then only clients that may change state."`
+	HTTPJSON              bool `group:"listen" name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide JSON requests at /json of the HTTP address, as envoyproxy/ratelimit does. All clients may send them; if the gRPC address requires client certificates, only clients that may change state."`
 
 	HTTPTLSCert     string `group:"tls" name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; enables TLS."`
 	HTTPTLSKey      string `group:"tls" name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`

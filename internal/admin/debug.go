@@ -59,7 +59,7 @@ type scrape struct {
 func (s *scrape) Header() http.Header    { return s.header }
 func (s *scrape) WriteHeader(status int) { s.status = status }
 
-// scraped serves concurrent scrapes with one response, which it stores compressed: the text may have 30 MB.
+// scraped serves concurrent scrapes with one response, which it stores compressed, because the text may have 30 MB.
 func scraped(metrics http.Handler) http.HandlerFunc {
 	newest := newShared[*scrape]()
 	asked := &http.Request{Method: http.MethodGet, URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {"gzip"}}}

@@ -26,9 +26,9 @@ func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusOK, "OK")
 }
 
-// unhealthy returns the reason why GET /healthcheck responds with 500. Envoy Gateway restarts a process that does so
-// for half a minute. So that an outage of Redis does not restart all replicas, an unreachable Redis that has responded
-// before is no reason.
+// unhealthy returns the reason why GET /healthcheck responds with 500. Envoy Gateway restarts a process that responds
+// with 500 for half a minute. An unreachable Redis is no reason if it has responded before, because an outage of Redis
+// must not restart all replicas.
 func (h *handler) unhealthy(ctx context.Context) error {
 	if err := h.stoppingErr(ctx); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = words.Plain{Writer: w}.Write(answer) // on error the client has disconnected
 }
 
-// asksForDecision reports whether the request needs no right: clients of the gRPC service may use /json, too.
+// asksForDecision reports whether the request is for /json and needs no right, like a request to the gRPC service.
 func (h *handler) asksForDecision(r *http.Request) bool {
 	return r.URL.Path == jsonPath && !h.DecideGuarded
 }

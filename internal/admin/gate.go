@@ -43,7 +43,7 @@ type shared[T any] struct {
 
 func newShared[T any]() *shared[T] { return &shared[T]{turn: make(chan struct{}, 1)} }
 
-// get returns the result of an f that began after the call, or at most age before it. So f runs at most once in age.
+// get returns the result of an f that began at most age before the call, or after it. So f runs at most once in age.
 func (s *shared[T]) get(age time.Duration, f func() T) T {
 	asked := time.Now()
 	s.turn <- struct{}{}

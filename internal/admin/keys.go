@@ -92,7 +92,7 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 	return f, nil
 }
 
-// getKey shows everybody the key of a counter, because its values are in the request.
+// getKey shows everybody the key of a counter, because the values in the key are also in the request.
 func (h *handler) getKey(r *http.Request) (*adminapi.KeyState, error) {
 	q := r.URL.Query()
 	return h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))

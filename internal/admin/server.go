@@ -22,7 +22,7 @@ const (
 	// maxExtra is the maximum number of connections to each HTTP address other than --http-addr.
 	maxExtra = 64
 	// socketFlag has the path of the admin socket, which serves the HTTP endpoints to clients on this machine that may
-	// change state. socketMode is its permissions, if it is a file: for the user of the process and root.
+	// change state. socketMode has the permissions of a socket that is a file: for the user of the process and root.
 	socketFlag             = "--admin-socket"
 	socketMode fs.FileMode = 0o600
 	// socketRetry is the interval between attempts to open the admin socket, which a previous process may still hold.
@@ -96,7 +96,7 @@ type Address struct {
 	listener   net.Listener // nil before Listen, and until the admin socket could be opened
 }
 
-// add adds a server. If guard is nil, the server gets its own one.
+// add adds a server. If guard is nil, the server gets its own guard.
 func (s *Server) add(name, flag, addr string, server *http.Server, guard *conns.Guard) *Address {
 	if guard == nil {
 		guard = conns.New(conns.Options{Name: name, Max: maxExtra, Budget: s.h.Budget, Log: s.h.Log})
@@ -128,7 +128,7 @@ func (s *Server) Metrics() []metric.Group {
 // Stopping makes the process not ready.
 func (s *Server) Stopping() { s.h.stopping.Store(true) }
 
-// Stop stops the servers after their current requests, and cancels these when ctx is done.
+// Stop stops the servers after their current requests, and cancels these requests when ctx is done.
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
 	for _, a := range s.Addresses {

@@ -82,7 +82,7 @@ type Build struct {
 // Status is the response of GET /status: /readyz, /version and /rules without the rules.
 type Status struct {
 	Ready bool `json:"ready"`
-	// Degraded is the effect on limits while Redis does not decide; empty if it does, or if this process decides nothing.
+	// Degraded is the effect on limits while Redis does not decide; empty if Redis decides, or the process does not.
 	Degraded  string       `json:"degraded,omitempty"`
 	Checks    []Check      `json:"checks"`
 	Build     Build        `json:"build"`
@@ -278,7 +278,7 @@ type TopKeys struct {
 	// KeptPerRule is the number of keys counted per rule. Hashed reports whether values are shown as hashes.
 	KeptPerRule int  `json:"kept_per_rule"`
 	Hashed      bool `json:"values_hashed"`
-	// Missed is the number of hits since the start of rules that had no room for counting.
+	// Missed is the number of hits, since the process started, that were not counted because there was no room.
 	Missed uint64   `json:"missed_hits"`
 	Keys   []TopKey `json:"keys"`
 }

@@ -243,7 +243,7 @@ func (c *Client) token() (string, error) {
 // MinToken is the minimum length of a token in bytes: shorter ones can be guessed.
 const MinToken = 16
 
-// ParseToken returns the token in the content of a file. Its error is a predicate of the file's name.
+// ParseToken returns the token in the content of a file. Its error continues a sentence that begins with the file name.
 func ParseToken(content []byte) (string, error) {
 	token := strings.TrimSpace(string(content))
 	if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {

@@ -92,7 +92,7 @@ func TestReload(t *testing.T) {
 	want(t, "the limit after an edit", "2", limit)
 
 	writeFile(t, file, rulesOf("no"))
-	refused := func() string { return strconv.Itoa(p.logged("rules refused, the old rules stay in force")) }
+	refused := func() string { return strconv.Itoa(p.logged("rules refused; the old rules stay in force")) }
 	want(t, "refused loads", "1", refused)
 	want(t, "the limit after a bad edit", "2", limit)
 	if status, body := p.http("POST", "/reload"); status != 422 || !strings.Contains(body, "rules.yaml:2:") {
@@ -180,7 +180,7 @@ func TestNoRulesYet(t *testing.T) {
 	if got := p.ask("me"); !strings.Contains(got, "Unavailable desc = no rules are loaded yet") {
 		t.Errorf("a request without rules is answered %s", got)
 	}
-	if n := p.logged("rules refused, there are no rules in force"); n != 1 {
+	if n := p.logged("rules refused; no rules are in force"); n != 1 {
 		t.Errorf("the log says %d times that there are no rules, want once:\n%s", n, p.log)
 	}
 	status, body := p.http("GET", "/readyz")

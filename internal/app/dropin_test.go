@@ -176,7 +176,7 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 	if got := p.ask("a") + p.limitsInForce(); got != "OK" {
 		t.Errorf("without rules the answer is %s", got)
 	}
-	if n := p.logged("there are no rules: every request is admitted"); n != 1 {
+	if n := p.logged("there are no rules, so every request is admitted"); n != 1 {
 		t.Errorf("the log warns %d times that there are no rules, want once:\n%s", n, p.log.String())
 	}
 	if err := os.MkdirAll(dir+"/config", 0o700); err != nil {

@@ -115,7 +115,7 @@ func (p *GCPace) hold(n int) {
 }
 
 // gcCheck is the interval at which GOGC is adjusted. A cleanup of a garbage object would run after each collection, but
-// up to a second late in a busy process: until then the heap grew to 236 MB with a headroom of 64 MB.
+// up to a second late in a busy process, in which time the heap grew to 236 MB with a headroom of 64 MB.
 const gcCheck = 50 * time.Millisecond
 
 // pace adjusts GOGC every gcCheck until Stop.
@@ -150,7 +150,7 @@ func (p *GCPace) adjust() {
 	if p.holds > 0 {
 		want = max(want, min(gogcLoading, holdRoom*100/max(scanned, minHeap)))
 	}
-	if want*10 < percent*9 || want*10 > percent*11 { // SetGCPercent stops the world
+	if want*10 < percent*9 || want*10 > percent*11 { // not for less, because SetGCPercent stops the world
 		debug.SetGCPercent(int(want)) //nolint:gosec // at most 1600
 	}
 }

@@ -128,7 +128,7 @@ func (a *App) logStart(ctx context.Context) {
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
 }
 
-// within runs f and returns whether f ended in time. If not, f continues in its own goroutine.
+// within runs f and reports whether f ended in time. A late f continues in its own goroutine.
 func within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
 	panics.Go("end of a part", func() {

@@ -14,8 +14,8 @@ type healthCmd struct {
 }
 
 func (*healthCmd) Help() string {
-	return `Ready means that rules are loaded, the store is reachable, and the process is not stopping. In serve's
-container it needs no flag. In Kubernetes, use httpGet.
+	return `Ready means that rules are loaded, the store is reachable, and the process is not stopping. In the
+container of weir serve, weir health needs no flag. In Kubernetes, use httpGet.
 
 Exit codes: 0 ready, 1 not ready or no response, 2 the command line is wrong.
 

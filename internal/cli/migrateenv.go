@@ -17,8 +17,8 @@ type migrateEnvCmd struct {
 }
 
 func (*migrateEnvCmd) Help() string {
-	return `Prints the command line of weir serve for the variables of envoyproxy/ratelimit, without secrets: lines
-that begin with # say where secrets belong. If the program is called ratelimit, it reads these variables itself.
+	return `Prints the command line of weir serve for the variables of envoyproxy/ratelimit, without secrets. Lines
+that begin with # say where secrets belong. Under the program name ratelimit, weir reads these variables itself.
 
 Exit codes: 0 printed; 2 Weir does not support a variable, or cannot read the file.
 

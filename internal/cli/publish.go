@@ -34,7 +34,7 @@ loads the set within a second, as a whole or not at all.
 The set consists of all *.yaml and *.yml files of the path, at most 8 MiB together, and replaces the previous set.
 Rules with values_file cannot be published.
 
-Redis keeps only the set in force: to go back, publish the old files. Publish refuses if someone else has published
+Redis keeps only the set in force, so to go back, publish the old files. Publish refuses if someone else has published
 meanwhile. Unchanged files make no new version.
 
 Exit codes: 0 published, or in force already; 1 refused (wrong rules, another set was published meanwhile, Redis does

@@ -17,8 +17,8 @@ import (
 // environment and ignores arguments.
 const ratelimitName = "ratelimit"
 
-// start runs the program named args[0]. If args[1] is the path of ratelimit, it runs that: in a container whose command
-// was written for an image without an entrypoint.
+// start runs the program named args[0]. If args[1] is the path of ratelimit, start runs ratelimit, because a
+// container's command may have been written for an image without an entrypoint.
 func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 1 && args[1] == "/bin/"+ratelimitName {
 		args = args[1:]

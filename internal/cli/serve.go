@@ -45,7 +45,7 @@ func (*serveCmd) Help() string {
 	return `weir help TOPIC shows all flags of a topic: rules, xds, store, listen, tls, grpc, quota, headers, decide,
 metrics, otel, stop, log.
 
-SIGHUP reloads the rule files. SIGTERM and SIGINT stop after the requests in flight; a second one stops at once.
+SIGHUP reloads the rule files. SIGTERM and SIGINT stop after the requests in flight; a second signal stops at once.
 
 Exit codes: 0 stopped by a signal; 1 the start or the process failed (wrong rules, an address in use); 2 the command
 line, a variable or the path of the rules is wrong.
@@ -107,7 +107,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	case err := <-ended:
 		return err
 	case <-late:
-		return errors.New("a part of the process hangs during the stop: the process ends without waiting for it")
+		return errors.New("a part of the process hangs during the stop, so the process ends without waiting for that part")
 	}
 }
 
@@ -115,7 +115,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	pace, err := app.StartGCPace()
 	if err != nil {
-		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set",
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, so GOMEMLIMIT is not set",
 			slog.String("error", err.Error()))
 	}
 	defer pace.Stop()

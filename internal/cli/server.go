@@ -45,7 +45,7 @@ func aligned(w io.Writer, indent string) func(name, format string, args ...any) 
 func connect(o adminapi.Options) (*adminapi.Client, error) {
 	socket := ownSocket(&o)
 	if socket != "" {
-		o.TokenFile = "" // the socket needs no token, and another user's server at it must not get root's
+		o.TokenFile = "" // the socket needs no token, and root's token must not reach a server of another user
 	}
 	o.Server = cmp.Or(o.Server, socket)
 	c, err := adminapi.New(o)

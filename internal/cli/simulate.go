@@ -15,10 +15,10 @@ import (
 
 type simulateCmd struct {
 	Rules    []string      `placeholder:"PATH" help:"Rule files, and directories of them; - for stdin."`
-	Limit    string        `placeholder:"LIMIT" help:"One limit, written as below rate_limit, instead of rule files."`
+	Limit    string        `placeholder:"LIMIT" help:"Simulate this limit instead of rule files; LIMIT has the YAML fields of rate_limit in a rule file."`
 	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s or step:10/s,100/s@10s."`
 	For      time.Duration `default:"30s" help:"How long the traffic lasts."`
-	Duration time.Duration `default:"100ms" help:"Duration of a request, for concurrency limits, at most their lease."`
+	Duration time.Duration `default:"100ms" help:"Duration of each request, for concurrency limits; a request longer than the limit's lease counts until the lease ends."`
 	Seed     uint64        `default:"1" help:"Seed of random traffic."`
 
 	Output outputFlags `embed:""`

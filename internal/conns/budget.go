@@ -15,8 +15,8 @@ import (
 
 // Budget bounds the memory that clients occupy on all connections of its Guards: incomplete requests, and responses
 // that clients do not read. If the bound is exceeded, Budget closes the connection with the highest cost, and its Guard
-// admits no connection of that host for a second. Complete requests without a response may take half as much besides:
-// the server does not read from connections that take more. A Budget is safe for concurrent use.
+// admits no connection of that host for a second. Complete requests without a response may take half as much in
+// addition; if they take more, the server stops reading from connections. A Budget is safe for concurrent use.
 type Budget struct {
 	most   int64
 	used   atomic.Int64
@@ -85,8 +85,8 @@ func (b *Budget) enforce() {
 	}
 }
 
-// cost returns the connection's memory multiplied by the time since that memory was last 0. Requests that wait for free
-// memory count only if those of all connections need more than half of the budget: half is enough for one connection.
+// cost returns the connection's memory times the time since it was last 0. Requests that wait for free memory count
+// only if, over all connections, they need more than half of the budget, because half is enough for one connection.
 func (c *Conn) cost() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *Conn) work(n int64) {
 	}
 }
 
-// Work adds n complete gRPC requests with messages of size bytes: -1 and then 1 around the delay of a request, because
-// --max-delayed bounds these.
+// Work adds n complete gRPC requests with messages of size bytes. The caller adds -1 before the delay of a request and
+// 1 after it, because --max-delayed bounds delayed requests.
 func Work(ctx context.Context, n int64, size int) {
 	if c := connOf(ctx); c != nil {
 		c.work(n * (requestCost + decodedCost*int64(size)))
@@ -223,8 +223,8 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Answer wraps a message of a gRPC server so that Codec counts its bytes. Responses below 4 KiB need no wrapping: the
-// memory that a stream is charged from its first HEADERS frame on covers them.
+// Answer wraps a message of a gRPC server so that Codec counts its bytes. Responses below 4 KiB need no wrapping,
+// because the memory that counts for each stream from its first HEADERS frame on covers them.
 func Answer(ctx context.Context, message any) any {
 	if c := connOf(ctx); c != nil {
 		return answer{message: message, c: c}

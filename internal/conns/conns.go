@@ -193,8 +193,8 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// admit registers the connection. If there are too many, it closes an idle one, or returns false if all are busy. It
-// also returns false if the Budget has just closed a connection of the same host.
+// admit registers the connection. If there are too many connections, it closes an idle connection, or returns false if
+// all are busy. It also returns false if the Budget has just closed a connection of the same host.
 func (g *Guard) admit(c *Conn) bool {
 	c.used.Store(g.now())
 	g.mu.Lock()
@@ -263,10 +263,10 @@ func (g *Guard) idlest(newcomer string) (found *Conn) {
 	return found
 }
 
-// isSafe reports whether a recently used connection stays open when newcomer's host opens one. A connection with a
+// isSafe reports whether a recently used connection stays open when the host newcomer opens one. A connection with a
 // request is safe unless its host has more than twice as many connections as newcomer would have. A connection without
-// one is safe if its host has fewer connections than newcomer would have. So a host that occupies all connections, or
-// keeps opening new ones, does not lock out others. The caller must hold g.mu.
+// a request is safe if its host has fewer connections than newcomer would have. So a host that occupies all
+// connections, or keeps opening new ones, does not lock out others. The caller must hold g.mu.
 func (g *Guard) isSafe(c *Conn, newcomer string) bool {
 	has, wants := g.hosts[c.host], g.hosts[newcomer]+1
 	if c.busy.Load() {

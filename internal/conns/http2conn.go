@@ -52,9 +52,9 @@ func (f *http2Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ready returns when the server may read: when the connection has no more complete requests than all connections
-// together may still have. So each one gets the same part of the budget if many want it, and waits for its own
-// responses alone.
+// ready returns when the server may read: when the connection's complete requests take no more memory than all
+// connections together may still take. So each connection gets the same part of the budget if many want it, and waits
+// only for its own responses.
 func (f *http2Conn) ready() {
 	c := f.c
 	if n := f.requests.abandoned; n > 0 { // only the reader uses it

@@ -12,7 +12,7 @@ import (
 )
 
 // setUserTimeout makes the kernel close the connection if the client does not acknowledge sent bytes in time. gRPC sets
-// this option only on a *net.TCPConn, and Guard wraps that.
+// this option only on a *net.TCPConn, and Guard wraps the connection.
 func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok || timeout <= 0 {

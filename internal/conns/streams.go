@@ -17,9 +17,9 @@ const (
 // openStream is a stream whose response has not ended.
 type openStream struct {
 	id       uint32
-	complete bool  // its request has arrived
-	answered bool  // its response has begun
-	gone     bool  // it has ended
+	complete bool  // the request has arrived
+	answered bool  // the response has begun
+	gone     bool  // the stream has ended
 	since    int64 // when its request or latest message began or was admitted, by Guard.now
 	memory   int64 // bytes
 	work     int64 // bytes that count from when the request is complete until its response, unless the request is large
@@ -35,7 +35,7 @@ type openStream struct {
 // while the request is incomplete, while a large request has no response, and while the response is incomplete.
 type openStreams struct {
 	list    []openStream // by ID
-	gone    int          // number of them that have ended
+	gone    int          // number of streams in list that have ended
 	change  int64        // change of the streams' memory since account was called
 	working int64        // change of the work of complete requests without a response since account was called
 
@@ -73,7 +73,7 @@ func (s *openStreams) open(id uint32, now int64) *openStream {
 	return &s.list[i]
 }
 
-// drop ends the stream with this ID. It returns the work of its request if that is complete and without a response.
+// drop ends the stream with this ID. It returns the work of a complete request without a response.
 func (s *openStreams) drop(id uint32) (work int64) {
 	o := s.get(id)
 	if o == nil {
@@ -156,7 +156,7 @@ func (r *requests) reset(now int64) bool {
 }
 
 // begin returns false if the client has reset too many requests. Frames that only cause work for the server count as
-// resets. One PING per request does not, because grpc-go estimates the bandwidth with it. The caller must hold f.mu.
+// resets, except one PING per request, with which grpc-go estimates the bandwidth. The caller must hold f.mu.
 func (r *requests) begin(f frame, now int64) bool {
 	r.ending, r.data = 0, 0
 	streams, ends := &r.f.streams, f.has(flagEndStream)

@@ -87,8 +87,8 @@ func without(p []byte, updates []int) (rest []byte) {
 }
 
 // admit opens the window of the connection's next waiting request, if the connection's requests take no more of the
-// budget's part than is left for all connections. A connection without an admitted request needs no room for a short
-// one, and some room for a longer one. The caller must hold f.mu.
+// budget's part than is left for all connections. If the connection has no admitted request, a short request needs no
+// room, and a longer one needs only some room. The caller must hold f.mu.
 func (f *http2Conn) admit() (admitted bool) {
 	s, b := &f.streams, f.c.g.o.Budget
 	i := slices.IndexFunc(s.list, func(o openStream) bool { return o.window == windowWanted })

@@ -35,7 +35,7 @@ const (
 	settled                       // every text that goes on from this state matches
 )
 
-// decide reports whether a value matches whose head leads to state.
+// decide reports whether a value matches if its head leads to state.
 func (a *automaton) decide(s *search, state uint32) answer {
 	switch is := a.is[state/a.stride]; {
 	case state == 0:
@@ -74,7 +74,7 @@ func (a *automaton) class(char rune) uint8 {
 	return a.classes[i]
 }
 
-// newAutomaton builds the automaton of a program that must match the whole text. It adds its steps to work.
+// newAutomaton builds the automaton of a program that must match the whole text. It adds its number of steps to *work.
 func newAutomaton(program *syntax.Prog, work *int) (*automaton, error) {
 	b := builder{program: program, work: work, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
 	if err := b.classify(); err != nil {

@@ -91,7 +91,7 @@ func (c *Builder) Build() (*Set, error) {
 	return s, nil
 }
 
-// enter sets c.here to the descriptor's position. If a Go program made the descriptor, that is its path.
+// enter sets c.here to the descriptor's position, or to its path if a Go program made the descriptor.
 func (c *Builder) enter(d *Descriptor, domain, parent string) {
 	if c.here = d.At; c.here == (Position{}) {
 		c.here.File = domain + ": " + c.path(parent, d)

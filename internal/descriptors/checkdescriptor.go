@@ -123,7 +123,7 @@ func (c *Builder) checkResponse(r *Response) {
 	}
 }
 
-// reservedHeaders are set by Envoy or Weir. A second one could break Envoy's.
+// reservedHeaders are set by Envoy or Weir. A second header with one of these names could break the response.
 var reservedHeaders = []string{
 	"connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
 	"upgrade",

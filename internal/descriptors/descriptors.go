@@ -83,7 +83,7 @@ type Rule struct {
 	Extra map[string]any `json:"extra,omitempty"`
 
 	depth   int     // number of entries that lead to the rule
-	levels  []level // of these entries; missing levels are zero
+	levels  []level // levels of these entries; missing levels are zero
 	tooLong bool    // see IsTooLong
 	process *Process
 }

@@ -14,7 +14,7 @@ type Error struct {
 
 	Msg  string // the error, and what to write instead
 	Code string // one of the Warn constants for a warning; else empty
-	// More is the number of errors that are not listed. It is 0 except in the last Error; Msg has it, too.
+	// More is the number of errors that are not listed. It is 0 except in the last Error, whose Msg contains it, too.
 	More int
 }
 
@@ -24,7 +24,7 @@ const (
 	WarnUnreachable = "unreachable"    // no request can reach a rule
 	WarnLiteral     = "literal_value"  // a value that looks like a regex, but is matched as plain text
 	WarnUnlimited   = "unlimited_rate" // a rate beside unlimited: true, which has no effect
-	WarnTolerated   = "tolerated"      // envoyproxy/ratelimit accepts it, as does --lenient-rules
+	WarnTolerated   = "tolerated"      // a rule that envoyproxy/ratelimit accepts, as does --lenient-rules
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
 	WarnInvisible   = "invisible"      // an invisible character in a key or value
 	WarnNoEffect    = "no_effect"      // a field of envoyproxy/ratelimit that has no effect in Weir
@@ -61,7 +61,7 @@ func (es Errors) Count() (n int) {
 type findings struct {
 	total  int // number of calls of add
 	listed Errors
-	seen   map[Error]bool // the listed ones
+	seen   map[Error]bool // findings that are listed
 	more   *Error         // error with the number of findings that are not listed; nil if all are listed
 }
 
@@ -88,7 +88,7 @@ func (f *findings) add(code string, at Position, format string, args ...any) {
 // full reports whether add only counts further findings.
 func (f *findings) full() bool { return len(f.listed) >= maxListed }
 
-// sorted returns the listed findings by file, line and column, followed by the number of the others.
+// sorted returns the listed findings by file, line and column, followed by the number of findings that are not listed.
 func (f *findings) sorted() Errors {
 	slices.SortStableFunc(f.listed, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

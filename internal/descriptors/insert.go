@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/words"
 )
 
-// insert adds n to the branch of the descriptor's key and value. It returns the Pattern if they are a pattern or regex.
+// insert adds n to the branch of the descriptor's key and value. For a pattern or regex it returns the Pattern.
 func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	if to.Keys == nil {
 		to.Keys = map[string]*Branch{}

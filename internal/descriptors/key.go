@@ -19,15 +19,16 @@ import (
 // .interval is for a token bucket that refills in intervals, .redis_cell for a counter of that module; their states
 // have other formats. If a rule has several limits, the key has the limit's name or, for a limit without a name, window
 // and ordinal (docs/adr/0008): see counter.distinguish. @window is for a limit that a request carries. The value is the
-// value in the request. With share_threshold it is the pattern, whose * is the only unescaped *, or *# and a list,
-// regex or file (see Matcher.shared). With hash_values it is # and a hash, whose # is the only unescaped # in a value.
-// With cidr it is the address in canonical spelling. Characters that would make a key ambiguous, unreadable or, in
-// Redis Cluster, a hash tag are written as %XX. A key longer than maxKey is cut, and ends with # and a hash of all.
+// value in the request. With share_threshold, the value is the pattern, whose * is the only unescaped * of a key; for a
+// list, regex or file, it is *# followed by the list, regex or file name (see Matcher.shared). With hash_values, the
+// value is # and a hash, whose # is the only unescaped # in a value. With cidr, it is the canonical address. Characters
+// that would make a key ambiguous, unreadable or, in Redis Cluster, a hash tag are written as %XX. A key longer than
+// maxKey is cut, and ends with # and a hash of the whole key.
 //
 // The format is the identity of counters: a change resets the counters of all users, so TestKeyGolden pins it.
 const (
-	maxKey    = 256 // bytes
-	hashBytes = 16  // of SHA-256: 128 bits
+	maxKey    = 256 // maximum length of a key in bytes
+	hashBytes = 16  // length of a hash in bytes: the first 128 bits of SHA-256
 )
 
 // level is the form in which a key has the value of one entry.

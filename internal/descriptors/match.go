@@ -65,7 +65,8 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return n.Rule
 }
 
-// Next returns the node to which e leads if left more entries follow. If undecided, open is the first possible pattern.
+// Next returns the node to which e leads. left is the number of entries after e. If the part of the value that Weir
+// reads does not decide, open is the first possible pattern.
 func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 	b := n.Keys[e.Key]
 	if b == nil {

@@ -17,8 +17,8 @@ import (
 // request forgets hits of another rate. A window that no calendar has, such as a minute, is aligned to the epoch.
 // Consistency is strict. A rule without limits, or an unlimited rule, gets a fixed_window with ID -1.
 //
-// Requests with the same window share a counter, so that a client keeps its hits if its rate changes. It is the counter
-// of the rule's first limit, if that has the same window and its burst and max_cost are the defaults.
+// Requests with the same window share a counter, so that a client keeps its hits if its rate changes. If the rule's
+// first limit has the same window, and its burst and max_cost are the defaults, they share its counter.
 //
 // The error names a parameter of the rule that does not fit the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {

@@ -17,8 +17,8 @@ const (
 	DefaultLeaseFor = 50 * time.Millisecond // default `lease_for`
 )
 
-// Placement says which store counts a limit, and who decides. A hit carries it as its Route, which stores read by its
-// methods. The zero Placement is the first store of the process, which decides each request with Weir's own algorithms.
+// Placement says which store counts a limit, and who decides. A hit carries it as its Route, whose methods stores call.
+// The zero Placement is the first store of the process, which decides each request with Weir's own algorithms.
 type Placement struct {
 	// Store is the name of the store; empty for the first or only one.
 	Store string
@@ -78,7 +78,7 @@ func (p *Placement) newPolicy(in limiter.Params) (*limiter.Policy, error) {
 	return policy, nil
 }
 
-// hasRedisCell reports whether the redis-cell module supports the algorithm: it knows only GCRA.
+// hasRedisCell reports whether the redis-cell module, which knows only GCRA, supports the algorithm.
 func hasRedisCell(a limiter.Algorithm) bool { return a == limiter.Funnel || a == limiter.TokenBucket }
 
 // checkRedisCell reports parameters that CL.THROTTLE does not support.

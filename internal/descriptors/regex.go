@@ -20,7 +20,7 @@ const (
 // bounds do not depend on the speed of the machine.
 const (
 	maxRegexWork   = 1_000_000
-	maxRegexesWork = 20_000_000 // also bounds memory: a cell of an automaton, 4 bytes, takes over one step
+	maxRegexesWork = 20_000_000 // also bounds memory, because each cell of an automaton (4 bytes) takes over one step
 )
 
 var errWork = errors.New("takes too long to compile; use fewer or smaller sets of characters such as \\pL or (?i), " +
@@ -40,7 +40,7 @@ func parseWork(text string) int {
 	return work
 }
 
-// newRegex compiles an RE2 that must match whole values. It sets work to the steps that this took.
+// newRegex compiles an RE2 that must match whole values. It sets *work to the number of steps that compiling takes.
 func newRegex(text string, to *Node, work *int) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors",

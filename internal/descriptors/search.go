@@ -47,7 +47,7 @@ func (s *search) found(p *Pattern) {
 	}
 }
 
-// try decides patterns in file order. The value must have their prefix.
+// try decides patterns in file order. The value must have the patterns' prefix.
 func (s *search) try(patterns []*Pattern) {
 	for _, p := range patterns {
 		if !s.isBefore(p.order) {
@@ -79,9 +79,9 @@ func (s *search) leaveOpen(p *Pattern, enforced levels) {
 type purpose uint8
 
 const (
-	toDecide    purpose = iota // decide whether their patterns match
-	toMatch                    // the rest of the patterns matches
-	toLeaveOpen                // the rest of the patterns may match
+	toDecide    purpose = iota // decide whether the patterns of the group match
+	toMatch                    // the other parts of the patterns match
+	toLeaveOpen                // the other parts of the patterns may match
 )
 
 // visit handles a group whose fixed text the value has.
@@ -103,7 +103,7 @@ func (s *search) tryOnly(p *Pattern) {
 	}
 }
 
-// isOpen reports whether it is undecided which pattern matches first, and a possible one is enforced.
+// isOpen reports whether it is undecided which pattern matches first, and a possible pattern is enforced.
 func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order) }
 
 // group has the patterns of a branch with the same prefix, or with the same prefix and suffix.
@@ -135,10 +135,10 @@ func (s *search) look(g *group) {
 }
 
 // MaxPatternValue is the number of bytes of a value that Weir reads to match regexes and the texts between two * of a
-// pattern. A longer value is matched by its beginning and its end, if these decide (docs/adr/0036).
+// pattern. A longer value is matched by its beginning and its end, if these two parts decide (docs/adr/0036).
 const MaxPatternValue = 1024
 
-// Pattern is a value with *, which matches any text, a regex, or a rule's blocks of addresses, with only To and order.
+// Pattern is a value with * (any text), a regex, or a rule's blocks of addresses, for which only To and order are set.
 type Pattern struct {
 	Text           string     // as in the rule file; empty for blocks of addresses
 	To             *Node      // node to which the pattern leads

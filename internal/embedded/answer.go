@@ -18,10 +18,10 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	NotLimited Outcome = iota // it has no descriptors
-	OK                        // it is admitted
-	OverLimit                 // it is denied
-	Failed                    // it could not be decided
+	NotLimited Outcome = iota // the request has no descriptors
+	OK                        // the request is admitted
+	OverLimit                 // the request is denied
+	Failed                    // the request could not be decided
 )
 
 // Details of responses for Envoy's access log, as Envoy's own filter sets them.
@@ -111,7 +111,7 @@ func (c *Call) addXRateLimit(v *decide.Verdict) {
 // counted reports whether a counter has decided the status. The service then sets current_limit.
 func counted(st *decide.Status) bool { return st.Limit != nil && st.HasReset }
 
-// showsXRateLimit reports whether descriptor i appears in the headers, by its entry of rate_limits, else by the filter.
+// showsXRateLimit reports whether descriptor i appears in the headers. Its rate_limits entry decides, else the filter.
 func (c *Call) showsXRateLimit(i int) bool {
 	switch c.descriptors[i].XRateLimitHeaders {
 	case routev3.RateLimit_OFF:
@@ -124,7 +124,7 @@ func (c *Call) showsXRateLimit(i int) bool {
 }
 
 // appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. It omits a limit whose
-// window is not in units.
+// window is not a multiple of a unit.
 func appendPolicy(dst []byte, l *descriptors.Limit) []byte {
 	window := int64(l.Unit.Duration()/time.Second) * int64(max(1, l.UnitMultiplier))
 	if window == 0 {

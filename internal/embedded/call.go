@@ -154,7 +154,7 @@ func (c *Call) Later(ctx context.Context, w Waiter) {
 		c.wait() //nolint:contextcheck // an instance closes without the request's context
 		return
 	}
-	if !c.request.CountsInFlight() { // else wait for Redis's reply, which tells whether the request was counted
+	if !c.request.CountsInFlight() { // otherwise Redis's response must show whether the request was counted
 		c.request.Ctx = ctx
 	}
 	c.filter.instance.collector.add(c) // once c is in a batch, it may become another request's

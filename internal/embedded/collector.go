@@ -7,14 +7,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Bounds of a collector, as of redisstore's workers. While batches are small, up to maxBatches of them are in flight,
-// so that calls need not wait for each other. From a batch of busyBatch calls, only one batch is in flight.
+// Bounds of a collector, like those of redisstore's workers. While batches are small, up to maxBatches of them are in
+// flight, so that calls need not wait for each other. From a batch of busyBatch calls, only one batch is in flight.
 const (
 	maxBatches = 4
 	busyBatch  = 8
 )
 
-// collector decides the calls that an instance could not decide at once in batches, because a call to Redis and a
+// collector decides in batches the calls that an instance could not decide at once, because a call to Redis and a
 // goroutine cost the same for one request as for many. It is safe for concurrent use.
 type collector struct {
 	decider *decide.Decider
@@ -32,7 +32,8 @@ func (k *collector) add(c *Call) {
 	k.waiting = append(k.waiting, c)
 }
 
-// begin starts a goroutine for the waiting calls, unless the running ones must take them. It does not block.
+// begin starts a goroutine that decides the waiting calls, unless maxBatches are in flight or the latest batch was
+// busy: then a running goroutine decides them next. It does not block.
 func (k *collector) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

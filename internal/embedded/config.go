@@ -131,7 +131,7 @@ func checkHeader(h *corev3.HeaderValueOption) error {
 	case strings.Contains(value, "%"):
 		return fmt.Errorf(".header.value: commands and %%%% of Envoy's substitution format are not supported, got %q", value)
 	case !proto.Equal(h, plain):
-		return errors.New(": write header.key and header.value alone: the header is always added")
+		return errors.New(": write header.key and header.value alone, because the header is always added")
 	}
 	return nil
 }

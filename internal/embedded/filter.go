@@ -50,7 +50,7 @@ func (f *Filter) Fail(a *Answer) {
 	}
 }
 
-// Type returns the type of requests that the filter limits. For other requests, do not call StreamDone either.
+// Type returns the type of requests that the filter limits. For other requests, call neither Decide nor StreamDone.
 func (f *Filter) Type() RequestType { return requestTypes[f.envoy.GetRequestType()] }
 
 // StatPrefix returns the prefix of the names of the filter's counters.

@@ -151,7 +151,7 @@ func (g *Gate) End(ctx context.Context, v *Verdict) {
 // seconds rounds up, so that a client that waits that long does not come too early.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
-// Headers calls set for each response header: those of the limit that decided, then those of Response.
+// Headers calls set for each response header: first the limit headers of the limit that decided, then Response.Headers.
 func (v *Verdict) Headers(set func(name, value string)) {
 	if v.rateLimit == "" {
 		return
@@ -168,7 +168,7 @@ func (v *Verdict) Headers(set func(name, value string)) {
 	}
 }
 
-// Body returns the text for a denied request: that of Response, else fallback.
+// Body returns the text for a denied request: Response.Body if there is one, else fallback.
 func (v *Verdict) Body(fallback string) string {
 	if v.Response == nil {
 		return fallback

@@ -55,7 +55,7 @@ type BreakerOptions struct {
 	Servers map[string]Server
 	// Answered reports whether an error of a call or a probe is a response of the server, which is therefore reachable.
 	Answered func(err error) bool
-	// Failures calls each for every server that failed a call: its name in Servers, its shard in a cluster, and its error.
+	// Failures calls each for every server that failed a call, with its name in Servers, its shard and its error.
 	Failures func(err error, each func(server, shard string, why error))
 }
 
@@ -187,8 +187,8 @@ func (b *Breaker) isWell(w *watched) {
 	}
 }
 
-// blame returns the key of a hit that the shard decides. isKnown is false if it decides none of the hits, because they
-// have moved, or if `at` is a whole server and the hits belong to several of its shards, any of which may have failed.
+// blame returns the key of a hit that the shard decides. isKnown is false if the shard decides none (keys have moved),
+// or if `at` is a whole server and the hits belong to several of its shards, any of which may have failed.
 func (b *Breaker) blame(hits []limiter.Hit, at Shard) (key string, isKnown bool) {
 	first := at
 	for i := range hits {

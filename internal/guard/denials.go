@@ -25,7 +25,7 @@ const (
 
 // Denials caches denials of the store, and repeats each until it ends. Until then the same cost on the same counter
 // cannot be admitted, whatever other requests arrive, unless hits are refunded. Its owner must therefore call Forget
-// for each refund by any process, and Believe(false) while it may miss refunds.
+// for each refund by any process, and Believe(false) while refunds may be missed.
 //
 // It answers a request if each of its hits has a cached denial. It caches only denials that end at a known time
 // (cacheable). The request is not charged, not even with charge_denied: full, the default of fixed windows, because the
@@ -81,8 +81,8 @@ func (d *Denials) Believe(yes bool) {
 	d.believes.Store(yes)
 }
 
-// Drop forgets all denials, including those of calls in flight. It must be called when the rules change: under another
-// policy a counter may admit a cost before the denial ends.
+// Drop forgets all denials, including those of calls in flight. It must be called when the rules change, because under
+// another policy a counter may admit a cost before the denial ends.
 func (d *Denials) Drop() { d.forget(&d.dropped) }
 
 // Forget must be called after each refund to the counter. It also forgets denials of calls in flight.
@@ -166,7 +166,7 @@ func (d *Denials) answer(now int64, hits []limiter.Hit, out []limiter.Decision) 
 // mostHits bounds the cost of isOnlyHitOfKey for all hits of a request. Larger requests always go to the store.
 const mostHits = 64
 
-// need returns the cost that must fit for the hit to fit. A peek at most limits needs room for one hit.
+// need returns the cost that must fit for the hit to fit. For most limits, a peek fits only if one hit fits.
 func need(h *limiter.Hit) int64 {
 	if h.Policy.Core().PeeksAtLimit {
 		return h.N
@@ -174,7 +174,7 @@ func need(h *limiter.Hit) int64 {
 	return max(h.N, 1)
 }
 
-// isOnlyHitOfKey reports whether no other hit has the key of hits[i]. Several such hits would cost more together.
+// isOnlyHitOfKey reports whether no other hit has the key of hits[i]. Several hits of one key cost more together.
 func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 	if len(hits) > mostHits {
 		return false
@@ -216,7 +216,7 @@ func (cached *denial) isValid(now int64, forgotten uint64) bool {
 	return cached != nil && cached.until > now && cached.asked >= forgotten
 }
 
-// note caches a denial in the slot of its key, else in a slot without a valid denial, else in that which ends first.
+// note caches a denial in the slot of its key, else in one without a valid denial, else in one whose denial ends first.
 func (d *Denials) note(now int64, denied *denial) {
 	s := d.set(denied.key)
 	forgotten := max(s.forgotten.Load(), d.dropped.Load())

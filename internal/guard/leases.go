@@ -15,7 +15,7 @@ import (
 
 // Bounds of Leases.
 const (
-	// LeaseShare bounds a process's permits: at most capacity/LeaseShare. Limits with a capacity below it are strict.
+	// LeaseShare bounds a process's permits: at most capacity/LeaseShare. Limits with a lower capacity are strict.
 	LeaseShare = 10
 	// MaxLeases is the approximate maximum number of keys with permits on lease. Other keys are strict.
 	MaxLeases = 1 << 16
@@ -44,7 +44,7 @@ const (
 //
 // Leases decides a request only if permits cover all of its hits, and all hits have Mode Enforce and N > 0. All other
 // requests go to the store unchanged. Decisions of Leases derive Remaining and ResetAfter from the store's last
-// decision, so that these are not exact.
+// decision, so both are approximate.
 type Leases struct {
 	store *take.Chain
 	start time.Time
@@ -98,7 +98,7 @@ func (l *Leases) Stats() LeaseStats {
 	return sum
 }
 
-// leasable reports whether permits may decide the request: each hit may be leased, and all are charged or none.
+// leasable reports whether permits may decide the request: each hit may be leased, and the hits are charged as a whole.
 func leasable(hits []limiter.Hit) bool {
 	for i := range hits {
 		h := &hits[i]
@@ -221,7 +221,7 @@ func (l *Leases) warm(h *limiter.Hit, now, span time.Duration) rate {
 	return r
 }
 
-// Reset must be called after any process has reset the counter in the store. Its permits were charged to the old
+// Reset must be called after any process has reset the counter in the store. The key's permits were charged to the old
 // counter, so they are neither spent nor released. Permits in flight may still be spent, within Leases' bound.
 func (l *Leases) Reset(key string) {
 	l.mu.Lock()

@@ -136,8 +136,8 @@ func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 	return err
 }
 
-// settle ends a renewal, and returns another one that releases an excess, or nil. If a sent call failed, the store may
-// have executed it, so its permits count as lost and are not released again.
+// settle ends a renewal, and returns a further renewal that releases an excess, or nil. If a sent call failed, the
+// store may have executed it, so its permits count as lost and are not released again.
 func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration, err error) (next *renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

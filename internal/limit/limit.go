@@ -83,7 +83,7 @@ func Identity(p *limiter.Policy) any {
 }
 
 // Share returns the policy of one of n shares of the limit, each with a separate counter. Together, the shares admit at
-// most as much as the limit, or n hits if the limit is less, because each share admits at least one hit.
+// most as much as the limit, or n hits if the limit is less than n, because each share admits at least one hit.
 //
 // For a rate (Funnel, LeakyQueue and similar), Share multiplies the Window by n and divides the Burst. For other
 // limits, and if the slower rate cannot be counted exactly, it divides the numbers of hits. Quotients are rounded down.

@@ -53,8 +53,8 @@ func DeniedCharge(h *limiter.Hit, allowed, quotaDenies bool) step.Charge {
 }
 
 // CompleteDenied updates out, the decision of TryCharge on a hit of a denied request, with denied, the decision of
-// DeniedCharge. Allowed stays as it is. The other values become those after that charge. together is the total cost of
-// the request's hits with the same key, up to and including this hit.
+// DeniedCharge. Allowed stays as it is. The other values become the values after DeniedCharge. together is the total
+// cost of the request's hits with the same key, up to and including this hit.
 func CompleteDenied(h *limiter.Hit, together int64, out, denied *limiter.Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
 	out.TakenAt = denied.TakenAt

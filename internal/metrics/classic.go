@@ -10,8 +10,8 @@ import (
 )
 
 // The metrics of envoyproxy/ratelimit, with the names and labels of its Prometheus sink
-// (src/stats/prom/default_mapper.yaml). Its rules have one level (key1) or two (key2). Weir counts deeper rules, and
-// all limits of a rule, together under the first two levels.
+// (src/stats/prom/default_mapper.yaml). In that sink, rules have one level (key1) or two (key2). Weir counts deeper
+// rules, and all limits of a rule, together under the first two levels.
 
 var classicRuleRows = []metric.Row[*classicRule]{
 	classicCounter("total_hits", "Hits of a rule.",

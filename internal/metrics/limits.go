@@ -33,7 +33,7 @@ type setCounters struct {
 	others   int // number of rules without their own counters
 }
 
-// slot has the counters of a limit or domain. of identifies the rule or domain, to detect one of another set.
+// slot has the counters of a limit or domain. of identifies the rule or domain, to detect those of another set.
 type slot[Of comparable, Counters any] struct {
 	of       Of
 	counters *Counters
@@ -74,7 +74,7 @@ func newCounts(maxRules int, ratio float64) *ruleCounts {
 }
 
 // Prepare creates the counters of the next rules, before these become active. A limit or domain of both sets keeps its
-// counts; removed ones lose their series. The first MaxRules rules and domains have their own counters.
+// counts; removed limits and domains lose their series. The first MaxRules rules and domains have their own counters.
 func (m *Metrics) Prepare(set *descriptors.Set) {
 	cs, before := m.counts, m.counts.live.Load()
 	t := &setCounters{

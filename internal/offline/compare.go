@@ -30,7 +30,7 @@ type Comparison struct {
 }
 
 // Compare replays a log with two rule sets and reports the requests that only one of the sets denies. It reports at
-// most top keys per rule. Its errors are ReadLog's.
+// most top keys per rule. It returns the errors of ReadLog.
 func Compare(
 	ctx context.Context, before, after *descriptors.Set, in io.Reader, o LogOptions, top int,
 ) (*Comparison, error) {

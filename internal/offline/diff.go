@@ -212,7 +212,7 @@ func limitFields(l *descriptors.Limit) map[string]string {
 	}
 	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // these repeat other fields
 	if l.Policy.Algorithm().CountsInFlight() {
-		delete(fields, "window") // it is the lease
+		delete(fields, "window") // the window of concurrency is its lease
 	}
 	return fields
 }

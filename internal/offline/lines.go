@@ -40,7 +40,7 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	}
 }
 
-// Mapping describes an entry of Envoy's descriptors by the access log.
+// Mapping describes how an entry of Envoy's descriptors is derived from the access log.
 type Mapping struct {
 	Key string
 	// Field is the log field with the value. If it is empty, the value is Value.

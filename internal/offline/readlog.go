@@ -34,7 +34,7 @@ type Log struct {
 	// WithoutDescriptor is the number of lines without a descriptor, for which Envoy would not call Weir.
 	WithoutDescriptor int64     `json:"lines_without_descriptor"`
 	BadLines          int64     `json:"lines_bad"`
-	Bad               []BadLine `json:"bad,omitempty"` // the first ones
+	Bad               []BadLine `json:"bad,omitempty"` // the first maxBad invalid lines
 }
 
 // BadLine is a line that was skipped.

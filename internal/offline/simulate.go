@@ -129,7 +129,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 // newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
 const newYear = 1_767_225_600_000_000
 
-// begin returns the start of a window of the policy: for a calendar, of the first window in 2026, else some past time.
+// begin returns the start of a window of the policy: the first in 2026 for calendar windows, else some past time.
 func begin(p *limiter.Policy) int64 {
 	if limit.Edges(p, newYear) != nil {
 		return limit.Edges(p, newYear-1)[2]

@@ -27,7 +27,7 @@ type ask struct {
 	n, back int64 // hits of each limit to charge and to refund
 
 	got         int64
-	first, last []limiter.Decision // decisions on n, and the latest ones
+	first, last []limiter.Decision // decisions on n, and the latest decisions
 	failure     error
 }
 
@@ -49,7 +49,7 @@ func (k *Keeper) chargeAll(ctx context.Context, asks []*ask) {
 	wait.Wait()
 }
 
-// charge refunds a.back hits, then charges a.n hits, or the remaining ones if these do not fit.
+// charge refunds a.back hits, then charges a.n hits, or the remaining hits if a.n do not fit.
 func (k *Keeper) charge(ctx context.Context, a *ask) {
 	take := func(n int64) bool {
 		hits := slices.Clone(a.hits)

@@ -24,11 +24,11 @@ type client struct {
 	stream *Stream
 	id     BucketID
 
-	isNew     bool // whether its demand is unknown
+	isNew     bool // whether the client's demand is unknown
 	isResumed bool // whether the bucket comes from another stream, where its first report was charged
-	reply     bool // whether it was reported since the last assignment
+	reply     bool // whether the bucket was reported since the last assignment
 
-	// Without a book, the client gets fixed, and is not charged.
+	// Without a book, the client gets the strategy in fixed, and is not charged.
 	target Target
 	book   *book
 	fixed  Strategy

@@ -114,8 +114,8 @@ func (ct *counter) nextWindow() {
 	}
 }
 
-// learn records the store's reply to a charge: the granted hits, and whether this counter was the reason for granting
-// fewer than requested.
+// learn records the store's response to a charge: the granted hits, and whether this counter was the reason for
+// granting fewer than requested.
 func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.Duration) {
 	over := max(contended.Seconds(), 3/ct.sustained) // the time of some hits of a slow limit
 	ct.granted *= math.Exp(-(now - ct.lastAt).Seconds() / over)
@@ -134,7 +134,7 @@ func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.
 	ct.room = lately*probeOf + ct.most()/probePart
 }
 
-// sees records the end of a fixed window from a reply. Replies are late, so a window's earliest end is the best.
+// sees records the end of a fixed window from a response. Responses arrive late, so the earliest end is the most exact.
 func (ct *counter) sees(ends time.Duration) {
 	switch half := ct.policy.Window() / 2; {
 	case ct.ends == 0:
@@ -226,7 +226,7 @@ func (ct *counter) divide(wants []float64, now time.Duration) []float64 {
 			if c.isNew {
 				want = min(newcomers, c.share)
 			}
-			if c.isBroken() { // it keeps its rate
+			if c.isBroken() { // the client keeps its rate
 				broken += c.rate
 				want = 0
 			}

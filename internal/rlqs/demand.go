@@ -19,23 +19,23 @@ const (
 	leastClaim = 0.01
 )
 
-// demandParams are the parameters of the limit that counts claims. It is never reached.
+// demandParams are the parameters of the limit that counts claims. The limit is never reached.
 var demandParams = limiter.Params{
 	Algorithm: limiter.FixedWindow, Limit: step.MaxLimit, Window: time.Minute, ChargeDenied: limiter.ChargeNone,
 }
 
 // demand measures the other Keepers' claims to a counter, relative to its rate. Each Keeper adds hits in proportion to
-// its claim to a common counter in the store. The growth beyond its own hits is the claims of the others.
+// its claim to a common counter in the store. Its growth beyond the Keeper's own hits is the claims of the others.
 type demand struct {
-	added, at time.Duration // when hits were added, and when the store last replied to that
-	counted   int64         // hits of all Keepers in that reply
+	added, at time.Duration // when hits were last added, and when others was last measured
+	counted   int64         // hits of all Keepers in the last response
 	others    float64
 }
 
 // hasOthers reports whether other Keepers have claims.
 func (d *demand) hasOthers() bool { return d.others > leastClaim/2 }
 
-// learn records the store's reply. The counter restarts at the end of its window.
+// learn records the store's response. The counter restarts at the end of its window.
 func (d *demand) learn(a *ask, now time.Duration) {
 	if a.failure != nil {
 		return

@@ -107,7 +107,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// step charges and assigns: at a tick for all books, between ticks for those with new buckets.
+// step charges and assigns: at a tick for all books, between ticks for books with new buckets.
 func (k *Keeper) step(ctx context.Context) {
 	now := k.now()
 	isTick := now >= k.tickAt
@@ -205,8 +205,8 @@ func (k *Keeper) eachClient(f func(*client)) {
 	}
 }
 
-// perHost shares buckets among hosts: a host may take a bucket while it has fewer than are free, so a single host gets
-// half of them, and leaves room for others. The caller must lock it.
+// perHost shares buckets among hosts: a host may take a bucket while it has fewer buckets than are free, so a single
+// host gets half of all buckets, and leaves room for other hosts. The caller must lock it.
 type perHost struct {
 	most, used int
 	hosts      map[string]int

@@ -12,7 +12,7 @@ type Decided struct {
 	Key   string // key of the limit's counter
 	// Outcome is Allowed or, for denied requests, Denied for the limit with the smallest share and Uncharged for the other
 	// limits. In shadow mode, the counter decides after the report whether it is Allowed or ShadowDenied. If the store
-	// does not reply, the Keeper reports no Decided.
+	// does not respond, the Keeper reports no Decided.
 	Outcome  decide.Outcome
 	Requests uint64
 	// IsFirst reports whether the limit is the bucket's first. Only for first limits, each request counts once.

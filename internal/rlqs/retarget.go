@@ -88,7 +88,7 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, now time.Duration) {
 }
 
 // onFailure returns the requests per second to admit while the store fails. If isSilent is true, Envoys get no
-// assignments then, and fall back when theirs expire.
+// assignments then, and fall back when their assignments expire.
 func onFailure(limits []*descriptors.Limit) (allows float64, isSilent bool) {
 	allows = math.Inf(1)
 	for _, l := range limits {

@@ -49,7 +49,7 @@ func waterLevel(wants []float64, total float64) float64 {
 }
 
 // A token bucket's fill takes a minute, or longestFill if it would have fewer than minPerFill tokens. An Envoy refills
-// continuously, so only rounding depends on the fill: it loses less than 1/minPerFill.
+// continuously, so only the rounding error depends on the fill, and is less than 1/minPerFill.
 const (
 	longestFill = 100 * 24 * time.Hour
 	minPerFill  = 1000
@@ -60,8 +60,8 @@ const (
 // roundDown returns a token bucket for a burst and a rate in requests per second, at least slowest. The bucket's rate
 // is not higher.
 //
-// An Envoy keeps a bucket if the numbers of tokens equal the last assignment's, even if the fill differs. So roundDown
-// then changes one of them.
+// An Envoy keeps a bucket if the numbers of tokens equal the last assignment's, even if the fill differs. In this case
+// roundDown changes a number of tokens.
 func roundDown(rate, burst float64, last Assignment) Assignment {
 	whole := func(tokens float64) uint32 { return uint32(min(max(tokens, 1), math.MaxUint32)) } // the field's range
 	a := Assignment{Strategy: TokenBucket, MaxTokens: whole(burst), Fill: time.Minute}

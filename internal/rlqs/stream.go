@@ -107,7 +107,7 @@ func (u *Usage) count() float64 { return float64(u.Allowed) + float64(u.Denied) 
 // a bucket with fewer requests makes room, because invented buckets must not displace real ones.
 func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k := s.keeper
-	if s.buckets[u.ID] != nil { // it occurs twice in one message
+	if s.buckets[u.ID] != nil { // the bucket occurs twice in one message
 		return s.buckets[u.ID]
 	}
 	c := &client{stream: s, id: u.ID, at: now, isNew: u.Elapsed <= 0, isResumed: u.Elapsed > 0}

@@ -12,7 +12,7 @@ import (
 )
 
 // Codec returns gRPC's protobuf codec, except that the service itself decodes the requests and encodes the responses of
-// ShouldRateLimit. It creates no object per nested message, which would cost more time than the decision.
+// ShouldRateLimit. The service creates no object per nested message, because that would take longer than the decision.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }

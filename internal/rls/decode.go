@@ -16,9 +16,9 @@ import (
 var errMalformed = status.Error(codes.Internal, "proto: the bytes are not a RateLimitRequest")
 
 // validText returns text with a ? in place of each run of bytes that are not UTF-8. Envoy copies header values into
-// descriptors unchecked. Protobuf would reject the whole request for one invalid byte, and by default Envoy then admits
-// it: a client could evade all of its limits with such a header. Values that differ only in invalid bytes share a
-// counter. The result is never longer than text.
+// descriptors unchecked. Protobuf would reject the whole request for one invalid byte, and Envoy would by default admit
+// the request, so a client could evade all of its limits with such a header. Values that differ only in invalid bytes
+// share a counter. The result is never longer than text.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text

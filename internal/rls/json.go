@@ -76,7 +76,7 @@ func (s *Service) decodeJSON(ctx context.Context, body io.Reader) (wire []byte, 
 	return wire, nil
 }
 
-// outOfTurn gives up its turn to other requests while it waits for the client's bytes.
+// outOfTurn reads a request's body. While it waits for the client's bytes, it gives the turn to other requests.
 type outOfTurn struct {
 	body io.Reader
 	turn chan struct{}

@@ -35,8 +35,8 @@ type Service struct {
 	json  chan struct{} // one element per JSON request that is being decoded
 }
 
-// maxLarge is the maximum number of large requests that are decided at once. Further ones wait. Until its request is
-// decided, a descriptor of 10 bytes takes 500 bytes of memory.
+// maxLarge is the maximum number of large requests that are decided at once. Further large requests wait, because a
+// descriptor of 10 bytes takes 500 bytes of memory until its request is decided.
 const maxLarge = 16
 
 // New returns a Service. Options.Decider must be set.
@@ -98,10 +98,10 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 // that is neither shadow nor quota does not fit, or if no quota limit of the request fits.
 //
 // duration_until_reset is the time until the limit is fully available again; with OVER_LIMIT, the time until the same
-// request would be admitted. Envoy sends it as X-RateLimit-Reset, so that it agrees with the Retry-After of a denial.
-// If waiting does not help, Retry-After is the window; if a failure policy denies, there is no Retry-After. Both are
-// rounded up to whole seconds. While the store fails, a limit that is not counted locally has neither current_limit,
-// limit_remaining nor duration_until_reset, so that Envoy sends no headers for it.
+// request would be admitted. Envoy sends this time as X-RateLimit-Reset, which therefore agrees with the Retry-After of
+// a denial. If waiting does not help, Retry-After is the window; if a failure policy denies, there is no Retry-After.
+// Both headers are rounded up to whole seconds. While the store fails, a limit that is not counted locally has neither
+// current_limit, limit_remaining nor duration_until_reset, so that Envoy sends no headers for it.
 //
 // current_limit.unit is the largest unit of which the window is a multiple, and unit_multiplier is the factor, left out
 // if it is 1. For a window that is a multiple of no unit, such as 1500ms, unit is UNKNOWN.

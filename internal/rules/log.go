@@ -36,7 +36,7 @@ func (r *Rules) logLoad(e reload.Event) {
 		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
 			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
 		if len(set.Domains()) == 0 && r.xds == nil { // a control plane often sends no rules first
-			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules: every request is admitted",
+			log.LogAttrs(ctx, slog.LevelWarn, "there are no rules, so every request is admitted",
 				slog.Any("paths", lines(r.paths)))
 		}
 		if warnings := set.Warnings(); len(warnings) > 0 {
@@ -51,12 +51,12 @@ func (r *Rules) logLoad(e reload.Event) {
 		lines := errorLines(e.Err)
 		found := []slog.Attr{slog.Int("error_count", len(lines)), slog.Any("errors", lines.first())}
 		if r.Set() == nil {
-			log.LogAttrs(ctx, slog.LevelError, "rules refused, there are no rules in force", found...)
+			log.LogAttrs(ctx, slog.LevelError, "rules refused; no rules are in force", found...)
 			return
 		}
-		log.LogAttrs(ctx, slog.LevelError, "rules refused, the old rules stay in force", found...)
+		log.LogAttrs(ctx, slog.LevelError, "rules refused; the old rules stay in force", found...)
 	case reload.Slow:
-		log.LogAttrs(ctx, slog.LevelWarn, "rules take long to load, the old rules stay in force meanwhile",
+		log.LogAttrs(ctx, slog.LevelWarn, "rules take long to load; the old rules stay in force meanwhile",
 			slog.Time("loading_since", r.reloader.Status().Loading))
 	}
 }
@@ -95,11 +95,11 @@ func (r *Rules) logLowered(set *descriptors.Set) {
 	}
 }
 
-// logReachable logs that the published rules cannot be read from Redis, or, with nil, that they can again.
+// logReachable logs that the published rules cannot be read from Redis or, if why is nil, that they can be read again.
 func (r *Rules) logReachable(why error) {
 	if why != nil {
-		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, the rules that were "+
-			"read last stay in force",
+		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, so the rules that "+
+			"were read last stay in force",
 			slog.String("error", why.Error()))
 		return
 	}

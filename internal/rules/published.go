@@ -134,7 +134,7 @@ func (s *Published) failed(doing string, err error) error {
 	return callError{fmt.Errorf("%s %s: %w", doing, s.redis, err)}
 }
 
-// mark returns the value of `current`: "VERSION HASH", or the invalid value that Redis has there.
+// mark returns the value of `current`: "VERSION HASH", or the invalid value that Redis has in this field.
 func (i *PublishedInfo) mark() string {
 	if i.Version == 0 {
 		return i.Hash
@@ -196,7 +196,7 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	return set, nil
 }
 
-// Publish stores the set and sets its Version, if the current set is still saw (Version 0: none).
+// Publish stores the set and sets its Version, but only if the current set is still the one in saw (Version 0: no set).
 func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo) error {
 	info, err := json.Marshal(set.PublishedInfo)
 	if err != nil {
@@ -298,7 +298,7 @@ func DiffFiles(before, after []reload.File) (added, changed, removed []string) {
 
 var _ reload.Source = (*Follower)(nil)
 
-// queryTimeout bounds the query for the current version. A reload waits for it.
+// queryTimeout bounds the query for the current version, because a reload waits for its result.
 const queryTimeout = 2 * time.Second
 
 // outageRetry is the interval of hints while Redis is unreachable.

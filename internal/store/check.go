@@ -37,7 +37,7 @@ func (o *Options) Check(e *flags.Errors) {
 	flags.Between(e, "--memory-max-counters", o.MemoryMaxCounters, 1, 1_000_000_000)
 }
 
-// checkURL never quotes the URL, which may have a password. What is not the name of a store may be one, too.
+// checkURL never quotes the URL, which may have a password. Text that is not a store's name may be a password, too.
 func checkURL(e *flags.Errors, flag, url string) {
 	err := CheckURL(url)
 	e.Check(err == nil, flag, "%w", err)

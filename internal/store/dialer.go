@@ -23,8 +23,8 @@ type dialer struct {
 	answer time.Duration
 }
 
-// dial is go-redis's Options.Dialer. It returns no error: if dialing fails, reads and writes of the connection return
-// the error. After PoolSize failed dials go-redis would dial only once a second, and would notice a recovery late.
+// dial is go-redis's Options.Dialer. If dialing fails, reads and writes of the connection return the error, not dial:
+// after PoolSize failed dials go-redis would dial only once a second, and would notice a recovery late.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {

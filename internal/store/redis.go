@@ -150,7 +150,7 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 // credentials reads the password for each new connection, so that it can change.
 func (a *address) credentials(ctx context.Context) (user, password string, err error) {
 	text, err := fileread.ReadFile(ctx, a.passwordFile)
-	if at := new(fs.PathError); errors.As(err, &at) { // what stands there instead of a path may be the password
+	if at := new(fs.PathError); errors.As(err, &at) { // the text in place of the path may be the password
 		err = at.Err
 	}
 	if err != nil {

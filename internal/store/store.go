@@ -48,7 +48,7 @@ type Options struct {
 	MemoryMaxCounters int    `env:"WEIR_MEMORY_MAX_COUNTERS" default:"4000000" help:"Maximum number of counters in memory, also while Redis does not respond."`
 	PerSecondStore    string `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for limits with unit: second and without a store; --store must be a Redis, too."`
 
-	// Redis is the server of Store, which the caller closes. Nil means memory.
+	// Redis is the client of Store; the caller closes it. Nil means memory.
 	Redis *Redis `kong:"-"`
 	// Stages returns stages to put before the counters, innermost first. names has all servers, "" for --store.
 	Stages func(names []string) []take.Stage `kong:"-"`
@@ -210,7 +210,7 @@ func (s *Store) Close() error {
 	if s.redis == nil {
 		return s.memory.Close()
 	}
-	if err := s.Leases.Close(); err != nil { // only logged, because the counters leak or expire anyway
+	if err := s.Leases.Close(); err != nil { // only logged, because the charged permits leak or expire anyway
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "leased permits could not be released",
 			slog.String("error", err.Error()))
 	}
@@ -293,7 +293,7 @@ func (s *Store) Run(ctx context.Context) {
 	wait.Wait()
 }
 
-// report logs, until ctx is done, that counters were cut or restarted.
+// report logs, until ctx is done, that counters were lowered to full or restarted.
 func (s *Store) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -304,11 +304,11 @@ func (s *Store) report(ctx context.Context) {
 		s.eachMemory(func(m memoryStats) bool { cut += m.Cut; return true })
 		s.eachRedis(func(r redisStats) bool { cut, restarted = cut+r.Cut, restarted+r.Restarted; return true })
 		if cut > wasCut {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters exceeded their limits, and were cut to exactly full: a rule was "+
-				"edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters exceeded their limits, so Weir lowered them to exactly full; "+
+				"either a rule was edited, or the clock was set back", slog.Uint64("counters", cut-wasCut))
 		}
 		if restarted > wasRestarted {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again: their values in Redis cannot be read; does "+
+			s.log.LogAttrs(ctx, slog.LevelWarn, "counters start again, because their values in Redis cannot be read; does "+
 				"another program write keys with the prefix of Weir?", slog.Uint64("counters", restarted-wasRestarted))
 		}
 		select {
@@ -340,12 +340,12 @@ func (s *Store) heard(ctx context.Context, r *remote, hears bool, why error) {
 	case hears && r.isDeaf:
 		r.isDeaf = false
 		s.log.LogAttrs(ctx, slog.LevelInfo,
-			"refunds by other replicas arrive again: cached denials are used again",
+			"refunds by other replicas arrive again, so cached denials are used again",
 			slog.String("store", r.label))
 	case !hears && why != nil && !r.isDeaf:
 		r.isDeaf = true
 		s.log.LogAttrs(ctx, slog.LevelWarn,
-			"refunds by other replicas do not arrive: cached denials are off, and Redis decides each request",
+			"refunds by other replicas do not arrive, so cached denials are off, and Redis decides each request",
 			slog.String("store", r.label), slog.String("error", why.Error()))
 	}
 }

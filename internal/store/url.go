@@ -97,7 +97,7 @@ func readURL(raw string) (*address, error) {
 	return a, a.readQuery(query)
 }
 
-// splitAuthority splits the rest of a URL after the scheme at the start of the path.
+// splitAuthority splits a URL, without its scheme, before the path. tail begins with the path, the options or a #.
 func splitAuthority(rest string) (authority, tail string) {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		return rest[:i], rest[i:]
@@ -265,8 +265,8 @@ func (a *address) checkOptions(values url.Values) error {
 		return errors.New("tls_cert and tls_key need each other; give both")
 	}
 	if a.proxy && (a.deployment == cluster || a.deployment == sentinel) {
-		return errors.New("option proxy: Weir finds these servers itself; remove proxy=true, or write redis:// for a proxy " +
-			"in front of them")
+		return errors.New("option proxy cannot be used with redis+cluster:// or redis+sentinel://, because Weir connects " +
+			"to those servers directly; remove proxy=true, or write redis:// with the proxy's address")
 	}
 	if a.passwordFile != "" && a.client.Password != "" {
 		return errors.New("there is a password and a password_file; remove one of the two")

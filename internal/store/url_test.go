@@ -67,7 +67,7 @@ func TestCheckURL(t *testing.T) {
 		{"redis://h?proxy=true", ""},
 		{"redis+cluster://h?proxy=false", ""},
 		{"redis://h?proxy=no", "option proxy must be true or false"},
-		{"redis+cluster://h?proxy=true", "Weir finds these servers itself; remove proxy=true, or write redis://"},
+		{"redis+cluster://h?proxy=true", "because Weir connects to those servers directly; remove proxy=true"},
 	} {
 		err := store.CheckURL(tc.url)
 		if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) && tc.want != "" {

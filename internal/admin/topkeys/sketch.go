@@ -132,8 +132,8 @@ func (s *sketch) key(i int) []byte {
 	return s.keys[int(d.cell)*int(s.width):][:d.length]
 }
 
-// least returns the index of a counter with the lowest count. If each hit comes alone, many counters have that count,
-// and the hand soon finds the next one. It cycles through the whole table only after the lowest count has risen.
+// least returns the index of a counter with the lowest count. If most keys have few hits, many counters have that
+// count, and the hand soon finds one of them. It cycles through the whole table only after the lowest count has risen.
 func (s *sketch) least() int {
 	i, least := int(s.hand), -1
 	for range s.slots {

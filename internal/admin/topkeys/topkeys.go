@@ -25,7 +25,7 @@ const (
 	Half = time.Minute
 
 	// maxCounters is the maximum number of counters over all rules: 15 to 25 MB, 35 MB with the longest keys
-	// (TestMemoryIsBounded). A key has up to four: for hits and for denials, in the current half and in the previous one.
+	// (TestMemoryIsBounded). A key has up to four counters: for hits and denials, in the current and in the previous half.
 	maxCounters = 100_000
 	// halfCost is the number of counters that a half's own memory counts as.
 	halfCost = 2
@@ -235,7 +235,7 @@ func (t *Top) countAll() {
 }
 
 // takeCounter takes a free counter for a sketch with has counters, and reports whether the sketch may have it. If less
-// than a quarter of all counters is free, a sketch gets less than PerRule, so that new rules get some.
+// than a quarter of all counters is free, a sketch gets less than PerRule, so that new rules get some counters.
 func (t *Top) takeCounter(has int) bool {
 	if has >= t.o.PerRule || int64(has)*maxCounters >= t.free.Load()*4*int64(t.o.PerRule) {
 		return false

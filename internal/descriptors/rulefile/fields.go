@@ -28,7 +28,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *Descriptor) *string { return &d.Key })
 	s.field("value", func(n *yaml.Node, d *Descriptor) { d.Value, d.ValueAt = r.text(n), r.at(n) })
 	s.field("rate_limit", func(n *yaml.Node, d *Descriptor) {
-		if !isNull(resolve(n)) { // an empty rate_limit means none, as in envoyproxy/ratelimit
+		if !isNull(resolve(n)) { // an empty rate_limit means no limit, as in envoyproxy/ratelimit
 			d.RateLimit = r.readRateLimit(n)
 		}
 	})

@@ -61,7 +61,7 @@ func hasRareBreaks(data []byte) bool {
 	return bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
 }
 
-// readItems reads the file item by item. If it cannot, it returns false after reading r.taken items.
+// readItems reads the file item by item. If an item cannot be read alone, it returns false after reading r.taken items.
 func (r *reader) readItems() bool {
 	chunks := splitItems(r.file.Data)
 	if chunks == nil {

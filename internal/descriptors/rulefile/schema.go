@@ -88,7 +88,7 @@ func shownField(name string) string {
 	return words.Shown(name)
 }
 
-// peerFields are the fields of envoyproxy/ratelimit's rule files, which ignores them at a wrong level.
+// peerFields are the fields of envoyproxy/ratelimit's rule files, which ignores fields at a wrong level.
 var peerFields = map[string]bool{
 	"domain": true, "descriptors": true, "key": true, "value": true, "rate_limit": true, "unit": true,
 	"requests_per_unit": true, "unlimited": true, "name": true, "replaces": true, "shadow_mode": true, "quota_mode": true,

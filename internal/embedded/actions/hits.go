@@ -35,7 +35,7 @@ func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAd
 	return hits, err
 }
 
-// fill sets the descriptor's cost. It returns false if the cost is invalid; then Envoy sends no descriptor.
+// fill sets the descriptor's cost. It returns false if the cost is invalid, because Envoy then sends no descriptor.
 func (h *hitsAddend) fill(req *Request, d *Descriptor) bool {
 	n := h.number
 	if h.format != nil {

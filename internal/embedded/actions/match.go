@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// matched returns a constant if the request matches, or if it does not.
+// matched returns a constant if the request matches or, without expect, if the request does not match.
 type matched struct {
 	then    string
 	matches []matcher // all must match
@@ -183,8 +183,8 @@ func stringTest(at string, m *matcherv3.StringMatcher) (test, error) {
 // foldsCase matches the flag with which a regex ignores case.
 var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
 
-// regexTest compiles a regex that must match the whole value. Envoy's engine reads regex and value as Latin-1: each
-// byte is a character.
+// regexTest compiles a regex that must match the whole value. Envoy's engine reads regex and value as Latin-1, in which
+// each byte is a character.
 func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
 	text := r.GetRegex()
 	if !isASCII(text) {
@@ -193,7 +193,7 @@ func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
 		}
 		text = fromLatin1([]byte(text))
 	}
-	re, err := regexp.Compile(text) // alone first, because a parenthesis in text must not close ours
+	re, err := regexp.Compile(text) // text alone first, because a parenthesis in text must not close the group below
 	if err == nil {
 		re, err = regexp.Compile(`\A(?:` + text + `)\z`)
 	}

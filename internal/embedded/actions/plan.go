@@ -150,7 +150,7 @@ func (l *limit) fill(req *Request, d *Descriptor) bool {
 func (p *Phase) header(name string) string {
 	name = string(appendLower(nil, []byte(name)))
 	if name == "host" {
-		name = ":authority" // Envoy's name for it
+		name = ":authority" // Envoy's name for the Host header
 	}
 	return addOnce(&p.Headers, name)
 }

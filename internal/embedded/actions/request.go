@@ -105,7 +105,7 @@ type MetadataKey struct {
 	MayBeNumber bool
 }
 
-// MetadataValue is a text or a number of metadata. The zero value is an absent value, or one of another type.
+// MetadataValue is a text or a number of metadata. The zero value is an absent value, or a value of another type.
 type MetadataValue struct {
 	Text     []byte // nil if the value is not text
 	Number   float64

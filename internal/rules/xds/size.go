@@ -14,7 +14,7 @@ import (
 // bytes of memory per message, even if the message has only two bytes in the response.
 const maxMessages = 800_000
 
-// received is a response, without resources if it is too large: decoding empty ones takes forty times their memory.
+// received is a response, without resources if it is too large, because empty resources grow forty times when decoded.
 type received struct {
 	*discoveryv3.DiscoveryResponse
 

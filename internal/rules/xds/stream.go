@@ -37,7 +37,7 @@ const (
 	// maxReceived times Options.MaxSize is the largest response that can be refused. A larger response ends the stream.
 	maxReceived = 4
 	// After work on a response, a Source waits workShare times as long before the next one. A response that is `smaller`
-	// times smaller does not wait, because it may replace rules that are too many.
+	// times smaller does not wait, because it may replace too many rules.
 	workShare = 4
 	smaller   = 16
 )
@@ -69,7 +69,7 @@ type follower struct {
 
 	certs   *tls.Config // config of the last connection
 	refused string      // version that was refused last
-	times   int         // number of times in succession that it was refused
+	times   int         // number of times in succession that this version was refused
 
 	// State of the current stream:
 	ads     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -230,7 +230,7 @@ func (s *Source) use(ctx context.Context, v *verdict, version string) {
 	if !ok {
 		return
 	}
-	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules from xDS refused, the last valid rules of these domains stay in force",
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules from xDS refused; the last valid rules of these domains stay in force",
 		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(version)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
@@ -250,7 +250,7 @@ func (s *Source) noteOutage(ctx context.Context, err error) {
 	s.outage = why
 	s.mu.Unlock()
 	if skipped, ok := s.outageLine.Allow(time.Now()); ok {
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay in force",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server; the rules stay in force",
 			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
 	}
 }

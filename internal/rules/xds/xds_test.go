@@ -199,7 +199,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		got.Error != "" || got.Server != "xds://"+s.Addr {
 		t.Errorf("%+v", got)
 	}
-	if !strings.Contains(c.log.String(), "no connection to the xDS server, the rules stay in force") {
+	if !strings.Contains(c.log.String(), "no connection to the xDS server; the rules stay in force") {
 		t.Errorf("log:\n%s", c.log.String())
 	}
 }

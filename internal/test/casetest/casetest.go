@@ -25,8 +25,8 @@ func Pick[T any](short, long T) T {
 	return short
 }
 
-// WithoutRace skips the test in its short form with the race detector: a simulation of minutes in virtual time, which
-// takes seven times as long with it. make test also runs the test's package without the race detector.
+// WithoutRace skips the test in its short form with the race detector. It is for simulations of minutes in virtual
+// time, which then take seven times as long. make test also runs the test's package without the race detector.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if Race && !IsLong() {

@@ -15,7 +15,7 @@ var Update = flag.Bool("update", false, "write golden files: read what changes")
 // Scenario is a file of commands, each with its answer. The README.md beside it lists the commands.
 type Scenario struct{ Path, Text, played string }
 
-// Command is a line of a scenario. Text is the lines behind two spaces below it: what it takes, or its answer.
+// Command is a line of a scenario. Text has the lines below that begin with two spaces: the command's input or answer.
 type Command struct {
 	*testing.T
 
@@ -25,7 +25,7 @@ type Command struct {
 	Text string
 }
 
-// Scenarios has play play each file that matches the pattern in a test of its own.
+// Scenarios calls play for each file that matches the pattern, in a test of its own.
 func Scenarios(t *testing.T, pattern string, play func(t *testing.T, s *Scenario)) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -45,8 +45,8 @@ func Scenarios(t *testing.T, pattern string, play func(t *testing.T, s *Scenario
 	}
 }
 
-// Play has do answer the commands in order, and compares each answer with the file's. Empty lines and lines that begin
-// with # are no commands.
+// Play calls do for the commands in order, and compares each answer with the answer in the file. Empty lines and lines
+// that begin with # are no commands.
 func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string)) {
 	t.Helper()
 	var out strings.Builder

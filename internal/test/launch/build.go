@@ -45,8 +45,8 @@ func Build(name, folder string, args ...string) (path string, err error) {
 	return path, nil
 }
 
-// replace runs go with all arguments but the first, and atomically replaces the first one, a file, by $0 if they
-// differ, because tests of other packages may be about to start it.
+// replace is a shell script. It runs go with the arguments after $1, which builds $0. If $0 differs from the file $1,
+// it replaces $1 atomically, because tests of other packages may be about to start $1.
 const replace = `path=$1 && shift
 go "$@"
 cmp -s "$0" "$path" || { cp "$0" "$path.new" && mv "$path.new" "$path"; }`

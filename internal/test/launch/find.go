@@ -17,7 +17,7 @@ import (
 var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/nutcracker/usr/sbin", ".tools/bin"}
 
 // Find returns the path of the first of the programs that exists, in the folders of scripts/tools.sh or in PATH. The
-// error tells how to get one.
+// error says how to get a program.
 func Find(names ...string) (string, error) {
 	for _, name := range names {
 		for _, dir := range toolDirs {

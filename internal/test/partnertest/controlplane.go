@@ -23,8 +23,8 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 // patience is the maximum time of any step on a busy machine.
 const patience = time.Minute
 
-// ControlPlane is an ADS server for rate limit configurations. It responds like go-control-plane's, and misbehaves if a
-// test asks for it.
+// ControlPlane is an ADS server for rate limit configurations. It responds like go-control-plane's server, but a test
+// can make it misbehave.
 type ControlPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 

@@ -174,8 +174,8 @@ func Logs(t *testing.T) {
 	}
 }
 
-// Import imports the base images of Dockerfile and Compose files under the names that these use, from the given tar
-// files or all.
+// Import imports the base images of Dockerfile and Compose files under the names that Dockerfile and Compose files use,
+// from the given tar files or all.
 func Import(t *testing.T, root string, files ...string) {
 	t.Helper()
 	for _, image := range images {

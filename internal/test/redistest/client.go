@@ -59,7 +59,7 @@ func Client(tb testing.TB, address string, timeout time.Duration) redis.Universa
 	return c
 }
 
-// silence turns off the log of go-redis, whose errors calls return, too.
+// silence turns off the log of go-redis, because calls return the same errors.
 var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
 
 type discard struct{}

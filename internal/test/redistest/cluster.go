@@ -46,7 +46,7 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	for i, m := range c.Masters {
 		Do(tb, m, "cluster", "addslotsrange", i*slots/masters, (i+1)*slots/masters-1)
 	}
-	// Otherwise two masters would have the same epoch at first, and a replica that missed the change would not be elected.
+	// Otherwise two masters would have the same epoch until one changes it; a replica that missed this is never elected.
 	for i, s := range c.all() {
 		Do(tb, s, "cluster", "set-config-epoch", i+1)
 	}
