@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +280,41 @@ func TestRequestsWaitForResponses(t *testing.T) {
 		}
 	})
 }
+
+// A connection that can no longer send responses is closed, although the server waits for them before it reads.
+func TestBrokenConnectionDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(2 * 32 * requestCost)
+		c := connections(t, b, &HTTP2{})()
+		f := newHTTP2Conn(c, broken{c})
+		f.requests.preface = 0
+		if err := f.feed(smallRequests(1, 32)); err != nil {
+			t.Fatal(err)
+		}
+		var isReady atomic.Bool
+		go func() {
+			f.ready()
+			isReady.Store(true)
+		}()
+		synctest.Wait()
+		if isReady.Load() || b.Used() != 32*requestCost {
+			t.Fatalf("the server reads beyond the budget: %t, %d bytes", isReady.Load(), b.Used())
+		}
+		if _, err := f.Write(frameOf(frameHeaders, flagEndHeaders, 1, 10)); err == nil {
+			t.Fatal("a response was sent")
+		}
+		synctest.Wait()
+		if !isReady.Load() || b.Used() != 0 || c.open() {
+			t.Errorf("ready: %t, open: %t, %d bytes are used", isReady.Load(), c.open(), b.Used())
+		}
+		_ = c.Close()
+	})
+}
+
+// broken is a connection that the client has reset.
+type broken struct{ *Conn }
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 // discarded is a connection whose client reads at once.
 type discarded struct{ *Conn }

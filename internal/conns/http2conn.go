@@ -114,7 +114,7 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes frames. The caller must hold f.wmu.
+// write writes frames. If that fails, it closes the connection. The caller must hold f.wmu.
 func (f *http2Conn) write(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -122,6 +122,9 @@ func (f *http2Conn) write(text []byte) error {
 	f.writing.Store(f.c.g.now() + 1)
 	_, err := f.Conn.Write(text)
 	f.writing.Store(0)
+	if err != nil { // gRPC leaves the rest to the reader, which may be waiting for responses that cannot be sent
+		f.c.cutOff()
+	}
 	return err
 }
 
