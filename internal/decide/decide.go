@@ -244,7 +244,15 @@ func (d *Decider) end(r *Request) {
 		v.held.delayed.now.Add(-1)
 		v.held.delayed = nil
 	}
-	d.observe(r.Ctx, v)
+	d.o.Observer.Answered(v.Domain, v.Denied)
+	for i, l := range v.Limits {
+		if !v.unasked(i) {
+			d.o.Observer.Decided(l, v.Outcome(i), v.Hits[i].N, &v.Decisions[i])
+		}
+	}
+	for _, w := range d.o.Watchers {
+		w.Watch(r.Ctx, v)
+	}
 	ends = true
 }
 

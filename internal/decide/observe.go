@@ -76,18 +76,6 @@ func (unobserved) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision)
 func (unobserved) Answered(*descriptors.Domain, bool)                            {}
 func (unobserved) StoreFailed(error)                                             {}
 
-func (d *Decider) observe(ctx context.Context, v *Verdict) {
-	d.o.Observer.Answered(v.Domain, v.Denied)
-	for i, l := range v.Limits {
-		if !v.unasked(i) {
-			d.o.Observer.Decided(l, v.Outcome(i), v.Hits[i].N, &v.Decisions[i])
-		}
-	}
-	for _, w := range d.o.Watchers {
-		w.Watch(ctx, v)
-	}
-}
-
 // Outcome returns the outcome of hit i.
 func (v *Verdict) Outcome(i int) Outcome {
 	h, fits := &v.Hits[i], v.Decisions[i].Allowed

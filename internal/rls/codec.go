@@ -101,7 +101,7 @@ func (c *call) enterLarge() error {
 	}
 }
 
-// wireDescriptor has the fields of a descriptor that translate converts.
+// wireDescriptor has the fields of a descriptor that decode converts.
 type wireDescriptor struct {
 	addend     wrapped[uint64] // hits_addend
 	isNegative bool            // is_negative_hits

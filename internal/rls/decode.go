@@ -77,7 +77,8 @@ func (f *fields) next() bool {
 }
 
 // decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field
-// counts, and several messages for a field that is not repeated are merged.
+// counts, and several messages for a field that is not repeated are merged. The error is errMalformed, or an
+// InvalidArgument that names the field of a cost or a limit that is not allowed.
 func (c *call) decode(wire string) error {
 	f := fields{rest: wire}
 	for f.next() {
@@ -97,6 +98,17 @@ func (c *call) decode(wire string) error {
 	}
 	if f.malformed {
 		return errMalformed
+	}
+	for i := range c.wire {
+		var err error
+		d := &c.Descriptors[i]
+		if d.Cost, err = c.wire[i].cost(i, c.addend); err != nil {
+			return err
+		}
+		if d.Own.Window, err = c.wire[i].limit.window(i); err != nil {
+			return err
+		}
+		d.Own.Requests = c.wire[i].limit.requests
 	}
 	return nil
 }

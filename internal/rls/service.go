@@ -125,9 +125,6 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		c.leave()
 		c.leave = nil
 	}
-	if err == nil {
-		err = c.translate()
-	}
 	if err != nil {
 		release()
 		return nil, s.reject(err)

@@ -50,7 +50,15 @@ func (g *Group) take(c *storekit.Call) error {
 	if err != nil {
 		return at.store.unavailable(err)
 	}
-	if err = queue.take(c, since, at); err != nil && isMoving(err) && len(c.Hits) > 1 {
+	if err = c.Ctx.Err(); err == nil {
+		own := queue.callOf(c, since)
+		own.scope = at
+		if queue.add(own) {
+			queue.begin(own.within == queue.timeout && queue.quick.Load())
+		}
+		err = queue.await(own, c.Out)
+	}
+	if err != nil && isMoving(err) && len(c.Hits) > 1 {
 		return unavailable(g.takeSplit(c, since, true))
 	}
 	return unavailable(at.store.named(queue.shard, err))

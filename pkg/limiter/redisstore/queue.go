@@ -144,19 +144,6 @@ func newQueue(s *Store, shard string) *queue {
 	return q
 }
 
-// take decides a request. It returns an error early if the request's context is done or the timeout is over.
-func (q *queue) take(of *storekit.Call, since time.Time, at scope) error {
-	if err := of.Ctx.Err(); err != nil {
-		return err
-	}
-	c := q.callOf(of, since)
-	c.scope = at
-	if q.add(c) {
-		q.begin(c.within == q.timeout && q.quick.Load())
-	}
-	return q.await(c, of.Out)
-}
-
 // callOf returns the call of a request that has waited since the given time.
 func (q *queue) callOf(of *storekit.Call, since time.Time) *call {
 	c := q.newCall(of.Ctx, since, since.Add(q.timeout))

@@ -12,22 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/step"
 )
 
-// translate sets the cost of each descriptor and its own limit. The error is InvalidArgument and names the field.
-func (c *call) translate() error {
-	for i := range c.wire {
-		var err error
-		d := &c.Descriptors[i]
-		if d.Cost, err = c.wire[i].cost(i, c.addend); err != nil {
-			return err
-		}
-		if d.Own.Window, err = c.wire[i].limit.window(i); err != nil {
-			return err
-		}
-		d.Own.Requests = c.wire[i].limit.requests
-	}
-	return nil
-}
-
 // maxAddend is the largest hits_addend: the maximum of the request's own 32-bit field.
 const maxAddend = math.MaxUint32
 
