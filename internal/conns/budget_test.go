@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -308,6 +309,40 @@ func TestBrokenConnectionDoesNotWait(t *testing.T) {
 			t.Errorf("ready: %t, open: %t, %d bytes are used", isReady.Load(), c.open(), b.Used())
 		}
 		_ = c.Close()
+	})
+}
+
+// The time for which the server does not read does not count as the client's delay.
+func TestWaitingIsNotSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := connections(t, NewBudget(2*32*requestCost), &HTTP2{ReceiveTimeout: patience, WriteTimeout: patience})()
+		f := newHTTP2Conn(c, discarded{c})
+		f.requests.preface = 0
+		incomplete := frameOf(frameHeaders, flagEndHeaders, 3, 10)
+		frames := slices.Concat(incomplete, smallRequests(5, 32), frameOf(frameData, 0, 3, 10)[:headerLen+1])
+		if err := f.feed(frames); err != nil {
+			t.Fatal(err)
+		}
+		var isReady atomic.Bool
+		go func() {
+			f.ready()
+			isReady.Store(true)
+		}()
+		want := func(when string, at time.Duration, ready, stuck bool) {
+			t.Helper()
+			c.g.clock.Store(at.Milliseconds())
+			synctest.Wait()
+			if _, isStuck := f.stuck(at.Milliseconds()); isStuck != stuck || isReady.Load() != ready {
+				t.Errorf("%s: stuck: %t, ready: %t", when, isStuck, isReady.Load())
+			}
+		}
+		want("while the server waits", 2*patience, false, false)
+		for stream := uint32(5); stream < 5+2*32; stream += 2 {
+			_, _ = f.Write(frameOf(frameHeaders, flagEndHeaders|flagEndStream, stream, 10))
+		}
+		synctest.Wait()
+		want("after the wait", 3*patience, true, false)
+		want("after the client's time", 3*patience+time.Millisecond, true, true)
 	})
 }
 

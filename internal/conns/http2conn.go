@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"math"
 	"net"
 	"runtime"
 	"slices"
@@ -17,6 +18,7 @@ type http2Conn struct {
 	h *HTTP2
 
 	writing atomic.Int64 // when the current Write began, by Guard.now, plus one; 0 if there is none
+	resumed atomic.Int64 // when ready last ended a wait, by Guard.now; math.MaxInt64 while it waits
 
 	wmu sync.Mutex // held while bytes are written
 
@@ -65,7 +67,9 @@ func (f *http2Conn) ready() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.answered.L = &c.mu; !c.isClosed && c.working > max(freeWork, c.g.o.Budget.room()); {
+		f.resumed.Store(math.MaxInt64)
 		c.answered.Wait()
+		f.resumed.Store(c.g.now())
 	}
 }
 
@@ -129,12 +133,13 @@ func (f *http2Conn) write(text []byte) error {
 }
 
 // stuck reports whether the connection must be closed, and the reason: the client does not read, or a frame or a
-// request takes too long to arrive.
+// request takes too long to arrive, not counting the time before the server last waited for responses.
 func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	if since := f.writing.Load(); since != 0 && now-since > f.h.WriteTimeout.Milliseconds() {
 		return Unread, true
 	}
-	isLate := func(since int64) bool { return now-since > f.h.ReceiveTimeout.Milliseconds() }
+	resumed := f.resumed.Load()
+	isLate := func(since int64) bool { return now-max(since, resumed) > f.h.ReceiveTimeout.Milliseconds() }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.account() // other connections may have freed memory
