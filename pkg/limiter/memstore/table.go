@@ -255,7 +255,7 @@ const (
 	manySamples = 16 * sample
 )
 
-// evict removes the expired counters among the next sample. If none has expired, it removes the one with the lowest
+// evict removes the expired counters among the next sample. If none has expired, it removes the counter with the lowest
 // rank. It never removes keep. limiting is the number of evicted counters that were limiting.
 func (t *table[S]) evict(now int64, keep fingerprint) (expired, evicted, limiting int) {
 	var victim fingerprint

@@ -122,7 +122,7 @@ func (r *split) take() error {
 	return nil
 }
 
-// charge runs step 1. If a participant fails, the others refund their charges.
+// charge runs step 1. If a participant fails, the other participants refund their charges.
 func (r *split) charge() (failed error) {
 	byItself := limit.ByItself(r.Hits)
 	for i := range r.all {

@@ -25,7 +25,7 @@ local function sliding_window(a, state, now, n, charge, denied, expires)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
   if limit == 0 then return ban(n) end
 
-  -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
+  -- c[0] is the newest segment, c[segments] the oldest, which is partly outside the window.
   local at, index, c = now, idiv(now, segment), {}
   for i = 0, segments do c[i] = 0 end
   local cut = false
