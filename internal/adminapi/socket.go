@@ -37,8 +37,8 @@ func Socket(flag, httpAddr string) string {
 // checks the other's user.
 func IsAbstract(socket string) bool { return strings.HasPrefix(socket, "@") }
 
-// ListensOn reports whether a process listens on the socket. Because everybody may create an abstract socket, its
-// process must have the same user, unless this user is root.
+// ListensOn reports whether a process listens on the socket. Because everybody may create an abstract socket, the
+// listening process must have the user of this process, unless this user is root.
 func ListensOn(socket string) bool {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", socket)
 	if err != nil {
@@ -53,7 +53,7 @@ func ListensOn(socket string) bool {
 }
 
 // SameUser returns a listener that accepts only connections from this process's user or root, for an abstract socket.
-// It closes all others.
+// It closes all other connections.
 func SameUser(l net.Listener) net.Listener { return sameUser{l} }
 
 type sameUser struct{ net.Listener }

@@ -26,9 +26,9 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 			uid, pid = int(peer.Uid), strconv.Itoa(int(peer.Pid)) // 0 for a parent's or a sibling's namespace
 		}
 	})
-	// A process of a child namespace has more pids than the one here. The status is another process's if the peer has
-	// handed on its connection and ended, and its pid is in use again.
+	// A process of a child namespace has further pids besides its pid here. The status is another process's if the peer
+	// has handed on its connection and ended, and its pid is in use again.
 	status, unreadable := os.ReadFile("/proc/" + pid + "/status")
-	_, pids, isListed := strings.Cut(string(status), "\nNSpid:\t") // gVisor lists none
+	_, pids, isListed := strings.Cut(string(status), "\nNSpid:\t") // gVisor lists no pids
 	return uid, err == nil && unreadable == nil && (!isListed || strings.HasPrefix(pids, pid+"\n"))
 }

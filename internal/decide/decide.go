@@ -22,13 +22,13 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxDescriptors bounds the work per request. It only stops mistakes: the number of descriptors depends on
-	// Envoy's configuration and is usually below ten.
+	// DefaultMaxDescriptors bounds the work per request. It only stops mistakes, because the number of descriptors depends
+	// on Envoy's configuration and is usually below ten.
 	DefaultMaxDescriptors = 128
 	// DefaultMaxEntries bounds the entries of a descriptor. Envoy Gateway configures at most 144.
 	DefaultMaxEntries = 2048
-	// DefaultMaxEntryBytes is above the 60 KiB of request headers that Envoy accepts by default. Weir answers a longer key
-	// or value with an error, by default Envoy then lets the request pass, and a client could so evade its limit.
+	// DefaultMaxEntryBytes is above the 60 KiB of request headers that Envoy accepts by default. Weir returns an error for
+	// a longer key or value. By default, Envoy then admits the request, so a client could evade its limit.
 	DefaultMaxEntryBytes = 64 << 10
 	// DefaultMaxCounters bounds the counters that one request charges. 1,024 counters block Redis for about 5 ms; the
 	// default timeout of the store is 15 ms.
@@ -62,7 +62,7 @@ type Options struct {
 	Rules func() *descriptors.Set
 	// Store has the counters and bounds the duration of each call. If it is a take.Chain, Try uses its stages.
 	Store limiter.Store
-	// Local counts this process's share while Store fails: of limits with on_store_failure: local, and of all limits if
+	// Local counts this process's share of limits with on_store_failure: local while Store fails, and of all limits if
 	// this process was too late to read Store's response. If Local is nil, these limits admit.
 	Local limiter.Store
 	// Observer counts decisions. It may be nil.
@@ -125,9 +125,9 @@ func New(o Options) (*Decider, error) {
 
 // Decide decides requests. Each request is decided as a whole: either all of its limits are charged or none, see
 // storekit.Decide. With Options.ChargeEach each limit is charged independently. Decide returns when each request has a
-// Verdict or an Err: an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked if several requests are
-// decided together, or the error of Ctx once Ctx is done. A request with an Err holds nothing; for each other request,
-// the caller must call Verdict.TakeHeld. The verdict is valid until the request is Reset.
+// Verdict or an Err: an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked (only if several requests
+// are decided together), or the error of Ctx once Ctx is done. A request with an Err holds nothing; for each other
+// request, the caller must call Verdict.TakeHeld. The verdict is valid until the request is Reset.
 //
 // While the store fails, each limit's on_store_failure decides.
 func (d *Decider) Decide(all ...*Request) {
@@ -199,7 +199,7 @@ func (d *Decider) guarded(requests int, r *Request, step func(*Request)) bool {
 	return r.Err == nil
 }
 
-// ask prepares the call to the store. If no call is needed, the request has its Err or its decisions.
+// ask prepares the call to the store. If no call is needed, ask sets the request's Err or its decisions.
 func (d *Decider) ask(r *Request) {
 	r.asks, r.isTried, r.Err, r.call.Err = false, false, nil, nil
 	rules := d.o.Rules()
@@ -271,7 +271,7 @@ func (d *Decider) settle(r *Request) error {
 		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
-	if v.refused { // only refunds were sent to the store, and they are lost
+	if v.refused { // only refunds were sent to the store, and these refunds are lost
 		return nil
 	}
 	d.applyFailurePolicy(r.Ctx, v, err)

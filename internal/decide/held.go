@@ -11,8 +11,8 @@ import (
 )
 
 // Held records what a request holds while it runs: its count among the delayed requests, and its hits in flight (see
-// limit.Owes). Whoever decides a request must call Verdict.TakeHeld and defer Release, which releases everything that
-// Keep has not left to the end report. A Held is not safe for concurrent use.
+// limit.Owes). Whoever decides a request must call Verdict.TakeHeld and defer Release, which releases everything; after
+// Keep, hits in flight stay charged until the end report. A Held is not safe for concurrent use.
 type Held struct {
 	wait    time.Duration
 	delayed *delayed // counter that includes the request; nil: the request is not delayed
@@ -52,7 +52,7 @@ func (h *Held) Keep() {
 // Owes reports whether Release calls the store.
 func (h *Held) Owes() bool { return len(h.owed) > 0 }
 
-// Release releases all that is held, and may be called again. If it fails, requests in flight end with their lease.
+// Release releases all that is held, and may be called again. After an error, requests in flight end with their lease.
 func (h *Held) Release(ctx context.Context) {
 	delayed, owed, store := h.delayed, h.owed, h.store
 	*h = Held{}

@@ -57,7 +57,7 @@ type Observer interface {
 	// limits that were not queried because the request had already been denied. The limit that a request itself carries
 	// names the rule that the request matched, if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
-	// Answered reports a decided request: the rules of its domain, nil if it has none, and whether the request is denied.
+	// Answered reports a decided request: its domain (nil if the domain has no rules), and whether the request is denied.
 	Answered(domain *descriptors.Domain, denied bool)
 	// StoreFailed reports that failure policies decided a request.
 	StoreFailed(err error)

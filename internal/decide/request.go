@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/take"
 )
 
-// Request is a domain and descriptors to decide on. Decider.NewRequest creates it. Its memory is bounded: of
-// descriptors and entries beyond the maximum it keeps only the count. It is not safe for concurrent use.
+// Request is a domain and descriptors to decide on. Decider.NewRequest creates it. Its memory is bounded, because it
+// only counts descriptors and entries beyond the maximum. It is not safe for concurrent use.
 type Request struct {
 	// Ctx is the context of the caller: see storekit.Call. NewRequest sets one that never ends.
 	Ctx context.Context //nolint:containedctx // each request of a batch has its own
@@ -43,7 +43,7 @@ type Descriptor struct {
 	start string // value of the entry StartKey
 }
 
-// OwnLimit is a rate for one request: the rule's first limit with this rate replaces the rule's limits. Window 0: none.
+// OwnLimit is a rate that a request carries: the rule's first limit, with this rate, replaces all. Window 0 means none.
 type OwnLimit struct {
 	Requests uint32
 	Window   time.Duration

@@ -12,8 +12,8 @@ import (
 // StartKey is the key of the entry in which a request's end report returns the token of Verdict.Start.
 const StartKey = "weir_start"
 
-// Start returns what the request holds of limits on requests in flight until its stream ends: the number of hits of the
-// first such limit, and a token that names all of them for the end report. For a denied request both are zero.
+// Start returns the hits in flight that the request holds until its stream ends: their number for the first limit that
+// counts requests in flight, and for the end report a token that names all of them. For a denied request both are zero.
 func (v *Verdict) Start() (leased int64, token string) {
 	var taken []string
 	for i := range v.Hits {
@@ -32,7 +32,7 @@ func inTokens(key string) string {
 	return fmt.Sprintf("%x:", sum[:8])
 }
 
-// takeBack makes a refund of requests in flight release what the token holds of its counter, which may be nothing.
+// takeBack makes a refund of requests in flight release the hits that the token names for its counter, if any.
 func takeBack(h *limiter.Hit, token string) {
 	if h.N >= 0 || !h.Policy.Algorithm().CountsInFlight() {
 		return

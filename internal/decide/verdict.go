@@ -53,7 +53,7 @@ type Status struct {
 	// HasReset is false if no counter decided. Reset is then unknown.
 	HasReset bool
 
-	first, last int // range of its hits; empty if first == last
+	first, last int // range of the descriptor's hits; empty if first == last
 }
 
 // Hits returns the range of the status's hits in Verdict.Hits; last is exclusive.
@@ -65,7 +65,7 @@ func (v *Verdict) DynamicMetadata() bool { return v.Request.o.DynamicMetadata }
 // Failed reports whether the store did not respond, so that each limit's on_store_failure decided.
 func (v *Verdict) Failed() bool { return v.StoreErr != nil }
 
-// Counted reports whether a counter decided hit i. If not, a failure policy decided without one.
+// Counted reports whether a counter decided hit i. Otherwise a failure policy decided without a counter.
 func (v *Verdict) Counted(i int) bool {
 	return !v.unasked(i) && (v.StoreErr == nil || v.isLocal(i))
 }
@@ -89,8 +89,8 @@ func (v *Verdict) Denies(i int) bool {
 }
 
 // RetryAfter returns the time after which the client of a denied request may retry: the longest wait among the limits
-// that denied it. For a limit that no wait satisfies, that is its window, so that the client does not retry at once. It
-// is limiter.Never if a failure policy denied the request, because the end of the outage is unknown.
+// that denied it. If waiting does not help, the wait of a limit is its window, so that the client does not retry at
+// once. RetryAfter is limiter.Never if a failure policy denied the request, because the end of the outage is unknown.
 func (v *Verdict) RetryAfter() (longest time.Duration) {
 	for i := range v.Hits {
 		if !v.Denies(i) {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Asked finds the limits that count in a request: call Add for each descriptor, then MakeHits. The zero Asked is an
+// Asked finds the limits that count in a request. Call Add for each descriptor, then MakeHits. The zero Asked is an
 // empty request; Reset makes it empty again and keeps its memory.
 type Asked struct {
 	// Limits are the limits that count, grouped by descriptor. Hits[i] charges Limits[i] one hit.
@@ -76,8 +76,8 @@ func (a *Asked) MakeHits(d *Domain, most int) bool {
 }
 
 // isQuotaWithRoom reports whether the descriptor is a quota that is never over, so that no other quota denies the
-// request. As in envoyproxy/ratelimit, that is a rule in shadow mode and, with --quota-mode, a descriptor without a
-// limit that counts, unless its rule is unlimited.
+// request. As in envoyproxy/ratelimit, such a quota is a rule in shadow mode and, with --quota-mode, a descriptor
+// without a limit that counts, unless its rule is unlimited.
 func (d *Domain) isQuotaWithRoom(to *reached, counting bool) bool {
 	if !counting {
 		return d != nil && d.QuotaMode() && (to.rule == nil || !to.rule.Unlimited)

@@ -74,8 +74,7 @@ func (c *Call) Release() {
 	c.filter.calls.Put(c)
 }
 
-// Decide decides the request if that needs no waiting. It never blocks. If it returns false, the caller must call
-// Later.
+// Decide decides the request if that needs no waiting. It never blocks. If it returns false, call Later.
 func (c *Call) Decide() (answered bool) {
 	c.isDecided = c.try("request", (*actions.Plan).OnRequest)
 	if !c.isDecided || c.held.For() > 0 {

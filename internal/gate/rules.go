@@ -27,8 +27,7 @@ type ruled struct {
 	core.Asked
 }
 
-// Enter decides a request with these descriptors. If the request is delayed, Enter waits first. A request without
-// limits passes.
+// Enter decides a request with these descriptors, and waits if it is delayed. A request without limits passes.
 func (r *Rules) Enter(ctx context.Context, entries [][]descriptors.Entry) (Verdict, error) {
 	d, q := (*core.Set)(r.Set()).Domain(r.Domain), ruled{Rules: r}
 	for _, e := range entries {

@@ -23,8 +23,8 @@ const (
 	quiet = 5 * time.Second
 	// loud is the time after which the log repeats that a failure policy decides; loudAgain is the interval after that.
 	loud, loudAgain = time.Minute, 5 * time.Minute
-	// mostlyDecides bounds failures: if fewer than 1 in mostlyDecides requests fail and the store responds in time, the
-	// failure policy does not count as deciding.
+	// If fewer than 1 in mostlyDecides requests fail, and the store responds in time, the store counts as deciding, not
+	// the failure policy.
 	mostlyDecides = 100
 	// pingWait is the timeout of a ping while there is no outage; pingAgain is the interval of pings during an outage.
 	pingWait  = 500 * time.Millisecond
@@ -48,12 +48,12 @@ type remote struct {
 	mu     sync.Mutex // guards the fields of check
 	asked  time.Time
 	why    error  // result of the last ping
-	seen   uint64 // failures at that time
-	all    uint64 // requests at that time
+	seen   uint64 // value of failures at the last ping
+	all    uint64 // number of requests at the last ping
 	failed time.Time
 
 	hears  bool // receives the refunds of other processes; guarded by Store.hearing
-	isDeaf bool // the log says that it does not receive them; used only by heard
+	isDeaf bool // the log says that the refunds do not arrive; used only by heard
 }
 
 // outage is a time in which failure policies decide instead of a store. It is immutable.
@@ -85,7 +85,7 @@ func newRemote(name string, s *redisstore.Store, o *Options) *remote {
 }
 
 // fail records a request that was decided without the store. The first one begins an outage, unless the breaker failed
-// the call: the outage was then logged before, perhaps with its end, and the breaker closes with its next probe.
+// the call, because that outage was logged before, perhaps with its end, and the breaker closes with its next probe.
 func (r *remote) fail(err error) {
 	failures := r.failures.Add(1)
 	if r.outage.Load() == nil && !errors.Is(err, guard.ErrBreakerOpen) {
@@ -261,7 +261,7 @@ func (s *Store) Failed(err error) {
 }
 
 // watch pings stores that have an outage, until ctx is done. Once all outages have been over for `quiet`, it clears the
-// local counts. It waits so that a store with short outages does not renew each limit's local share.
+// local counts. It waits for `quiet`, so that a store with short outages does not renew each limit's local share.
 func (s *Store) watch(ctx context.Context) {
 	var wait sync.WaitGroup
 	for _, r := range s.remotes {

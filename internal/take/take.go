@@ -32,8 +32,8 @@ type Notes struct {
 	// Sent is the time of this call since Leases started. MayLease reports whether Leases may decide the call.
 	Sent     time.Duration
 	MayLease bool
-	// Asked is when Denials saw the call, in microseconds of its clock. Forgets is the number of its Forget and Drop calls
-	// by then, and Caches reports whether its cache was enabled.
+	// Asked is when Denials saw the call, in microseconds of its clock. Forgets is the number of calls of Forget and Drop
+	// by then, and Caches reports whether the cache was enabled.
 	Asked   int64
 	Forgets uint64
 	Caches  bool
@@ -90,8 +90,8 @@ func (k *Chain) Try(c *Call) (answered bool) {
 	return c.answered
 }
 
-// TakeAll decides calls. It returns when each has its Out or its Err. With several calls, as in Try, a panic of a stage
-// in Before is an Err, and in After keeps the result.
+// TakeAll decides calls. It returns when each has its Out or its Err. With several calls, as in Try, a panic in a
+// stage's Before sets Err, and a panic in After keeps the result.
 func (k *Chain) TakeAll(calls []*Call) {
 	b, _ := batches.Get().(*batch) // the pool holds only *batch
 	defer b.free()
@@ -147,7 +147,7 @@ func (k *Chain) catchBefore(c *Call) {
 	}
 }
 
-// catchAfter shows the result to the other stages, too, if one panics.
+// catchAfter shows the result to the other stages, too, if a stage panics.
 func (k *Chain) catchAfter(c *Call) {
 	for c.passed > 0 {
 		panics.Catch("stage of a store", func() { k.after(c) })

@@ -1,5 +1,4 @@
-// Package telemetry sends traces over OTLP, OpenTelemetry's protocol, by gRPC or HTTP. Only this package depends on
-// OpenTelemetry.
+// Package telemetry sends traces by OTLP over gRPC or HTTP. Only this package depends on OpenTelemetry.
 //
 // OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) set the destination,
 // headers, certificates, resource attributes, intervals and sampling. Their defaults are OpenTelemetry's, except for
