@@ -71,7 +71,7 @@ func TestStopEndsWhateverHangs(t *testing.T) {
 		t.Fatal("the process does not end")
 	}
 	for _, want := range []string{
-		"requests still run 3s after their connections were closed", "still running 3s after the stop: gRPC server",
+		"requests still run 3s after their connections were closed", "parts still running 3s after the stop: gRPC server",
 		"gRPC server: still not closed",
 	} {
 		if p.err == nil || !strings.Contains(p.err.Error(), want) {

@@ -58,7 +58,7 @@ func (a *App) Run(ctx context.Context) error {
 		late = append(late, fmt.Sprint(name))
 	}
 	slices.Sort(late)
-	return errors.Join(err, fmt.Errorf("still running %s after the stop: %s", lastWait, strings.Join(late, ", ")))
+	return errors.Join(err, fmt.Errorf("parts still running %s after the stop: %s", lastWait, strings.Join(late, ", ")))
 }
 
 // stop ends the service after the requests in flight. It returns an error if requests did not end even when cancelled.

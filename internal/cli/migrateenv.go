@@ -81,7 +81,7 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 	}
 	for _, f := range s.Flags {
 		if f.Shown != f.Value {
-			fmt.Fprintf(w, "# --%s has a secret (from %s), which no command line should show: set %s from a Secret instead, "+
+			fmt.Fprintf(w, "# --%s has a secret (from %s), which no command line should show, so set %s from a Secret instead, "+
 				"with the whole value\n", f.Name, strings.Join(f.From, ", "), variableOf(f.Name))
 		}
 	}

@@ -221,7 +221,7 @@ func TestMigrateEnv(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, &errs)
 	}
 	for _, want := range []string{
-		"# --store has a secret (from REDIS_URL, REDIS_SOCKET_TYPE, REDIS_AUTH), which no command line should show: set WEIR_STORE from", "\nweir serve \\\n  --http-addr='[::]:8080' \\\n",
+		"# --store has a secret (from REDIS_URL, REDIS_SOCKET_TYPE, REDIS_AUTH), which no command line should show, so set WEIR_STORE from", "\nweir serve \\\n  --http-addr='[::]:8080' \\\n",
 		"\n  --store='redis://redis:6379?password_file=/etc/weir/redis-password' \\\n", "\n  --charge-each \\\n",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -58,9 +58,9 @@ func Resolver(rules func() *descriptors.Set, decider *decide.Decider) func(domai
 func entriesOf(id BucketID) ([]descriptors.Entry, error) {
 	switch {
 	case id == "":
-		return nil, errors.New("it has no entries; give Envoy's bucket_id_builder an entry with a string_value")
+		return nil, errors.New("the bucket has no entries; give Envoy's bucket_id_builder an entry with a string_value")
 	case len(id) > MaxIDBytes:
-		return nil, fmt.Errorf("its entries have %d bytes, at most %d are allowed; build bucket ids from short values",
+		return nil, fmt.Errorf("the entries have %d bytes, at most %d are allowed; build bucket ids from short values",
 			len(id), MaxIDBytes)
 	case strings.ContainsRune(string(id), 0) || !utf8.ValidString(string(id)):
 		return nil, errors.New("a value is not UTF-8, which a response requires; build bucket ids from other values")

@@ -77,10 +77,10 @@ func TestResolve(t *testing.T) {
 		{"shop", "slow=empty", "refused: slow=empty (rules.yaml:17): initial: "},
 		{"shop", "slow=cell", "refused: slow=cell (rules.yaml:18): engine: redis_cell"},
 		{"shop", "slow=work", "refused: slow=work (rules.yaml:19): algorithm: concurrency"},
-		{"shop", "", "refused: it has no entries"},
+		{"shop", "", "refused: the bucket has no entries"},
 		{"shop", "plan=", "refused: the value of plan is empty"},
 		{"shop", "plan=\xff", "refused: a value is not UTF-8"},
-		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, at most 2048"},
+		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: the entries have 2053 bytes, at most 2048"},
 	} {
 		if got := targetText(resolve(tt.domain, BucketID(tt.id))); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s %.40s: %q, want %q", tt.domain, tt.id, got, tt.want)

@@ -146,7 +146,7 @@ func (s *Stream) begin(u *Usage, now time.Duration) *client {
 	k.leave(c)
 	k.stats.Dropped++
 	if skipped, ok := k.dropped.Allow(time.Now()); ok {
-		k.o.Logger.Warn("too many quota buckets, further buckets get no assignment: let bucket_id_builder build fewer",
+		k.o.Logger.Warn("too many quota buckets, so further buckets get no assignment; let bucket_id_builder build fewer",
 			slog.String("host", s.host), slog.String("domain", s.domain),
 			slog.Int("of_stream", len(s.buckets)), slog.Int("of_all", k.bucketsOf.used), slog.Uint64("lines_skipped", skipped))
 	}

@@ -204,7 +204,7 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 // whatToCheck returns advice for the operator.
 func (r *remote) whatToCheck(err error) string {
 	switch {
-	case redisstore.Answered(err) && (strings.Contains(err.Error(), "NOPERM") || // in scripts: until and after Redis 7.0
+	case redisstore.Answered(err) && (strings.Contains(err.Error(), "NOPERM") || // the next two: in scripts
 		strings.Contains(err.Error(), "can't run this command") || strings.Contains(err.Error(), "ACL failure")):
 		return "grant Weir's user in Redis the missing right (the error names it, or it is one of " +
 			"+get +mget +set +del +time); docs/operate/redis.md#rights lists all rights"
@@ -214,7 +214,7 @@ func (r *remote) whatToCheck(err error) string {
 		return fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
 	case errors.Is(err, io.EOF):
-		return "it closes connections: is it going down, does it speak TLS, or is it a proxy such as twemproxy, which " +
+		return "Redis closes connections: is it going down, does it speak TLS, or is it a proxy such as twemproxy, which " +
 			"needs ?proxy=true in the URL?"
 	default:
 		return "is Redis up, and are its address, the network and TLS right?"
