@@ -128,10 +128,10 @@ func (c *Conn) work(n int64) {
 }
 
 // Work adds n complete gRPC requests with messages of size bytes. The caller adds -1 before the delay of a request and
-// 1 after it, because --max-delayed bounds delayed requests.
+// 1 after it, because --max-delayed bounds delayed requests. Work skips large messages: only their buffers count.
 func Work(ctx context.Context, n int64, size int) {
-	if c := connOf(ctx); c != nil {
-		c.work(n * (requestCost + decodedCost*int64(size)))
+	if c := connOf(ctx); c != nil && size <= largeMessage {
+		c.work(n * (requestCost + decodedCost*int64(messageHead+size)))
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 const (
 	streamCost = 8 << 10 // a goroutine, and gRPC's state of a stream
 	bufferCost = 128     // the header of a buffer
-	// largeRequest is the memory from which a request counts until its response: of a message above 16 KiB.
-	largeRequest = 28 << 10
+	// largeRequest is the memory, in bytes, from which a request's buffers count until its response. Messages above
+	// largeMessage do not count decodedCost, too, because the server decodes few of them at once.
+	largeRequest, largeMessage = 28 << 10, 16 << 10
 )
 
 // openStream is a stream whose response has not ended.
@@ -20,9 +21,10 @@ type openStream struct {
 	complete bool  // the request has arrived
 	answered bool  // the response has begun
 	gone     bool  // the stream has ended
+	isLarge  bool  // its message is longer than largeMessage
 	since    int64 // when its request or latest message began or was admitted, by Guard.now
 	memory   int64 // bytes
-	work     int64 // bytes that count from when the request is complete until its response, unless the request is large
+	work     int64 // bytes that count from when the request is complete until its response
 	message  messageMeter
 
 	window   window
@@ -217,7 +219,7 @@ func (r *requests) payload(p []byte, now int64) {
 		streams.read(o)
 		r.completed = true
 	}
-	r.f.judge(o)
+	r.f.judge(o, ended)
 }
 
 // end completes the request that ends with this frame. The caller must hold f.mu.
@@ -231,11 +233,14 @@ func (r *requests) end() {
 		o.complete = true
 		s.grow(o, -int64(o.reserved))
 		o.reserved = 0
-		switch {
-		case o.memory >= largeRequest:
+		hasBuffers := o.memory >= largeRequest
+		if hasBuffers && o.isLarge { // Work must skip all of these
 			o.work = 0
-		case !o.answered:
+		}
+		if !o.answered {
 			s.working += o.work
+		}
+		if !o.answered && !hasBuffers {
 			s.arrived(o)
 			s.grow(o, -o.memory)
 		}
@@ -398,10 +403,12 @@ func (c *cutter) cut(p []byte, now int64, to follower) bool {
 	}
 }
 
-// messageMeter follows the gRPC messages of a stream in one direction. Each message has a prefix of 5 bytes; the last
-// four are its length.
+// messageHead is the length of the prefix of a gRPC message. The last four bytes of the prefix are the message's length.
+const messageHead = 5
+
+// messageMeter follows the gRPC messages of a stream in one direction.
 type messageMeter struct {
-	prefix [5]byte
+	prefix [messageHead]byte
 	have   uint8  // bytes of prefix that have arrived
 	size   uint32 // length of the message, in bytes
 	left   uint32 // bytes of the message that have not arrived

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // newConn is a connection whose frames are fed by the test, after the preface.
@@ -64,7 +66,7 @@ func TestWhatCounts(t *testing.T) {
 		},
 		"a large request": {
 			{false, frameOf(frameHeaders, head, 1, 10), received},
-			{false, frameOf(frameData, 0, 1, 16<<10), received + 16<<10 + bufferCost},
+			{false, grpcFrame(1, grpcMessage(20<<10 - messageHead)[:16<<10]), received + 20<<10 + 2*bufferCost},
 			{false, frameOf(frameData, end, 1, 4<<10), received + 20<<10 + 2*bufferCost},
 			{true, frameOf(frameHeaders, head, 1, 10), received + 20<<10 + 2*bufferCost},
 			{true, frameOf(frameHeaders, head|end, 1, 10), 0},
@@ -85,6 +87,61 @@ func TestWhatCounts(t *testing.T) {
 			if got := f.c.g.o.Budget.Used(); got != s.want {
 				t.Errorf("%s, frame %d: %d bytes count, want %d", name, i, got, s.want)
 			}
+		}
+	}
+}
+
+// The delay of a request removes no more memory than the request counts, however it was sent.
+func TestWorkOfDelayedRequests(t *testing.T) {
+	const small, large = 10_000, 60_000
+	begin := func(size uint32) []byte { return grpcMessage(size)[:2000] }
+	padded := func(length int) []byte { return frameOf(frameData, flagPadded, 1, length) }
+	end := func(length int) []byte { return frameOf(frameData, flagEndStream, 1, length) }
+	rest := func(length int) (frames []byte) {
+		for ; length > maxFrame; length -= maxFrame {
+			frames = append(frames, frameOf(frameData, 0, 1, maxFrame)...)
+		}
+		return append(frames, end(length)...)
+	}
+	for name, tc := range map[string]struct {
+		frames  []byte
+		size    int
+		working int64 // during the delay, in bytes
+	}{
+		"small":        {slices.Concat(grpcFrame(1, begin(small)), rest(small+5-2000)), small, 0},
+		"in one frame": {end(small + 5), small, 0},
+		"large":        {slices.Concat(grpcFrame(1, begin(large)), rest(large+5-2000)), large, 0},
+		"padded before": {
+			slices.Concat(padded(maxFrame), grpcFrame(1, begin(large)), rest(large+5-2000)),
+			small, decodedCost * (maxFrame + large - small),
+		},
+		"padded after": {
+			slices.Concat(grpcFrame(1, begin(small)), padded(maxFrame), rest(small+5-2000)),
+			small, decodedCost * maxFrame,
+		},
+		"two messages": {
+			slices.Concat(grpcFrame(1, append(grpcMessage(100), begin(large)...)), rest(large+5-2000)),
+			100, decodedCost * (large + 5),
+		},
+		"cut short": {slices.Concat(grpcFrame(1, begin(large)), end(0)), large, requestCost + decodedCost*2000},
+	} {
+		f := newConn(t, &HTTP2{MaxResets: 10})
+		if err := f.feed(append(frameOf(frameHeaders, flagEndHeaders, 1, 10), tc.frames...)); err != nil {
+			t.Fatal(err)
+		}
+		before := f.c.working
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: f.RemoteAddr()})
+		Work(ctx, -1, tc.size)
+		if f.c.working != tc.working {
+			t.Errorf("%s: %d bytes count during the delay, want %d", name, f.c.working, tc.working)
+		}
+		Work(ctx, 1, tc.size)
+		if f.c.working != before {
+			t.Errorf("%s: %d bytes count after the delay, before %d", name, f.c.working, before)
+		}
+		_, _ = f.Write(frameOf(frameHeaders, flagEndHeaders|flagEndStream, 1, 10))
+		if used := f.c.g.o.Budget.Used(); used != 0 {
+			t.Errorf("%s: %d bytes are used after the response", name, used)
 		}
 	}
 }

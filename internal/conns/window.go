@@ -32,14 +32,15 @@ const (
 	windowOpen                 // the size that gRPC announces
 )
 
-// judge decides by the first bytes of a stream whether its window must grow. The caller must hold f.mu.
-func (f *http2Conn) judge(o *openStream) {
+// judge decides by the first bytes of a stream whether its window must grow. ended reports whether a message has ended
+// in the latest bytes. The caller must hold f.mu.
+func (f *http2Conn) judge(o *openStream, ended bool) {
 	switch m := &o.message; {
 	case o.window != windowFirst:
-	case m.whole: // a stream of several messages, or a request whose end has not arrived
+	case ended: // a stream of several messages, or a request whose end has not arrived
 		f.open(o)
-	case m.hasPrefix() && m.size > firstWindow-uint32(len(m.prefix)):
-		o.window = windowWanted
+	case m.hasPrefix() && m.size > firstWindow-messageHead:
+		o.window, o.isLarge = windowWanted, m.size > largeMessage
 		f.streams.wanted++
 	}
 }
