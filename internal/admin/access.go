@@ -61,7 +61,7 @@ func (h *handler) hasCertificate(r *http.Request) bool {
 	return h.HTTPTLSClientCA != "" && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 }
 
-// tokenLines is the minimum interval between two log lines about an unreadable token. Every request can cause one.
+// tokenLines is the minimum interval between two log lines about an unreadable token. Every request can cause a line.
 const tokenLines = 10 * time.Second
 
 func (h *handler) checkToken(r *http.Request) error {

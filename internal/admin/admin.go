@@ -35,7 +35,7 @@ type Check struct {
 	Name string
 	// Err returns an error if the condition does not hold, without secrets. It must return soon after ctx is done.
 	Err func(ctx context.Context) error
-	// Note, if not nil, returns a remark for operators although the condition holds, or "".
+	// Note, if not nil, returns a remark for operators while the condition holds, or "".
 	Note func() string
 	// Remote means that Err calls a server. Such an Err runs at most once a second, and not concurrently.
 	Remote bool

@@ -52,7 +52,7 @@ type listedLimit struct {
 }
 
 // rules serves GET /rules?domain=&rule=PATH&search=&sort=denied|requests&offset=0&n=50&history=true: the state of the
-// rules, and one page of the active ones, in the order of the files or of sort.
+// rules, and one page of the active rules, in the order of the files or of sort.
 func (h *handler) rules(r *http.Request) (*rulesPage, error) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)

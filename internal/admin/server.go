@@ -27,8 +27,8 @@ const (
 	socketMode fs.FileMode = 0o600
 	// socketRetry is the interval between attempts to open the admin socket, which a previous process may still hold.
 	socketRetry = time.Second
-	// quietTries is the number of attempts after which an embedded Weir warns: while Envoy replaces a filter or itself,
-	// the previous filter or process has the socket.
+	// quietTries is the number of attempts after which an embedded Weir warns, because while Envoy replaces a filter or
+	// itself, the previous filter or process has the socket.
 	quietTries = 30
 )
 

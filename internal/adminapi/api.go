@@ -73,7 +73,7 @@ type Build struct {
 	Version string `json:"version"`
 	// Commit is the revision of the source code, or "unknown".
 	Commit string `json:"commit"`
-	// Date is the time of the commit in RFC 3339, or "". There is no time of the build: builds are reproducible.
+	// Date is the time of the commit in RFC 3339, or "". There is no time of the build, because builds are reproducible.
 	Date     string `json:"date,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform,omitempty"` // such as linux/amd64
@@ -117,7 +117,7 @@ type Check struct {
 type RulesSummary struct {
 	RulesStatus
 	Files      int `json:"files"`       // number of files
-	ErrorCount int `json:"error_count"` // number of errors; Errors has the first ones
+	ErrorCount int `json:"error_count"` // number of errors; Errors has the first errors
 	Domains    int `json:"domains"`
 	Rules      int `json:"rules"`
 	Limits     int `json:"limits"`
@@ -216,7 +216,7 @@ type History struct {
 // CountsOverTime are counts of one series.
 type CountsOverTime struct {
 	Allowed []uint32 `json:"allowed"`
-	Denied  []uint32 `json:"denied"` // including those that shadow or quota mode admitted
+	Denied  []uint32 `json:"denied"` // including requests that shadow or quota mode admitted
 	Near    []uint32 `json:"near"`   // the part of Allowed that was near the limit
 }
 

@@ -240,7 +240,7 @@ func (c *Client) token() (string, error) {
 	return token, nil
 }
 
-// MinToken is the minimum length of a token in bytes: shorter ones can be guessed.
+// MinToken is the minimum length of a token in bytes, because shorter tokens can be guessed.
 const MinToken = 16
 
 // ParseToken returns the token in the content of a file. Its error continues a sentence that begins with the file name.

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// gcHeadroom is the maximum number of bytes to allocate between two collections, where Go's default allows fewer: with
-// a heap of 4 MB Go collects every 4 MB, and Weir every 64 MB. Weir uses at most a quarter of the memory limit.
+// gcHeadroom is the maximum number of bytes to allocate between two collections, where Go's default allows fewer. With
+// a heap of 4 MB, Go collects every 4 MB, and Weir every 64 MB. Weir uses at most a quarter of the memory limit.
 const gcHeadroom = 64 << 20
 
 // In another program's process, the headroom is at most 1/sharedPart of the container's memory.
@@ -24,7 +24,7 @@ const sharedPart = 16
 // Values of GOGC, in percent.
 const (
 	gogcDefault = 100 // Go's default; the minimum
-	gogcLoading = 300 // minimum during a hold: loading rules allocates about twice the memory of the result
+	gogcLoading = 300 // minimum during a hold, because loading rules allocates about twice the memory of the result
 )
 
 // holdRoom is the maximum number of bytes to allocate between two collections during a hold.

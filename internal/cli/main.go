@@ -58,7 +58,7 @@ type streams struct {
 }
 
 // Main runs the program and returns its exit code. Version and commit come from the linker's flags; if empty, Main uses
-// those that Go has recorded in the binary.
+// the values that Go has recorded in the binary.
 func Main(linkedVersion, linkedCommit string) int {
 	version, commit = linkedVersion, linkedCommit
 	return start(context.Background(), os.Args, os.Stdout, os.Stderr)
@@ -134,7 +134,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	)
 }
 
-// commonFlags are the 15 flags of serve that most users set. weir help TOPIC shows the others.
+// commonFlags are the 15 flags of serve that most users set. weir help TOPIC shows the other flags.
 var commonFlags = []string{
 	"rules", "xds-server", "store", "on-store-failure", "fallback-replicas", "grpc-addr", "http-addr", "grpc-tls-cert",
 	"grpc-tls-key", "http-token-file", "ratelimit-headers", "statsd-addr", "otel-traces", "log-level", "log-format",

@@ -10,7 +10,7 @@ import (
 )
 
 // http2Conn is a connection of a gRPC server. It follows the frames that the server reads and writes. One goroutine
-// reads from it and one writes.
+// reads from the connection and one writes to it.
 type http2Conn struct {
 	net.Conn
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing on this system: gRPC's keepalive closes a connection whose client does not respond.
+// setUserTimeout does nothing on this system; gRPC's keepalive closes a connection whose client does not respond.
 func setUserTimeout(net.Conn, time.Duration) {}
 
 func readyToRead(f *http2Conn, _ net.Conn) net.Conn { return f }

@@ -421,7 +421,7 @@ func (m *messageMeter) hasPrefix() bool { return int(m.have) == len(m.prefix) }
 func (m *messageMeter) feed(p []byte) (ended bool) {
 	for {
 		if m.hasPrefix() {
-			n := uint32(min(int64(m.left), int64(len(p)))) //nolint:gosec // left is one
+			n := uint32(min(int64(m.left), int64(len(p)))) //nolint:gosec // left is a uint32
 			m.left, p = m.left-n, p[n:]
 			if m.left > 0 {
 				return ended

@@ -53,8 +53,8 @@ func (v *Verdict) Headers(yield func(Header) bool) {
 	}
 }
 
-// nearest returns the status for the limit headers: as in envoyproxy/ratelimit, the last one over its limit, else the
-// first with the fewest remaining hits. It is nil without a limit, without header names, or if the store failed.
+// nearest returns the status for the limit headers: as in envoyproxy/ratelimit, the last status over its limit, else
+// the first with the fewest remaining hits. It is nil without a limit, without header names, or if the store failed.
 func (v *Verdict) nearest() (nearest *Status) {
 	if v.Request.o.LimitHeaders == (LimitHeaders{}) || v.Failed() {
 		return nil

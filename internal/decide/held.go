@@ -42,7 +42,7 @@ func (h *Held) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Keep is called when the response is sent: an admitted request then counts as in flight until its end is reported.
+// Keep must be called when the response is sent. An admitted request is then in flight until its end is reported.
 func (h *Held) Keep() {
 	if !h.denied {
 		h.owed = nil

@@ -50,7 +50,7 @@ func (o Outcome) Unfit() bool {
 	}
 }
 
-// Observer counts decisions. Its methods run while a request waits: they must be quick and safe for concurrent use.
+// Observer counts decisions. Its methods run while a request waits, so they must be quick and safe for concurrent use.
 type Observer interface {
 	// Decided reports one hit on limit l: its outcome, its cost in hits (0 peeks, below 0 refunds) and the store's
 	// decision. The decision is meaningless while the store fails, and valid only during the call. It is not called for

@@ -45,8 +45,8 @@ func (a *Asked) Add(entries []Entry, rule *Rule, own *Limit) {
 }
 
 // MakeHits makes a hit of each limit that is not replaced. It returns false if there are more than most. A hit's Group
-// is the index of its descriptor or, if a quota of the request is never over, so that the other quotas do not deny,
-// ^index. The keys of all hits are one allocation.
+// is the index of its descriptor. If a quota of the request is never over, so that the other quotas do not deny, Group
+// is ^index. The keys of all hits are one allocation.
 func (a *Asked) MakeHits(d *Domain, most int) bool {
 	hasRoom := false
 	for i := range a.reached {

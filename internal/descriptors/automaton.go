@@ -251,8 +251,8 @@ func matchRune(inst *syntax.Inst, char rune) bool {
 	}
 }
 
-// follow returns the instructions that read a character and are reachable without reading one. end reports whether the
-// match instruction is among the reachable ones.
+// follow returns the instructions that read a character and are reachable without reading any. end reports whether the
+// match instruction is reachable, too.
 func (b *builder) follow(at []uint32, looked syntax.EmptyOp) (reads []uint32, end bool) {
 	*b.work += len(at) + len(b.seen)/8
 	clear(b.seen)

@@ -145,7 +145,7 @@ func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
 // Problems returns the number of errors so far.
 func (c *Builder) Problems() int { return c.found.total }
 
-// OnlyCounts reports whether there are so many errors that Errorf only counts further ones.
+// OnlyCounts reports whether there are so many errors that Errorf only counts further errors.
 func (c *Builder) OnlyCounts() bool { return c.found.full() }
 
 // SkipsRules records that some rules could not be read. Build then does not report unknown names of limits.

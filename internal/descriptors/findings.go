@@ -30,8 +30,8 @@ const (
 	WarnNoEffect    = "no_effect"      // a field of envoyproxy/ratelimit that has no effect in Weir
 )
 
-// maxListed is the maximum number of errors, and of warnings, that are listed. Further ones are only counted, so that a
-// file with a million errors costs neither much memory nor a response of a hundred megabytes.
+// maxListed is the maximum number of errors, and of warnings, that are listed. Further findings are only counted, so
+// that a file with a million errors costs neither much memory nor a response of a hundred megabytes.
 const maxListed = 1_000
 
 // Error returns "file:line:column: message".

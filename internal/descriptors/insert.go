@@ -216,7 +216,7 @@ func (to *parent) find(d *Descriptor) (first *Node, by *Pattern) {
 	return nil, nil
 }
 
-// merge adds the descriptors of a repeated descriptor to the first one, and its limits if the first one has none.
+// merge adds the descriptors of a repeated descriptor to the first descriptor, and its limits if the first has none.
 func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	holds := "the limits of the first one apply, with the descriptors of both"
 	if r := first.Rule; len(r.Limits) == 0 && !r.Unlimited {

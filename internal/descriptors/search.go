@@ -109,7 +109,7 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 // group has the patterns of a branch with the same prefix, or with the same prefix and suffix.
 type group struct {
 	first     int        // order of the first pattern
-	up        int32      // group of the longest shorter text with which this one begins (or ends); -1: none
+	up        int32      // group of the longest shorter text with which this group's begins (or ends); -1: none
 	enforced  levels     // union of the patterns' enforced levels; set only in sequences.tails
 	only      *Pattern   // the only pattern of the group, if it is not a regex and has no middle
 	few       []*Pattern // patterns that are tried one by one, in file order

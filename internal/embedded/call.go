@@ -203,8 +203,8 @@ func (c *Call) end() {
 	w.Ended()
 }
 
-// StreamDone charges or releases the hits of the entries with apply_on_stream_done, and ends the call. It never blocks:
-// it continues in the background if it has to wait.
+// StreamDone charges or releases the hits of the entries with apply_on_stream_done, and ends the call. It never blocks,
+// because it continues in the background if it has to wait.
 func (c *Call) StreamDone() {
 	if c.try("end of a stream", (*actions.Plan).OnStreamDone) {
 		c.observe()

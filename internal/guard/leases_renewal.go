@@ -114,7 +114,7 @@ func (r *renewal) call(ctx context.Context) *take.Call {
 	}}
 }
 
-// run sends renewals, and then releases what they acquired in excess. It returns the first error.
+// run sends renewals, and then releases the permits that they acquired in excess. It returns the first error.
 func (l *Leases) run(ctx context.Context, rs ...*renewal) (err error) {
 	defer l.calls.Add(-len(rs))
 	ctx = Background(ctx)
@@ -173,8 +173,8 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 	}
 	l.stats.Permits += r.acquire
 	l.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
-	// The number to acquire was estimated from an older Remaining. If it exceeds the allowed part of the present one,
-	// other processes would be denied because of idle permits, so the excess is released at once.
+	// The number to acquire was estimated from an older Remaining. If it exceeds the allowed part of the present
+	// Remaining, other processes would be denied because of idle permits, so the excess is released at once.
 	surplus := r.acquire - (taken.Remaining+r.acquire)/leavePart
 	if surplus <= 0 || l.closed || !returnable(e.ends, l.now()) {
 		return nil

@@ -29,8 +29,8 @@ func TryCharge(h *limiter.Hit) step.Charge {
 	return step.IfFits
 }
 
-// Spends reports whether a hit of an admitted request is charged step.Spend after all other hits: a quota that has no
-// room for the hit, while another quota has room. So a large cost uses up the quota, even with ChargeNone.
+// Spends reports whether a hit of an admitted request is charged step.Spend after all other hits, because its quota has
+// no room for it, while another quota has room. So a large cost uses up the quota, even with ChargeNone.
 func Spends(h *limiter.Hit, allowed bool) bool { return h.Mode == limiter.Quota && !allowed }
 
 // CompleteSpent updates out, the decision of TryCharge on a hit that Spends, with the decision of step.Spend.

@@ -59,7 +59,7 @@ type Metrics struct {
 // Options are the flags of metrics, and the build.
 type Options struct {
 	Build adminapi.Build `kong:"-"`
-	// MaxRules is the maximum number of rules, and of domains, with their own series. The others share one.
+	// MaxRules is the maximum number of rules, and of domains, with their own series. All others share one series.
 	MaxRules int `name:"metrics-max-rules" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Maximum number of rules with their own series in GET /metrics; others count together as (other)."`
 	// NearLimitRatio is the part of a limit, from 0 to 1, above which a hit is near the limit.
 	NearLimitRatio float64 `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
@@ -164,8 +164,8 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// Timed measures calls to the stores of these names; "" is --store. It is for stores behind a network: for a decision
-// in memory, reading the clock would take longer than the decision.
+// Timed measures calls to the stores of these names; "" is --store. It is for stores behind a network, because for a
+// decision in memory reading the clock would take longer than the decision.
 func (m *Metrics) Timed(names ...string) take.Stage {
 	t := timed{}
 	for _, name := range names {

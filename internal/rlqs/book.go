@@ -105,7 +105,7 @@ func (b *book) plan(now time.Duration) *ask {
 	return a
 }
 
-// needs returns the hits that ahead must have for this time: base for the rates that remain, rise for higher ones.
+// needs returns the hits that ahead must have for this time: base for the rates that remain, rise for higher rates.
 func (b *book) needs(long time.Duration) (base, rise float64) {
 	for _, c := range b.clients {
 		if !c.moves {
@@ -167,7 +167,7 @@ func (k *Keeper) settle(a *ask, planned, now time.Duration) {
 }
 
 // scale returns the factor by which to lower rates so that the charged hits suffice. Until a lower rate arrives, the
-// client uses the old one. Rates of broken streams cannot be lowered.
+// client uses the old rate. Rates of broken streams cannot be lowered.
 func (b *book) scale(long time.Duration) float64 {
 	room, scaled, tolerated := b.ahead, 0., 0.
 	for _, c := range b.clients {

@@ -13,7 +13,7 @@ import (
 const (
 	// maxCalls is the maximum number of concurrent calls to the store. A remote store combines concurrent calls.
 	maxCalls = 250
-	// lastCharge is the time for which rates are charged when a Keeper stops: after it, all Envoys use another server.
+	// lastCharge is the time for which a stopping Keeper charges rates, because then all Envoys use another server.
 	lastCharge = interval
 )
 

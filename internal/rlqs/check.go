@@ -48,8 +48,8 @@ func problemOf(r *descriptors.Rule, code, format string, args ...any) *descripto
 	return &descriptors.Error{Position: at, Msg: text, Code: code}
 }
 
-// Unfit returns the reason why a Keeper cannot assign parts of the hit's limit, or "" if it can. A limit of 0 is fit:
-// it denies all requests.
+// Unfit returns the reason why a Keeper cannot assign parts of the hit's limit, or "" if it can. A limit of 0 is fit,
+// because it denies all requests.
 func Unfit(h *limiter.Hit) string {
 	p := h.Policy
 	in := p.Params()

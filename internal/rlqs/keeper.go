@@ -55,7 +55,7 @@ type Keeper struct {
 	demandPolicy *limiter.Policy // policy of demandParams
 
 	mu        sync.Mutex
-	streams   map[*Stream]struct{} // including broken ones while their assignments may apply
+	streams   map[*Stream]struct{} // including broken streams while their assignments may apply
 	books     map[string]*book
 	counters  map[string]*counter
 	bucketsOf perHost // buckets of all streams

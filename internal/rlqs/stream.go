@@ -16,7 +16,7 @@ type Stream struct {
 	host, domain string
 	full         chan struct{} // has an element if an assignment is pending
 
-	// Keeper.mu protects these.
+	// Keeper.mu protects the fields below.
 	buckets map[BucketID]*client
 	former  *Stream // the broken stream of the same host; nil if there is none, or several
 	closed  bool
@@ -24,7 +24,7 @@ type Stream struct {
 	pending map[BucketID]Assignment // latest assignment of each bucket, until take
 }
 
-// Open begins a stream of a host. If exactly one stream of the host is broken, the new one takes over its buckets.
+// Open begins a stream of a host. If exactly one stream of the host is broken, the new stream takes over its buckets.
 func (k *Keeper) Open(host, domain string) *Stream {
 	s := &Stream{
 		keeper: k, host: host, domain: domain, full: make(chan struct{}, 1), buckets: map[BucketID]*client{},
@@ -46,8 +46,8 @@ func (k *Keeper) Open(host, domain string) *Stream {
 	return s
 }
 
-// put queues an assignment for sending. If the client does not read, put drops further abandonments: the Envoy will
-// report those buckets again. The caller must hold Keeper.mu for a whole step, to send its assignments together.
+// put queues an assignment for sending. If the client does not read, put drops further abandonments, because the Envoy
+// will report those buckets again. The caller must hold Keeper.mu for a whole step, to send its assignments together.
 func (s *Stream) put(a Assignment) {
 	if _, ok := s.pending[a.ID]; !ok && a.Strategy == Abandon && len(s.pending) >= 2*maxBuckets {
 		return

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxElapsed = time.Hour // maximum that a report may claim
-	// maxUsages bounds the memory of a report: protobuf uses up to 100 bytes for a usage of 2 bytes on the wire.
+	// maxUsages bounds the memory of a report, because protobuf uses up to 100 bytes for a usage of 2 bytes on the wire.
 	maxUsages = 200_000
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Options are the settings of Rules; those that are flags are in Config.
+// Options are the settings of Rules; the settings that are flags are in Config.
 type Options struct {
 	Config
 

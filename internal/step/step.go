@@ -21,7 +21,7 @@ const (
 // Bounds of a limit's parameters.
 const (
 	MaxLimit      = 1 << 48                   // hits; a large limit needs a round rate: see limiter.NewPolicy
-	MaxCost       = math.MaxUint32            // hits, for algorithms that let later requests pay for a large one
+	MaxCost       = math.MaxUint32            // hits, for algorithms that let later requests pay for a large cost
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // segments of a sliding window
@@ -48,8 +48,8 @@ type Charge uint8
 // The values of Charge.
 const (
 	IfFits    Charge = iota // the cost if it fits, else nothing
-	OrPenalty               // the cost if it fits, else what ChargeDenied says
-	Penalty                 // what ChargeDenied says, even if the cost fits
+	OrPenalty               // the cost if it fits, else the charge that ChargeDenied sets
+	Penalty                 // the charge that ChargeDenied sets, even if the cost fits
 	Nothing
 	Spend // the remaining hits, up to the cost; with ChargeFull the whole cost
 )
@@ -122,7 +122,7 @@ const (
 	InWindows                   // hits are counted in windows, which end as a whole; State.A is the start of the window
 	InFlight                    // requests in flight are counted, so negative hits are routine
 	Prepayable                  // hits can be charged before their requests arrive, and refunded without a trace
-	ShowsLeft                   // the counter holds the remaining hits, not the used ones
+	ShowsLeft                   // the counter holds the remaining hits, not the used hits
 	IsRate                      // hits pass at a rate, which can be made slower
 )
 

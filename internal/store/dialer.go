@@ -152,7 +152,7 @@ func isHello(p []byte) bool {
 const readTimeout = 250 * time.Millisecond
 
 // tlsFiles has the certificate files for TLS. Each new connection reads them, so that they can be renewed. If they
-// cannot be read, for instance because only one of two was replaced so far, the last ones are used.
+// cannot be read, for instance because only one of two was replaced so far, the last certificates are used.
 type tlsFiles struct {
 	ca, cert, key string // paths; empty: system's authorities, no client certificate
 	serverName    string // empty: name of the host

@@ -5,7 +5,7 @@ import "math"
 // sketch counts the keys of a stream in bounded memory. It is a space-saving sketch (Ahmed Metwally, Divyakant Agrawal,
 // Amr El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005), with counters for at
 // most k keys. When all counters are used, a new key replaces a key with the lowest count and starts from that count,
-// which is also its error: all of it may belong to the replaced key. So in a stream with N hits
+// which is also its error, because all of it may belong to the replaced key. So in a stream with N hits
 //
 //	count - err <= true count <= count    for a key with a counter,
 //	true count <= floor <= N/k            for a key without one,
@@ -104,7 +104,7 @@ func (s *sketch) grow() {
 	}
 }
 
-// store writes a key into a cell, which may be a new last one, and returns the key's length.
+// store writes a key into a cell, which may be a new last cell, and returns the key's length.
 func (s *sketch) store(cell uint32, key []byte) uint32 {
 	s.makeRoom(max(int(s.used), int(cell)+1), len(key))
 	return uint32(copy(s.keys[int(cell)*int(s.width):], key)) //nolint:gosec // gRPC's messages are shorter than 4 GiB

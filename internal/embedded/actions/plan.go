@@ -109,7 +109,7 @@ func (p *Plan) OnStreamDone() *Phase { return &p.onStreamDone }
 func (p *Phase) IsEmpty() bool { return len(p.limits) == 0 }
 
 // Descriptors appends to out the descriptors that Envoy would send in this phase. It reuses the memory between the
-// length and the capacity of out: a caller that passes the previous slice as out[:0] allocates only the values.
+// length and the capacity of out, so a caller that passes the previous slice as out[:0] allocates only the values.
 func (p *Phase) Descriptors(req *Request, out []Descriptor) []Descriptor {
 	for i := range p.limits {
 		n := len(out)

@@ -3,7 +3,7 @@
 // OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) set the destination,
 // headers, certificates, resource attributes, intervals and sampling. Their defaults are OpenTelemetry's, except for
 // the sampler: by default, Weir traces a request if its caller does. An unresponsive collector does not slow down
-// requests: spans wait in a queue of fixed size, and are dropped if it is full.
+// requests, because spans wait in a queue of fixed size, and are dropped if it is full.
 package telemetry
 
 import (
@@ -114,7 +114,7 @@ func (t *Telemetry) Close() error {
 	return nil
 }
 
-// errorLog logs errors at a limited rate, because an unreachable collector causes one every few seconds.
+// errorLog logs errors at a limited rate, because an unreachable collector causes an error every few seconds.
 type errorLog struct {
 	log  *slog.Logger
 	line logging.Every
@@ -136,8 +136,8 @@ var samplers = []string{
 	"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 }
 
-// CheckEnvironment returns an error for values that OpenTelemetry would replace by a default: for example, with a
-// misspelt sampler it would trace all requests. Without Options.Traces it checks nothing.
+// CheckEnvironment returns an error for values that OpenTelemetry would replace by a default. For example, with a
+// misspelt sampler, OpenTelemetry would trace all requests. Without Options.Traces it checks nothing.
 func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 	if !o.Traces {
 		return nil

@@ -8,8 +8,8 @@ import (
 )
 
 // MatchDescriptor reports how a descriptor matches, level by level, and if no limit applies, the reason. The rule is
-// the result of Domain.Match. It is not for the hot path: its time grows with the number of rules at a level. It does
-// not show values of rules with hash_values.
+// the result of Domain.Match. It is not for the hot path, because its time grows with the number of rules at a level.
+// It does not show values of rules with hash_values.
 func MatchDescriptor(
 	s *descriptors.Set, domain string, entries []descriptors.Entry,
 ) (Descriptor, *descriptors.Rule) {

@@ -46,7 +46,7 @@ type verdict struct {
 	useless  bool // the response is not empty, but all of it is refused
 }
 
-// add adds the errors of one domain or resource. findings has the text of the first ones.
+// add adds the errors of one domain or resource. findings has the text of the first errors.
 func (v *verdict) add(findings []string, problems int) {
 	v.refused++
 	v.problems += problems

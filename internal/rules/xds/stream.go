@@ -112,7 +112,7 @@ func (f *follower) stream(ctx context.Context) error {
 
 // answerAll acknowledges or refuses each response, but a repeated refused version only once per Options.unit.
 func (f *follower) answerAll(ctx context.Context) error {
-	var rested time.Time  // time from which a response as large as the last expensive one may be judged
+	var rested time.Time  // time from which a response as large as the last expensive response may be judged
 	expensive := int64(0) // size of the last expensive response
 	for {
 		answer := &received{}

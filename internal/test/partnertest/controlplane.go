@@ -37,7 +37,7 @@ type ControlPlane struct {
 	requests chan Request
 
 	mu       sync.Mutex
-	answer   *discoveryv3.DiscoveryResponse // nil before the first one
+	answer   *discoveryv3.DiscoveryResponse // nil before the first response
 	changed  chan struct{}                  // closed when answer has changed
 	flooding bool
 	nonces   int

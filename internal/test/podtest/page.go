@@ -27,7 +27,7 @@ type block struct {
 	key   string // for a patch: the key that it replaces
 	below string // for a patch: the listener with the key; if empty, the first key of the file
 	text  string
-	exit  int // for commands: the exit code of the last one
+	exit  int // for commands: the exit code of the last command
 }
 
 var (

@@ -70,7 +70,7 @@ func (s *Sentinel) Failover(tb testing.TB) {
 	}
 }
 
-// AwaitMaster waits until the Sentinel reports the server as the master: up to a second after it became one.
+// AwaitMaster waits until the Sentinel reports the server as the master, which takes up to a second.
 func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
 	tb.Helper()
 	Await(tb, func() error {
