@@ -34,8 +34,8 @@ const (
 	requestCost, decodedCost = 3 << 10, 8
 	// freeWork is the memory of complete requests that each connection may have, whatever others have.
 	freeWork = 16 << 10
-	// minRequest is the size in bytes of the smallest requests, and minRead the size of the smallest reads.
-	minRequest, minRead = 32, 512
+	// minRequest is the size of the smallest requests, in bytes: HEADERS with 6 compressed fields.
+	minRequest = 15
 )
 
 // NewBudget returns a Budget of most bytes.
@@ -46,11 +46,6 @@ func (b *Budget) Used() int64 { return b.used.Load() + b.working.Load() }
 
 // room returns how many more bytes of complete requests the server may have.
 func (b *Budget) room() int64 { return b.most/2 - b.working.Load() }
-
-// readable returns how many of n bytes the server may read at once, so that their requests take no more than room.
-func (b *Budget) readable(n int) int {
-	return min(n, int(max(minRead, minRequest*b.room()/requestCost)))
-}
 
 func (b *Budget) add(g *Guard) {
 	b.mu.Lock()

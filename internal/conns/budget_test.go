@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -243,13 +244,13 @@ func TestRequestsWaitForResponses(t *testing.T) {
 		}
 		const few = freeWork / requestCost
 		many, other := open(), open()
-		if n := b.readable(32 << 10); n != 32*minRequest {
+		if n := many.readable(32 << 10); n != 32*minRequest {
 			t.Errorf("the server reads %d bytes at once", n)
 		}
 		feed(many, smallRequests(1, 16))
 		want("half of the budget", reads(many), true)
 		feed(many, smallRequests(33, 24))
-		if n := b.readable(32 << 10); n != minRead {
+		if n := many.readable(32 << 10); n != minRequest {
 			t.Errorf("the server reads %d bytes at once beyond the budget", n)
 		}
 		isReady := reads(many)
@@ -279,6 +280,43 @@ func TestRequestsWaitForResponses(t *testing.T) {
 		if used := b.Used(); used != few*requestCost {
 			t.Errorf("%d bytes are used at the end", used)
 		}
+	})
+}
+
+// However many connections send the smallest requests, each has little more than freeWork once the others have taken
+// the budget.
+func TestManyConnectionsShareTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(2 * 32 * requestCost)
+		connect := connections(t, b, &HTTP2{})
+		var waiting sync.WaitGroup
+		opened := make([]*http2Conn, 10)
+		for i := range opened {
+			var frames []byte
+			for stream := uint32(1); stream < 2*1000; stream += 2 {
+				frames = append(frames, frameOf(frameHeaders, flagEndHeaders|flagEndStream, stream, 6)...)
+			}
+			client, server := net.Pipe()
+			go func() { _, _ = client.Write(frames) }()
+			f := newHTTP2Conn(connect(), server)
+			f.requests.preface = 0
+			opened[i] = f
+			before := b.Used()
+			waiting.Go(func() {
+				for f.c.open() {
+					_, _ = f.Read(make([]byte, 32<<10))
+				}
+				_ = client.Close()
+			})
+			synctest.Wait()
+			if n := b.Used() - before; i > 0 && (n < requestCost || n > freeWork+requestCost) {
+				t.Errorf("connection %d takes %d bytes beyond the budget", i, n)
+			}
+		}
+		for _, f := range opened {
+			_ = f.c.Close()
+		}
+		waiting.Wait()
 	})
 }
 

@@ -20,6 +20,8 @@ type http2Conn struct {
 	writing atomic.Int64 // when the current Write began, by Guard.now, plus one; 0 if there is none
 	resumed atomic.Int64 // when ready last ended a wait, by Guard.now; math.MaxInt64 while it waits
 
+	kept []byte // bytes that have been read and not processed; only the reader uses it
+
 	wmu sync.Mutex // held while bytes are written
 
 	mu       sync.Mutex // protects the fields below; for the reader, the writer and the sweep
@@ -45,13 +47,29 @@ func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 
 func (f *http2Conn) Read(p []byte) (int, error) {
 	f.ready()
-	n, err := f.Conn.Read(p[:f.c.g.o.Budget.readable(len(p))])
-	if n > 0 {
-		if err := f.feed(p[:n]); err != nil {
+	n := copy(p, f.kept)
+	f.kept = f.kept[n:]
+	if n == 0 {
+		var err error
+		if n, err = f.Conn.Read(p); n == 0 {
 			return 0, err
 		}
 	}
-	return n, err
+	first := f.readable(n) // only now, because others may have taken the room while Read waited
+	f.kept = slices.Concat(p[first:n], f.kept)
+	if err := f.feed(p[:first]); err != nil {
+		return 0, err
+	}
+	return first, nil
+}
+
+// readable returns how many of n bytes the server may process at once, so that their requests take no more than all
+// connections together may still take, or than freeWork. The rest of a frame begins no request.
+func (f *http2Conn) readable(n int) int {
+	f.c.mu.Lock()
+	room := max(f.c.g.o.Budget.room(), freeWork-f.c.working, requestCost)
+	f.c.mu.Unlock()
+	return min(n, f.requests.skip+int(room/requestCost)*minRequest) // only the reader changes skip
 }
 
 // ready returns when the server may read: when the connection's complete requests take no more memory than all

@@ -54,7 +54,7 @@ func readyToRead(f *http2Conn, accepted net.Conn) net.Conn {
 	r := &readyConn{http2Conn: f, raw: raw}
 	r.try = func(fd uintptr) bool {
 		r.buf = r.pool.Get(r.size)
-		r.n, r.err = syscall.Read(int(fd), (*r.buf)[:r.c.g.o.Budget.readable(len(*r.buf))])
+		r.n, r.err = syscall.Read(int(fd), (*r.buf)[:r.readable(len(*r.buf))])
 		if r.err != nil {
 			r.pool.Put(r.buf)
 			r.buf = nil
