@@ -33,7 +33,7 @@ const (
 type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
 
 // History stores the allowed and denied requests of each limit for every 30 seconds of the last hour. It reads the
-// counters of the metrics, so it costs requests nothing. MaxSeries bounds its memory for any number of rules (ADR
+// counters of the metrics, so it adds no work to requests. MaxSeries bounds its memory for any number of rules (ADR
 // 0026). It is safe for concurrent use.
 type History struct {
 	sample Sampler

@@ -27,7 +27,7 @@ func Socket(flag, httpAddr string) string {
 	case err != nil:
 		return ""
 	case runtime.GOOS == "linux":
-		return "@weir-" + port // needs no writable folder, and ends with its process
+		return "@weir-" + port // an abstract socket needs no writable folder, and ends with its process
 	default:
 		return filepath.Join(os.TempDir(), "weir-"+port+".sock")
 	}

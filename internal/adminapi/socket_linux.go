@@ -23,7 +23,7 @@ func peerUser(conn net.Conn) (uid int, ok bool) {
 	pid := ""
 	err = raw.Control(func(fd uintptr) {
 		if peer, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			uid, pid = int(peer.Uid), strconv.Itoa(int(peer.Pid)) // 0 for a parent's or a sibling's namespace
+			uid, pid = int(peer.Uid), strconv.Itoa(int(peer.Pid)) // pid is 0 in a parent or sibling namespace
 		}
 	})
 	// A process of a child namespace has further pids besides its pid here. The status is another process's if the peer

@@ -75,7 +75,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 
-	log, err := logging.NewProcess(io.err, o.Logging) //nolint:contextcheck // it continues after ctx is done
+	log, err := logging.NewProcess(io.err, o.Logging) //nolint:contextcheck // the log continues after ctx is done
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ type Decider struct {
 	o       Options
 	chain   *take.Chain // of Options.Store
 	delayed delayed
-	denier  *limiter.Policy // admits nothing
+	denier  *limiter.Policy // policy that admits nothing
 	batches sync.Pool       // elements are *batch
 }
 

@@ -6,7 +6,7 @@ import (
 
 // affixes finds all groups of patterns whose prefix (or, byEnd, suffix) a value has. A binary search over the lengths
 // of these affixes finds the longest (Waldvogel et al., Scalable High Speed IP Routing Lookups, 1997), whose group
-// links to the groups of the shorter ones. So the time does not grow with the number of patterns.
+// links to the groups of shorter affixes. So the time does not grow with the number of patterns.
 type affixes struct {
 	groups  []group // sorted by affix; shorter affixes of an affix precede it
 	lengths []int   // of the affixes, ascending, without 0

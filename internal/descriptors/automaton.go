@@ -104,7 +104,7 @@ type builder struct {
 	work    *int
 	sets    []*syntax.Inst // instructions that read a character, without duplicates
 	chars   []rune         // one character of each class
-	states  []subset       // by state
+	states  []subset       // subsets by state
 	to      [][]int        // next states, by state and class
 	known   map[string]int // states by the key of their instructions
 	seen    []bool         // by instruction, for follow

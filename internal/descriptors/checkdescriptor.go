@@ -78,8 +78,8 @@ var regexSigns = regexp.MustCompile(`^\^.|\.\+|/\.\*|\\[dws./]|\[(0-9|[aA]-[zZ]|
 // Bounds of a response. By default, Envoy accepts 60 KiB of header fields in all.
 const (
 	maxResponseHeaders = 32
-	maxHeaderName      = 256     // bytes
-	maxHeaderValue     = 4 << 10 // bytes
+	maxHeaderName      = 256     // maximum length in bytes
+	maxHeaderValue     = 4 << 10 // maximum length in bytes
 	maxBody            = 16 << 10
 )
 

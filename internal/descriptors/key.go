@@ -69,7 +69,7 @@ func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
 // counter is the part of a key that depends on the limit only.
 type counter struct {
 	algorithm limiter.Algorithm
-	atOnce    bool // refills in intervals
+	atOnce    bool // the bucket refills in intervals
 	redisCell bool
 	name      string        // name of one limit of several
 	window    time.Duration // 0 if it is not in the key

@@ -8,7 +8,7 @@ import (
 
 // KeyTerms has the parts of a counter's key.
 type KeyTerms struct {
-	Algorithm string // with .interval or .redis_cell
+	Algorithm string // name of the algorithm, with .interval or .redis_cell if the key has it
 	// Limit is :name or /window, and #ordinal, or @window for a limit that a request carries.
 	Limit   string
 	Domain  string

@@ -8,7 +8,7 @@ import (
 )
 
 // A rule's path joins the parts of its descriptors from the root with " > ". A part is the key, followed by =value or
-// by the form and its items. Backslashes make paths unique within a domain; there are none where they are not needed.
+// by the form and its items. Backslashes make paths unique within a domain. They occur only where they are needed.
 
 // pathKey returns a key with a backslash before each backslash, = and space.
 func pathKey(key string) string {

@@ -27,8 +27,8 @@ type Placement struct {
 	// hit per microsecond; and ChargeNone. It has no effect on counters in memory.
 	RedisCell bool
 	// LeaseFor is how long a process may spend permits that it acquired in advance, without a call to the store:
-	// `consistency: leased`. 0 means strict. It requires an algorithm that is step.Prepayable, default parameters for a
-	// bucket, and ChargeNone, which it makes FixedWindow's default.
+	// `consistency: leased`. 0 means strict. Above 0 it requires an algorithm that is step.Prepayable, default parameters
+	// for a bucket, and ChargeNone, which it makes FixedWindow's default.
 	LeaseFor time.Duration
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/panics"
 )
 
-// Waiter receives the answer of a Call that is decided later. Its methods may run on any goroutine, and before Later
+// Waiter receives the answer of a Call that is decided later. Its methods may run on any goroutine, even before Later
 // returns. They must not block.
 type Waiter interface {
 	// Answered is called once, when the call's Answer is ready. It must return false if the request has been cancelled.

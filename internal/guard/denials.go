@@ -54,7 +54,7 @@ type denial struct {
 	key       string
 	policy    *limiter.Policy
 	store     string // name of the store that denied
-	need      int64  // cost, hits
+	need      int64  // cost in hits
 	remaining int64  // hits
 	never     bool   // waiting does not help
 	ends      int64  // time at which the cost may be admitted

@@ -52,7 +52,7 @@ type Leases struct {
 
 	mu     sync.Mutex
 	leases map[string]*lease
-	heat   map[uint64]rate            // by hash of the key, for keys that are not hot
+	heat   map[uint64]rate            // rates by hash of the key, for keys that are not hot
 	due    map[time.Duration][]*lease // leases by time of their next renewal; each lease is in it once
 	closed bool
 	stats  LeaseStats

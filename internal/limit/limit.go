@@ -87,7 +87,7 @@ func Identity(p *limiter.Policy) any {
 //
 // For a rate (Funnel, LeakyQueue and similar), Share multiplies the Window by n and divides the Burst. For other
 // limits, and if the slower rate cannot be counted exactly, it divides the numbers of hits. Quotients are rounded down.
-// If the result is not a valid policy, the share is a FixedWindow. An error means that in itself is invalid.
+// If the result is not a valid policy, the share is a FixedWindow. An error means that the parameters in are invalid.
 func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 	whole, err := limiter.NewPolicy(in)
 	if err != nil || n <= 1 {

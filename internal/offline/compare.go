@@ -36,7 +36,7 @@ func Compare(
 ) (*Comparison, error) {
 	c := newComparing(before, after, top)
 	for i, set := range c.sets {
-		engine, err := NewEngine(set) //nolint:contextcheck // it ends with Close
+		engine, err := NewEngine(set) //nolint:contextcheck // the engine ends with Close
 		if err != nil {
 			return nil, err
 		}

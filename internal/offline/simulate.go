@@ -95,7 +95,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 	if err != nil {
 		return err
 	}
-	engine, err := newEngine(rules, 4*MaxArrivals) //nolint:contextcheck // it ends with Close
+	engine, err := newEngine(rules, 4*MaxArrivals) //nolint:contextcheck // the engine ends with Close
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ const (
 	interval    = 5 * time.Second // time between two reports of an Envoy
 	minMeasured = time.Second     // minimum time between two reports for measuring a rate
 	idleReports = 3               // number of reports without requests after which a bucket is abandoned
-	// pushEvery is the minimum time between two responses without a report in between; lowering shares because of an
-	// exhausted counter is exempt. After such a cut, recoverEvery applies until the shares have recovered.
+	// pushEvery is the minimum time between two responses without a report in between; a response that lowers shares
+	// because a counter is exhausted need not wait. After it, recoverEvery applies until the shares have recovered.
 	pushEvery, recoverEvery = time.Second, 2 * tick
 	// certain is the time after which a message has arrived unless its stream broke.
 	certain = time.Second
@@ -140,8 +140,8 @@ func (c *client) burstGoal() float64 { return max(1, math.Floor(c.burstShare)) }
 // wholeHits rounds down to a number of hits that a store accepts.
 func wholeHits(v float64) int64 { return int64(min(v, limiter.MaxHits/2)) }
 
-// send adds an assignment to the next response of the client's stream. Its lifetime begins with the last report, so
-// that an Envoy that stops reporting is not charged forever. send returns false if that lifetime is over.
+// send adds an assignment to the next response of the client's stream. The assignment's lifetime begins with the last
+// report, so that an Envoy that stops reporting is not charged forever. send returns false if that lifetime is over.
 func (k *Keeper) send(c *client, a Assignment, now time.Duration) bool {
 	a.ID = c.id
 	if a.TTL = (c.reported + ttl - now + time.Second - 1).Truncate(time.Second); a.TTL < time.Second {

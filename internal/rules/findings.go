@@ -49,8 +49,8 @@ const (
 // codeInvalid is the code of errors that have no code of their own.
 const codeInvalid = "invalid"
 
-// Check compiles the files with the settings of a process. The further checks run only on rules that compile; they may
-// be nil. The error is not a finding about the files.
+// Check compiles the files with the settings of a process. The checks in further run only on rules that compile, and
+// may be nil. The error is not a finding about the files.
 func Check(
 	process descriptors.Process, files []reload.File,
 	further ...func(*descriptors.Set) (errs, warnings descriptors.Errors),

@@ -48,7 +48,7 @@ var (
 // PublishedInfo describes a set.
 type PublishedInfo struct {
 	Version     uint64    `json:"version"`
-	Hash        string    `json:"hash"` // of the names and contents of the files
+	Hash        string    `json:"hash"` // hash of the names and contents of the files
 	Author      string    `json:"author"`
 	PublishedAt time.Time `json:"published_at"` // by the publisher's clock
 	Files       int       `json:"files"`
@@ -173,7 +173,7 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	var texts [3]string // empty for a field that is not there
+	var texts [3]string // empty for a missing field
 	for i, f := range fields {
 		texts[i], _ = f.(string)
 	}

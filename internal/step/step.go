@@ -57,7 +57,7 @@ const (
 // Algorithm is the arithmetic of one limit. It is immutable and safe for concurrent use.
 type Algorithm interface {
 	// Step decides a cost of n hits at time now, in microseconds since the Unix epoch, on state s. next is meaningful if
-	// o.Is has Changes. It shares no memory with s.List that a later step could change. All arguments and results fit in
+	// o.Is has Changes. next shares no memory with s.List that a later step could change. All arguments and results fit in
 	// registers, which halves the time of a step.
 	Step(s State, now, n int64, c Charge) (next State, o Outcome)
 	// Args returns the numbers for the Lua step, which the head of the step's file lists. All are from 0 to Exact.

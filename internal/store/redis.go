@@ -37,8 +37,8 @@ type Redis struct {
 }
 
 // Connect returns a client for a URL in one of Forms, for a store with these options. Prefix and timeout in the URL
-// override them. It does not connect: an error concerns the URL or a file that it names. It turns off the log of
-// go-redis in the whole process, because calls return the same errors.
+// override them. It does not connect, so an error concerns the URL or a file that the URL names. It turns off the log
+// of go-redis in the whole process, because calls return the same errors.
 func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0) }
 
 // ConnectForCommand is Connect for commands for which no request waits: it uses few connections and a long timeout.

@@ -1,5 +1,5 @@
 // Package store opens the store of a process: its memory, or Redis by URL with cached denials, leases and a circuit
-// breaker. It logs outages and counts for the local fallback. It does not know rules.
+// breaker. It logs outages, and counts hits for the local fallback. It does not know rules.
 package store
 
 import (

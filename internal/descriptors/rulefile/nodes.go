@@ -12,8 +12,8 @@ import (
 
 // Bounds that keep small files from expanding to large trees.
 const (
-	maxDepth       = 500       // nested mappings and lists
-	maxAliasVisits = 1_000_000 // nodes of all files that are read through aliases
+	maxDepth       = 500       // maximum number of nested mappings and lists
+	maxAliasVisits = 1_000_000 // maximum number of nodes of all files that are read through aliases
 )
 
 // enter calls read with the node, or with the node of its alias. If a bound is exceeded, it reports an error instead.

@@ -90,7 +90,7 @@ func numberHint(n *yaml.Node, field string, lo, hi int64) string {
 		return ""
 	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
 		return "; remove the quotes"
-	default: // 089
+	default: // such as 089
 		return fmt.Sprintf("; write %d", v)
 	}
 }

@@ -2,9 +2,9 @@
 // configuration: the rate_limits of a route or of the filter. Weir uses it inside Envoy, where no filter sends
 // descriptors. It depends on neither Envoy nor C.
 //
-// Its results equal those of Envoy 1.40. A test compares both for random configurations and requests. So a Plan's
-// descriptors have the same counters as descriptors that Envoy sends over gRPC. docs/reference/actions.md lists the
-// supported actions and fields.
+// Its results equal the results of Envoy 1.40. A test compares both results for random configurations and requests. So
+// a Plan's descriptors have the same counters as descriptors that Envoy sends over gRPC. docs/reference/actions.md
+// lists the supported actions and fields.
 //
 // Names of headers are not case-sensitive; "host" means ":authority". If a header has several values,
 // header_value_match requires that one of them matches, and with invert_match that none does. A regex must match the

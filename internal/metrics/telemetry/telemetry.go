@@ -150,7 +150,7 @@ func (o *Options) CheckEnvironment(getenv func(name string) string) error {
 		endpoint := strings.TrimSpace(getenv(name))
 		u, err := url.Parse(endpoint)
 		if endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", name)) // it may be secret
+			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", name)) // the value may be secret
 		}
 	}
 	return errors.Join(errs...)

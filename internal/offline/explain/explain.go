@@ -264,8 +264,8 @@ func code(over bool) string {
 }
 
 // Missing returns a text if the expectation is not met, else "". "ok" and "over" expect that code of the response;
-// "none" expects that no limit applies. Any other text expects that a descriptor matches the rule with this path,
-// position, or name of a limit.
+// "none" expects that no limit applies. Any other text expects that a descriptor matches the rule with this path or
+// position, or with a limit of this name.
 func (r *Report) Missing(expected string) string {
 	switch strings.ToLower(expected) {
 	case "ok", "over":
@@ -373,7 +373,7 @@ func Offline(ctx context.Context, rules *descriptors.Set, q Question) (*Report, 
 	if err := q.chooseDomain(rules); err != nil {
 		return nil, err
 	}
-	engine, err := offline.NewEngine(rules) //nolint:contextcheck // it ends with Close
+	engine, err := offline.NewEngine(rules) //nolint:contextcheck // the engine ends with Close
 	if err != nil {
 		return nil, err
 	}

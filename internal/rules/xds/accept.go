@@ -35,7 +35,7 @@ type domain struct {
 	good     []byte            // newest valid content in deterministic encoding; nil if there never was any
 	newest   [sha256.Size]byte // hash of the newest content, valid or not
 	findings []string          // first errors of the newest content
-	problems int               // number of its errors
+	problems int               // number of errors of the newest content
 }
 
 type verdict struct {

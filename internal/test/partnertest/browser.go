@@ -27,7 +27,7 @@ import (
 type Browser struct {
 	tb       testing.TB
 	chromium *chromium
-	ctx      context.Context // of the page
+	ctx      context.Context // context of the page
 
 	mu      sync.Mutex
 	console []string

@@ -304,7 +304,7 @@ func (r *runner) start(b *block) {
 		ready = "curl -sf localhost:9901/ready"
 	case strings.Contains(b.text, "redis-server"):
 		ready = "redis-cli ping"
-	default: // it listens or ends
+	default: // the command listens or ends
 		listeners, _, _ := r.shell("ss -Hltn")
 		ready = fmt.Sprintf("[ $(ss -Hltn | wc -l) -gt %d ]", strings.Count(listeners, "\n"))
 		ended = 0
