@@ -19,8 +19,7 @@ type http2Conn struct {
 
 	writing atomic.Int64 // when the current Write began, by Guard.now, plus one; 0 if there is none
 	resumed atomic.Int64 // when ready last ended a wait, by Guard.now; math.MaxInt64 while it waits
-
-	kept []byte // bytes that have been read and not processed; only the reader uses it
+	kept    []byte       // bytes that have been read and not processed; only the reader uses it
 
 	wmu sync.Mutex // held while bytes are written
 
@@ -48,8 +47,7 @@ func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 func (f *http2Conn) Read(p []byte) (int, error) {
 	f.ready()
 	n := copy(p, f.kept)
-	f.kept = f.kept[n:]
-	if n == 0 {
+	if f.kept = f.kept[n:]; n == 0 {
 		var err error
 		if n, err = f.Conn.Read(p); n == 0 {
 			return 0, err
@@ -156,8 +154,7 @@ func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	if since := f.writing.Load(); since != 0 && now-since > f.h.WriteTimeout.Milliseconds() {
 		return Unread, true
 	}
-	resumed := f.resumed.Load()
-	isLate := func(since int64) bool { return now-max(since, resumed) > f.h.ReceiveTimeout.Milliseconds() }
+	isLate := func(since int64) bool { return now-max(since, f.resumed.Load()) > f.h.ReceiveTimeout.Milliseconds() }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.account() // other connections may have freed memory

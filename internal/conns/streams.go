@@ -313,8 +313,9 @@ func (a *answers) end() {}
 
 // Frame types and flags of RFC 9113.
 const (
-	prefaceLen = 24 // "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	headerLen  = 9
+	prefaceLen  = 24 // "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	headerLen   = 9
+	messageHead = 5 // the prefix of a gRPC message
 
 	frameData         = 0
 	frameHeaders      = 1
@@ -403,10 +404,8 @@ func (c *cutter) cut(p []byte, now int64, to follower) bool {
 	}
 }
 
-// messageHead is the length of the prefix of a gRPC message. The last four bytes of the prefix are the message's length.
-const messageHead = 5
-
-// messageMeter follows the gRPC messages of a stream in one direction.
+// messageMeter follows the gRPC messages of a stream in one direction. Each message has a prefix, whose last four bytes
+// are its length.
 type messageMeter struct {
 	prefix [messageHead]byte
 	have   uint8  // bytes of prefix that have arrived
