@@ -135,7 +135,7 @@ func checkExplain(t *testing.T, b *partnertest.Browser) {
 	b.Await(`document.getElementById("explain-answer").innerText.startsWith("OVER_LIMIT")`)
 	answer := b.Text(`document.getElementById("explain-answer").innerText`)
 	for _, want := range []string{
-		"rules.yaml:10", "per-client", "denied, 0 left, may pass in", "funnel|shop|remote_address=10.0.0.1",
+		"rules.yaml:10", "per-client", "denied, 0 remaining, may pass in", "funnel|shop|remote_address=10.0.0.1",
 	} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("the explanation does not say %q:\n%s", want, answer)
