@@ -109,7 +109,7 @@ var knownDifferences = []known{
 		},
 	},
 	{
-		name:     "a larger own limit after an exceeded one, with a local cache",
+		name:     "a request's own limit, larger than an exceeded one, with a local cache",
 		settings: env{"LOCAL_CACHE_SIZE_IN_BYTES": "100000"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
 		steps: []knownStep{
@@ -248,7 +248,7 @@ func TestKnownDifferences(t *testing.T) {
 
 // notHere are the rows that other tests hold.
 var notHere = []string{
-	"texts and codes of errors", "an own limit with an unknown unit",
+	"texts and codes of errors", "a request's own limit with an unknown unit",
 	"counters of two units whose windows began at the same second",
 }
 
