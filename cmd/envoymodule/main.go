@@ -350,7 +350,7 @@ func init() {
 	}
 }
 
-// fill copies an answer to C's memory. It drops headers beyond WEIR_HEADERS, which rules cannot reach.
+// fill copies an answer to C's memory. It drops headers beyond WEIR_HEADERS, more than rules and the filter can set.
 func fill(out *C.weir_answer, a *embedded.Answer) {
 	out.outcome, out.status, out.details = C.int(a.Outcome), C.uint32_t(a.Status), details[a.Details]
 	headers := a.Headers[:min(len(a.Headers), C.WEIR_HEADERS)]

@@ -36,7 +36,7 @@ const maxAnswer = 64 << 20
 // Options are the flags for connecting to a process. Zero values are the defaults.
 type Options struct {
 	// Server may have a path, which is a prefix of every endpoint's path.
-	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: if the process runs on this machine as the same user, or you are root, its --admin-socket (found by WEIR_HTTP_ADDR); else http://127.0.0.1:8080."`
+	Server string `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: if the process runs on this machine as the same user, or you are root, its --admin-socket (found by WEIR_ADMIN_SOCKET and WEIR_HTTP_ADDR); else http://127.0.0.1:8080."`
 	// TokenFile is read for each request.
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
 	CA        string `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Certificate authorities for the server, in PEM; default: the system's."`

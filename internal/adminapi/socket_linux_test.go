@@ -127,8 +127,8 @@ func TestMain(m *testing.M) {
 }
 
 // A process of another PID namespace, such as another container with the same network, proves nothing by its user:
-// containers often run as 65534, which is also how a user namespace shows every user that it does not know. The pid of
-// a process of a child namespace is visible, but that of a process of the parent namespace is not.
+// containers often run as 65534, which is also how a user namespace shows every user that it does not know. A process
+// sees the pids of processes in a child namespace, but not of those in the parent namespace.
 func TestAbstractSocketIsNotForOtherContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to make a PID namespace")

@@ -100,7 +100,7 @@ const (
 type Guard struct {
 	o     Options
 	start time.Time
-	clock atomic.Int64 // set by the sweep, see now
+	clock atomic.Int64 // milliseconds since start at the last sweep
 
 	refused [reasons]atomic.Uint64
 	line    logging.Every // limits the log lines about refused clients

@@ -57,7 +57,7 @@ const (
 // Matcher chooses the values of a rule. The zero Matcher means that Descriptor.Value chooses them.
 type Matcher struct {
 	Form   Form
-	Items  []Text // values or blocks, or the only file or regex
+	Items  []Text // the values, the CIDR blocks, the only file or the only regex, by Form
 	Listed []Text // values in the file of FormFile
 	At     Position
 }

@@ -14,7 +14,7 @@ const (
 	spanBits = 26
 )
 
-// withSpan returns the B of a part of a tick and a span in microseconds.
+// withSpan packs a part of a tick and a span in microseconds into a State's B.
 func withSpan(part, span int64) int64 {
 	shift := max(0, bits.Len64(uint64(span))-spanBits) //nolint:gosec // not negative
 	digits := (span + 1<<shift - 1) >> shift
