@@ -182,7 +182,8 @@ func TestCallsTakenTogetherAreGivenUp(t *testing.T) {
 					}
 				}
 				s.TakeAll(calls)
-				if took := time.Since(start); took > time.Second+10*time.Millisecond { // the alarm may come a few ticks late
+				// If the alarm runs before the workers of the same instant, Redis is not yet silent, and expire looks again.
+				if took := time.Since(start); took > time.Second+lateBy {
 					t.Errorf("call %d ended after %s", i, took)
 				}
 				if !TimedOut(calls[0].Err) || !errors.Is(calls[1].Err, context.Canceled) || !TimedOut(calls[2].Err) {
