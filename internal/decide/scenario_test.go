@@ -23,7 +23,7 @@ import (
 
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	casetest.Scenarios(t, "testdata/scenarios/*.txt", func(t *testing.T, s *casetest.Scenario) {
+	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		s.Play(t, (&player{T: t}).do)
 		for first, start := range map[string]func(testing.TB, ...string) *redistest.Server{
 			"# Memory and Redis.": redistest.Start, "# Memory and redis-cell.": redistest.StartRedisCell,

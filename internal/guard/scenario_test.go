@@ -24,7 +24,7 @@ import (
 
 // TestScenarios plays testdata/scenarios/*.txt in virtual time. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	casetest.Scenarios(t, "testdata/scenarios/*.txt", func(t *testing.T, s *casetest.Scenario) {
+	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &player{T: t}
 			defer panics.Handle(func(where string, _ any, _ []byte) { p.say("a panic in the " + where) })()

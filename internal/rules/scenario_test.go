@@ -19,7 +19,7 @@ import (
 
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	casetest.Scenarios(t, "testdata/scenarios/*.txt", func(t *testing.T, s *casetest.Scenario) {
+	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		t.Chdir(t.TempDir())
 		p := &player{}
 		s.Play(t, func(c casetest.Command) string {

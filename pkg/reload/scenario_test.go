@@ -18,7 +18,7 @@ import (
 
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
-	casetest.Scenarios(t, "testdata/scenarios/*.txt", func(t *testing.T, s *casetest.Scenario) {
+	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		if strings.HasPrefix(s.Text, "# Virtual time.") {
 			synctest.Test(t, func(t *testing.T) {
 				p := &player{T: t}

@@ -25,9 +25,10 @@ type Command struct {
 	Text string
 }
 
-// Scenarios calls play for each file that matches the pattern, in a test of its own.
-func Scenarios(t *testing.T, pattern string, play func(t *testing.T, s *Scenario)) {
+// Scenarios calls play for each of the package's testdata/scenarios/*.txt, in a test of its own.
+func Scenarios(t *testing.T, play func(t *testing.T, s *Scenario)) {
 	t.Helper()
+	const pattern = "testdata/scenarios/*.txt"
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no file matches %s: %v", pattern, err)

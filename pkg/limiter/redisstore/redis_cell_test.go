@@ -71,7 +71,7 @@ func TestRedisCell(t *testing.T) {
 		}},
 		{"give some back", -6, limiter.Decision{Allowed: true, Remaining: 6, ResetAfter: 20 * time.Second}},
 		{"give more back than was taken", -11, limiter.Decision{Allowed: true, Remaining: 16}},
-		{"peek at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"peek at a counter without hits", 0, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"refund what was not taken", -limiter.MaxHits, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"all", 16, limiter.Decision{Allowed: true, Remaining: none, ResetAfter: 32 * time.Second}},
 		{"one more", 1, limiter.Decision{RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},

@@ -50,7 +50,7 @@ func resets(t *testing.T, s *redisstore.Store, key string, p *limiter.Policy, ro
 		t.Fatalf("heard nothing of %s", key)
 	}
 	if existed, err := s.Reset(t.Context(), key); err != nil || existed {
-		t.Errorf("Reset of what is as new: %t, %v", existed, err)
+		t.Errorf("Reset of a counter without hits: %t, %v", existed, err)
 	}
 }
 
