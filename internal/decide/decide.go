@@ -69,6 +69,9 @@ type Options struct {
 	Observer Observer
 	// Watchers see every decided request.
 	Watchers []Watcher
+	// Unasked reports whether the store surely ran no part of a call of so many hits that failed with err, so that the
+	// call may be repeated. If it is nil, no call may.
+	Unasked func(err error, hits int) bool
 	// Lenient accepts descriptors without entries and entries without a key, which match no rule.
 	Lenient bool
 	// MaxEntries is the maximum number of entries per descriptor.

@@ -59,6 +59,11 @@ type Observer interface {
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
 	// Answered reports a decided request: its domain (nil if the domain has no rules), and whether the request is denied.
 	Answered(domain *descriptors.Domain, denied bool)
+	// Ended reports the end of a request that was charged for limit l, a limit with a reservation: the hits that were
+	// charged at the start, 0 if the end has no token of l, and the real cost in hits.
+	Ended(l *descriptors.Limit, charged, real int64)
+	// NotEnded reports an end on limit l that was lost because the store failed.
+	NotEnded(l *descriptors.Limit)
 	// StoreFailed reports that failure policies decided a request.
 	StoreFailed(err error)
 }
@@ -74,6 +79,8 @@ type unobserved struct{}
 
 func (unobserved) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision) {}
 func (unobserved) Answered(*descriptors.Domain, bool)                            {}
+func (unobserved) Ended(*descriptors.Limit, int64, int64)                        {}
+func (unobserved) NotEnded(*descriptors.Limit)                                   {}
 func (unobserved) StoreFailed(error)                                             {}
 
 // Outcome returns the outcome of hit i.

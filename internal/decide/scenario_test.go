@@ -295,7 +295,13 @@ func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _ *
 	}
 }
 func (p *player) Answered(*descriptors.Domain, bool) {}
-func (p *player) StoreFailed(err error)              { p.said = append(p.said, "store failed: "+err.Error()) }
+func (p *player) Ended(l *descriptors.Limit, charged, real int64) {
+	p.said = append(p.said, fmt.Sprintf("%s ended: charged %d, real %d", l.Name, charged, real))
+}
+
+func (p *player) NotEnded(l *descriptors.Limit) { p.said = append(p.said, l.Name+": an end is lost") }
+
+func (p *player) StoreFailed(err error) { p.said = append(p.said, "store failed: "+err.Error()) }
 
 // down is a store that does not respond.
 type down struct{}

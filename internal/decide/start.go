@@ -12,6 +12,9 @@ import (
 // StartKey is the key of the entry in which a request's end report returns the token of Verdict.Start.
 const StartKey = "weir_start"
 
+// HintKey is the key of the entry with which a request says what it may cost, for limits with a reservation.
+const HintKey = "weir_hint"
+
 // Start returns the hits in flight that the request holds until its stream ends: their number for the first limit that
 // counts requests in flight, and for the end report a token that names all of them. For a denied request both are zero.
 func (v *Verdict) Start() (leased int64, token string) {

@@ -204,6 +204,8 @@ type failures struct{ errs []error }
 
 func (*failures) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Decision) {}
 func (*failures) Answered(*descriptors.Domain, bool)                                   {}
+func (*failures) Ended(*descriptors.Limit, int64, int64)                               {}
+func (*failures) NotEnded(*descriptors.Limit)                                          {}
 func (f *failures) StoreFailed(err error)                                              { f.errs = append(f.errs, err) }
 
 // If all slots for delayed requests are taken, a request that might have to wait is denied. Its refunds count, and it

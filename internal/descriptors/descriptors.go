@@ -108,6 +108,12 @@ type Limit struct {
 	Local *limiter.Policy
 	// Rule is the rule of the limit.
 	Rule *Rule
+	// Reservation is nil for costs that are known when the request arrives. Ends then is the policy that charges what a
+	// request cost in addition to its charge at the start; it shares the counter of Policy, and always charges.
+	Reservation *Reservation
+	Ends        *limiter.Policy
+	// Default is the file and line of the `defaults` that changed this limit, or empty.
+	Default string
 
 	params    *limiter.Params // shared with other limits: must not be changed
 	placement *Placement      // shared like params; nil for the zero Placement

@@ -78,7 +78,9 @@ type RateLimit struct {
 	// window, Concurrency has DefaultLease.
 	Params limiter.Params
 	// Placement says which store counts the limit, and who decides.
-	Placement      Placement
+	Placement Placement
+	// Reservation is nil for costs that are known when the request arrives.
+	Reservation    *Reservation
 	Unit           Unit
 	UnitMultiplier int64
 	// Unlimited excludes all fields above.

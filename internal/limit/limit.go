@@ -39,6 +39,9 @@ func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	return dst
 }
 
+// Gone returns the time after which a charge at the time at, with the reset of its decision, no longer counts.
+func Gone(at int64, reset time.Duration) int64 { return min(at+reset.Microseconds(), step.Horizon-1) }
+
 // Bound returns the maximum number of hits that can pass in any period of the policy's Window, if no request costs more
 // than maxCost hits. A calendar window that is shorter than Window adds Limit.
 func Bound(p *limiter.Policy, maxCost int64) int64 {

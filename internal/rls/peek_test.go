@@ -151,5 +151,7 @@ func (l loud) Decided(*descriptors.Limit, decide.Outcome, int64, *limiter.Decisi
 	l.Error("Decided was called")
 }
 func (l loud) Answered(*descriptors.Domain, bool)     { l.Error("Answered was called") }
+func (l loud) Ended(*descriptors.Limit, int64, int64) { l.Error("Ended was called") }
+func (l loud) NotEnded(*descriptors.Limit)            { l.Error("NotEnded was called") }
 func (l loud) StoreFailed(error)                      { l.Error("StoreFailed was called") }
 func (l loud) Watch(context.Context, *decide.Verdict) { l.Error("Watch was called") }

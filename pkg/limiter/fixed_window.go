@@ -28,6 +28,7 @@ type fixedWindow struct {
 	align       Align
 	calendar    *calendar.Calendar // set only with AlignCalendar
 	peekAtLimit bool
+	gone        int64 // if above 0, a refund is of a charge in the window that ends then: see step.TakesBack
 }
 
 // argPeekAtLimit is added to the argument align. With it, a peek also fits when exactly Limit hits are counted.
@@ -92,6 +93,9 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 			o.Delay = micros(ends - max(now, start))
 		}
 	}
+	if f.gone > 0 && f.gone != ends {
+		take = 0
+	}
 	before := count
 	count = min(max(0, count+take), step.Horizon)
 	o.Remaining = max(0, f.limit-count)
@@ -103,6 +107,13 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 		return step.State{}, o
 	}
 	return step.State{A: start, B: count}, o
+}
+
+// TakesBack implements step.TakesBack.
+func (f *fixedWindow) TakesBack(takenAt int64, _ bool, _ int64) step.Algorithm {
+	own := *f
+	own.gone = takenAt
+	return &own
 }
 
 // currentWindow returns the window of a hit at now, the hits counted in it so far, and whether the state was cut. Hits

@@ -64,6 +64,9 @@ type Params struct {
 	MaxLogEntries int64
 	// ChargeDenied sets what a denied request is charged.
 	ChargeDenied ChargeDenied
+	// Reserve is the largest cost of a request whose real cost is reported at its end, in hits; 0 means that costs are
+	// final. With a Reserve, the Decision of a charge has a TakenAt, with which a refund takes back that charge.
+	Reserve int64
 }
 
 // ParamError reports a wrong parameter of a policy. Msg says what is wrong, and what to write instead.

@@ -37,6 +37,7 @@ func NewPolicy(in Params) (*Policy, error) {
 		}
 	}
 	p.params, p.core.Traits = in, p.core.Algorithm.Traits()
+	p.core.Reserve = in.Reserve
 	return p, nil
 }
 

@@ -68,7 +68,8 @@ func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().
 
 // canTakeBack reports whether the hit may have a TakenAt, which must be small enough for a script to add a lease to it.
 func canTakeBack(h *limiter.Hit) bool {
-	return h.N < 0 && h.Mode != limiter.Quota && h.Policy.Core().Is(step.InFlight) &&
+	core := h.Policy.Core()
+	return h.N < 0 && h.Mode != limiter.Quota && (core.Is(step.InFlight) || core.Reserve > 0) &&
 		h.TakenAt > 0 && h.TakenAt < step.Horizon
 }
 
@@ -100,7 +101,7 @@ func checkHit(i int, h *limiter.Hit) error {
 		return wrong("N: must not be 0; set Peek for a hit that only peeks")
 	case h.TakenAt != 0 && !canTakeBack(h):
 		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
-			"policy of Concurrency; got %d", h.TakenAt)
+			"policy of Concurrency or with a Reserve; got %d", h.TakenAt)
 	case h.N > limiter.MaxHits || h.N < -limiter.MaxHits:
 		return wrong("N: must be between %d and %d, got %d", -int64(limiter.MaxHits), int64(limiter.MaxHits), h.N)
 	}

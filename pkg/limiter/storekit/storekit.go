@@ -159,6 +159,9 @@ func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limit
 	}
 	next, o := a.Step(*from, now.of(h.Policy), h.N, charge)
 	*d = decision(&o)
+	if core.Reserve > 0 && h.N > 0 && d.Allowed && charge <= step.OrPenalty {
+		d.TakenAt = limit.Gone(now.of(h.Policy), d.ResetAfter)
+	}
 	if o.Is&step.Changes == 0 {
 		return
 	}
