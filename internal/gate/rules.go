@@ -43,7 +43,9 @@ func (r *Rules) Enter(ctx context.Context, entries [][]descriptors.Entry) (Verdi
 	}
 	tightest := q.tightest(all)
 	v := termsOf(q.Limits).verdict(tightest, &all[tightest])
-	owed := limit.Owes(nil, q.Hits, all)
+	owed := slices.DeleteFunc(limit.Owes(nil, q.Hits, all), func(h limiter.Hit) bool {
+		return h.Policy.Core().Reserve > 0 // the cost is final, since the caller reports no real cost
+	})
 	if len(owed) > 0 {
 		v.Release = func(ctx context.Context) error {
 			return q.Store.Take(ctx, owed, make([]limiter.Decision, len(owed)))

@@ -25,18 +25,39 @@ func UsesRedisCell(h *limiter.Hit) bool {
 // CountsInFlight reports whether the hit counts as in flight from its admission until it is released.
 func CountsInFlight(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Is(step.InFlight) }
 
-// Owes appends to dst the hits that release a request in flight. Take them if the request will not report its end.
+// Owes appends to dst the hits that return what a request holds until its end: requests in flight, and charges of
+// policies with a Reserve. Take them if the request will not report its end.
 func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
 	admitted := ByItself(hits) || limiter.Admitted(hits, out)
 	for i := range hits {
 		h := hits[i]
-		if !CountsInFlight(&h) || !out[i].Allowed || !admitted && h.Mode != limiter.Shadow {
+		isInFlight := CountsInFlight(&h)
+		if !isInFlight && !reserves(&h) || !out[i].Allowed || !admitted && h.Mode != limiter.Shadow {
 			continue
 		}
-		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, limiter.Enforce, out[i].TakenAt, true
+		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, limiter.Enforce, out[i].TakenAt, isInFlight
 		dst = append(dst, h)
 	}
 	return dst
+}
+
+// reserves reports whether the hit charges a policy with a Reserve.
+func reserves(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Reserve > 0 }
+
+// Stamp sets the TakenAt of decisions that a store without storekit.Decide made at the time at, in microseconds since
+// the Unix epoch: the time at which a charge of a policy with a Reserve no longer counts, or 0 if the hit was not
+// charged. If each is true, hits were charged independently; otherwise a denied request was charged only in Mode Shadow.
+func Stamp(hits []limiter.Hit, out []limiter.Decision, at int64, each bool) {
+	each = each || limiter.Admitted(hits, out)
+	for i := range hits {
+		if !reserves(&hits[i]) {
+			continue
+		}
+		out[i].TakenAt = 0
+		if out[i].Allowed && (each || hits[i].Mode == limiter.Shadow) {
+			out[i].TakenAt = Gone(at, out[i].ResetAfter)
+		}
+	}
 }
 
 // Gone returns the time after which a charge at the time at, with the reset of its decision, no longer counts.

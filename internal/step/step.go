@@ -66,9 +66,9 @@ type Algorithm interface {
 	Traits() Traits
 }
 
-// TakesBack is an Algorithm that can release a single hit: limiter.Hit.TakenAt and OrOldest.
+// TakesBack is an Algorithm that can take back a single charge: limiter.Hit.TakenAt and OrOldest.
 type TakesBack interface {
-	// TakesBack returns the Algorithm for the release of a hit. Both times are in microseconds since the Unix epoch.
+	// TakesBack returns the Algorithm for a refund of that charge. Both times are in microseconds since the Unix epoch.
 	TakesBack(takenAt int64, orOldest bool, now int64) Algorithm
 }
 

@@ -46,23 +46,7 @@ func (l *concurrency) Step(s step.State, now, n int64, c step.Charge) (next step
 
 // TakesBack implements step.TakesBack.
 func (l *concurrency) TakesBack(takenAt int64, orOldest bool, now int64) step.Algorithm {
-	own := l.slidingLog
-	own.refund = func(log []int64, base, n int64) (int64, []int64) {
-		from, to := totalBefore(log, base, takenAt), totalBefore(log, base, takenAt+1)
-		if from == to && orOldest && now < takenAt+l.window {
-			return refundOldest(log, base, n)
-		}
-		return base, cutOut(log, base, from, min(n, to-from))
-	}
-	return &own
-}
-
-// totalBefore returns the log's running total before the time at.
-func totalBefore(log []int64, base, at int64) int64 {
-	if i := sort.Search(len(log)/2, func(i int) bool { return log[2*i] >= at }); i > 0 {
-		return log[2*i-1]
-	}
-	return base
+	return l.takesBackAt(takenAt, orOldest && now < takenAt+l.window)
 }
 
 // refundOldest removes the n oldest hits from the log, which starts at the total base.

@@ -28,7 +28,6 @@ type fixedWindow struct {
 	align       Align
 	calendar    *calendar.Calendar // set only with AlignCalendar
 	peekAtLimit bool
-	gone        int64 // if above 0, a refund is of a charge in the window that ends then: see step.TakesBack
 }
 
 // argPeekAtLimit is added to the argument align. With it, a peek also fits when exactly Limit hits are counted.
@@ -93,7 +92,7 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 			o.Delay = micros(ends - max(now, start))
 		}
 	}
-	if f.gone > 0 && f.gone != ends {
+	if f.gone > 0 && f.gone != ends { // the charge was in another window
 		take = 0
 	}
 	before := count
@@ -110,9 +109,9 @@ func (f *fixedWindow) Step(s step.State, now, n int64, c step.Charge) (next step
 }
 
 // TakesBack implements step.TakesBack.
-func (f *fixedWindow) TakesBack(takenAt int64, _ bool, _ int64) step.Algorithm {
+func (f *fixedWindow) TakesBack(gone int64, _ bool, _ int64) step.Algorithm {
 	own := *f
-	own.gone = takenAt
+	own.gone = gone
 	return &own
 }
 

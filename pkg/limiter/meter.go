@@ -75,7 +75,7 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 		if debt := m.ticks(max(largestDebt, in.Window)); !m.paysLater && debt < (m.maxLevel-m.capacity)/m.leak {
 			m.maxLevel = m.capacity + debt*m.leak
 		}
-		if m.denied == ChargeFull || m.paysLater {
+		if m.denied == ChargeFull || m.paysLater || m.reserve > 0 {
 			m.highest = m.maxLevel
 		}
 		m.furthest = m.highest / m.leak
@@ -140,7 +140,7 @@ func (m *meter) Traits() step.Traits {
 func (m *meter) Args() []int64 {
 	return []int64{
 		m.limit, m.tick, m.leak, m.cost, m.burst, m.capacity, m.still, m.maxLevel,
-		int64(m.kind), fromBool(m.startsEmpty), m.linger,
+		int64(m.kind), fromBool(m.startsEmpty), m.linger, m.highest,
 	}
 }
 
@@ -164,7 +164,7 @@ func (m *meter) Step(s step.State, now, n int64, c step.Charge) (next step.State
 	found := level
 	switch {
 	case take < 0:
-		level = max(0, level-m.units(-take, level))
+		level -= m.returned(-take, level, t)
 	case take > 0:
 		level = m.charged(level, take)
 	}
@@ -266,6 +266,23 @@ func (m *meter) passes(level, n int64, c step.Charge) (ok bool, take int64) {
 // charged returns the level after a charge of n hits.
 func (m *meter) charged(level, n int64) int64 {
 	return max(m.floor, level+m.units(n, m.maxLevel-level))
+}
+
+// TakesBack implements step.TakesBack for policies with a Reserve.
+func (m *meter) TakesBack(gone int64, _ bool, _ int64) step.Algorithm {
+	own := *m
+	own.gone = gone
+	return &own
+}
+
+// returned returns the units by which a refund of n hits at tick t lowers the level. Of the charge after which the
+// funnel is empty at gone, only the hits that leak from t on have not leaked yet.
+func (m *meter) returned(n, level, t int64) int64 {
+	back := m.units(n, level)
+	if left := max(0, m.gone/m.tick-t); m.gone > 0 && left < ceilDiv(back, m.leak) {
+		return left * m.leak
+	}
+	return back
 }
 
 // passesAt returns the highest level at which a cost of need passes.

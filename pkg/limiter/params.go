@@ -64,8 +64,11 @@ type Params struct {
 	MaxLogEntries int64
 	// ChargeDenied sets what a denied request is charged.
 	ChargeDenied ChargeDenied
-	// Reserve is the largest cost of a request whose real cost is reported at its end, in hits; 0 means that costs are
-	// final. With a Reserve, the Decision of a charge has a TakenAt, with which a refund takes back that charge.
+	// Reserve is the largest cost of a request whose real cost is reported at its end, in hits, at most the capacity; 0
+	// means that costs are final. With a Reserve, the Decision of a charge has a TakenAt, with which a refund takes back
+	// that charge, and a Funnel or TokenBucket can owe hits. It requires FixedWindow, SlidingWindow, SlidingLog, Funnel or
+	// TokenBucket without StartsEmpty and RefillsAtOnce, and ChargeNone, its default, or ChargeFull. A Limit of 0 ignores
+	// it.
 	Reserve int64
 }
 
@@ -85,7 +88,9 @@ func paramError(param, format string, args ...any) error {
 
 // terms returns the parameters that all algorithms share.
 func (in *Params) terms() terms {
-	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
+	return terms{
+		limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied, reserve: in.Reserve,
+	}
 }
 
 // parameters is the table of the parameters, except Limit, DenyAll and PeekAtLimit. To add a parameter, add a field to
@@ -169,6 +174,24 @@ func (in *Params) validate() error {
 		}
 	}
 	return errors.Join(append(errs, foreign...)...)
+}
+
+// checkReserve checks Reserve for a limit with the capacity.
+func (in *Params) checkReserve(capacity int64) error {
+	switch {
+	case !in.Algorithm.Kind().Is(step.Prepayable):
+		return paramError("reserve", "%s cannot take back a charge; use fixed_window, sliding_window, sliding_log, funnel "+
+			"or token_bucket", in.Algorithm)
+	case in.StartsEmpty || in.RefillsAtOnce:
+		return paramError("reserve", "a token_bucket with initial: empty or refill: interval cannot take back a charge; "+
+			"use initial: full and refill: greedy")
+	case in.ChargeDenied == ChargeRemaining:
+		return paramError("reserve", "a charge that was cut to the remaining hits cannot be corrected; use "+
+			"charge_denied: none")
+	case in.Reserve < 0 || in.Reserve > capacity:
+		return paramError("reserve", "must be between 0 and the capacity, %d, got %d", capacity, in.Reserve)
+	}
+	return nil
 }
 
 // ErrInvalid is wrapped by the error of a Store whose caller passed invalid hits. Nothing was charged.

@@ -22,13 +22,16 @@ func NewPolicy(in Params) (*Policy, error) {
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
+	a := &algorithms[in.Algorithm]
+	if in.Limit == 0 {
+		in.Reserve = 0
+	}
 	if in.ChargeDenied == ChargeDefault {
 		in.ChargeDenied = ChargeNone
-		if in.Algorithm.Kind().Is(step.InWindows) {
+		if a.is.Is(step.InWindows) && in.Reserve == 0 {
 			in.ChargeDenied = ChargeFull
 		}
 	}
-	a := &algorithms[in.Algorithm]
 	p := &Policy{core: step.Core{Algorithm: denyAll{}, Kind: a.is, Counter: a.counter}}
 	if in.Limit > 0 || a.is.Is(step.InWindows) {
 		var err error
@@ -38,6 +41,11 @@ func NewPolicy(in Params) (*Policy, error) {
 	}
 	p.params, p.core.Traits = in, p.core.Algorithm.Traits()
 	p.core.Reserve = in.Reserve
+	if in.Reserve != 0 {
+		if err := in.checkReserve(p.core.Capacity); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
 }
 

@@ -129,6 +129,35 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			[]string{"burst: 4294967291 at 4294967291 per 87600h0m0s needs more than 53 bits to count exactly; " +
 				"choose a smaller burst or a rate with fewer digits"},
 		},
+		"a reserve above the capacity": {
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, Burst: 5, Reserve: 6},
+			[]string{"reserve: must be between 0 and the capacity, 5, got 6"},
+		},
+		"a reserve below 0": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 9, Window: hour, Reserve: -1},
+			[]string{"reserve: must be between 0 and the capacity, 9, got -1"},
+		},
+		"a reserve of concurrency": {
+			limiter.Params{Algorithm: limiter.Concurrency, Limit: 9, Window: hour, Reserve: 1},
+			[]string{"reserve: concurrency cannot take back a charge; use fixed_window, sliding_window, sliding_log, funnel " +
+				"or token_bucket"},
+		},
+		"a reserve of batches": {
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, RefillsAtOnce: true, Reserve: 1},
+			[]string{"reserve: a token_bucket with initial: empty or refill: interval cannot take back a charge; use " +
+				"initial: full and refill: greedy"},
+		},
+		"a reserve of a bucket that starts empty": {
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, StartsEmpty: true, Reserve: 1},
+			[]string{"reserve: a token_bucket with initial: empty or refill: interval cannot take back a charge; use " +
+				"initial: full and refill: greedy"},
+		},
+		"a reserve that charges denied requests the rest": {
+			limiter.Params{
+				Algorithm: limiter.Funnel, Limit: 9, Window: hour, ChargeDenied: limiter.ChargeRemaining, Reserve: 1,
+			},
+			[]string{"reserve: a charge that was cut to the remaining hits cannot be corrected; use charge_denied: none"},
+		},
 		"segments beyond 53 bits": {
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: prime, Window: step.MaxWindow, Segments: 1},
 			[]string{"limit: 4294967291 in segments of 87600h0m0s need more than 53 bits to count exactly; " +

@@ -103,6 +103,33 @@ func (l *slidingLog) leaves(log []int64, need int64) int64 {
 	return log[2*i] + l.window
 }
 
+// TakesBack implements step.TakesBack.
+func (l *slidingLog) TakesBack(gone int64, _ bool, _ int64) step.Algorithm {
+	return l.takesBackAt(gone-l.window, false)
+}
+
+// takesBackAt returns a slidingLog whose refunds remove hits of the time at. If orOldest, and there are none of that
+// time, a refund removes the oldest hits.
+func (l *slidingLog) takesBackAt(at int64, orOldest bool) *slidingLog {
+	own := *l
+	own.refund = func(log []int64, base, n int64) (int64, []int64) {
+		from, to := totalBefore(log, base, at), totalBefore(log, base, at+1)
+		if from == to && orOldest {
+			return refundOldest(log, base, n)
+		}
+		return base, cutOut(log, base, from, min(n, to-from))
+	}
+	return &own
+}
+
+// totalBefore returns the log's running total before the time at.
+func totalBefore(log []int64, base, at int64) int64 {
+	if i := sort.Search(len(log)/2, func(i int) bool { return log[2*i] >= at }); i > 0 {
+		return log[2*i-1]
+	}
+	return base
+}
+
 // refundNewest removes the n newest hits from the log.
 func refundNewest(log []int64, base, n int64) (int64, []int64) {
 	if len(log) == 0 {

@@ -206,13 +206,25 @@ func (w *segments) exceeds(most int64) (segment, count, room int64) {
 	return -1, 0, 0
 }
 
-// add charges take hits to the newest segment. If take is negative, it refunds hits, newest first.
+// TakesBack implements step.TakesBack.
+func (sw *slidingWindow) TakesBack(gone int64, _ bool, _ int64) step.Algorithm {
+	own := *sw
+	own.gone = gone
+	return &own
+}
+
+// add charges take hits to the newest segment. If take is negative, it refunds hits, newest first. If gone is set, it
+// begins with the segment that leaves the window at gone.
 func (w *segments) add(take int64) (changed bool) {
 	if take > 0 {
 		w.counts[0] = min(w.counts[0]+take, w.of.maxCount)
 		return true
 	}
-	for i := range w.counts {
+	newest := int64(0)
+	if w.of.gone > 0 {
+		newest = max(0, w.index-(ceilDiv(w.of.gone, w.of.segment)-w.of.whole()))
+	}
+	for i := newest; i < int64(len(w.counts)); i++ {
 		back := min(-take, w.counts[i])
 		w.counts[i] -= back
 		take += back
@@ -223,14 +235,18 @@ func (w *segments) add(take int64) (changed bool) {
 
 // empty returns when the last hit leaves the window, or 0 if there are no hits.
 func (w *segments) empty() int64 {
-	whole := w.of.segments + 1
-	if w.of.oldest == OldestNone {
-		whole = w.of.segments
-	}
 	for i, n := range w.counts {
 		if n > 0 {
-			return (w.index - int64(i) + whole) * w.of.segment
+			return (w.index - int64(i) + w.of.whole()) * w.of.segment
 		}
 	}
 	return 0
+}
+
+// whole returns the number of segments from the start of a segment until its hits no longer count.
+func (sw *slidingWindow) whole() int64 {
+	if sw.oldest == OldestNone {
+		return sw.segments
+	}
+	return sw.segments + 1
 }

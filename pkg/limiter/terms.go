@@ -16,6 +16,9 @@ type terms struct {
 	limit  int64 // hits per window
 	window int64 // microseconds
 	denied ChargeDenied
+	// reserve is Params.Reserve, hits. gone is above 0 in a step that refunds a charge of a policy with a Reserve: the
+	// TakenAt of the charge's decision, microseconds since the Unix epoch.
+	reserve, gone int64
 }
 
 // fits reports whether a cost of n passes if left hits of cost 1 would pass, and how many hits to charge for it.

@@ -115,7 +115,7 @@ func chargeEach(now *Clocks, hits []limiter.Hit, counters []Counter, out []limit
 			continue
 		}
 		c.step(&hits[i], now, step.IfFits, &out[i])
-		if !out[i].Allowed {
+		if limit.Spends(&hits[i], out[i].Allowed) {
 			c.spend(&hits[i], now, &out[i])
 		}
 	}
@@ -151,16 +151,18 @@ func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limit
 		from = &c.Next
 	}
 	core := h.Policy.Core()
-	a := core.Algorithm
+	a, at := core.Algorithm, now.of(h.Policy)
 	if h.TakenAt != 0 {
-		if t, ok := a.(step.TakesBack); ok { // false for a limit of 0
-			a = t.TakesBack(h.TakenAt, h.OrOldest, now.Steady)
+		if !core.Is(step.InFlight) && at >= h.TakenAt { // the charge no longer counts
+			charge = step.Nothing
+		} else if t, ok := a.(step.TakesBack); ok { // false for a limit of 0
+			a = t.TakesBack(h.TakenAt, h.OrOldest, at)
 		}
 	}
-	next, o := a.Step(*from, now.of(h.Policy), h.N, charge)
+	next, o := a.Step(*from, at, h.N, charge)
 	*d = decision(&o)
 	if core.Reserve > 0 && h.N > 0 && d.Allowed && charge <= step.OrPenalty {
-		d.TakenAt = limit.Gone(now.of(h.Policy), d.ResetAfter)
+		d.TakenAt = limit.Gone(at, d.ResetAfter)
 	}
 	if o.Is&step.Changes == 0 {
 		return
