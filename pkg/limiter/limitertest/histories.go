@@ -124,7 +124,10 @@ func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Alg
 		}
 		for _, in := range extremes[a] {
 			in.Algorithm = a
-			for in.ChargeDenied = limiter.ChargeNone; in.ChargeDenied <= limiter.ChargeFull; in.ChargeDenied++ {
+			for _, in.ChargeDenied = range charges {
+				if in.Reserve > 0 && in.ChargeDenied == limiter.ChargeRemaining { // no policy
+					in.ChargeDenied = limiter.ChargeNone
+				}
 				p := policy(t, in)
 				h.pools[a] = append(h.pools[a], p)
 				h.names[p] = fmt.Sprintf("%+v", in)
@@ -133,6 +136,9 @@ func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Alg
 	}
 	return h
 }
+
+// charges are the values of ChargeDenied. The last one makes debt.
+var charges = []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull}
 
 const (
 	us   = time.Microsecond
@@ -171,6 +177,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{DenyAll: true, Window: sec, PeekAtLimit: true},
 		{Limit: 4, Window: sec, PeekAtLimit: true},
 		{Limit: 4, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), PeekAtLimit: true},
+		{Limit: 10_000_000, Window: sec, Reserve: 5_000_000},
+		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit, Reserve: 5},
+		{Limit: 4, Window: 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), Reserve: 1},
 	},
 	limiter.Funnel: funnels,
 	limiter.TokenBucket: append([]limiter.Params{
@@ -242,6 +251,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 10, Window: 6 * sec, Segments: 3, SegmentCap: 5},
 		{Limit: 100, Window: 3 * sec, Segments: 1},
 		{Limit: 1_000_000_000_000, Window: 24 * hour, Segments: 24}, // bytes
+		{Limit: 10, Window: 10 * sec, Reserve: 10},
+		{Limit: 10, Window: 6 * sec, Segments: 3, Oldest: limiter.OldestNone, Reserve: 1},
+		{Limit: 1 << 31, Window: hour, Segments: 60, Oldest: limiter.OldestFull, Reserve: 1 << 30},
 		{DenyAll: true, Window: sec},
 	},
 	limiter.SlidingLog: {
@@ -251,6 +263,8 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 7, Window: 1_000_003 * us},
 		{Limit: 3, Window: 10 * sec},
 		{Limit: 1_000_000, Window: step.MaxWindow, MaxLogEntries: 1_000_000},
+		{Limit: 3, Window: 10 * sec, Reserve: 3},
+		{Limit: 10_000, Window: sec, Reserve: 1},
 		{DenyAll: true, Window: sec},
 	},
 }
@@ -268,6 +282,9 @@ var funnels = []limiter.Params{
 	{Limit: 999_999_937, Window: hour, Burst: 100_000}, // counted in coarser ticks
 	{Limit: 1, Window: 24 * hour, Burst: 100},
 	{Limit: 100_000_000_000, Window: 24 * hour, Burst: 10_000_000_000}, // bytes
+	{Limit: 3, Window: sec, Burst: 2, Reserve: 1},
+	{Limit: 999_999_937, Window: hour, Burst: 100_000, Reserve: 50_000},                   // ticks of a millisecond
+	{Limit: 999_999_937, Window: 24 * hour, Burst: 1_000_000_000, Reserve: 1_000_000_000}, // ticks of a second
 	{DenyAll: true, Window: sec},
 }
 
@@ -287,12 +304,11 @@ const allPairsFrom = 300
 
 // eachRuleIntoEach makes each extreme policy take over a fully charged counter from each other, or every third one.
 func (h *history) eachRuleIntoEach(a limiter.Algorithm, every int) {
-	pool := h.pools[a]
-	charges := int(limiter.ChargeFull) // variants of each extreme, the last of which is ChargeFull
-	for i := charges - 1; i < len(pool); i += charges {
-		for j := range len(pool) / charges {
-			from, to := pool[i], pool[j*charges+(i/charges+j)%charges]
-			if (i/charges+2*j)%every != 0 || !sameCounter(from, to) {
+	pool, variants := h.pools[a], len(charges)
+	for i := variants - 1; i < len(pool); i += variants {
+		for j := range len(pool) / variants {
+			from, to := pool[i], pool[j*variants+(i/variants+j)%variants]
+			if (i/variants+2*j)%every != 0 || !sameCounter(from, to) {
 				continue
 			}
 			c := &counter{key: fmt.Sprintf("%d/%d into %d", h.seed, i, j), policy: from}
@@ -304,8 +320,7 @@ func (h *history) eachRuleIntoEach(a limiter.Algorithm, every int) {
 			c.policy = to
 			h.decide([]limiter.Hit{{Key: c.key, Policy: to, Peek: true}}, h.counters)
 			for range 6 {
-				n := h.cost(c)
-				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: n, Peek: n == 0}}, h.counters)
+				h.decide([]limiter.Hit{h.hit(c)}, h.counters)
 				h.moveClock()
 			}
 		}
@@ -435,8 +450,8 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	}()
 	for i := range hits {
 		c := h.counters[h.rng.IntN(len(h.counters))]
-		n := h.cost(c)
-		hits[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: n, Peek: n == 0, Mode: h.mode(), Group: i}
+		hits[i] = h.hit(c)
+		hits[i].Mode, hits[i].Group = h.mode(), i
 		of[i] = c
 		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
@@ -449,11 +464,22 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 				hits[i].N = -hits[i].N
 			}
 		}
-		if len(c.taken) > 0 && hits[i].N < 0 && hits[i].Mode != limiter.Quota && h.rng.IntN(3) > 0 {
-			hits[i].TakenAt, hits[i].OrOldest = c.taken[h.rng.IntN(len(c.taken))], h.rng.IntN(3) == 0
+		if hits[i].N > 0 || hits[i].Mode == limiter.Quota {
+			hits[i].TakenAt, hits[i].OrOldest = 0, false
 		}
 	}
 	return hits, of
+}
+
+// hit returns a random hit of the counter. Most refunds name a charge, perhaps under an earlier rule of the counter.
+func (h *history) hit(c *counter) limiter.Hit {
+	n := h.cost(c)
+	hit := limiter.Hit{Key: c.key, Policy: c.policy, N: n, Peek: n == 0}
+	core := c.policy.Core()
+	if len(c.taken) > 0 && n < 0 && (core.Is(step.InFlight) || core.Reserve > 0) && h.rng.IntN(3) > 0 {
+		hit.TakenAt, hit.OrOldest = c.taken[h.rng.IntN(len(c.taken))], h.rng.IntN(3) == 0
+	}
+	return hit
 }
 
 func (h *history) mode() limiter.Mode {
