@@ -22,6 +22,8 @@ type checked struct {
 	multiplier int64
 	policy     *sharedPolicy // nil if the limit is unlimited or invalid
 	wrong      bool          // a field has an error, which is reported
+	reserved   *Reservation  // reservation with its defaults; nil without one
+	ends       *sharedPolicy // Limit.Ends; nil without a reservation
 }
 
 // fieldAt returns the position of the field or, if it is not given, of the limit.
@@ -48,12 +50,13 @@ func (c *Builder) checkLimits(d *Descriptor) []checked {
 	c.checked = c.checked[:0]
 	if d.RateLimit != nil {
 		c.checked = append(c.checked, c.checkLimit(d.RateLimit))
-		return c.checked
+	} else {
+		for _, l := range d.RateLimits {
+			c.checked = append(c.checked, c.checkLimit(l))
+		}
+		c.checkTogether(c.checked)
 	}
-	for _, l := range d.RateLimits {
-		c.checked = append(c.checked, c.checkLimit(l))
-	}
-	c.checkTogether(c.checked)
+	c.checkEnds(c.process.mode(d.ShadowMode, d.QuotaMode))
 	return c.checked
 }
 
@@ -80,23 +83,31 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if l.params.Algorithm == 0 && !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
-	l.params.PeekAtLimit, l.params.DenyAll = c.process.PeekAtLimit, l.params.Limit == 0
+	l.params.PeekAtLimit, l.params.DenyAll, l.params.Reserve = c.process.PeekAtLimit, l.params.Limit == 0, 0
 	hasRate := c.checkRate(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
 	}
 	l.placement.Store = c.process.store(l.placement.Store, l.unit, l.multiplier)
-	for _, e := range paramErrors(c.makePolicy(&l)) {
+	policy, err := c.policyOf(l.form)
+	l.policy = policy
+	c.reportParams(&l, err)
+	if l.policy != nil {
+		c.warnWait(&l)
+		c.checkReservation(&l)
+	}
+	return l
+}
+
+// reportParams reports the errors of a policy.
+func (c *Builder) reportParams(l *checked, err error) {
+	for _, e := range paramErrors(err) {
 		if e.Param == "lease_for" && !l.has("lease_for") {
 			c.Errorf(l.fieldAt("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
 			continue
 		}
 		c.Errorf(l.paramAt(e.Param), "%s: %s", fieldOf(e.Param), e.Msg)
 	}
-	if l.policy != nil {
-		c.warnWait(&l)
-	}
-	return l
 }
 
 // checkUnlimited reports fields that contradict `unlimited: true`; for requests_per_unit it only warns.
@@ -200,18 +211,18 @@ func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	return foreign
 }
 
-// makePolicy sets the limit's policy. Limits of the same form share one policy.
-func (c *Builder) makePolicy(l *checked) error {
-	if l.policy = c.policies[l.form]; l.policy != nil {
-		return nil
+// policyOf returns the policy of a form. Limits of the same form share one policy.
+func (c *Builder) policyOf(f form) (*sharedPolicy, error) {
+	if shared := c.policies[f]; shared != nil {
+		return shared, nil
 	}
-	policy, err := l.placement.newPolicy(l.params)
+	policy, err := f.placement.newPolicy(f.params)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l.policy = &sharedPolicy{policy, l.form, l.placement.route()}
-	c.policies[l.form] = l.policy
-	return nil
+	shared := &sharedPolicy{policy, f, f.placement.route()}
+	c.policies[f] = shared
+	return shared, nil
 }
 
 // fieldOf returns the field of a rule file that sets a parameter of limiter.Params.

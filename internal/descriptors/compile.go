@@ -161,6 +161,9 @@ func (c *Builder) newLimit(r *Rule, from *checked, which counter) *Limit {
 		params:         &from.policy.params,
 		placement:      from.policy.route,
 	}
+	if from.reserved != nil {
+		l.Reservation, l.Ends = from.reserved, from.ends.Policy
+	}
 	if from.OnStoreFailure != nil {
 		l.OnStoreFailure = *from.OnStoreFailure
 	}
@@ -180,11 +183,14 @@ func (l *Limit) Position() int {
 // IsLocal reports whether this process counts the limit while the store fails.
 func (l *Limit) IsLocal() bool { return l.Local != nil && l.OnStoreFailure == Local }
 
-// share sets Local to this process's share of the limit, whose Policy must be set.
+// share sets Local to this process's share of the limit, whose Policy and Reservation must be set. The share has no
+// Reserve, because the end of a request goes to the store, which has not charged the request.
 func (l *Limit) share() (err error) {
-	if l.Local = l.Policy; l.Rule.process.Replicas > 1 {
+	if l.Local = l.Policy; l.Rule.process.Replicas > 1 || l.Reservation != nil {
 		placement := l.Placement()
-		l.Local, err = limit.Share(placement.completed(*l.params), int64(l.Rule.process.Replicas))
+		params := placement.completed(*l.params)
+		params.Reserve = 0
+		l.Local, err = limit.Share(params, int64(l.Rule.process.Replicas))
 	}
 	return err
 }

@@ -28,6 +28,7 @@ const (
 	WarnQuota       = "quota"          // a rule that suits the rate limit service better than RLQS
 	WarnInvisible   = "invisible"      // an invisible character in a key or value
 	WarnNoEffect    = "no_effect"      // a field of envoyproxy/ratelimit that has no effect in Weir
+	WarnReservation = "reservation"    // a reservation that few requests fill
 )
 
 // maxListed is the maximum number of errors, and of warnings, that are listed. Further findings are only counted, so

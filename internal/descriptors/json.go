@@ -96,6 +96,17 @@ func (l *Limit) shown() []member {
 	if placement.LeaseFor > 0 {
 		all = append(all, member{"consistency", "leased"})
 	}
+	if r := l.Reservation; r != nil {
+		shown := struct {
+			Estimate int64  `json:"estimate"`
+			AtMost   int64  `json:"at_most"`
+			Ends     string `json:"ends,omitempty"`
+		}{Estimate: r.Estimate, AtMost: r.AtMost}
+		if r.EndsByCost {
+			shown.Ends = "cost"
+		}
+		all = append(all, member{"reservation", shown})
+	}
 	if len(l.Replaces) > 0 {
 		all = append(all, member{"replaces", l.Replaces})
 	}

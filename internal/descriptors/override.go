@@ -15,7 +15,7 @@ import (
 //
 // Burst and max_cost are the defaults for the rate, so that every rate fills the counter within the window, and no
 // request forgets hits of another rate. A window that no calendar has, such as a minute, is aligned to the epoch.
-// Consistency is strict. A rule without limits, or an unlimited rule, gets a fixed_window with ID -1.
+// A reservation is reduced to the capacity. Consistency is strict. A rule without limits, or an unlimited rule, gets a fixed_window with ID -1.
 //
 // Requests with the same window share a counter, so that a client keeps its hits if its rate changes. If the rule's
 // first limit has the same window, and its burst and max_cost are the defaults, they share its counter.
@@ -33,7 +33,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		*l = *r.Limits[0]
 	}
 	params := *l.params
-	params.Burst, params.MaxCost = 0, 0
+	params.Burst, params.MaxCost, params.Reserve = 0, 0, 0
 	l.Rule, l.params = r, &params
 	l.params.Limit, l.params.DenyAll = int64(requestsPerUnit), requestsPerUnit == 0
 	placement := l.Placement()
@@ -49,7 +49,10 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
 	policy, err := placement.newPolicy(params)
-	if l.Policy = policy; err == nil {
+	if l.Policy = policy; err == nil && l.Reservation != nil {
+		err = l.reserve(&placement)
+	}
+	if err == nil {
 		err = l.share()
 	}
 	if err != nil {

@@ -52,7 +52,7 @@ func (p *Placement) route() *Placement {
 
 // completed returns the parameters with the defaults that depend on the Placement.
 func (p *Placement) completed(in limiter.Params) limiter.Params {
-	if p.LeaseFor != 0 && in.ChargeDenied == limiter.ChargeDefault {
+	if (p.LeaseFor != 0 || in.Reserve > 0) && in.ChargeDenied == limiter.ChargeDefault {
 		in.ChargeDenied = limiter.ChargeNone
 	}
 	return in
@@ -104,19 +104,10 @@ func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...a
 	}
 }
 
-// checkLeased reports parameters with which permits cannot be acquired in advance, or released without a trace.
+// checkLeased reports parameters with which permits cannot be leased.
 func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format string, args ...any)) {
-	if !in.Algorithm.Kind().Is(bounds.Prepayable) {
-		bad("lease_for", "permits of %s cannot be leased: its decisions depend on the moment of each request",
-			in.Algorithm)
-	}
-	switch {
-	case p.RedisCell:
-		bad("lease_for", "permits of the redis_cell engine cannot be leased")
-	case in.StartsEmpty:
-		bad("lease_for", "permits of a bucket that starts empty cannot be leased")
-	case in.RefillsAtOnce:
-		bad("lease_for", "permits of a bucket that is refilled in intervals cannot be leased")
+	if of, _ := p.notPrepayable(in); of != "" {
+		bad("lease_for", "permits of %s cannot be leased", of)
 	}
 	if !chargesNothing(in) {
 		bad("charge_denied", "a limit whose permits are leased charges a denied request nothing; use none")
@@ -126,6 +117,22 @@ func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format strin
 	} else if in.Window >= bounds.MinWindow && p.LeaseFor > in.Window {
 		bad("lease_for", "must be at most the window, %s, got %s", in.Window, p.LeaseFor)
 	}
+}
+
+// notPrepayable returns why hits cannot be charged in advance and taken back without a trace, and the field to write
+// instead; "" if they can.
+func (p *Placement) notPrepayable(in *limiter.Params) (of, instead string) {
+	switch {
+	case !in.Algorithm.Kind().Is(bounds.Prepayable):
+		return in.Algorithm.String() + ", whose decisions depend on the moment of each request,", "algorithm: funnel"
+	case p.RedisCell:
+		return "the redis_cell engine", "engine: weir"
+	case in.StartsEmpty:
+		return "a bucket that starts empty", "initial: full"
+	case in.RefillsAtOnce:
+		return "a bucket that is refilled in intervals", "refill: greedy"
+	}
+	return "", ""
 }
 
 func chargesNothing(in *limiter.Params) bool {

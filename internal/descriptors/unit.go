@@ -84,11 +84,11 @@ func FormatDuration(d time.Duration) string {
 
 // String returns the limit for people: "funnel: 10 per 1s, burst 20".
 func (l *Limit) String() string {
-	return l.Policy.Algorithm().String() + ": " + FormatRate(l.Policy)
+	return l.Policy.Algorithm().String() + ": " + FormatRate(l.Policy, l.Reservation)
 }
 
-// FormatRate formats how much a policy admits: "10 per 1s, burst 20", or "3 at once".
-func FormatRate(p *limiter.Policy) string {
+// FormatRate formats how much a policy admits: "10 per 1s, burst 20", or "3 at once". The reservation may be nil.
+func FormatRate(p *limiter.Policy, r *Reservation) string {
 	if p.Algorithm().CountsInFlight() {
 		return fmt.Sprintf("%d at once", p.Limit())
 	}
@@ -104,5 +104,5 @@ func FormatRate(p *limiter.Policy) string {
 	if wait := p.MaxWait(); wait > 0 {
 		text += ", waits up to " + FormatDuration(wait)
 	}
-	return text
+	return text + r.text()
 }

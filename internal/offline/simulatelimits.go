@@ -16,7 +16,7 @@ type Limit struct {
 }
 
 // String returns the name and the rate, such as "funnel: 10 per 1s, burst 20".
-func (l Limit) String() string { return l.Name + ": " + descriptors.FormatRate(l.Policy) }
+func (l Limit) String() string { return l.Name + ": " + descriptors.FormatRate(l.Policy, nil) }
 
 // Limits returns the limits of the rules.
 func Limits(set *descriptors.Set) (limits []Limit) {

@@ -13,6 +13,10 @@ type Descriptor = core.Descriptor
 // UnitMultiplier (0 means 1) times Unit. Unlimited replaces all of these fields.
 type RateLimit = core.RateLimit
 
+// Reservation is the `reservation` of a RateLimit, in hits: a request is charged Estimate at its start, or up to AtMost
+// if it says so, and its real cost at its end.
+type Reservation = core.Reservation
+
 // Matcher selects the values of a rule. OneOf, InBlocks and MatchingRegex return Matchers.
 type Matcher = core.Matcher
 

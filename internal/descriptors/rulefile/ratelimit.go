@@ -62,11 +62,37 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("engine", func(n *yaml.Node, l *rateLimit) {
 		l.Placement.RedisCell = readName(r, n, oneOf("weir", "redis_cell")) == 1
 	})
+	field("reservation", func(n *yaml.Node, l *rateLimit) { l.Reservation = r.readReservation(n) })
 	field("store", func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
 	forPeople(r, s)
 	s.synonyms = rateLimitSynonyms
 	s.meant = func(name string, l *rateLimit) { l.Misspelled = append(l.Misspelled, name) }
 	return s
+}
+
+// reservationSchema has the fields of `reservation`.
+func (r *reader) reservationSchema() *schema[descriptors.Reservation] {
+	type Reservation = descriptors.Reservation
+	s := newSchema[Reservation]("a reservation")
+	s.must, s.about = "estimate", "the hits that a request is charged at its start"
+	s.field("estimate", func(n *yaml.Node, into *Reservation) { into.Estimate = r.integer(n, 1, maxNumber) })
+	s.field("at_most", func(n *yaml.Node, into *Reservation) { into.AtMost = r.integer(n, 1, maxNumber) })
+	s.field("ends", func(n *yaml.Node, into *Reservation) {
+		into.EndsByCost = readName(r, n, oneOf("token", "cost")) == 1
+	})
+	return s
+}
+
+// readReservation reads `reservation`. If n is not a mapping, it reports an error and returns nil.
+func (r *reader) readReservation(n *yaml.Node) *descriptors.Reservation {
+	if of := resolve(n); of.Kind != yaml.MappingNode {
+		r.Errorf(r.at(n), "reservation must be fields with values, got %s; write reservation: {estimate: 1000} with the "+
+			"hits that a request is charged at its start", kind(of))
+		return nil
+	}
+	reservation := &descriptors.Reservation{At: r.at(n)}
+	readFields(r, n, r.reservationFields, reservation)
+	return reservation
 }
 
 func (r *reader) parameter(n *yaml.Node, p *step.Parameter[limiter.Params], in *limiter.Params) {

@@ -35,6 +35,8 @@ type reader struct {
 	rateLimitFields  *schema[rateLimit]
 	replacesFields   *schema[descriptors.Text]
 
+	reservationFields *schema[descriptors.Reservation]
+
 	zones map[string]*time.Location // time zones that the file names
 	grown *grown                    // shared by all files that are read together
 }
@@ -57,6 +59,7 @@ func newReader(f File, b *descriptors.Builder) *reader {
 	r.documentFields = r.documentSchema()
 	r.descriptorFields = r.descriptorSchema()
 	r.rateLimitFields = r.rateLimitSchema()
+	r.reservationFields = r.reservationSchema()
 	r.replacesFields = newSchema[descriptors.Text]("an item of replaces")
 	r.replacesFields.required(r,
 		"name", "the limit that this one replaces", func(t *descriptors.Text) *string { return &t.Text })

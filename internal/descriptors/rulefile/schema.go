@@ -113,6 +113,8 @@ func (r *reader) hint(name, meant string, known []string) string {
 		return "it belongs in a descriptor, beside key"
 	case r.documentFields.read[name] != nil:
 		return "it belongs at the top of the file"
+	case r.reservationFields.read[name] != nil:
+		return "it belongs in reservation"
 	case meant != "":
 		return "did you mean " + meant + "?"
 	}
