@@ -63,6 +63,9 @@ func (c *Counters) peek(ctx context.Context, l *descriptors.Limit, key string) (
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
+	if r := l.Reservation; r != nil {
+		s.Estimate, s.AtMost = r.Estimate, r.AtMost
+	}
 	s.RetryAfter = adminapi.Wait(d.RetryAfter)
 	s.Counts, s.Counted = limit.Counter(p, d)
 	return s, nil

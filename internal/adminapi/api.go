@@ -154,6 +154,9 @@ type KeyLimit struct {
 	RequestsPerUnit int64  `json:"requests_per_unit"`
 	Window          string `json:"window"`
 	Capacity        int64  `json:"capacity"` // maximum number of hits at once
+	// Estimate and AtMost are the least and the most hits that a request is charged at its start; 0 without a reservation.
+	Estimate int64 `json:"estimate,omitempty"`
+	AtMost   int64 `json:"at_most,omitempty"`
 
 	// Counts is the kind of number in Counted: count (in a window), level (of a funnel), tokens (of a bucket), stored
 	// (unused permits), queued, or in_use (requests in flight). It is empty if the algorithm has no such number.

@@ -72,12 +72,17 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if l.Counts != "" {
 		line(strings.ReplaceAll(l.Counts, "_", " "), "%d of %d", l.Counted, l.Capacity)
 	}
+	if l.Estimate > 0 {
+		line("reservation", "charges %d to %d at the start of a request", l.Estimate, l.AtMost)
+	}
 	line("remaining", "%d", l.Remaining)
 	switch {
 	case l.RetryAfter == nil:
 		line("next", "never passes")
 	case *l.RetryAfter > 0:
 		line("next", "passes in %s", shortly(*l.RetryAfter))
+	case l.Remaining < l.Estimate:
+		line("next", "passes when %d remain", l.Estimate)
 	default:
 		line("next", "passes now")
 	}
