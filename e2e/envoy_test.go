@@ -29,6 +29,8 @@ type proxy struct {
 	CA, Cert, Key string
 	// Collector is the host:port that Envoy sends its traces to, by OTLP; every request is traced.
 	Collector string
+	// Filters and Routes are all http_filters and routes; by default the rate limit filter, and a route to Upstream.
+	Filters, Routes string
 	// HealthChecks makes Envoy ask the processes' grpc.health.v1.
 	HealthChecks bool
 }
@@ -58,6 +60,9 @@ static_resources:
                       grpc_service: {envoy_grpc: {cluster_name: collector}, timeout: 1s}
                       service_name: envoy
 {{- end}}
+{{- if .Filters}}
+                http_filters: {{.Filters}}
+{{- else}}
                 http_filters:
                   - name: envoy.filters.http.ratelimit
                     typed_config:
@@ -71,11 +76,15 @@ static_resources:
                         grpc_service: {envoy_grpc: {cluster_name: weir}}
                   - name: envoy.filters.http.router
                     typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+{{- end}}
                 route_config:
                   virtual_hosts:
                     - name: all
                       domains: ["*"]
                       rate_limits: {{.RateLimits}}
+{{- if .Routes}}
+                      routes: {{.Routes}}
+{{- else}}
                       routes:
 {{- if .Look}}
                         - match: {path: /look}
@@ -85,6 +94,7 @@ static_resources:
                         - match: {prefix: /}
                           route: {cluster: upstream}
                           {{- with .PerFilter}}{{template "per filter" .}}{{end}}
+{{- end}}
   clusters:
     - name: upstream
       type: STRICT_DNS

@@ -65,10 +65,6 @@ func lookRoute() string {
 // A cost in the upstream's body is charged when the stream is done. TestEndsAsInTheService has costs in headers, and
 // estimates that are refunded.
 func TestCostsAtTheEndOfTheStream(t *testing.T) {
-	tokens := `{name: envoy.filters.http.json_to_metadata, typed_config: {
-  "@type": type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata,
-  response_rules: {rules: [{selectors: [{key: usage}, {key: total_tokens}],
-    on_present: {metadata_namespace: llm, key: total_tokens, type: NUMBER}}]}}}`
 	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"usage": {"total_tokens": 4}}`))
