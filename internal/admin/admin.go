@@ -69,6 +69,8 @@ type Options struct {
 	// Decisions returns how often a limit had each outcome, by decide.Outcome, including requests that Envoys decided by
 	// quotas. It returns nil if the limit has no counts of its own.
 	Decisions func(*descriptors.Limit) []uint64
+	// Reservation returns the counts of a limit's reservation, or nil.
+	Reservation func(*descriptors.Limit) *adminapi.ReservationCounts
 	// Top returns the response to GET /top; nil if keys are not counted.
 	Top func(topkeys.Query) (adminapi.TopKeys, error)
 	// Quotas returns the part of /status about quotas of Envoys; nil without quotas.

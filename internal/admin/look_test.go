@@ -52,6 +52,12 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		o.Rules = &fakeRules{}
 	}
 	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
+	o.Reservation = func(l *descriptors.Limit) *adminapi.ReservationCounts {
+		if l.Name == "daily" {
+			return &adminapi.ReservationCounts{Charged: 5, Corrected: -2, Ends: 1, EndsWithoutToken: 3}
+		}
+		return nil
+	}
 	o.Decisions = func(l *descriptors.Limit) []uint64 {
 		counts := make([]uint64, len(decide.Outcomes()))
 		counts[decide.Allowed], counts[decide.Denied] = 1, uint64(l.ID)
@@ -135,7 +141,8 @@ func TestListOfRules(t *testing.T) {
 		`"limits":[{"name":"each","text":"funnel: 10 per 1s, burst 20","decisions":{"allowed":1}}]}`
 	const path = `{"domain":"shop","path":"path","source":"shop.yaml:5","mode":"shadow","limits":[` +
 		`{"name":"burst","text":"fixed_window: 5 per 1s","decisions":{"allowed":1,"denied":1}},` +
-		`{"name":"daily","text":"fixed_window: 100 per 1d","decisions":{"allowed":1,"denied":2}}]}`
+		`{"name":"daily","text":"fixed_window: 100 per 1d","decisions":{"allowed":1,"denied":2},` +
+		`"reservation":{"charged":5,"corrected":-2,"ends":1,"ends_without_token":3,"ends_lost":0,"real_per_charged":null}}]}`
 	const vip = `{"domain":"shop","path":"vip","source":"shop.yaml:10","mode":"enforce","unlimited":true,"limits":[]}`
 	for query, want := range map[string]string{
 		"":                          `{"found":3,"offset":0,"rules":[` + user + "," + path + "," + vip + `]}`,

@@ -47,6 +47,8 @@ type listedLimit struct {
 	// Decisions are the counts by outcome, without zeros, including requests that Envoys decided by quotas. It is nil if
 	// the limit has no counts of its own.
 	Decisions map[string]uint64 `json:"decisions"`
+	// Reservation is left out for a limit without a reservation, or without counts of its own.
+	Reservation *adminapi.ReservationCounts `json:"reservation,omitempty"`
 	// LastHour has the limit's counts over time, if requested and not empty.
 	LastHour *adminapi.CountsOverTime `json:"last_hour,omitempty"`
 }
@@ -147,6 +149,7 @@ func (h *handler) list(r *descriptors.Rule, withHistory bool) listedRule {
 		limit := listedLimit{Name: l.Name, Text: l.String()}
 		if counts := h.Decisions(l); counts != nil {
 			limit.Decisions = byName(counts)
+			limit.Reservation = h.Reservation(l)
 		}
 		if withHistory && h.History != nil {
 			limit.LastHour = h.History.Of(adminapi.NameOf(l))

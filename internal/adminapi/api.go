@@ -264,6 +264,21 @@ type LimitCounts struct {
 	Counts
 }
 
+// ReservationCounts are counts of a limit's reservation since the process started. Costs are in hits.
+type ReservationCounts struct {
+	Charged uint64 `json:"charged"` // charged at the starts of requests
+	// Corrected is what Ends have charged in addition, or, below 0, returned.
+	Corrected int64 `json:"corrected"`
+	// Ends is the number of ends with a token. EndsWithoutToken charged their whole cost. EndsLost were lost because Redis
+	// failed.
+	Ends             uint64 `json:"ends"`
+	EndsWithoutToken uint64 `json:"ends_without_token"`
+	EndsLost         uint64 `json:"ends_lost"`
+	// RealPerCharged is the real cost of the requests of Ends, divided by their charge at the start; nil (null in JSON)
+	// before the first end.
+	RealPerCharged *float64 `json:"real_per_charged"`
+}
+
 // TopBy is the order of keys.
 type TopBy string
 

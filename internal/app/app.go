@@ -274,8 +274,9 @@ func (a *App) adminOptions(service *rls.Service, calls *grpcserver.Calls) admin.
 			Rules: a.rules.Set, Store: a.store.Counters, Forget: a.reset,
 		},
 		Metrics: a.metrics.Handler(), ClassicText: a.metrics.WriteText, Decisions: a.metrics.Decisions,
-		History: admin.NewHistory(a.metrics.Sample),
-		Store:   a.store.String(), Degraded: a.store.Outage, Counted: a.store.Counted,
+		Reservation: a.metrics.Reservation,
+		History:     admin.NewHistory(a.metrics.Sample),
+		Store:       a.store.String(), Degraded: a.store.Outage, Counted: a.store.Counted,
 		Explain:       explain.Live(a.decider, a.rules.Set),
 		DecideGuarded: a.o.GRPCTLSClientCA != "",
 		DecideJSON: func(ctx context.Context, body io.Reader) (answer []byte, isOver bool, err error) {

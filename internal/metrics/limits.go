@@ -44,8 +44,16 @@ type limitCounters struct {
 	decisions, hits        outcomeCounts
 	byEnvoys               outcomeCounts // requests that Envoys decided by quotas
 	near, cached, refunded atomic.Uint64 // numbers of hits
+	reservation            reservationCounts
 
 	sampled sampled // used only by Sample
+}
+
+// reservationCounts counts a limit with a reservation. It stays 0 for other limits.
+type reservationCounts struct {
+	reserved             atomic.Uint64 // hits charged at starts
+	charged, real        atomic.Uint64 // of ended requests with a token: hits charged at the start, and real cost
+	found, without, lost atomic.Uint64 // numbers of ends: with a token, without a token, and lost
 }
 
 // domainCounters counts a domain's requests by the code that Envoy received.
@@ -131,12 +139,56 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 			if near := m.counts.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
+			if l.Reservation != nil && d.TakenAt > 0 { // a start; an end has no TakenAt
+				c.reservation.reserved.Add(uint64(hits))
+			}
 		case o == decide.Denied && d.Cached:
 			c.cached.Add(uint64(hits))
 		}
 	case hits < 0:
 		c.refunded.Add(uint64(-hits))
 	}
+}
+
+// Ended implements decide.Observer.
+func (m *Metrics) Ended(l *descriptors.Limit, charged, real int64) {
+	c := m.counts.limit(l)
+	switch {
+	case c == nil: // as in Decided
+	case charged > 0:
+		c.reservation.found.Add(1)
+		c.reservation.charged.Add(uint64(charged))
+		c.reservation.real.Add(uint64(real))
+	default:
+		c.reservation.without.Add(1)
+	}
+}
+
+// NotEnded implements decide.Observer.
+func (m *Metrics) NotEnded(l *descriptors.Limit) {
+	if c := m.counts.limit(l); c != nil {
+		c.reservation.lost.Add(1)
+	}
+}
+
+// Reservation returns the counts of a limit's reservation since the process started. It returns nil for a limit without
+// a reservation, and for a limit without its own counters.
+func (m *Metrics) Reservation(l *descriptors.Limit) *adminapi.ReservationCounts {
+	c := m.counts.limit(l)
+	if l.Reservation == nil || c == nil || c.LimitName != adminapi.NameOf(l) {
+		return nil
+	}
+	r := &c.reservation
+	charged, real := r.charged.Load(), r.real.Load()
+	counts := &adminapi.ReservationCounts{
+		Charged: r.reserved.Load(), Corrected: int64(real - charged),
+		Ends: r.found.Load(), EndsWithoutToken: r.without.Load(), EndsLost: r.lost.Load(),
+	}
+	if charged > 0 {
+		ratio := float64(real) / float64(charged)
+		counts.RealPerCharged = &ratio
+	}
+	return counts
 }
 
 // ReportedByEnvoys counts requests that Envoys reported, for any limit.
@@ -210,6 +262,16 @@ func (cs *ruleCounts) having(outcomes func(*limitCounters) *outcomeCounts) iter.
 			if outcomes(c).any() && !yield(c) {
 				return
 			}
+		}
+	}
+}
+
+// reserving yields the counters of all limits whose reservation has had a start or an end.
+func (cs *ruleCounts) reserving(yield func(*limitCounters) bool) {
+	for c := range cs.allLimits {
+		r := &c.reservation
+		if r.reserved.Load()+r.found.Load()+r.without.Load()+r.lost.Load() > 0 && !yield(c) {
+			return
 		}
 	}
 }

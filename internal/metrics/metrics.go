@@ -23,7 +23,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/flags"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/limit"
@@ -148,12 +147,6 @@ func (m *Metrics) Rejected(code codes.Code) {
 	}
 	m.rejected[code].Add(1)
 }
-
-// Ended implements decide.Observer.
-func (m *Metrics) Ended(*descriptors.Limit, int64, int64) {}
-
-// NotEnded implements decide.Observer.
-func (m *Metrics) NotEnded(*descriptors.Limit) {}
 
 // StoreFailed implements decide.Observer.
 func (m *Metrics) StoreFailed(err error) {

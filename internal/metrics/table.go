@@ -49,6 +49,31 @@ func (m *Metrics) requestMetrics() []metric.Group {
 				"Hits refunded by negative costs.",
 				func(c *limitCounters, w metric.Writer) { putIfAny(w, c.refunded.Load(), c.Domain, c.Rule, c.Limit) }),
 		),
+		metric.Each(m.counts.reserving,
+			metric.Counters("weir_reserved_hits_total", "domain rule limit",
+				"Hits that limits with a reservation charged at the starts of requests.",
+				func(c *limitCounters, w metric.Writer) {
+					metric.Put(w, c.reservation.reserved.Load(), c.Domain, c.Rule, c.Limit)
+				}),
+			metric.Counters("weir_reservation_hits_total", "domain rule limit kind",
+				"Hits of ended requests with a token. kind: charged (at the start), real (reported at the end). If real divided "+
+					"by charged stays far below 1, lower the estimate.",
+				func(c *limitCounters, w metric.Writer) {
+					metric.Put(w, c.reservation.charged.Load(), c.Domain, c.Rule, c.Limit, "charged")
+					metric.Put(w, c.reservation.real.Load(), c.Domain, c.Rule, c.Limit, "real")
+				}),
+			metric.Counters("weir_reservation_ends_total", "domain rule limit token",
+				"Ends of requests. token: found, none (the start was not charged, so the end charges the whole cost).",
+				func(c *limitCounters, w metric.Writer) {
+					metric.Put(w, c.reservation.found.Load(), c.Domain, c.Rule, c.Limit, "found")
+					metric.Put(w, c.reservation.without.Load(), c.Domain, c.Rule, c.Limit, "none")
+				}),
+			metric.Counters("weir_reservation_ends_lost_total", "domain rule limit",
+				"Ends that were lost because Redis failed, so that the charge of the start stays.",
+				func(c *limitCounters, w metric.Writer) {
+					metric.Put(w, c.reservation.lost.Load(), c.Domain, c.Rule, c.Limit)
+				}),
+		),
 		metric.Each(m.counts.having(decidedByEnvoys),
 			metric.Counters("weir_quota_decisions_total", "domain rule limit outcome by",
 				"Requests that Envoys decided by quotas, from their reports, by outcome. Not in weir_decisions_total. by: envoy.",

@@ -228,7 +228,11 @@ const counts = (l, names, ...beside) => {
   return [number(sum(d, names)),
     ...others.map((name) => soft(`${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
-const limitText = (l) => [visible(l.text), soft(visible(l.name ?? ""))];
+// reserved is what a reservation has charged, or "" for a limit without one.
+const reserved = (r) => !r ? "" : `${number(r.charged)} hits charged at the start, corrected by ${number(r.corrected)} at the end` +
+  (r.real_per_charged === null ? "" : `, real/charged ${r.real_per_charged.toFixed(2)}`) +
+  (r.ends_without_token ? `, ${count(r.ends_without_token, "end")} without token` : "") + (r.ends_lost ? `, ${count(r.ends_lost, "end")} lost` : "");
+const limitText = (l) => [visible(l.text), soft(visible(l.name ?? "")), soft(reserved(l.reservation))];
 const ruleLink = (r) => el("a", {href: hrefOf(r.domain, r.path), "data-focus": `${r.domain}\n${r.path}`}, visible(r.path));
 const chartCell = (r, i) => Object.assign(el("td", {className: "chart aside"}), {limit: r.limits[i], label: `${r.path} ${labelOf(r, i)}`});
 const ruleRows = (r) => {
