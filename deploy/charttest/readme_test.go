@@ -114,6 +114,28 @@ func TestReadmeExamples(t *testing.T) {
 	}
 }
 
+// The values of docs/start/ai-gateway.md make the Deployment whose rollout the page awaits.
+func TestAIGatewayPage(t *testing.T) {
+	page := readFile(t, "../../docs/start/ai-gateway.md")
+	values := regexp.MustCompile("(?ms)^```yaml title=\"quota.yaml\"\n(.*?)^```$").FindStringSubmatch(page)
+	waits := regexp.MustCompile("rollout status deployment/(.*)\n").FindStringSubmatch(page)
+	if values == nil || waits == nil {
+		t.Fatal("the page has no values or awaits no Deployment")
+	}
+	text, _, err := render(t, "quota", values[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := parse(t, text)
+	if objects["Deployment/"+waits[1]] == nil {
+		t.Errorf("no Deployment %s in\n%s", waits[1], text)
+	}
+	spec, container := pod(t, objects)
+	for _, problem := range argumentProblems(t, spec, container) {
+		t.Error(problem)
+	}
+}
+
 // Chart.yaml and the image of the plain manifests have the same version.
 func TestVersions(t *testing.T) {
 	c := load(t)

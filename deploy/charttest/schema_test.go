@@ -26,6 +26,8 @@ func TestWrongValues(t *testing.T) {
 		{"{rules: {files: {a.yaml: b}, existingConfigMap: c}}", "rules.files and rules.existingConfigMap are both set"},
 		{"{rules: {files: {shop.txt: b}}}", `rules.files has "shop.txt", which Weir would not read`},
 		{"{rules: {published: true}}", "rules.published needs the Redis"},
+		{"{aiGateway: {enabled: true}, kind: DaemonSet}", "aiGateway has its own control plane and Service"},
+		{"{aiGateway: {enabled: true}, rules: {xds: {server: 'a:1'}}}", "aiGateway has its own control plane and Service"},
 		{"{kind: DaemonSet, replicas: 2}", "replicas is for kind: Deployment"},
 		{"{kind: DaemonSet, autoscaling: {enabled: true}}", "autoscaling is for kind: Deployment"},
 		{"{autoscaling: {enabled: true, targetCPUUtilizationPercentage: null}}", "neither"},

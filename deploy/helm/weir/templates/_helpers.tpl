@@ -6,6 +6,8 @@
 {{- define "weir.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if .Values.aiGateway.enabled -}}
+envoy-ai-gateway-ratelimit
 {{- else -}}
 {{- $name := include "weir.name" . -}}
 {{- if contains $name .Release.Name -}}
@@ -54,9 +56,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or .Values.redis.url .Values.redis.urlSecret.name -}}true{{- end -}}
 {{- end -}}
 
+{{/* HOST:PORT of the control plane, or "". */}}
+{{- define "weir.xdsServer" -}}
+{{- ternary .Values.aiGateway.controller .Values.rules.xds.server .Values.aiGateway.enabled -}}
+{{- end -}}
+
+{{- define "weir.onStoreFailure" -}}
+{{- default (ternary "error" "local" .Values.aiGateway.enabled) .Values.onStoreFailure -}}
+{{- end -}}
+
 {{- define "weir.exampleRules" -}}
 {{- $r := .Values.rules -}}
-{{- if not (or $r.files $r.existingConfigMap $r.published $r.xds.server) -}}true{{- end -}}
+{{- if not (or $r.files $r.existingConfigMap $r.published (include "weir.xdsServer" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* The ConfigMap with rule files, or "". */}}
@@ -71,7 +82,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "weir.allowEmpty" -}}
 {{- if kindIs "bool" .Values.rules.allowEmpty -}}
 {{- if .Values.rules.allowEmpty -}}true{{- end -}}
-{{- else if and (or .Values.rules.published .Values.rules.xds.server) (not (include "weir.rulesConfigMap" .)) -}}
+{{- else if and (or .Values.rules.published (include "weir.xdsServer" .)) (not (include "weir.rulesConfigMap" .)) -}}
 true
 {{- end -}}
 {{- end -}}

@@ -58,19 +58,17 @@ spec:
         {{- if $v.rules.published }}
         - --rules=store
         {{- end }}
-        {{- with $v.rules.xds }}
-        {{- if .server }}
+        {{- with include "weir.xdsServer" . }}
         - --rules=xds
-        - {{ printf "--xds-server=%s" .server | quote }}
-        - {{ printf "--xds-node-id=%s" .nodeID | quote }}
-        {{- if .tlsSecret }}
+        - {{ printf "--xds-server=%s" . | quote }}
+        - {{ printf "--xds-node-id=%s" (ternary "envoy-ai-gateway-ratelimit" $v.rules.xds.nodeID $v.aiGateway.enabled) | quote }}
+        {{- if $v.rules.xds.tlsSecret }}
         - --xds-tls
         - --xds-tls-cert=/etc/weir/xds-tls/tls.crt
         - --xds-tls-key=/etc/weir/xds-tls/tls.key
         - --xds-tls-ca=/etc/weir/xds-tls/ca.crt
-        {{- with .tlsServerName }}
+        {{- with $v.rules.xds.tlsServerName }}
         - {{ printf "--xds-tls-server-name=%s" . | quote }}
-        {{- end }}
         {{- end }}
         {{- end }}
         {{- end }}
@@ -85,8 +83,16 @@ spec:
         {{- if ne $v.logging.level "info" }}
         - --log-level={{ $v.logging.level }}
         {{- end }}
-        {{- if ne $v.onStoreFailure "local" }}
-        - --on-store-failure={{ $v.onStoreFailure }}
+        {{- with include "weir.onStoreFailure" . }}
+        {{- if ne . "local" }}
+        - --on-store-failure={{ . }}
+        {{- end }}
+        {{- end }}
+        {{- if $v.aiGateway.enabled }}
+        # As envoyproxy/ratelimit decides: each quota is charged by itself.
+        - --charge-each
+        - --allow-peek-at-limit
+        - --no-retry-after
         {{- end }}
         {{- if and (include "weir.redis" .) (gt (int (include "weir.fallbackReplicas" .)) 1) }}
         # How many replicas share a limit while Redis does not answer and each counts its part.
@@ -206,7 +212,7 @@ spec:
 {{- $secrets := dict
   "redis" $v.redis.passwordSecret.name
   "redis-tls" $v.redis.tls.secretName
-  "xds-tls" (ternary $v.rules.xds.tlsSecret "" (ne $v.rules.xds.server ""))
+  "xds-tls" (ternary $v.rules.xds.tlsSecret "" (ne (include "weir.xdsServer" .) ""))
   "grpc-tls" $v.grpc.tls.secretName
   "http-tls" $v.http.tls.secretName
   "token" $v.http.tokenSecret.name -}}
