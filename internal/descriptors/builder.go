@@ -24,7 +24,10 @@ type Builder struct {
 	regexes  int       // work of compiling all regexes, in steps
 	pathText int       // total length of rule paths in bytes
 	checked  []checked // limits of one rule; reused for the next
-	here     Position  // position of the descriptor that is being added
+	defaults []*Default
+	here     Position // position of the descriptor that is being added
+	inDomain string   // domain of that descriptor
+	inQuota  bool     // whether its rule is in quota mode
 }
 
 // form identifies limits with the same policy and route.
@@ -91,8 +94,10 @@ func (c *Builder) Build() (*Set, error) {
 	return s, nil
 }
 
-// enter sets c.here to the descriptor's position, or to its path if a Go program made the descriptor.
+// enter sets c.here to the descriptor's position, or to its path if a Go program made the descriptor, and what defaults
+// depend on.
 func (c *Builder) enter(d *Descriptor, domain, parent string) {
+	c.inDomain, c.inQuota = domain, c.process.mode(d.ShadowMode, d.QuotaMode) == limiter.Quota
 	if c.here = d.At; c.here == (Position{}) {
 		c.here.File = domain + ": " + c.path(parent, d)
 	}

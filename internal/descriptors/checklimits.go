@@ -24,6 +24,7 @@ type checked struct {
 	wrong      bool          // a field has an error, which is reported
 	reserved   *Reservation  // reservation with its defaults; nil without one
 	ends       *sharedPolicy // Limit.Ends; nil without a reservation
+	byDefault  string        // position of the default that applies; empty without
 }
 
 // fieldAt returns the position of the field or, if it is not given, of the limit.
@@ -60,8 +61,8 @@ func (c *Builder) checkLimits(d *Descriptor) []checked {
 	return c.checked
 }
 
-// checkLimit checks one limit and sets its policy.
-func (c *Builder) checkLimit(from *RateLimit) checked {
+// checkOwn checks one limit without a default, and sets its policy.
+func (c *Builder) checkOwn(from *RateLimit) checked {
 	l := checked{
 		RateLimit: from, form: form{from.Params, from.Placement}, at: c.at(from.At), fields: from.Fields, wrong: from.Invalid,
 	}
@@ -266,7 +267,7 @@ func paramErrors(err error) []*limiter.ParamError {
 
 // checkTogether checks the limits of one list against each other.
 func (c *Builder) checkTogether(all []checked) {
-	byName, byPolicy := map[string]Position{}, map[[2]any]Position{}
+	byName, byPolicy := map[string]Position{}, map[[2]any]*checked{}
 	for i := range all {
 		l := &all[i]
 		if first, ok := byName[l.Name]; ok && l.Name != "" {
@@ -282,10 +283,14 @@ func (c *Builder) checkTogether(all []checked) {
 			continue
 		}
 		same := [2]any{limit.Identity(l.policy.Policy), l.placement}
-		if first, ok := byPolicy[same]; ok {
-			c.Errorf(l.at, "this limit is the same as the one at %s; remove one of the two", first)
-		} else {
-			byPolicy[same] = l.at
+		const message = "this limit is the same as the one at %s; remove one of the two"
+		switch first := byPolicy[same]; {
+		case first == nil:
+			byPolicy[same] = l
+		case first.byDefault+l.byDefault != "":
+			c.Warnf(WarnDefault, l.at, message, first.at)
+		default:
+			c.Errorf(l.at, message, first.at)
 		}
 	}
 }

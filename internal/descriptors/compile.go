@@ -157,6 +157,7 @@ func (c *Builder) newLimit(r *Rule, from *checked, which counter) *Limit {
 		UnitMultiplier: uint32(from.multiplier), //nolint:gosec // checkRate keeps it within 32 bits
 		Replaces:       replaced(from),
 		OnStoreFailure: c.process.OnStoreFailure,
+		Default:        from.byDefault,
 		Rule:           r,
 		params:         &from.policy.params,
 		placement:      from.policy.route,

@@ -29,6 +29,7 @@ const (
 	WarnInvisible   = "invisible"      // an invisible character in a key or value
 	WarnNoEffect    = "no_effect"      // a field of envoyproxy/ratelimit that has no effect in Weir
 	WarnReservation = "reservation"    // a reservation that few requests fill
+	WarnDefault     = "default"        // a default that does not fit a limit
 )
 
 // maxListed is the maximum number of errors, and of warnings, that are listed. Further findings are only counted, so

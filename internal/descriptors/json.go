@@ -89,7 +89,8 @@ func (l *Limit) shown() []member {
 		member{"store", unless(placement.Store, "")},
 		member{"charge_denied", p.Params().ChargeDenied.String()},
 		member{"lease_for", unless(placement.LeaseFor, 0)},
-		member{"on_store_failure", l.OnStoreFailure.String()})
+		member{"on_store_failure", l.OnStoreFailure.String()},
+		member{"default", unless(l.Default, "")})
 	if placement.RedisCell {
 		all = append(all, member{"engine", "redis_cell"})
 	}

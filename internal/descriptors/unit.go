@@ -82,9 +82,13 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
-// String returns the limit for people: "funnel: 10 per 1s, burst 20".
+// String returns the limit for people: "funnel: 10 per 1s, burst 20", with the position of its default.
 func (l *Limit) String() string {
-	return l.Policy.Algorithm().String() + ": " + FormatRate(l.Policy, l.Reservation)
+	text := l.Policy.Algorithm().String() + ": " + FormatRate(l.Policy, l.Reservation)
+	if l.Default != "" {
+		text += ", default of " + l.Default
+	}
+	return text
 }
 
 // FormatRate formats how much a policy admits: "10 per 1s, burst 20", or "3 at once". The reservation may be nil.

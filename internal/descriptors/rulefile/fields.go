@@ -14,6 +14,9 @@ func (r *reader) documentSchema() *schema[document] {
 		d.descriptors, d.listAt = r.readDescriptors(n, r.taken), r.at(n)
 	})
 	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes name; Weir ignores it
+	s.field("defaults", func(n *yaml.Node, _ *document) {
+		r.Errorf(r.at(n), "write defaults: at the beginning of a line, in a document of its own")
+	})
 	forPeople(r, s)
 	s.synonyms = documentSynonyms
 	return s

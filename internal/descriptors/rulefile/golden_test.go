@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -186,3 +187,26 @@ func show(t rapid.TB, set *descriptors.Set) string {
 	}
 	return b.String()
 }
+
+// Whatever the order of files, limits get the same defaults.
+func TestDefaultsOfAnyFile(t *testing.T) {
+	data, err := os.ReadFile("testdata/rules/defaults.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, _, _ := strings.Cut(string(data), "\n---- ")
+	files := split(rules + "\n")
+	inOrder := outcome(t, files)
+	files[0].Name, files[1].Name = files[1].Name, files[0].Name
+	swap := strings.NewReplacer("rules.yaml", "zz.yaml", "zz.yaml", "rules.yaml")
+	slices.Reverse(files)
+	reversed := ids.ReplaceAllString(swap.Replace(outcome(t, files)), "")
+	if diff := cmp.Diff(lines(ids.ReplaceAllString(inOrder, "")), lines(reversed)); diff != "" {
+		t.Errorf("-in order +reversed\n%s", diff)
+	}
+}
+
+var ids = regexp.MustCompile(`"id":\d+,`)
+
+// lines are the sorted lines of a text, because warnings are sorted by their file.
+func lines(text string) []string { return slices.Sorted(strings.SplitSeq(text, "\n")) }

@@ -105,6 +105,8 @@ func (r *reader) head(data []byte) (root *yaml.Node, domain string) {
 		switch value := root.Content[i+1]; root.Content[i].Value {
 		case "descriptors":
 			lists++
+		case "defaults":
+			return nil, ""
 		case "domain":
 			if domain != "" || value.Kind != yaml.ScalarNode || isNull(value) || value.Tag == tagBinary {
 				return nil, ""

@@ -110,6 +110,10 @@ func (r *reader) reportEmpty() {
 
 // document reads a document, except the items that were read already.
 func (r *reader) document(root *yaml.Node) {
+	if hasDefaults(root) && mayHaveDefaults(r.file) { // readDefaults has read them
+		r.documents++
+		return
+	}
 	before := r.Problems()
 	var d document
 	readFields(r, root, r.documentFields, &d)

@@ -50,6 +50,13 @@ func Add(b *descriptors.Builder, files []File) {
 	}
 	together := &grown{}
 	for _, f := range files {
+		if !f.Included && mayHaveDefaults(f) {
+			r := newReader(f, b)
+			r.grown = together
+			r.readDefaults()
+		}
+	}
+	for _, f := range files {
 		if !f.Included {
 			r := newReader(f, b)
 			r.grown = together

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -250,5 +251,41 @@ func TestWrongRules(t *testing.T) {
 		if len(errs) == 0 || !strings.HasPrefix(errs.Error(), file+": ") || !strings.Contains(errs.Error(), want) {
 			t.Errorf("%.300s, want %s", errs, want)
 		}
+	}
+}
+
+// Limits of a control plane, which have only a rate and a unit, get the fields of a default. A default that does not fit
+// a limit refuses no rules.
+func TestDefaults(t *testing.T) {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	rulefile.Add(b, []rulefile.File{{Name: "defaults.yaml", Data: []byte(
+		"defaults:\n- {for: {domain: d}, rate_limit: {align: calendar, time_zone: Europe/Berlin}}\n",
+	)}})
+	hourly, zero := partnertest.Limit("hourly", "", 3), partnertest.Limit("zero", "", 0)
+	hourly.RateLimit.Unit, zero.RateLimit.Unit = ratelimitv3.RateLimitUnit_HOUR, ratelimitv3.RateLimitUnit_DAY
+	minutely := partnertest.Limit("minutely", "", 3)
+	minutely.RateLimit.Unit = ratelimitv3.RateLimitUnit_MINUTE
+	add(b, file, partnertest.Domain("d", hourly, zero, minutely, &descriptor{Key: "free", RateLimit: &policy{Unlimited: true}}))
+	add(b, file, partnertest.Domain("other", hourly))
+	set, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"hourly":   "fixed_window: 3 per 1h, calendar of Europe/Berlin, default of defaults.yaml:2",
+		"zero":     "fixed_window: 0 per 1d, calendar of Europe/Berlin, default of defaults.yaml:2",
+		"minutely": "fixed_window: 3 per 1m",
+	} {
+		if got := set.Domain("d").Rule(path).Limits[0].String(); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if got := set.Domain("other").Rule("hourly").Limits[0]; got.Default != "" {
+		t.Errorf("another domain: %s", got)
+	}
+	const warning = file + ": descriptors[2].rate_limit: the default at defaults.yaml:2:3 does not fit this limit and does not " +
+		"apply to it: align: "
+	if w := set.Warnings(); len(w) != 1 || w[0].Code != descriptors.WarnDefault || !strings.HasPrefix(w[0].Error(), warning) {
+		t.Errorf("%q, want %s", w, warning)
 	}
 }

@@ -1,0 +1,152 @@
+package descriptors
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Default has fields for limits that lack them: an item of `defaults` in a rule file. It is for rules whose source can
+// say only a rate and a unit, such as a control plane.
+type Default struct {
+	Domain    string     // domain of the limits; empty for every domain
+	Unit      Unit       // unit of the limits' windows; UnitUnknown for every window
+	RateLimit *RateLimit // the fields, none of which may be a rate
+	At        Position
+}
+
+// undefaulted has the fields that each limit must give itself.
+var undefaulted = []string{
+	"requests_per_unit", "unit", "unit_multiplier", "window", "unlimited", "name", "replaces",
+}
+
+// AddDefault adds a default for the limits that are added later, except those of Go programs. The first default whose
+// Domain and Unit are a limit's applies. AddDefault is for readers of rules.
+func (c *Builder) AddDefault(d *Default) {
+	before := c.Problems()
+	l := &checked{RateLimit: d.RateLimit, form: form{params: d.RateLimit.Params}, at: d.At, fields: d.RateLimit.Fields}
+	for _, f := range l.fields {
+		if slices.Contains(undefaulted, f.Name) {
+			c.Errorf(f.At, "%s has no default, because each limit has its own; remove it", f.Name)
+		}
+	}
+	if !l.has("algorithm") {
+		l.params.Algorithm = limiter.FixedWindow
+	}
+	c.checkParameters(l)
+	if err := c.process.checkStore(d.RateLimit.Placement.Store); err != nil {
+		c.Errorf(l.fieldAt("store"), "%s", err)
+	}
+	if first := c.defaultFor(d.Domain, d.Unit); first != nil {
+		c.Errorf(d.At, "this default never applies, because the one at %s is for the same limits; remove one of the two, "+
+			"or move this one up", first.At)
+	}
+	if c.Problems() == before {
+		c.defaults = append(c.defaults, d)
+	}
+}
+
+// checkLimit checks one limit and sets its policy, with the fields of its default. A default that does not fit the limit
+// does not apply. Otherwise one small limit would make Weir refuse all rules of a control plane.
+func (c *Builder) checkLimit(from *RateLimit) checked {
+	d := c.defaultOf(from)
+	if d == nil {
+		return c.checkOwn(from)
+	}
+	both := c.merged(from, d.RateLimit)
+	if len(both.Fields) == len(from.Fields) {
+		return c.checkOwn(from)
+	}
+	trial := *c
+	trial.found, trial.warnings = findings{}, findings{}
+	l := trial.checkOwn(both)
+	if trial.found.total > 0 {
+		own := c.checkOwn(from)
+		if own.policy != nil {
+			c.Warnf(WarnDefault, from.At, "the default at %s does not fit this limit and does not apply to it: %s", d.At,
+				trial.found.listed[0].Msg)
+		}
+		return own
+	}
+	for _, w := range trial.warnings.listed {
+		c.Warnf(w.Code, from.At, "%s", w.Msg)
+	}
+	l.byDefault = d.At.line()
+	return l
+}
+
+// defaultOf returns the default that is for the limit, or nil.
+func (c *Builder) defaultOf(l *RateLimit) *Default {
+	if l.Unlimited || l.At.File == "" {
+		return nil
+	}
+	unit := l.Unit
+	if unit == UnitUnknown {
+		unit, _ = UnitOf(l.Params.Window)
+	}
+	return c.defaultFor(c.inDomain, unit)
+}
+
+// defaultFor returns the first default that is for limits of the domain with the unit, or nil.
+func (c *Builder) defaultFor(domain string, unit Unit) *Default {
+	for _, d := range c.defaults {
+		if (d.Domain == "" || d.Domain == domain) && (d.Unit == UnitUnknown || d.Unit == unit) {
+			return d
+		}
+	}
+	return nil
+}
+
+// goesWith has the fields that only another field gives a meaning.
+var goesWith = map[string]string{"lease_for": "consistency", "time_zone": "align"}
+
+// merged returns the limit own with the fields of def that it lacks. If own names another algorithm, it gets no field
+// of an algorithm.
+func (c *Builder) merged(own, def *RateLimit) *RateLimit {
+	both := *own
+	both.Fields = slices.Clone(own.Fields)
+	has := func(name string) bool {
+		return slices.ContainsFunc(own.Fields, func(f Field) bool { return f.Name == name })
+	}
+	isOther := has("algorithm") && own.Params.Algorithm != cmp.Or(def.Params.Algorithm, limiter.FixedWindow)
+	for _, f := range def.Fields {
+		ofAlgorithm := f.Name == "consistency" || f.Name == "lease_for" ||
+			f.Name != "charge_denied" && slices.Contains(parameters[0], f.Name)
+		switch {
+		case has(f.Name), has(goesWith[f.Name]), isOther && ofAlgorithm:
+		case f.Name == "reservation" && def.Reservation.EndsByCost && c.inQuota:
+			c.Warnf(WarnDefault, own.At, "this limit gets no reservation from the default at %s, because ends: cost does not "+
+				"work in quota mode", f.At)
+		default:
+			both.Fields = append(both.Fields, f)
+			both.take(f.Name, def)
+		}
+	}
+	return &both
+}
+
+// take sets the field to its value in def.
+func (l *RateLimit) take(field string, def *RateLimit) {
+	switch field {
+	case "algorithm":
+		l.Params.Algorithm = def.Params.Algorithm
+	case "time_zone":
+		l.Params.TimeZone = def.Params.TimeZone
+	case "consistency", "lease_for":
+		l.Placement.LeaseFor = def.Placement.LeaseFor
+	case "engine":
+		l.Placement.RedisCell = def.Placement.RedisCell
+	case "store":
+		l.Placement.Store = def.Placement.Store
+	case "on_store_failure":
+		l.OnStoreFailure = def.OnStoreFailure
+	case "reservation":
+		l.Reservation = def.Reservation
+	}
+	for _, p := range limiter.Algorithm(0).Parameters() {
+		if p.Name == field && !p.IsZone() {
+			p.Set(&l.Params, p.Get(&def.Params))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package rulefile
+
+import (
+	"bytes"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/descriptors"
+)
+
+// readDefaults reads the documents of the file that have defaults. All files' defaults are read before all rules. It
+// ignores an error of the file's syntax, which read reports.
+func (r *reader) readDefaults() {
+	roots, _ := r.parse(r.file.Data)
+	roots = slices.DeleteFunc(roots, isNull)
+	if r.Lenient() && len(roots) > 1 { // as read does
+		roots = roots[:1]
+	}
+	for _, root := range roots {
+		if hasDefaults(root) {
+			readFields(r, root, r.defaultsSchema(), &struct{}{})
+		}
+	}
+}
+
+// mayHaveDefaults reports whether a line begins with the field `defaults`.
+func mayHaveDefaults(f File) bool {
+	for line := range bytes.Lines(bytes.TrimPrefix(f.Data, []byte("\ufeff"))) {
+		if bytes.HasPrefix(bytes.TrimLeft(line, " {\"'"), []byte("defaults")) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasDefaults reports whether a document has defaults, and therefore no rules.
+func hasDefaults(root *yaml.Node) bool {
+	for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
+		if root.Content[i].Value == "defaults" {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) defaultsSchema() *schema[struct{}] {
+	s := newSchema[struct{}]("a document with defaults")
+	for _, name := range []string{"domain", "descriptors"} {
+		s.field(name, func(n *yaml.Node, _ *struct{}) {
+			r.SkipsRules()
+			r.Errorf(r.at(n), "%s and defaults are in one document; write a line --- between the rules and the defaults", name)
+		})
+	}
+	s.names = nil // messages name only the fields below
+	s.field("defaults", func(n *yaml.Node, _ *struct{}) { r.list(n, "defaults", r.readDefault) })
+	forPeople(r, s)
+	return s
+}
+
+func (r *reader) readDefault(n *yaml.Node) {
+	matches := newSchema[descriptors.Default]("for")
+	matches.field("domain", func(n *yaml.Node, d *descriptors.Default) { d.Domain = r.text(n) })
+	matches.field("unit", func(n *yaml.Node, d *descriptors.Default) { d.Unit = readName(r, n, parseUnit) })
+	s := newSchema[descriptors.Default]("an item of defaults")
+	s.field("for", func(n *yaml.Node, d *descriptors.Default) { readFields(r, n, matches, d) })
+	s.must, s.about = "rate_limit", "the fields for limits that lack them, or {} for none"
+	s.field("rate_limit", func(n *yaml.Node, d *descriptors.Default) {
+		if isNull(resolve(n)) {
+			r.Errorf(r.at(n), "rate_limit is empty; write rate_limit: %s", s.about)
+			return
+		}
+		d.RateLimit = r.readRateLimit(n)
+	})
+	forPeople(r, s)
+	d := &descriptors.Default{At: r.at(n)}
+	before := r.Problems()
+	if readFields(r, n, s, d); r.Problems() == before {
+		r.AddDefault(d)
+	}
+}
