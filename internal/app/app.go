@@ -180,7 +180,7 @@ func (a *App) openDecider(ctx context.Context) (err error) {
 	}
 	a.decider, err = decide.New(decide.Options{
 		Config: o.DecideOptions, Rules: a.rules.Set, Store: a.store.Store, Local: a.store.Fallback(),
-		Observer: observer{a.metrics, a.store}, Watchers: watchers, Lenient: o.LenientRules,
+		Observer: observer{a.metrics, a.store}, Watchers: watchers, Lenient: o.LenientRules, Unasked: store.Unasked,
 	})
 	if err == nil {
 		a.metrics.Add(metrics.Delayed(a.decider.Delayed))

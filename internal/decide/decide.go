@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -107,6 +108,7 @@ type Decider struct {
 	o       Options
 	chain   *take.Chain // of Options.Store
 	delayed delayed
+	retried atomic.Int64    // ends that are sent again
 	denier  *limiter.Policy // policy that admits nothing
 	batches sync.Pool       // elements are *batch
 }
@@ -215,9 +217,13 @@ func (d *Decider) ask(r *Request) {
 		return
 	}
 	if r.Err = r.Ctx.Err(); r.Err != nil {
+		d.sendEndsLater(v, true)
 		return
 	}
 	v.asked = part{hits: v.Hits, out: v.Decisions}
+	if len(v.reserved) > 0 {
+		v.askSome(func(i int) bool { return !v.isUnsent(i) })
+	}
 	if v.anyHit(canWait) {
 		if d.delayed.add() {
 			v.held.delayed = &d.delayed
@@ -253,6 +259,11 @@ func (d *Decider) end(r *Request) {
 			d.o.Observer.Decided(l, v.Outcome(i), v.Hits[i].N, &v.Decisions[i])
 		}
 	}
+	for i := range v.reserved {
+		if e := &v.reserved[i]; e.role == corrects {
+			d.o.Observer.Ended(v.Limits[i], e.charged, e.real)
+		}
+	}
 	for _, w := range d.o.Watchers {
 		w.Watch(r.Ctx, v)
 	}
@@ -265,7 +276,11 @@ func (d *Decider) settle(r *Request) error {
 	if err == nil {
 		v.asked.scatter(v.Decisions)
 		v.hold(d.chain, v.asked.hits, v.asked.out)
+		v.completeReserved()
 		return nil
+	}
+	if len(v.reserved) > 0 {
+		d.sendEndsLater(v, d.o.Unasked != nil && d.o.Unasked(err, len(v.asked.hits)))
 	}
 	switch gone := r.Ctx.Err(); {
 	case gone != nil:
@@ -274,7 +289,8 @@ func (d *Decider) settle(r *Request) error {
 		return limiter.ErrShed
 	}
 	d.o.Observer.StoreFailed(err)
-	if v.refused { // only refunds were sent to the store, and these refunds are lost
+	if v.refused { // only refunds and ends were sent to the store, and these refunds are lost
+		v.completeReserved()
 		return nil
 	}
 	d.applyFailurePolicy(r.Ctx, v, err)

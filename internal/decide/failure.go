@@ -20,6 +20,7 @@ func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error)
 	if hasLocal && d.o.Local != nil {
 		d.decideLocally(ctx, v)
 	}
+	v.completeReserved()
 }
 
 // openOrClosed returns the decision of a limit that fails open or closed. A refund always fits.
@@ -48,8 +49,12 @@ func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
 	for i, l := range v.Limits {
 		h := v.Hits[i]
 		switch {
+		case v.isEnd(i), v.isUnsent(i):
+			continue
 		case v.isLocal(i):
-			h.Policy = l.Local
+			if h.Policy = l.Local; l.Reservation != nil { // so that an estimate fits a small share
+				h.N = min(h.N, max(1, l.Local.Capacity()))
+			}
 		case l.OnStoreFailure == descriptors.Deny, v.isCallers(i):
 			h.Policy, h.TakenAt = d.denier, 0
 		default:

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit has
@@ -44,6 +45,7 @@ func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 
 // setCosts sets the cost of each hit, and the range of hits of each status.
 func (v *Verdict) setCosts() {
+	hasReservation := false
 	for i := range v.Hits {
 		h := &v.Hits[i]
 		of := max(h.Group, ^h.Group)
@@ -53,8 +55,12 @@ func (v *Verdict) setCosts() {
 		}
 		st.last = i + 1
 		h.N, h.Peek, h.ByItself = d.Cost, d.Cost == 0, v.Request.o.ChargeEach
-		if d.start != "" {
-			takeBack(h, d.start)
+		if d.start != "" && h.N < 0 && h.Policy.Algorithm().CountsInFlight() && !release(h, d.start) {
+			h.Mode, h.TakenAt = limiter.Enforce, 1 // a time at which no hit was charged
 		}
+		hasReservation = hasReservation || v.Limits[i].Reservation != nil
+	}
+	if hasReservation {
+		v.setReserved()
 	}
 }

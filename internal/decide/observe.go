@@ -87,6 +87,8 @@ func (unobserved) StoreFailed(error)                                            
 func (v *Verdict) Outcome(i int) Outcome {
 	h, fits := &v.Hits[i], v.Decisions[i].Allowed
 	switch {
+	case v.isEnd(i):
+		return Allowed
 	case v.Failed():
 		return failureOutcome(v.isLocal(i), fits)
 	case v.unasked(i), fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow && !h.ByItself:

@@ -39,17 +39,15 @@ func (v *Verdict) anyHit(is func(*limiter.Hit) bool) bool {
 const refusedWait = time.Second
 
 // refuse denies a request that might have to wait, because Options.MaxDelayed requests are delayed already. It sends
-// only refunds to the store, because the refunded requests have ended, and charges nothing, not even with ChargeEach.
+// only refunds and ends to the store, because their requests have ended, and charges nothing, not even with ChargeEach.
 func (v *Verdict) refuse() {
-	v.refused, v.asked = true, part{}
+	v.refused = true
 	for i := range v.Hits {
 		h := &v.Hits[i]
 		v.Decisions[i] = limiter.Decision{Allowed: true, Remaining: h.Policy.Capacity()}
-		switch {
-		case h.N < 0:
-			v.asked.add(*h, i)
-		case canWait(h):
+		if canWait(h) {
 			v.Decisions[i] = limiter.Decision{RetryAfter: refusedWait}
 		}
 	}
+	v.askSome(func(i int) bool { return v.Hits[i].N < 0 || v.isEnd(i) && !v.isUnsent(i) })
 }

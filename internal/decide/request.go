@@ -2,6 +2,7 @@ package decide
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -41,6 +42,7 @@ type Descriptor struct {
 
 	added int    // number of entries, including those beyond MaxEntries, which are not kept
 	start string // value of the entry StartKey
+	hint  string // value of the entry HintKey
 }
 
 // OwnLimit is a rate that a request carries: the rule's first limit, with this rate, replaces all. Window 0 means none.
@@ -70,14 +72,14 @@ func (r *Request) AddDescriptor() *Descriptor {
 	return &r.Descriptors[len(r.Descriptors)-1]
 }
 
-// AddEntry adds an entry to the last descriptor. The entry StartKey is kept apart from the entries that rules match.
+// AddEntry adds an entry to the last descriptor. The entries StartKey and HintKey are kept apart from the entries that
+// rules match.
 func (r *Request) AddEntry(key, value string) {
 	if r.added > r.o.MaxDescriptors {
 		return
 	}
 	d := &r.Descriptors[len(r.Descriptors)-1]
-	if key == StartKey && len(value) <= r.o.MaxEntryBytes {
-		d.start = value
+	if strings.HasPrefix(key, keyPrefix) && d.keep(key, value) {
 		return
 	}
 	if d.added++; d.added > r.o.MaxEntries {
@@ -85,6 +87,19 @@ func (r *Request) AddEntry(key, value string) {
 	}
 	r.entries = append(r.entries, descriptors.Entry{Key: key, Value: value})
 	d.Entries = r.entries[len(r.entries)-d.added:]
+}
+
+// keep keeps the value of an entry that is for Weir. It returns false for other entries.
+func (d *Descriptor) keep(key, value string) bool {
+	switch key {
+	case StartKey:
+		d.start = value
+	case HintKey:
+		d.hint = value
+	default:
+		return false
+	}
+	return true
 }
 
 // Add adds a descriptor with its entries.

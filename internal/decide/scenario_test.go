@@ -241,6 +241,9 @@ func descriptor(c casetest.Command, word string) (d decide.Descriptor) {
 	}
 	for entry := range strings.SplitSeq(word, ",") {
 		if key, value, ok := strings.Cut(entry, "="); ok {
+			if key == decide.StartKey {
+				value = strings.ReplaceAll(value, "%", " ")
+			}
 			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
 		}
 	}

@@ -28,11 +28,12 @@ type Verdict struct {
 	// StoreErr is the store's error, after which failure policies decided, or nil.
 	StoreErr error
 
-	late        bool // StoreErr is not a failure of the store: this process was too late to read the response
-	quotaDenies bool // every descriptor in quota mode is over
-	refused     bool // denied because too many requests are delayed: see refuse
-	asked       part // hits sent to the store
-	held        Held // valid until TakeHeld
+	late        bool       // StoreErr is not a failure of the store: this process was too late to read the response
+	quotaDenies bool       // every descriptor in quota mode is over
+	refused     bool       // denied because too many requests are delayed: see refuse
+	asked       part       // hits sent to the store
+	reserved    []reserved // one per hit if a limit has a reservation, else empty
+	held        Held       // valid until TakeHeld
 }
 
 // Status is the result for one descriptor.
@@ -76,8 +77,14 @@ func (v *Verdict) isLocal(i int) bool {
 	return l.IsLocal() || v.late && l.Local != nil
 }
 
-// unasked reports whether the request was refused before the store was queried, and hit i is not the reason.
-func (v *Verdict) unasked(i int) bool { return v.refused && v.Hits[i].N >= 0 && !canWait(&v.Hits[i]) }
+// unasked reports whether the store was not queried for hit i, because the request was refused before, and hit i is not
+// the reason, or because the end of a request corrects nothing.
+func (v *Verdict) unasked(i int) bool {
+	if v.isEnd(i) {
+		return v.isUnsent(i)
+	}
+	return v.refused && v.Hits[i].N >= 0 && !canWait(&v.Hits[i])
+}
 
 // Denies reports whether hit i denied the request.
 func (v *Verdict) Denies(i int) bool {
@@ -125,5 +132,7 @@ func (v *Verdict) reset() {
 	clear(v.Statuses)
 	clear(v.Decisions) // if the store panics, abandon reads them
 	v.Reset()
-	*v = Verdict{Asked: v.Asked, Statuses: v.Statuses[:0], Decisions: v.Decisions[:0], Request: v.Request}
+	*v = Verdict{
+		Asked: v.Asked, Statuses: v.Statuses[:0], Decisions: v.Decisions[:0], Request: v.Request, reserved: v.reserved[:0],
+	}
 }

@@ -118,7 +118,7 @@ func (d *Denials) After(c *take.Call) {
 		switch h := &c.Hits[i]; {
 		case h.N < 0:
 			d.Forget(h.Key) // even after an error, because the refund may have been counted
-		case c.Err == nil && !c.Out[i].Allowed && cacheable(h) && isOnlyHitOfKey(c.Hits, i):
+		case c.Err == nil && !c.Out[i].Allowed && h.Mode == limiter.Enforce && cacheable(h) && isOnlyHitOfKey(c.Hits, i):
 			d.note(c.Asked, newDenial(h, &c.Out[i], c))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/panics"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -105,6 +106,16 @@ func (r *remote) say(ctx context.Context, o *outage) {
 	//nolint:sloglint // one sentence, which operators can search for
 	r.o.Log.LogAttrs(ctx, slog.LevelError, r.sentence(), slog.String("error", o.why.Error()),
 		slog.String("check", r.whatToCheck(o.why)))
+}
+
+// Unasked reports whether a call of so many hits that failed with err surely ran no script, so that it may be repeated.
+// A call of several hits may have run in part, because their keys may be in several servers.
+func Unasked(err error, hits int) bool {
+	if errors.Is(err, guard.ErrBreakerOpen) {
+		return true
+	}
+	_, noConnection := errors.AsType[connectError](err)
+	return hits == 1 && (noConnection || errors.Is(err, limiter.ErrShed))
 }
 
 func whatIs(err error) string {

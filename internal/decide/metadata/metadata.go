@@ -29,11 +29,13 @@ func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
 	}
 	// Envoy also reports the end of denied streams. The report takes its cost and token from this metadata, so a denied
 	// request, which gets neither, releases nothing. Clients cannot set this metadata.
-	if leased, token := v.Start(); leased > 0 {
+	if leased, token := v.Start(); token != "" {
 		if fields == nil {
 			fields = map[string]any{}
 		}
-		fields["leased"], fields[decide.StartKey] = leased, token
+		if fields[decide.StartKey] = token; leased > 0 {
+			fields["leased"] = leased
+		}
 	}
 	if fields == nil {
 		return nil
