@@ -252,7 +252,7 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w, next := newWalk(t, a), newWalk(t, a)
-				if w.in.RefillsAtOnce != next.in.RefillsAtOnce || next.in.Align == limiter.AlignCalendar { // see ADR 0012
+				if w.in.RefillsAtOnce != next.in.RefillsAtOnce || next.in.Align == limiter.AlignCalendar { // see ADR 0004
 					t.Skip("another counter, or windows that need not be known")
 				}
 				for range rapid.IntRange(1, 10).Draw(t, "hits") {
