@@ -40,6 +40,7 @@ type batch struct {
 	sentAt time.Time // time at which the worker took the batch
 
 	countsInFlight bool // a hit of the batch counts a request as in flight
+	isStamped      bool // a policy of the batch has a Reserve, so the answer ends with the time of the decisions
 	isPatient      bool // the worker waits for a late reply: see LateAnswer
 	isDetached     bool // the worker is detached, because no request waits for it; guarded by queue.mu
 }
@@ -243,6 +244,7 @@ func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 	if isNew {
 		p := packed(by, h, now)
 		b.steps |= 1 << p.step
+		b.isStamped = b.isStamped || by.policy.Core().Reserve > 0
 		b.policies = append(b.policies, b.addText(p.text))
 	}
 	return int64(b.policies[i])
@@ -253,6 +255,11 @@ const double = 8 // bytes
 // appendDouble appends an integer below 2^53 as the script reads it: a little-endian double.
 func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
+}
+
+// readDouble reverses appendDouble.
+func readDouble(text string) int64 {
+	return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text))))
 }
 
 // The first number of the answer to a hit that is denied or delayed: see lua/call.lua.
@@ -282,6 +289,9 @@ func (r *batcher) read(b *batch) error {
 		return fmt.Errorf("the script returned %T, want a string", answer)
 	}
 	rest := text
+	if end := len(text) - double; b.isStamped && end >= 0 {
+		at, rest = readDouble(text[end:]), text[:end]
+	}
 	for _, c := range b.calls {
 		for i := range c.hits {
 			d, n := readDecision(rest)
@@ -294,7 +304,9 @@ func (r *batcher) read(b *batch) error {
 			c.out = append(c.out, d)
 			rest = rest[n:]
 		}
-		c.at = at
+		if c.at = at; b.isStamped {
+			limit.Stamp(c.hits, c.out, at, c.modes != nil || c.byItself)
+		}
 	}
 	if rest != "" {
 		return fmt.Errorf("the script returned %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
@@ -313,7 +325,7 @@ func readDecision(text string) (d limiter.Decision, n int) {
 		if n = (i + 1) * double; n > len(text) {
 			return 0
 		}
-		return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : n]))))
+		return readDouble(text[i*double : n])
 	}
 	micros := func(us int64) time.Duration {
 		if us > int64(limiter.Never/time.Microsecond) {

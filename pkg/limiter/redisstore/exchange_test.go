@@ -10,7 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// A batch that charges at least as much as it refunds publishes no refund.
+// A batch that charges at least as much as it refunds publishes no refund. With a Reserve, neither does a batch before
+// which a request of the largest cost fitted.
 func TestExchangeIsNoRefund(t *testing.T) {
 	s, p := open(t, redistest.Start(t).URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
 	heard := make(chan string, 10)
@@ -23,23 +24,31 @@ func TestExchangeIsNoRefund(t *testing.T) {
 		}
 	})
 	<-hears
+	reserved := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Hour, Reserve: 4})
 	hit := func(key string, n int64, mode limiter.Mode) limiter.Hit {
 		return limiter.Hit{Key: key, Policy: p, N: n, Peek: n == 0, Mode: mode}
 	}
+	part := func(key string, n int64) limiter.Hit { return limiter.Hit{Key: key, Policy: reserved, N: n} }
 	for _, hits := range [][]limiter.Hit{
 		{hit("even", -3, limiter.Enforce), hit("even", 1, limiter.Enforce), hit("even", 2, limiter.Shadow)},
 		{hit("less", -3, limiter.Enforce), hit("less", 2, limiter.Shadow)},
 		{hit("unfit", -3, limiter.Enforce), hit("unfit", p.Capacity()+1, limiter.Shadow)},
+		{part("fits", -1)},
+		{part("two fit", -1), part("two fit", -1)},
+		{part("did not fit", 2), part("did not fit", -1)},                  // 3 and 4 remain
+		{part("net", 2), part("net", -1), part("net", -2), part("net", 2)}, // 3, 4, 6 and 4 remain
+		{part("even, reserved", 2), part("even, reserved", -1), part("even, reserved", 1)},
 		{hit("back", -1, limiter.Enforce)},
 	} {
-		if err := s.Take(ctx, []limiter.Hit{hit(hits[0].Key, 5, limiter.Enforce)}, make([]limiter.Decision, 1)); err != nil {
+		first := limiter.Hit{Key: hits[0].Key, Policy: hits[0].Policy, N: 5}
+		if err := s.Take(ctx, []limiter.Hit{first}, make([]limiter.Decision, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Take(ctx, hits, make([]limiter.Decision, len(hits))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"less", "unfit", "back"} {
+	for _, want := range []string{"less", "unfit", "did not fit", "net", "back"} {
 		select {
 		case got := <-heard:
 			if got != want {

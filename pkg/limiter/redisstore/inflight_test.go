@@ -14,9 +14,13 @@ import (
 
 // TestAbandonedRequestsInFlight lets requests give up while Redis hangs, because they are cancelled or their time is
 // over. Redis then admits them. The store must release the slots of these requests, because the requests do not know
-// them, and no other slots.
+// them, and no other slots. If a request is cancelled, the store also takes back its charge to a limit with a Reserve.
 func TestAbandonedRequestsInFlight(t *testing.T) {
 	inFlight := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
+	reserved := policy(t, limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour, Align: limiter.AlignFirstHit,
+		ChargeDenied: limiter.ChargeNone, Reserve: 5,
+	})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Hour})
 	second := in("second")
 	place := func(h limiter.Hit) limiter.Hit {
@@ -43,6 +47,12 @@ func TestAbandonedRequestsInFlight(t *testing.T) {
 			server, otherServer := redistest.Start(t), redistest.Start(t)
 			endsInFlight(t, server, otherServer, tc, context.Canceled)
 			endsInFlight(t, server, otherServer, tc, context.DeadlineExceeded)
+			for i := range tc {
+				if tc[i].Policy == inFlight {
+					tc[i].Policy = reserved
+				}
+			}
+			endsInFlight(t, redistest.Start(t), redistest.Start(t), tc, context.Canceled)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -99,20 +100,30 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	}
 }
 
-// TestReleaseOnNonsense checks that a release does not fail if the counter has a state that Weir cannot have written.
+// TestReleaseOnNonsense checks that a release, or taking back a charge, does not fail if the counter has a state that
+// Weir cannot have written.
 func TestReleaseOnNonsense(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
 	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
-	p := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Minute})
-	for _, state := range nonsense {
-		if err := c.Set(t.Context(), "weir:1:a", state, 0).Err(); err != nil {
-			t.Fatal(err)
+	for a := limiter.FixedWindow; a <= limiter.Concurrency; a++ {
+		in := limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute}
+		if a.Kind().Is(step.Prepayable) {
+			in.Reserve = 5
+		} else if !a.CountsInFlight() {
+			continue
 		}
-		release := []limiter.Hit{{Key: "a", Policy: p, N: -1, TakenAt: clock.Now()}}
-		if err := s.Take(t.Context(), release, make([]limiter.Decision, 1)); err != nil {
-			t.Errorf("%.60q: %v", state, err)
+		p := policy(t, in)
+		for _, state := range nonsense {
+			if err := c.Set(t.Context(), "weir:1:a", state, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			release := []limiter.Hit{{Key: "a", Policy: p, N: -1, TakenAt: clock.Now() + 1_234_567}}
+			out := make([]limiter.Decision, 1)
+			if err := s.Take(t.Context(), release, out); err != nil || out[0].Remaining != 10 {
+				t.Errorf("%s, %.60q: %+v, %v; want 10 remaining", a, state, out[0], err)
+			}
 		}
 	}
 }

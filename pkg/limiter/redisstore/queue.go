@@ -102,8 +102,10 @@ func (c *call) mode(i int) int64 {
 // group returns the group of hit i for the script: see lua/call.lua.
 func (c *call) group(i int) int64 {
 	h := &c.hits[i]
-	if h.TakenAt != 0 {
+	if h.TakenAt != 0 && h.Policy.Algorithm().CountsInFlight() {
 		return h.TakenAt + h.Policy.Window().Microseconds()
+	} else if h.TakenAt != 0 {
+		return h.TakenAt
 	}
 	if c.until != nil {
 		return c.until[i]

@@ -16,8 +16,8 @@ type Route struct {
 	Store string
 	// RedisCell lets the redis-cell module decide the hit with CL.THROTTLE, which is GCRA with a clock of nanoseconds. The
 	// server must have loaded the module. The policy must be a Funnel, or a TokenBucket that starts full and refills
-	// continuously, with a Window of whole seconds, at most one hit per microsecond, and ChargeNone. The key must be
-	// UTF-8, and no counter without the module may have this key.
+	// continuously, with a Window of whole seconds, at most one hit per microsecond, ChargeNone, and no Reserve. The key
+	// must be UTF-8, and no counter without the module may have this key.
 	RedisCell bool
 }
 
@@ -36,8 +36,8 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 	for i := range hits {
 		if h := &hits[i]; limit.UsesRedisCell(h) && (!redisCellDecides(h.Policy) || !utf8.ValidString(h.Key)) {
 			return fmt.Errorf("%w: hits[%d]: the redis-cell module supports only funnels and token buckets of whole seconds, "+
-				"at most a hit a microsecond, that charge a denied request nothing, under keys of UTF-8; use another policy "+
-				"or key, or another route", limiter.ErrInvalid, i)
+				"at most a hit a microsecond, that charge a denied request nothing and have no reserve, under keys of UTF-8; "+
+				"use another policy or key, or another route", limiter.ErrInvalid, i)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 func redisCellDecides(p *limiter.Policy) bool {
 	in := p.Params()
 	return (in.Algorithm == limiter.Funnel || in.Algorithm == limiter.TokenBucket) &&
-		!in.StartsEmpty && !in.RefillsAtOnce && in.ChargeDenied == limiter.ChargeNone &&
+		!in.StartsEmpty && !in.RefillsAtOnce && in.ChargeDenied == limiter.ChargeNone && in.Reserve == 0 &&
 		in.Window%time.Second == 0 && in.Limit <= in.Window.Microseconds()
 }
 

@@ -142,8 +142,9 @@ func packed(by decider, h *limiter.Hit, now int64) *packedPolicy {
 
 func packPolicy(by decider, h *limiter.Hit, edges []int64) *packedPolicy {
 	step := stepOf(h)
+	core := by.policy.Core()
 	numbers := slices.Concat(argsOf(h), edges,
-		[]int64{int64(step), int64(by.policy.Params().ChargeDenied), by.policy.Core().Largest})
+		[]int64{core.Reserve, int64(step), int64(by.policy.Params().ChargeDenied), core.Largest})
 	text := make([]byte, 0, len(numbers)*double)
 	for _, v := range numbers {
 		text = appendDouble(text, v)

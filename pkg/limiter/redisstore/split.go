@@ -266,8 +266,8 @@ func (q *queue) settle(c, first *call, quotaDenies bool) *call {
 	return q.startSecond(c, first)
 }
 
-// refund refunds the charge of a call whose request failed or gave up, and so will not report its end to a limit that
-// counts requests in flight. It does not wait for the store.
+// refund refunds the charge of a call whose request failed or gave up, and so will not report its end (see limit.Owes).
+// It does not wait for the store.
 func (q *queue) refund(first *call) {
 	now := time.Now()
 	c := q.newCall(context.Background(), now, now.Add(q.timeout))

@@ -270,10 +270,12 @@ func testLeastPrivilege(t *testing.T, commands string) {
 	}
 	var out [1]limiter.Decision
 	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
-		p := policy(t, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour})
-		for _, n := range []int64{1, 1, 1, 1, -3} { // writes, changes, denies, deletes
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
-				t.Errorf("%s: %v", a, err)
+		for reserve := range int64(2) {
+			p := policy(t, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour, Reserve: reserve})
+			for _, n := range []int64{1, 1, 1, 1, -3} { // writes, changes, denies, deletes
+				if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Peek: n == 0}}, out[:]); err != nil {
+					t.Errorf("%s: %v", a, err)
+				}
 			}
 		}
 	}

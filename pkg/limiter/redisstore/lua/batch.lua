@@ -20,13 +20,17 @@ local function change(k, new, lasts)
   if lasts ~= KEEPTTL or not after[k] then after[k] = lasts end
 end
 
-local policies = {}
+local policies, stamped = {}, false -- stamped: a policy has a reserve, so the answer has the time of the decisions
 local function policy_at(i)
   local policy = policies[i]
   if not policy then
     local count = #ARGV[i] / 8
-    policy = {number = 0, denied = 0, largest = 0, quick = false, unpack_from('<' .. rep('d', count), ARGV[i])}
-    policy.number, policy.denied, policy.largest = policy[count - 2], policy[count - 1], policy[count]
+    policy = {
+      reserve = 0, number = 0, denied = 0, largest = 0, quick = false, unpack_from('<' .. rep('d', count), ARGV[i])
+    }
+    policy.reserve, policy.number = policy[count - 3], policy[count - 2]
+    policy.denied, policy.largest = policy[count - 1], policy[count]
+    stamped = stamped or policy.reserve > 0
     local decides = quick[policy.number]
     policy.quick = decides and decides(unpack(policy))
     policies[i] = policy
@@ -74,12 +78,12 @@ end
 
 -- refunded[k] is the number of hits that the batch refunds, less the hits that it charges afterwards. If the number is
 -- not above 0, as when a process exchanges leased permits, the refunds admit no further request and are not published.
+-- Neither is a refund before which the largest cost of a policy with a reserve had room. left is the number of hits that
+-- remain after n.
 local refunded = {}
-local function tally(k, n)
-  if n < 0 then
+local function tally(k, n, policy, left)
+  if refunded[k] or (n < 0 and (policy.reserve == 0 or left + n < policy.reserve)) then
     refunded[k] = (refunded[k] or 0) - n
-  elseif refunded[k] then
-    refunded[k] = refunded[k] - n
   end
 end
 

@@ -10,19 +10,22 @@
 --             policy  the index of its policy in ARGV
 --             mode    0 enforce, 1 shadow, 2 quota. 8 + c for a hit that is charged c (step.Charge, or TAKE_OR_SPEND or
 --                     TAKE_BACK of steps.lua) independently of the request's other hits, because the request is in
---                     several stores or slots, or has Hit.ByItself
+--                     several stores or slots, or has Hit.ByItself or Hit.TakenAt
 --             group   for a quota its group, below 0 if never over; for 8 + TAKE_BACK the time at which the charge
 --                     expires (see steps.lua)
 --             n       the cost
---           A policy has the numbers of step.Algorithm's Args and of step.Dated, the number of the step
---           (redisstore/script.go), charge_denied (1 none, 2 remaining, 3 full), and the largest cost that ever fits.
+--           A policy has the numbers of step.Algorithm's Args and of step.Dated, its reserve (Params.Reserve), the
+--           number of the step (redisstore/script.go), charge_denied (1 none, 2 remaining, 3 full), and the largest
+--           cost that ever fits.
 -- answer    doubles. For a hit that is admitted without wait: remaining, reset_after. For another hit: DENIED or
 --           ADMITTED, remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 if no
---           wait helps. For an admitted hit of concurrency, wait is limiter.Decision.TakenAt.
---           If the batch has a mode from 8 on, a failed request, or a restarted or cut counter, the answer is a list:
---           the doubles, zeros for a failed request; the number (from 1) and the error of each failed request; the time
---           of the decisions; the number of counters that were restarted, because their state is unreadable; the number
---           of states that were cut, because they were further ahead than their policy allows.
+--           wait helps. For an admitted hit of concurrency, wait is limiter.Decision.TakenAt. If a policy has a
+--           reserve, the last double is the time of the decisions.
+--           If the batch has a mode from 8 on, except TAKE_BACK as the only hit of a request, or a failed request, or a
+--           restarted or cut counter, the answer is a list: the doubles, zeros for a failed request; the number (from
+--           1) and the error of each failed request; the time of the decisions; the number of counters that were
+--           restarted, because their state is unreadable; the number of states that were cut, because they were further
+--           ahead than their policy allows.
 --
 -- Doubles are little-endian and concatenated in one string, because Redis parses one argument faster than hundreds.
 

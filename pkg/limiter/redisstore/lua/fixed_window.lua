@@ -23,7 +23,7 @@ local function calendar_window(a, at)
   end
 end
 
-local function fixed_window(a, state, now, n, charge, denied)
+local function fixed_window(a, state, now, n, charge, denied, expires)
   local limit, window, align, at_limit = a[1], a[2], a[3], false
   if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
   if limit == 0 and not at_limit then charge = PEEK end
@@ -49,6 +49,7 @@ local function fixed_window(a, state, now, n, charge, denied)
     end
   end
   local behind = max(0, start - now)
+  if charge >= TAKE_BACK and expires ~= ends then charge = PEEK end -- the charge was in another window
   ends = ends - now
 
   local ok, charged = take(max(0, limit - count), n, charge, denied)

@@ -39,6 +39,10 @@ if ARGV[2] ~= '' then
   end
 end
 
+if stamped then
+  size = size + 1
+  results[size] = now
+end
 local parts = {}
 for from = 1, size, 1000 do
   local last = min(from + 999, size)

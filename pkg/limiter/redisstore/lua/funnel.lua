@@ -1,16 +1,16 @@
 -- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.Step in pkg/limiter/meter.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
---        linger in microseconds
+--        linger in microseconds, highest level
 -- state  A, span [, part]: the funnel is empty A microseconds after the epoch plus part/leak of a tick. The span is A
 --        minus the time at which the state was written, in microseconds.
 local function funnel(a, state, now, n, charge, denied, expires)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
   local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
+  local full = a[12]
   local t = floor(now / tick)
 
   local ahead, part, first, cut = 0, 0, starts_empty, false -- the funnel is empty in ahead ticks plus part/leak
-  local full = (denied == FULL or bursty) and max_level or capacity
   local empty, span
   local s = state and numbers(state, 2, 3)
   if s then
@@ -64,7 +64,7 @@ local function funnel(a, state, now, n, charge, denied, expires)
   local found = level
   if charged < 0 then
     local back = units(-charged, level)
-    if charge == TAKE_BACK then back = min(back, (expires / tick - t) * leak) end -- the rest has already leaked
+    if charge >= TAKE_BACK then back = min(back, (idiv(expires, tick) - t) * leak) end -- the rest has already leaked
     level = max(0, level - back)
   elseif charged > 0 then
     level = with(charged)

@@ -70,8 +70,8 @@ local function sliding_window(a, state, now, n, charge, denied, expires)
     inside = inside + more
   elseif charged < 0 then
     local back, newest = -charged, 0
-    if charge == TAKE_BACK then -- begin with the segment that was charged
-      newest = max(0, index - (expires / segment - whole))
+    if charge >= TAKE_BACK then -- begin with the segment that was charged
+      newest = max(0, index - (ceildiv(expires, segment) - whole))
     end
     for i = newest, segments do
       local b = min(back, c[i])

@@ -13,13 +13,21 @@ local function failed(request, count, why)
   for _ = 1, count do answer(false, 0, 0, 0, 0) end
 end
 
--- decide_one decides a request of one enforced hit, the most frequent case. It needs no roll_back.
-local function decide_one(k, policy, n)
+-- charge_of returns the first charge of a hit. It takes back no charge that has expired.
+local function charge_of(mode, expires)
+  if mode == SHADOW then return TAKE_OR_PENALTY end
+  if mode < CHARGE or mode == CHARGE + TAKE_OR_SPEND then return TAKE_IF_FITS end
+  if mode >= CHARGE + TAKE_BACK and now >= expires then return PEEK end
+  return mode - CHARGE
+end
+
+-- decide_one decides a request of one hit, the most frequent case. It needs no roll_back.
+local function decide_one(k, policy, n, charge, expires)
   reading, alone = KEYS[k], true
   local changed, new, fits, left, retry, reset, wait, linger =
-    steps[policy.number](policy, state[k], now, n, TAKE_OR_PENALTY, policy.denied)
+    steps[policy.number](policy, state[k], now, n, charge, policy.denied, expires)
   if changed then change(k, new, lasting(reset, linger)) end
-  if fits or n < 0 then tally(k, n) end
+  if fits or n < 0 then tally(k, n, policy, left) end
   answer(fits, left, retry, reset, wait or 0)
 end
 
@@ -124,21 +132,10 @@ local function decider()
 
   -- spend charges a quota that hit i exceeds, as limit.Spends and limit.CompleteSpent say.
   local function spend(i)
+    if policy_of[i].reserve > 0 then return end
     local fits, retry_after
     fits, left[i], retry_after, reset[i] = run(i, SPEND)
     if not fits then retry[i] = retry_after end
-  end
-
-  -- charge_of returns the first charge of hit i. It takes back no charge that has expired.
-  local function charge_of(i)
-    local mode = mode_of[i]
-    if mode == SHADOW then return TAKE_OR_PENALTY end
-    if mode < CHARGE then return TAKE_IF_FITS end
-    has_charges = true
-    local charge = mode - CHARGE
-    if charge >= TAKE_BACK and now >= group_of[i] then return PEEK end
-    if charge == TAKE_OR_SPEND then return TAKE_IF_FITS end
-    return charge
   end
 
   -- decide mirrors storekit.Decide for a request of count hits.
@@ -146,7 +143,8 @@ local function decider()
     local enforced, quota = true, false
     for i = 1, count do
       local mode = mode_of[i]
-      charge_at_first[i] = charge_of(i)
+      has_charges = has_charges or mode >= CHARGE
+      charge_at_first[i] = charge_of(mode, group_of[i])
       allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, charge_at_first[i])
       if mode == ENFORCE then
         enforced = enforced and allowed[i]
@@ -167,7 +165,7 @@ local function decider()
     end
     for i = 1, count do -- leave out penalties: at worst, a refund is published that admits no further request
       if cost_of[i] < 0 or (allowed[i] and not denied and charge_at_first[i] <= TAKE_OR_PENALTY) then
-        tally(k_of[i], cost_of[i])
+        tally(k_of[i], cost_of[i], policy_of[i], left[i])
       end
     end
   end
@@ -192,8 +190,11 @@ end
 
 local decide_several
 local function decide_slowly(plan, first, request)
-  if plan.count == 1 and plan[2] == ENFORCE then
-    local is_decided, why = pcall(decide_one, key_index and key_index[first] or first, plan[1], plan[4])
+  local policy, mode, expires, n = plan[1], plan[2], plan[3], plan[4]
+  if plan.count == 1 and (mode <= SHADOW or mode >= CHARGE + TAKE_BACK) then
+    local charge = mode == ENFORCE and TAKE_OR_PENALTY or charge_of(mode, expires)
+    local k = key_index and key_index[first] or first
+    local is_decided, why = pcall(decide_one, k, policy, n, charge, expires)
     if not is_decided then failed(request, 1, why) end
     return
   end

@@ -11,8 +11,8 @@
 --
 -- The charge TAKE_BACK exists only in the script. Its n is below 0: an earlier call charged -n for a request that was
 -- denied (split.go, docs/adr/0050) or has ended (limiter.Hit.TakenAt, docs/adr/0085). expires is the time at which that
--- call expected the limit to be fully available again. It is after now, and tells the step where in the state the
--- charge is. TAKE_BACK_OR_OLDEST is the same with limiter.Hit.OrOldest.
+-- call, whose policy may have been another, expected the limit to be fully available again. It is after now, and tells
+-- the step where in the state the charge is. TAKE_BACK_OR_OLDEST is the same with limiter.Hit.OrOldest.
 --
 -- Numbers are doubles. NewPolicy makes sure that every number is an integer below 2^53, so that doubles are exact.
 
