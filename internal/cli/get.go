@@ -73,7 +73,7 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 		line(strings.ReplaceAll(l.Counts, "_", " "), "%d of %d", l.Counted, l.Capacity)
 	}
 	if l.Estimate > 0 {
-		line("reservation", "charges %d to %d at the start of a request", l.Estimate, l.AtMost)
+		line("reserves", "%d to %d at the start of a request", l.Estimate, l.AtMost)
 	}
 	line("remaining", "%d", l.Remaining)
 	switch {

@@ -18,7 +18,8 @@ type simulateCmd struct {
 	Limit    string        `placeholder:"LIMIT" help:"Simulate this limit instead of rule files; LIMIT has the YAML fields of rate_limit in a rule file."`
 	Traffic  string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s or step:10/s,100/s@10s."`
 	For      time.Duration `default:"30s" help:"How long the traffic lasts."`
-	Duration time.Duration `default:"100ms" help:"Duration of each request, for concurrency limits; a request longer than the limit's lease counts until the lease ends."`
+	Duration time.Duration `default:"100ms" help:"Duration of each request, for concurrency limits and reservations; a request longer than a concurrency limit's lease counts until the lease ends."`
+	Cost     int64         `placeholder:"HITS" help:"Cost of each request; a limit with a reservation learns it when the request ends. Default: 1, or the reservation's estimate."`
 	Seed     uint64        `default:"1" help:"Seed of random traffic."`
 
 	Output outputFlags `embed:""`
@@ -34,7 +35,8 @@ holds from its @TIME on.
 
 Columns: passed is the share of admitted requests; rate the requests per window; most/window the most requests
 admitted in any window; bound the maximum of most/window with any traffic; lockout the longest time in which all
-requests were denied. Delayed requests count when they pass.
+requests were denied. Delayed requests count when they pass. With --cost, rate, most/window and bound are hits, not
+requests. For reservations, charged are the hits that starts and ends charge, and returned those that ends refund.
 
 Exit codes: 0 simulated, 1 a rule is wrong, 2 the command line is wrong or a file cannot be read.
 
@@ -43,8 +45,13 @@ Examples:
     weir simulate --rules rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s
+    weir simulate --limit 'requests_per_unit: 10000, unit: minute, reservation: {estimate: 1000}' \
+      --traffic poisson:1/s --cost 400 --duration 20s --for 5m
     weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
 }
+
+// maxCost is the largest cost of a request that Envoy sends.
+const maxCost = 1_000_000_000
 
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	traffic, err := c.parse()
@@ -63,7 +70,9 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return usage(fmt.Errorf("--traffic: %w", err))
 	}
-	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{Length: c.For, Duration: c.Duration})
+	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{
+		Length: c.For, Duration: c.Duration, Cost: c.Cost,
+	})
 	if err != nil {
 		return err
 	}
@@ -81,6 +90,7 @@ func (c *simulateCmd) parse() (*offline.Traffic, error) {
 		"--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For)
 	p.check(c.Duration >= time.Microsecond && c.Duration <= offline.MaxLength,
 		"--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration)
+	p.check(c.Cost >= 0 && c.Cost <= maxCost, "--cost: must be between 1 and %d, got %d", int64(maxCost), c.Cost)
 	return traffic, errors.Join(p...)
 }
 

@@ -17,8 +17,19 @@ import (
 type SimulationOptions struct {
 	// Length is the duration of the traffic; delayed requests may pass later.
 	Length time.Duration
-	// Duration is the time for which an admitted request counts against a concurrency limit.
+	// Duration is the time for which an admitted request counts against a concurrency limit, and after which a limit with
+	// a reservation learns its cost.
 	Duration time.Duration
+	// Cost is the cost of each request in hits. 0 means 1, or the estimate of a limit's reservation.
+	Cost int64
+}
+
+// cost returns the cost of each request for a limit.
+func (o *SimulationOptions) cost(l Limit) int64 {
+	if o.Cost == 0 && l.Reservation != nil {
+		return l.Reservation.Estimate
+	}
+	return max(o.Cost, 1)
 }
 
 // bucket returns the time that a Bucket covers, in whole milliseconds.
@@ -39,12 +50,12 @@ type Seconds time.Duration
 // MarshalJSON implements json.Marshaler.
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-// Result is the result of a simulation. Numbers are requests.
+// Result is the result of a simulation. Numbers are requests, but Worst and Bound are hits.
 type Result struct {
 	Offered  int64 `json:"offered"`
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`
-	// Worst is the maximum number of requests admitted within any time [t, t+window), or for concurrency, in flight.
+	// Worst is the maximum cost of the requests admitted within any time [t, t+window), or for concurrency, in flight.
 	Worst int64 `json:"worst_window"`
 	// Bound is the maximum of Worst for any traffic: see the page of the algorithm in docs/algorithms.
 	Bound int64 `json:"bound"`
@@ -53,6 +64,10 @@ type Result struct {
 	// MeanWait and LongestWait are the delays of admitted requests.
 	MeanWait    Seconds `json:"mean_wait_seconds"`
 	LongestWait Seconds `json:"longest_wait_seconds"`
+	// Charged and Returned are the hits that requests were charged and that ends refunded. Only a limit with a reservation
+	// has them.
+	Charged  int64 `json:"charged_hits,omitempty"`
+	Returned int64 `json:"returned_hits,omitempty"`
 	// Buckets are all requests over time, from the start to the end of the traffic or the last admitted request.
 	Buckets []Bucket `json:"-"`
 }
@@ -62,7 +77,7 @@ type Result struct {
 func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {
-		run := newRun(l.Policy, o)
+		run := newRun(l, o)
 		if err := run.decide(ctx, arrivals); err != nil {
 			return nil, fmt.Errorf("%s: %w", l.Name, err)
 		}
@@ -74,7 +89,9 @@ func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o Simulatio
 // run simulates one limit.
 type run struct {
 	policy  *limiter.Policy
+	limit   Limit
 	options SimulationOptions
+	cost    int64   // cost of each request in hits
 	start   int64   // start of the traffic, in microseconds since the Unix epoch
 	passed  []int64 // times when admitted requests passed
 	denied  bool    // whether the last request was denied
@@ -83,15 +100,23 @@ type run struct {
 	result  *Result
 }
 
-func newRun(p *limiter.Policy, o SimulationOptions) *run {
+func newRun(l Limit, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(int64(o.Length), int64(o.bucket())))
-	return &run{policy: p, options: o, start: begin(p), result: &Result{Buckets: buckets}}
+	return &run{
+		policy: l.Policy, limit: l, options: o, cost: o.cost(l), start: begin(l.Policy), result: &Result{Buckets: buckets},
+	}
+}
+
+// end is the end of an admitted request.
+type end struct {
+	at    int64  // time since the start
+	token string // token of its start, if its limit has a reservation
 }
 
 // decide decides the arrivals with an Engine, and counts them. An admitted request in flight is released when it ends,
-// unless its lease expires before.
+// unless its lease expires before. The end of a request reports its cost to a limit with a reservation.
 func (r *run) decide(ctx context.Context, arrivals []int64) error {
-	rules, err := alone(r.policy)
+	rules, err := alone(r.limit)
 	if err != nil {
 		return err
 	}
@@ -100,30 +125,61 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 		return err
 	}
 	defer engine.Close()
-	entries := []descriptors.Entry{{Key: onlyKey, Value: "any"}}
-	request := Request{Domain: onlyDomain, Descriptors: []decide.Descriptor{{Entries: entries}}}
-	ask := func(at, cost int64) (*decide.Verdict, error) {
-		request.At, request.Descriptors[0].Cost = r.start+at, cost
+	reservation, entries := r.limit.Reservation, []descriptors.Entry{{Key: onlyKey, Value: "any"}}
+	request := Request{Domain: onlyDomain, Descriptors: make([]decide.Descriptor, 1)}
+	ask := func(at, cost int64, more ...descriptors.Entry) (*decide.Verdict, error) {
+		request.At = r.start + at
+		request.Descriptors[0] = decide.Descriptor{Entries: append(entries, more...), Cost: cost}
 		return engine.Decide(ctx, &request)
 	}
-	canEnd := r.policy.Algorithm().CountsInFlight() && r.options.Duration < r.policy.Window()
-	var ends []int64
+	finish := func(e end) error {
+		if reservation == nil {
+			_, err := ask(e.at, -r.cost)
+			return err
+		}
+		var token []descriptors.Entry
+		if !reservation.EndsByCost {
+			token = []descriptors.Entry{{Key: decide.StartKey, Value: e.token}}
+		}
+		v, err := ask(e.at, r.cost, token...)
+		r.charge(v)
+		return err
+	}
+	atStart, canEnd := r.cost, r.policy.Algorithm().CountsInFlight() && r.options.Duration < r.policy.Window()
+	if reservation != nil {
+		atStart, canEnd = 1, true // the charge is the estimate
+	}
+	var ends []end
 	for _, at := range arrivals {
-		for ; len(ends) > 0 && ends[0] <= at; ends = ends[1:] {
-			if _, err := ask(ends[0], -1); err != nil {
+		for ; len(ends) > 0 && ends[0].at <= at; ends = ends[1:] {
+			if err := finish(ends[0]); err != nil {
 				return err
 			}
 		}
-		v, err := ask(at, 1)
+		v, err := ask(at, atStart)
 		if err != nil {
 			return err
 		}
 		r.count(at, v)
 		if canEnd && !v.Denied {
-			ends = append(ends, at+r.options.Duration.Microseconds())
+			_, token := v.Start()
+			ends = append(ends, end{at + r.options.Duration.Microseconds(), token})
+		}
+	}
+	for i := range ends {
+		if err := finish(ends[i]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// charge counts the hits that a start or an end charges or refunds on a limit with a reservation.
+func (r *run) charge(v *decide.Verdict) {
+	for _, h := range v.Hits {
+		r.result.Charged += max(0, h.N)
+		r.result.Returned += max(0, -h.N)
+	}
 }
 
 // newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
@@ -175,6 +231,9 @@ func (r *run) admit(at int64, v *decide.Verdict) {
 	wait := v.Decisions[0].Wait
 	at += wait.Microseconds()
 	r.denied = false
+	if r.limit.Reservation != nil {
+		r.charge(v)
+	}
 	r.waited += wait
 	r.result.LongestWait = max(r.result.LongestWait, Seconds(wait))
 	r.result.Admitted++
@@ -192,10 +251,13 @@ func (r *run) finish() *Result {
 	if n := r.result.Admitted; n > 0 {
 		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
-	r.result.Worst = max(r.result.Worst, worst(r.passed, r.policy.Window().Microseconds()))
-	r.result.Bound = limit.Bound(r.policy, 1)
+	r.result.Worst = max(r.result.Worst, r.cost*worst(r.passed, r.policy.Window().Microseconds()))
+	r.result.Bound = limit.Bound(r.policy, r.cost)
 	if r.shortWindow() {
 		r.result.Bound += r.policy.Limit()
+	}
+	if of := r.limit.Reservation; of != nil && r.cost > of.Estimate {
+		r.result.Bound = r.result.Bound / of.Estimate * r.cost
 	}
 	return r.result
 }

@@ -61,20 +61,30 @@ func (r *Simulation) Heading() string {
 // WriteTable writes one line per limit.
 func (r *Simulation) WriteTable(w io.Writer) error {
 	widest := len("limit")
+	hasReservation := false
 	for _, run := range r.Runs {
 		widest = max(widest, len(run.Name))
+		hasReservation = hasReservation || run.Reservation != nil
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	const columns = "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t\n"
+	const columns = "%-*s\trequests\tadmitted\tdenied\tpassed\tmost/window\trate\tbound\tlockout\twait (mean)\t"
 	fmt.Fprintf(table, columns, widest, "limit")
+	if hasReservation {
+		fmt.Fprint(table, "charged\treturned\t")
+	}
+	fmt.Fprintln(table)
 	for _, run := range r.Runs {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {
 			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
 		}
-		fmt.Fprintf(table, "%-*s\t%d\t%d\t%d\t%.1f%%\t%s\t%d\t%d\t%s\t%s\t\n", widest, run.Name, run.Offered, run.Admitted,
+		fmt.Fprintf(table, "%-*s\t%d\t%d\t%d\t%.1f%%\t%s\t%d\t%d\t%s\t%s\t", widest, run.Name, run.Offered, run.Admitted,
 			run.Denied, 100*float64(run.Admitted)/float64(max(run.Offered, 1)), run.worstText(), run.Policy.Limit(), run.Bound,
 			rounded(run.Lockout), wait)
+		if hasReservation {
+			fmt.Fprintf(table, "%d\t%d\t", run.Charged, run.Returned)
+		}
+		fmt.Fprintln(table)
 	}
 	return table.Flush()
 }
@@ -118,8 +128,11 @@ func (r *Simulation) WriteCharts(w io.Writer) {
 	end := descriptors.FormatDuration(r.Options.Length)
 	for _, run := range r.Runs {
 		takes := ""
-		if run.Policy.Algorithm().CountsInFlight() {
+		if run.Policy.Algorithm().CountsInFlight() || run.Reservation != nil {
 			takes = ", each takes " + descriptors.FormatDuration(r.Options.Duration)
+		}
+		if cost := r.Options.cost(run.Limit); cost > 1 {
+			takes += fmt.Sprintf(", each costs %d", cost)
 		}
 		var offered, admitted []rune
 		for _, b := range run.Buckets[:n] {

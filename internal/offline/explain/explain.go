@@ -139,13 +139,17 @@ func (q *Question) chooseDomain(rules *descriptors.Set) error {
 func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
+	matching := make([][]descriptors.Entry, len(q.Descriptors)) // entries that rules match
 	for i, entries := range q.Descriptors {
-		d, rule := MatchDescriptor(rules, q.Domain, entries)
+		matching[i] = slices.DeleteFunc(slices.Clone(entries), func(e descriptors.Entry) bool {
+			return e.Key == decide.StartKey || e.Key == decide.HintKey
+		})
+		d, rule := MatchDescriptor(rules, q.Domain, matching[i])
 		matched[i], d.Code = rule, code(v.Statuses[i].Over)
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	for i := range r.Descriptors {
-		r.Descriptors[i].Limits = limits(i, q.Descriptors[i], matched, v)
+		r.Descriptors[i].Limits = limits(i, matching[i], matched, v)
 	}
 	return r
 }

@@ -31,6 +31,8 @@ descriptors:
     rate_limit: {requests_per_unit: 1, unit: minute}
   - key: queue
     rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 100ms}
+  - key: tokens
+    rate_limit: {requests_per_unit: 10000, unit: minute, reservation: {estimate: 1000}}
   - key: never
     rate_limit: {requests_per_unit: 0, unit: minute}
 `
@@ -66,6 +68,8 @@ func TestText(t *testing.T) {
 		{3, "trial=1"},
 		{3, "quota=1"},
 		{2, "queue=a"},
+		{1, "tokens=a"},
+		{1, "tokens=a,weir_hint=3000"},
 		{1, "never=1 remoteaddress=10.0.0.1"},
 		{5, "remote_address=a remote_address=a,x=y"},
 		{2, "trial=1 quota=1"},
