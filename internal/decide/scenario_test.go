@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -25,36 +29,48 @@ import (
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		s.Play(t, (&player{T: t}).do)
-		for first, start := range map[string]func(testing.TB, ...string) *redistest.Server{
-			"# Memory and Redis.": redistest.Start, "# Memory and redis-cell.": redistest.StartRedisCell,
-		} {
-			if strings.HasPrefix(s.Text, first) {
-				t.Run("in redis", func(t *testing.T) {
-					p, timeless := &player{T: t, redis: start(t)}, casetest.Scenario{Path: s.Path, Text: withoutTimes(s.Text)}
-					timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) })
-				})
-			}
+		stores, _, _ := strings.Cut(strings.TrimPrefix(s.Text, "# Memory"), ".")
+		if strings.Contains(stores, "Redis") {
+			t.Run("in redis", func(t *testing.T) {
+				s.Play(t, (&player{T: t, redis: redistest.Start(t).URL()}).do)
+			})
+		}
+		if strings.Contains(stores, "Cluster") {
+			t.Run("in a cluster", func(t *testing.T) {
+				s.Play(t, (&player{T: t, redis: redistest.StartCluster(t, 3).URL()}).do)
+			})
+		}
+		if strings.Contains(stores, "redis-cell") {
+			t.Run("in redis-cell", func(t *testing.T) {
+				p, timeless := &player{T: t, redis: redistest.StartRedisCell(t).URL()}, *s
+				timeless.Text = withoutTimes(s.Text)
+				timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) })
+			})
 		}
 	})
 }
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
 
-// withoutTimes removes times, because those of a real Redis depend on the time of day.
+// withoutTimes removes times, because those of redis-cell depend on the time of day.
 func withoutTimes(text string) string { return times.ReplaceAllString(text, "") }
 
 // player plays one scenario.
 type player struct {
 	*testing.T
 
-	redis   *redistest.Server // nil: counters in memory
+	redis   string // URL; empty: counters in memory
+	starts  int
 	rules   string
 	clock   int64 // microseconds
+	process descriptors.Process
 	set     *descriptors.Set
 	decider *decide.Decider
-	said    []string // what the Observer heard since the last line
-	tells   bool     // dynamic metadata
-	costs   costs    // of the request
+	reset   func(key string) error
+	tokens  map[string]string // weir_start by the names of requests
+	said    []string          // what the Observer heard since the last line
+	tells   bool              // dynamic metadata
+	costs   costs             // of the request
 }
 
 func (p *player) do(c casetest.Command) string {
@@ -66,10 +82,14 @@ func (p *player) do(c casetest.Command) string {
 		p.start(c)
 	case "wait":
 		p.clock += casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds()
-	case "ask", "peek":
-		return p.ask(c)
+	case "ask", "peek", "end":
+		return p.askAll(c)
+	case "reset":
+		return p.resetCounters(c)
+	case "edit":
+		p.compile(c)
 	default:
-		c.Fatalf("%q is no command: rules, start, wait, ask or peek", c.Name)
+		c.Fatalf("%q is no command: rules, start, edit, wait, ask, peek, end or reset", c.Name)
 	}
 	return ""
 }
@@ -77,8 +97,8 @@ func (p *player) do(c casetest.Command) string {
 // start creates a process with the rules and without counters.
 func (p *player) start(c casetest.Command) {
 	// Minutes and hours begin.
-	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
-	var process descriptors.Process
+	p.clock, p.process, p.tokens = 1_800_000_000*int64(time.Second/time.Microsecond), descriptors.Process{}, map[string]string{}
+	process := &p.process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
 	p.tells = false
 	for _, option := range c.Args {
@@ -105,6 +125,10 @@ func (p *player) start(c casetest.Command) {
 			o.Lenient = true
 		case "no_retry_after":
 			o.RetryAfter = false
+		case "denials":
+			denials := guard.NewDenials(func() int64 { return p.clock })
+			denials.Believe(true)
+			o.Store = take.Of(o.Store).Behind(denials)
 		case "max_counters":
 			o.MaxCounters = number
 		case "max_delayed":
@@ -117,34 +141,56 @@ func (p *player) start(c casetest.Command) {
 			c.Fatalf("%q is no option", option)
 		}
 	}
-	var err error
-	p.set, err = rulefile.CompileFor(process, []rulefile.File{{Name: "rules.yaml", Data: []byte(p.rules)}})
-	if err != nil {
-		c.Fatalf("%v", err)
-	}
+	p.compile(c)
 	o.Rules = func() *descriptors.Set { return p.set }
+	var err error
 	if p.decider, err = decide.New(o); err != nil {
 		c.Fatalf("%v", err)
 	}
 }
 
+// compile makes the last rules active.
+func (p *player) compile(c casetest.Command) {
+	var err error
+	p.set, err = rulefile.CompileFor(p.process, []rulefile.File{{Name: "rules.yaml", Data: []byte(p.rules)}})
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+}
+
+// resetCounters resets the counters of a descriptor.
+func (p *player) resetCounters(c casetest.Command) string {
+	entries := descriptor(c, c.Args[0]).Entries
+	for _, l := range p.set.Domain("shop").Match(entries).Limits {
+		if err := p.reset(string(l.AppendKey(nil, entries))); err != nil {
+			c.Fatalf("%v", err)
+		}
+	}
+	return ""
+}
+
 func (p *player) store() limiter.Store {
-	if p.redis == nil {
-		return p.memory()
+	if p.redis == "" {
+		memory := p.memory()
+		p.reset = func(key string) error { memory.Reset(key); return nil }
+		return memory
 	}
 	const timeout = 5 * time.Second
-	client := redistest.Client(p.T, p.redis.URL(), timeout)
-	if err := client.FlushAll(p.Context()).Err(); err != nil {
-		p.Fatal(err)
-	}
-	store, err := redisstore.New(client, redisstore.Options{Timeout: timeout})
+	p.starts++ // each start has its own keys
+	store, err := redisstore.New(redistest.Client(p.T, p.redis, timeout), redisstore.Options{
+		Timeout: timeout, KeyPrefix: fmt.Sprintf("start%d:", p.starts), Now: func() int64 { return p.clock },
+	})
 	if err != nil {
 		p.Fatal(err)
+	}
+	p.reset = func(key string) error {
+		_, err := store.Reset(p.Context(), key)
+		return err
 	}
 	return store
 }
 
-func (p *player) memory() limiter.Store {
+func (p *player) memory() *memstore.Store {
 	store, err := memstore.New(memstore.Options{Now: func() int64 { return p.clock }})
 	if err != nil {
 		p.Fatal(err)
@@ -157,9 +203,32 @@ func (p *player) memory() limiter.Store {
 	return store
 }
 
-// ask returns the result of a request, and the calls of the Observer.
-func (p *player) ask(c casetest.Command) string {
+// askAll sends the request Nx times. It returns the numbers of answers, and the last one.
+func (p *player) askAll(c casetest.Command) (last string) {
+	n, err := strconv.Atoi(strings.TrimSuffix(c.Args[0], "x"))
+	if err != nil {
+		return p.ask(c, "")
+	}
+	c.Args = c.Args[1:]
+	counts := map[string]int{}
+	for i := range n {
+		last = p.ask(c, strconv.Itoa(i+1))
+		code, _, _ := strings.Cut(last, " ")
+		counts[code]++
+	}
+	var all []string
+	for _, code := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%d %s", counts[code], code))
+	}
+	_, last, _ = strings.Cut(last, " ")
+	return strings.Join(all, ", ") + " " + last
+}
+
+// ask returns the result of a request, and the calls of the Observer. number is the request's number of several.
+func (p *player) ask(c casetest.Command, number string) string {
 	var out strings.Builder
+	as, gone := "", false
+	var of []descriptors.Entry
 	r := p.decider.NewRequest()
 	r.Domain = "shop"
 	p.costs = costs{own: map[int]uint64{}}
@@ -173,7 +242,24 @@ func (p *player) ask(c casetest.Command) string {
 			r.Domain = domain
 			continue
 		}
+		if name, ok := strings.CutPrefix(word, "as="); ok {
+			as = name + number
+			continue
+		}
+		if name, ok := strings.CutPrefix(word, "of="); ok {
+			token := p.tokens[name+number]
+			if token == "" {
+				c.Fatalf("no request has the name %s%s", name, number)
+			}
+			of = []descriptors.Entry{{Key: decide.StartKey, Value: token}}
+			continue
+		}
+		if word == "gone" {
+			gone = true
+			continue
+		}
 		d := descriptor(c, word)
+		d.Entries = append(d.Entries, of...)
 		if strings.Contains(word, "*") {
 			p.costs.own[len(r.Descriptors)] = uint64(d.Cost)
 		}
@@ -195,8 +281,13 @@ func (p *player) ask(c casetest.Command) string {
 			text, _ := json.Marshal(metadata.Of(v, p.costs).AsMap())
 			fmt.Fprintf(&out, "; metadata %s\n", text)
 		}
+		if _, p.tokens[as] = v.Start(); p.tokens[as] == "" {
+			p.tokens[as] = "none"
+		}
 		held := v.TakeHeld()
-		held.Keep()
+		if !gone {
+			held.Keep()
+		}
 		if v.Wait == 0 { // else it stays delayed: nobody waits here
 			held.Release(p.Context())
 		}
@@ -292,9 +383,10 @@ func show(v *decide.Verdict) string {
 
 // The player is the Observer.
 
-func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _ *limiter.Decision) {
+func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
 	if l.Name != "" {
-		p.said = append(p.said, fmt.Sprintf("%s %s %d", l.Name, o, hits))
+		cached := map[bool]string{true: " cached"}[d.Cached]
+		p.said = append(p.said, fmt.Sprintf("%s %s %d%s", l.Name, o, hits, cached))
 	}
 }
 func (p *player) Answered(*descriptors.Domain, bool) {}
