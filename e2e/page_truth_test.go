@@ -78,7 +78,7 @@ descriptors:
 		}
 	}
 	askOf(t, client, 1, "api_key", "alice", "weir_start", "none")
-	const line = "3,000 hits charged at the start, corrected by -1,800 at the end, real/charged 0.40, 1 end without token"
+	const line = "charged 3,000, corrected -1,800, real/charged 0.40, 1 end without token"
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.Local() + "/")
 	b.Await(`document.getElementById("rules-rows").innerText.includes("` + line + `")`)

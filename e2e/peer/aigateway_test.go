@@ -3,6 +3,9 @@
 package peer
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -132,6 +135,44 @@ func TestAIGatewayQuotas(t *testing.T) {
 		}
 		if got := [3]string{step[0], weir.short(), shared.ask(t.Context(), req).short()}; got != step {
 			t.Errorf("call %d:\n got %q\nwant %q", i, got, step)
+		}
+	}
+}
+
+// TestAIGatewayTokens plays the token limits of docs/start/ai-gateway.md: its defaults give a limit of the gateway a
+// reservation whose ends are known by their cost. Weir gets them as the page says, beside the environment of the gateway.
+func TestAIGatewayTokens(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/start/ai-gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults := regexp.MustCompile("(?ms)^```yaml\n(defaults:.*?)^```$").FindSubmatch(page)
+	if defaults == nil {
+		t.Fatal("the page has no defaults")
+	}
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	if err := os.WriteFile(file, defaults[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plane := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	plane.Set("1", partnertest.Domain("default/eg/http", partnertest.Limit("user", "", 10_000)))
+	s := startService(t, "weir", weirAsRatelimit(t), t.TempDir(), env{
+		"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL": plane.Addr, "WEIR_RULES": file + ",xds",
+	})
+	f := &follower{service: s, plane: plane}
+	f.await(t, "rules", patience, func() bool {
+		return s.ask(t.Context(), request(t, "default/eg/http", "user=0")).short() == "OK - OK 9000/10000 HOUR"
+	})
+	for _, step := range [][2]string{
+		{"user=1+1", "OK - OK 9000/10000 HOUR"},
+		{"user=1", "OK - OK 8000/10000 HOUR"},
+		{"user=1+0", "OK - OK 8000/10000 HOUR"},
+		{"user=1+400", "OK - OK 8600/10000 HOUR"},
+		{"user=1+3000", "OK - OK 6600/10000 HOUR"},
+	} {
+		if got := s.ask(t.Context(), request(t, "default/eg/http", step[0])).short(); got != step[1] {
+			t.Errorf("%s: %s, want %s", step[0], got, step[1])
 		}
 	}
 }

@@ -194,7 +194,7 @@ descriptors:
     owner: team-edge
     rate_limits:
       - {name: burst, algorithm: funnel, requests_per_unit: 2, unit: hour}
-      - {name: daily, algorithm: sliding_window, requests_per_unit: 1000, window: 24h, segments: 24}
+      - {name: daily, algorithm: sliding_window, requests_per_unit: 1000, window: 24h, segments: 24, reservation: {estimate: 10, ends: cost}}
     response: {body: slow down}
     descriptors:
       - {key: path, value: /a*, shadow_mode: true, rate_limit: {algorithm: fixed_window, requests_per_unit: 9, unit: day, align: calendar}}

@@ -229,7 +229,7 @@ const counts = (l, names, ...beside) => {
     ...others.map((name) => soft(`${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
 // reserved is what a reservation has charged, or "" for a limit without one.
-const reserved = (r) => !r ? "" : `${number(r.charged)} hits charged at the start, corrected by ${number(r.corrected)} at the end` +
+const reserved = (r) => !r ? "" : `charged ${number(r.charged)}, corrected ${number(r.corrected)}` +
   (r.real_per_charged === null ? "" : `, real/charged ${r.real_per_charged.toFixed(2)}`) +
   (r.ends_without_token ? `, ${count(r.ends_without_token, "end")} without token` : "") + (r.ends_lost ? `, ${count(r.ends_lost, "end")} lost` : "");
 const limitText = (l) => [visible(l.text), soft(visible(l.name ?? "")), soft(reserved(l.reservation))];
