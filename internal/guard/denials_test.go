@@ -189,6 +189,25 @@ func TestDenialOfALargerCost(t *testing.T) {
 	}
 }
 
+// An end of a request, which is in shadow mode, may not fit. It does not replace the cached denial of its counter.
+func TestEndKeepsTheDenial(t *testing.T) {
+	clock := limitertest.NewClock()
+	d := believing(memory(t, clock.Now), clock.Now)
+	starts := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour, ChargeDenied: limiter.ChargeNone}
+	ends := starts
+	ends.ChargeDenied = limiter.ChargeFull
+	start := limiter.Hit{Key: "k", Policy: policy(t, starts), N: 10}
+	for i, h := range []limiter.Hit{start, start, {Key: "k", Policy: policy(t, ends), N: 5, Mode: limiter.Shadow}} {
+		var out [1]limiter.Decision
+		if err := d.Take(t.Context(), []limiter.Hit{h}, out[:]); err != nil || out[0].Allowed != (i == 0) {
+			t.Errorf("hit %d: %+v, %v", i, out[0], err)
+		}
+	}
+	if _, cached := d.Cached(start); !cached {
+		t.Error("the denial is no longer cached")
+	}
+}
+
 // A failed refund may have been counted, so the cached denial of its counter is forgotten.
 func TestFailedRefundIsForgotten(t *testing.T) {
 	clock := limitertest.NewClock()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
@@ -142,4 +143,40 @@ func connect(tb testing.TB, url string, o redisstore.Options) *store.Redis {
 		}
 	})
 	return r
+}
+
+// A failed call may be repeated only if Redis surely has not run it.
+func TestUnasked(t *testing.T) {
+	server := redistest.Start(t)
+	s := opened(t, server.URL(), slog.New(slog.DiscardHandler))
+	hit := limiter.Hit{Key: "k", Policy: funnel(t, 10), N: 1}
+	check := func(what string, want bool, is func(err error) bool) {
+		t.Helper()
+		redistest.Await(t, func() error {
+			err := s.Take(t.Context(), []limiter.Hit{hit}, make([]limiter.Decision, 1))
+			if !is(err) {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			if got := store.Unasked(err, 1); got != want {
+				t.Errorf("%s: %v: %t, want %t", what, err, got, want)
+			}
+			return nil
+		})
+	}
+	fails := func(err error) bool { return err != nil }
+	redistest.Do(t, server, "config", "set", "maxmemory", "1")
+	check("error reply", false, fails)
+	redistest.Do(t, server, "config", "set", "maxmemory", "0")
+	check("no error", false, func(err error) bool { return err == nil })
+	server.Kill()
+	check("connection refused", true, func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "refused") && !errors.Is(err, guard.ErrBreakerOpen)
+	})
+	check("breaker open", true, func(err error) bool { return errors.Is(err, guard.ErrBreakerOpen) })
+
+	refused := fmt.Errorf("%w: %w", limiter.ErrUnavailable, limiter.ErrShed)
+	if !store.Unasked(refused, 1) || store.Unasked(refused, 2) || store.Unasked(context.DeadlineExceeded, 1) ||
+		store.Unasked(fmt.Errorf("%w: %w", limiter.ErrUnavailable, limiter.ErrLate), 1) {
+		t.Error("only a shed call of one hit may be repeated, not one that took too long")
+	}
 }
