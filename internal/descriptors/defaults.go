@@ -144,9 +144,11 @@ func (l *RateLimit) take(field string, def *RateLimit) {
 	case "reservation":
 		l.Reservation = def.Reservation
 	}
-	for _, p := range limiter.Algorithm(0).Parameters() {
-		if p.Name == field && !p.IsZone() {
+	for i := range allParameters {
+		if p := &allParameters[i]; p.Name == field && !p.IsZone() {
 			p.Set(&l.Params, p.Get(&def.Params))
 		}
 	}
 }
+
+var allParameters = limiter.Algorithm(0).Parameters()

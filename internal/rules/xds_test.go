@@ -98,3 +98,40 @@ func TestXDSBesideAFolder(t *testing.T) {
 	want("own", 5)
 	want("sent", -1)
 }
+
+// A file of defaults beside the control plane changes its limits, and an edit of the file changes them again. An update
+// with a limit that the default does not fit is active all the same.
+func TestDefaultsForXDS(t *testing.T) {
+	s := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{})
+	s.Set("1", partnertest.Domain("shop", partnertest.Limit("sent", "", 5000)))
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	write := func(rateLimit string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("defaults: [{rate_limit: "+rateLimit+"}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("{algorithm: funnel, reservation: {estimate: 100}}")
+	r := load(t, rules.Options{Config: rules.Config{
+		Rules: []string{file, "xds"}, XDS: xds.Options{Server: s.Addr, NodeID: "n"},
+	}})
+	want := func(key, text string) {
+		t.Helper()
+		got := ""
+		for deadline := time.Now().Add(20 * time.Second); got != text; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is %s, want %s; %+v", key, got, text, r.Status())
+			}
+			_ = r.Reload(t.Context())
+			if rule := r.Set().Domain("shop").Rule(key); rule != nil {
+				got = rule.Limits[0].String()
+			}
+		}
+	}
+	want("sent", "funnel: 5000 per 1h, burst 5000, reserves 100 to 2500, default of "+file+":1")
+	s.Set("2", partnertest.Domain("shop", partnertest.Limit("sent", "", 6000), partnertest.Limit("small", "", 6)))
+	want("sent", "funnel: 6000 per 1h, burst 6000, reserves 100 to 3000, default of "+file+":1")
+	want("small", "fixed_window: 6 per 1h")
+	write("{algorithm: sliding_log}")
+	want("sent", "sliding_log: 6000 per 1h, default of "+file+":1")
+}
