@@ -21,8 +21,8 @@ var undefaulted = []string{
 	"requests_per_unit", "unit", "unit_multiplier", "window", "unlimited", "name", "replaces",
 }
 
-// AddDefault adds a default for the limits that are added later, except those of Go programs. The first default whose
-// Domain and Unit are a limit's applies. AddDefault is for readers of rules.
+// AddDefault adds a default for the limits that are added later, except limits of Go programs. A limit gets the first
+// default with its domain and unit. AddDefault is for readers of rules.
 func (c *Builder) AddDefault(d *Default) {
 	before := c.Problems()
 	l := &checked{RateLimit: d.RateLimit, form: form{params: d.RateLimit.Params}, at: d.At, fields: d.RateLimit.Fields}
@@ -47,8 +47,8 @@ func (c *Builder) AddDefault(d *Default) {
 	}
 }
 
-// checkLimit checks one limit and sets its policy, with the fields of its default. A default that does not fit the limit
-// does not apply. Otherwise one small limit would make Weir refuse all rules of a control plane.
+// checkLimit checks one limit and sets its policy, with the fields of its default. A default that does not fit the
+// limit does not apply. Otherwise one small limit would make Weir refuse all rules of a control plane.
 func (c *Builder) checkLimit(from *RateLimit) checked {
 	d := c.defaultOf(from)
 	if d == nil {

@@ -210,7 +210,7 @@ func limitFields(l *descriptors.Limit) map[string]string {
 	if l == nil {
 		return nil
 	}
-	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity", "default") // repetitions, and a line
+	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity", "default") // repeated fields, and a position
 	if l.Policy.Algorithm().CountsInFlight() {
 		delete(fields, "window") // the window of concurrency is its lease
 	}

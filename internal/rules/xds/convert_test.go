@@ -254,8 +254,8 @@ func TestWrongRules(t *testing.T) {
 	}
 }
 
-// Limits of a control plane, which have only a rate and a unit, get the fields of a default. A default that does not fit
-// a limit refuses no rules.
+// Limits of a control plane, which have only a rate and a unit, get the fields of a default. A default that does not
+// fit a limit refuses no rules.
 func TestDefaults(t *testing.T) {
 	b := descriptors.NewBuilder(descriptors.Process{})
 	rulefile.Add(b, []rulefile.File{{Name: "defaults.yaml", Data: []byte(
@@ -285,7 +285,8 @@ func TestDefaults(t *testing.T) {
 	}
 	const warning = file + ": descriptors[2].rate_limit: the default at defaults.yaml:2:3 does not fit this limit and does not " +
 		"apply to it: align: "
-	if w := set.Warnings(); len(w) != 1 || w[0].Code != descriptors.WarnDefault || !strings.HasPrefix(w[0].Error(), warning) {
+	w := set.Warnings()
+	if len(w) != 1 || w[0].Code != descriptors.WarnDefault || !strings.HasPrefix(w[0].Error(), warning) {
 		t.Errorf("%q, want %s", w, warning)
 	}
 }
