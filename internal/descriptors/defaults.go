@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -16,18 +17,13 @@ type Default struct {
 	At        Position
 }
 
-// undefaulted has the fields that each limit must give itself.
-var undefaulted = []string{
-	"requests_per_unit", "unit", "unit_multiplier", "window", "unlimited", "name", "replaces",
-}
-
 // AddDefault adds a default for the limits that are added later, except limits of Go programs. A limit gets the first
 // default with its domain and unit. AddDefault is for readers of rules.
 func (c *Builder) AddDefault(d *Default) {
 	before := c.Problems()
 	l := &checked{RateLimit: d.RateLimit, form: form{params: d.RateLimit.Params}, at: d.At, fields: d.RateLimit.Fields}
 	for _, f := range l.fields {
-		if slices.Contains(undefaulted, f.Name) {
+		if !new(RateLimit).take(f.Name, d.RateLimit) {
 			c.Errorf(f.At, "%s has no default, because each limit has its own; remove it", f.Name)
 		}
 	}
@@ -126,8 +122,8 @@ func (c *Builder) merged(own, def *RateLimit) *RateLimit {
 	return &both
 }
 
-// take sets the field to its value in def.
-func (l *RateLimit) take(field string, def *RateLimit) {
+// take sets the field to its value in def. It returns false if each limit must give the field itself.
+func (l *RateLimit) take(field string, def *RateLimit) bool {
 	switch field {
 	case "algorithm":
 		l.Params.Algorithm = def.Params.Algorithm
@@ -143,12 +139,14 @@ func (l *RateLimit) take(field string, def *RateLimit) {
 		l.OnStoreFailure = def.OnStoreFailure
 	case "reservation":
 		l.Reservation = def.Reservation
-	}
-	for i := range allParameters {
-		if p := &allParameters[i]; p.Name == field && !p.IsZone() {
-			p.Set(&l.Params, p.Get(&def.Params))
+	default:
+		i := slices.IndexFunc(allParameters, func(p bounds.Parameter[limiter.Params]) bool { return p.Name == field })
+		if i < 0 {
+			return false
 		}
+		allParameters[i].Set(&l.Params, allParameters[i].Get(&def.Params))
 	}
+	return true
 }
 
 var allParameters = limiter.Algorithm(0).Parameters()
