@@ -60,7 +60,9 @@ func DeniedCharge(h *limiter.Hit, allowed, quotaDenies bool) step.Charge {
 // cost of the request's hits with the same key, up to and including this hit.
 func CompleteDenied(h *limiter.Hit, together int64, out, denied *limiter.Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
-	out.TakenAt = denied.TakenAt
+	if out.TakenAt = denied.TakenAt; !out.Allowed && h.Policy.Core().Reserve > 0 {
+		out.TakenAt = 0 // as Stamp: the hit fits only without the request's other hits on its key, so its charge stays
+	}
 	if !out.Allowed {
 		out.RetryAfter = max(out.RetryAfter, denied.RetryAfter)
 		if together > h.Policy.Core().Largest {

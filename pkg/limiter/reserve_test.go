@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,7 +194,9 @@ func TestOwesReturnsReservedCharges(t *testing.T) {
 			}
 			return out
 		}
-		take(costly(drawHits(t, policies)))
+		for range 3 { // until most hits no longer fit
+			take(costly(drawHits(t, policies)))
+		}
 		hits := costly(drawHits(t, policies))
 		hits[0].ByItself = rapid.Bool().Draw(t, "by itself")
 		peeks := costly(drawHits(t, policies))
@@ -213,20 +216,25 @@ func TestOwesReturnsReservedCharges(t *testing.T) {
 			}
 		}
 		if owed := limit.Owes(nil, hits, out); len(owed) > 0 {
+			if owed[0].TakenAt == 0 || owed[0].OrOldest || owed[0].Mode != limiter.Enforce {
+				t.Fatalf("owes %+v", owed[0])
+			}
 			take(owed)
 		}
 		for i, after := range take(peeks) {
-			if after.Remaining != before[i].Remaining {
-				t.Fatalf("%+v: %d hits remain of %s, want %d", hits, after.Remaining, peeks[i].Key, before[i].Remaining)
+			if after.Remaining != before[i].Remaining || after.TakenAt != 0 {
+				t.Fatalf("%+v: then %s: %+v, before %+v", hits, peeks[i].Key, after, before[i])
 			}
 		}
 	})
 }
 
-// costly returns the hits with costs of at least 1.
+// costly returns the hits with costs of at least 1, and with one mode per key.
 func costly(hits []limiter.Hit) []limiter.Hit {
 	for i := range hits {
 		hits[i].N, hits[i].Peek = max(1, hits[i].N), false
+		first := slices.IndexFunc(hits, func(h limiter.Hit) bool { return h.Key == hits[i].Key })
+		hits[i].Mode = hits[first].Mode
 	}
 	return hits
 }

@@ -82,6 +82,8 @@ func (s *scenario) limit(text string) *limiter.Policy {
 		switch {
 		case name == "peek_at_limit":
 			in.PeekAtLimit = true
+		case name == "reserve":
+			in.Reserve = s.number(value)
 		case i < 0:
 			err = errors.Join(err, fmt.Errorf("%s: %s has no parameter %s", text, a, name))
 		case parameters[i].IsZone():
