@@ -267,7 +267,7 @@ type LimitCounts struct {
 // ReservationCounts are counts of a limit's reservation since the process started. Costs are in hits.
 type ReservationCounts struct {
 	Charged uint64 `json:"charged"` // charged at the starts of requests
-	// Corrected is what Ends have charged in addition, or, below 0, returned.
+	// Corrected is the number of hits that Ends have charged in addition or, if it is below 0, returned.
 	Corrected int64 `json:"corrected"`
 	// Ends is the number of ends with a token. EndsWithoutToken charged their whole cost. EndsLost were lost because Redis
 	// failed.

@@ -52,7 +52,7 @@ type limitCounters struct {
 // reservationCounts counts a limit with a reservation. It stays 0 for other limits.
 type reservationCounts struct {
 	reserved             atomic.Uint64 // hits charged at starts
-	charged, real        atomic.Uint64 // of ended requests with a token: hits charged at the start, and real cost
+	charged, realCost    atomic.Int64  // of ended requests with a token: hits charged at the start, and real cost
 	found, without, lost atomic.Uint64 // numbers of ends: with a token, without a token, and lost
 }
 
@@ -151,14 +151,14 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 }
 
 // Ended implements decide.Observer.
-func (m *Metrics) Ended(l *descriptors.Limit, charged, real int64) {
+func (m *Metrics) Ended(l *descriptors.Limit, charged, realCost int64) {
 	c := m.counts.limit(l)
 	switch {
 	case c == nil: // as in Decided
 	case charged > 0:
 		c.reservation.found.Add(1)
-		c.reservation.charged.Add(uint64(charged))
-		c.reservation.real.Add(uint64(real))
+		c.reservation.charged.Add(charged)
+		c.reservation.realCost.Add(realCost)
 	default:
 		c.reservation.without.Add(1)
 	}
@@ -179,13 +179,13 @@ func (m *Metrics) Reservation(l *descriptors.Limit) *adminapi.ReservationCounts 
 		return nil
 	}
 	r := &c.reservation
-	charged, real := r.charged.Load(), r.real.Load()
+	charged, realCost := r.charged.Load(), r.realCost.Load()
 	counts := &adminapi.ReservationCounts{
-		Charged: r.reserved.Load(), Corrected: int64(real - charged),
+		Charged: r.reserved.Load(), Corrected: realCost - charged,
 		Ends: r.found.Load(), EndsWithoutToken: r.without.Load(), EndsLost: r.lost.Load(),
 	}
 	if charged > 0 {
-		ratio := float64(real) / float64(charged)
+		ratio := float64(realCost) / float64(charged)
 		counts.RealPerCharged = &ratio
 	}
 	return counts

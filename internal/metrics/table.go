@@ -60,7 +60,7 @@ func (m *Metrics) requestMetrics() []metric.Group {
 					"by charged stays far below 1, lower the estimate.",
 				func(c *limitCounters, w metric.Writer) {
 					metric.Put(w, c.reservation.charged.Load(), c.Domain, c.Rule, c.Limit, "charged")
-					metric.Put(w, c.reservation.real.Load(), c.Domain, c.Rule, c.Limit, "real")
+					metric.Put(w, c.reservation.realCost.Load(), c.Domain, c.Rule, c.Limit, "real")
 				}),
 			metric.Counters("weir_reservation_ends_total", "domain rule limit token",
 				"Ends of requests. token: found, none (the start was not charged, so the end charges the whole cost).",
