@@ -201,6 +201,7 @@ descriptors:
   - key: slots
     rate_limit: {algorithm: concurrency, requests_per_unit: 5, lease: 60s}
   - {key: vip, rate_limit: {unlimited: true}}
+  - {key: tokens, rate_limit: {requests_per_unit: 9, unit: day, reservation: {estimate: 2, ends: cost}}}
 `
 
 // Every route of the server is documented, and every documented one is there; each documented status is seen, and its
@@ -231,6 +232,7 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/history", want: 200},
 		{method: "GET", target: "/api/v1/rules?history=true", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200},
+		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=tokens=1", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=slots=1", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=,", want: 400},
 		{method: "GET", target: "/api/v1/keys/get?domain=none&descriptor=client=ann", want: 404},

@@ -80,7 +80,7 @@ func TestOverrideOfAReservation(t *testing.T) {
 	reserves(t, "the rule itself", shop.Rule("a").Limits[0], 20, 80, 100, 100)
 }
 
-// Parameters of a Go program cannot set a Reserve without a Reservation. A Reservation gets the same defaults and errors.
+// A Go program cannot set a Reserve without a Reservation. A Reservation gets the same defaults and errors as in a file.
 func TestReservationOfAGoProgram(t *testing.T) {
 	compile := func(r *descriptors.Reservation, reserve int64) (*descriptors.Limit, error) {
 		b := descriptors.NewBuilder(descriptors.Process{})
@@ -111,8 +111,12 @@ func TestReservationOfAGoProgram(t *testing.T) {
 // Charges are the estimate, at_most, and at most 32 steps between them, none below what the request may cost.
 func TestCharge(t *testing.T) {
 	for _, r := range []descriptors.Reservation{
-		{Estimate: 1, AtMost: 1}, {Estimate: 1000, AtMost: 1000}, {Estimate: 1, AtMost: 5000}, {Estimate: 999, AtMost: 5000},
-		{Estimate: 3, AtMost: 31}, {Estimate: 1, AtMost: 4294967295},
+		{Estimate: 1, AtMost: 1},
+		{Estimate: 1000, AtMost: 1000},
+		{Estimate: 1, AtMost: 5000},
+		{Estimate: 999, AtMost: 5000},
+		{Estimate: 3, AtMost: 31},
+		{Estimate: 1, AtMost: 4294967295},
 	} {
 		seen := map[int64]bool{}
 		last := int64(0)

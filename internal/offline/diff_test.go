@@ -51,6 +51,12 @@ func TestChanges(t *testing.T) {
 			"changed shop user; requests_per_unit: 5 -> 6; window: 1m -> 1h\n",
 		},
 		{
+			"reservation",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 50}}",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 50, reservation: {estimate: 5}}}",
+			"changed shop user; charge_denied: full -> none; reservation:  -> {\"estimate\":5,\"at_most\":25}\n",
+		},
+		{
 			"algorithm, burst, mode",
 			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, burst: 7}}",
 			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",

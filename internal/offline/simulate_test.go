@@ -157,58 +157,70 @@ func TestRun(t *testing.T) {
 	}{
 		{
 			"twice the limit around an edge", "requests_per_unit: 5, unit: second", "step:0/s,100/s@950ms,0/s@1050ms", 0,
-			0, Result{Offered: 10, Admitted: 10, Worst: 10, Bound: 10},
+			0,
+			Result{Offered: 10, Admitted: 10, Worst: 10, Bound: 10},
 		},
 		{
 			"a locked out second", "requests_per_unit: 2, unit: second", "constant:10/s", 0,
-			0, Result{Offered: 20, Admitted: 4, Denied: 16, Worst: 2, Bound: 4, Lockout: ms(700)},
+			0,
+			Result{Offered: 20, Admitted: 4, Denied: 16, Worst: 2, Bound: 4, Lockout: ms(700)},
 		},
 		{
 			"C and N", "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 3", "constant:20/s", 0,
-			0, Result{Offered: 40, Admitted: 22, Denied: 18, Worst: 12, Bound: 13},
+			0,
+			Result{Offered: 40, Admitted: 22, Denied: 18, Worst: 12, Bound: 13},
 		},
 		{
 			"a queue", "algorithm: leaky_queue, requests_per_unit: 10, unit: second, burst: 4", "burst:8x10s", 0,
-			0, Result{Offered: 8, Admitted: 5, Denied: 3, Worst: 5, Bound: 11, LongestWait: ms(400), MeanWait: ms(200)},
+			0,
+			Result{Offered: 8, Admitted: 5, Denied: 3, Worst: 5, Bound: 11, LongestWait: ms(400), MeanWait: ms(200)},
 		},
 		{
 			// Two requests in store are dearer: the first costs 350 ms, the next 250 ms, and then each 200 ms.
 			"warming up", "algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, warm_up: 600ms, cold_factor: 2",
 			"constant:100/s", 0,
-			0, Result{Offered: 200, Admitted: 9, Denied: 191, Worst: 5, Bound: 6, Lockout: ms(330)},
+			0,
+			Result{Offered: 200, Admitted: 9, Denied: 191, Worst: 5, Bound: 6, Lockout: ms(330)},
 		},
 		{
 			"in flight", "algorithm: concurrency, requests_per_unit: 3", "constant:10/s", 400 * time.Millisecond,
-			0, Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
+			0,
+			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
 		},
 		{
 			// Two of four requests a second pass. A request whose lease has ended does not end another one.
 			"leases that end with their requests", "algorithm: concurrency, requests_per_unit: 2, lease: 1s", "constant:4/s",
 			time.Second,
-			0, Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
+			0,
+			Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
 		},
 		{
 			"a cost", "requests_per_unit: 10, unit: second", "burst:3x1s", 0,
-			4, Result{Offered: 6, Admitted: 4, Denied: 2, Worst: 8, Bound: 20},
+			4,
+			Result{Offered: 6, Admitted: 4, Denied: 2, Worst: 8, Bound: 20},
 		},
 		{
 			"a reservation", "requests_per_unit: 100, unit: minute, reservation: {estimate: 10}", "burst:50x1s",
 			500 * time.Millisecond,
-			4, Result{Offered: 100, Admitted: 16, Denied: 84, Worst: 64, Bound: 200, Charged: 160, Returned: 96},
+			4,
+			Result{Offered: 100, Admitted: 16, Denied: 84, Worst: 64, Bound: 200, Charged: 160, Returned: 96},
 		},
 		{
 			"ends by cost", "requests_per_unit: 100, unit: minute, reservation: {estimate: 10, ends: cost}", "burst:50x1s",
 			500 * time.Millisecond,
-			4, Result{Offered: 100, Admitted: 16, Denied: 84, Worst: 64, Bound: 200, Charged: 160, Returned: 96},
+			4,
+			Result{Offered: 100, Admitted: 16, Denied: 84, Worst: 64, Bound: 200, Charged: 160, Returned: 96},
 		},
 		{
 			"an estimate that is too small", "requests_per_unit: 100, unit: minute, reservation: {estimate: 2}", "burst:60x1s",
 			500 * time.Millisecond,
-			4, Result{Offered: 120, Admitted: 50, Denied: 70, Worst: 200, Bound: 400, Charged: 200, Lockout: ms(1000)},
+			4,
+			Result{Offered: 120, Admitted: 50, Denied: 70, Worst: 200, Bound: 400, Charged: 200, Lockout: ms(1000)},
 		},
 		{
 			"a ban", "requests_per_unit: 0, unit: second", "constant:1/s", 0,
-			0, Result{Offered: 2, Denied: 2, Lockout: ms(1000)},
+			0,
+			Result{Offered: 2, Denied: 2, Lockout: ms(1000)},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -60,8 +60,8 @@ func Unfit(h *limiter.Hit) string {
 	case p.Limit() == 0:
 		return ""
 	case p.Core().Reserve > 0:
-		return "reservation: the real cost of a request is unknown when Weir charges in advance; remove reservation, or use " +
-			"the rate limit service"
+		return "reservation: the real cost of a request is unknown when Weir charges in advance; remove reservation, or " +
+			"use the rate limit service"
 	case !p.Algorithm().Kind().Is(step.Prepayable):
 		return fmt.Sprintf("algorithm: %s cannot be charged in advance, since its decisions depend on the moment of each "+
 			"request; use token_bucket, or the rate limit service", p.Algorithm())
