@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -24,14 +25,11 @@ func (r *reader) readDefaults() {
 	}
 }
 
-// mayHaveDefaults reports whether a line begins with the field `defaults`.
+// defaultsLine matches the beginning of a line with the field `defaults`.
+var defaultsLine = regexp.MustCompile(`(?m)^[\x{feff} {"']*defaults`)
+
 func mayHaveDefaults(f File) bool {
-	for line := range bytes.Lines(bytes.TrimPrefix(f.Data, []byte("\ufeff"))) {
-		if bytes.HasPrefix(bytes.TrimLeft(line, " {\"'"), []byte("defaults")) {
-			return true
-		}
-	}
-	return false
+	return bytes.Contains(f.Data, []byte("defaults")) && defaultsLine.Match(f.Data)
 }
 
 // hasDefaults reports whether a document has defaults, and therefore no rules.
@@ -47,12 +45,10 @@ func hasDefaults(root *yaml.Node) bool {
 func (r *reader) defaultsSchema() *schema[struct{}] {
 	s := newSchema[struct{}]("a document with defaults")
 	for _, name := range []string{"domain", "descriptors"} {
-		s.field(name, func(n *yaml.Node, _ *struct{}) {
-			r.SkipsRules()
+		s.read[name] = func(n *yaml.Node, _ *struct{}) {
 			r.Errorf(r.at(n), "%s and defaults are in one document; write a line --- between the rules and the defaults", name)
-		})
+		}
 	}
-	s.names = nil // messages name only the fields below
 	s.field("defaults", func(n *yaml.Node, _ *struct{}) { r.list(n, "defaults", r.readDefault) })
 	forPeople(r, s)
 	return s
