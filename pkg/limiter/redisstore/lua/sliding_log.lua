@@ -4,6 +4,7 @@
 --        its time in microseconds and the total cost up to and including the entry. The fixed width allows bisection,
 --        so that a step unpacks only a few entries of a long log.
 local WORD, ENTRY, MOST_ENTRIES = 8, 16, 1000000 -- bytes, bytes, and the maximum of max_log_entries
+local TIME, TOTAL = -7, 1 -- position of these numbers of entry i in the state, less i * ENTRY
 
 local function sliding_log(a, state, now, n, charge, denied, expires)
   local limit, window = a[1], a[2]
@@ -14,16 +15,16 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then
     return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
-  local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
+  local function time_of(i) return (struct.unpack('>d', log, i * ENTRY + TIME)) end
   -- total_of(0) is the total cost before the first entry.
-  local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + 1)) end
+  local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + TOTAL)) end
 
-  -- search returns the lowest i in 1..count for which holds(i) is true, or count + 1.
-  local function search(holds)
+  -- search returns the lowest i in 1..count whose time or total is at least least, or count + 1.
+  local function search(word, least)
     local lo, hi = 1, count + 1
     while lo < hi do
       local mid = floor((lo + hi) / 2)
-      if holds(mid) then hi = mid else lo = mid + 1 end
+      if struct.unpack('>d', log, mid * ENTRY + word) >= least then hi = mid else lo = mid + 1 end
     end
     return lo
   end
@@ -34,11 +35,11 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   end
   local cut = newest > now
   if cut then -- the clock was set back: merge the entries after now into one entry at now
-    local from = search(function(i) return time_of(i) > now end)
+    local from = search(TIME, now + 1)
     log = string.sub(log, 1, WORD + (from - 1) * ENTRY) .. struct.pack('>dd', now, total_of(count))
     count, newest = from, now
   end
-  local first = search(function(i) return time_of(i) > now - window end)
+  local first = search(TIME, now - window + 1)
   if first > 1 then
     log = string.sub(log, (first - 1) * ENTRY + 1)
     count = count - (first - 1)
@@ -54,24 +55,27 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   local changed = charged ~= 0
   if charged < 0 then
     changed = total ~= base
-    local from, n = max(base, total + charged), -charged
+    local from, n, first = max(base, total + charged), -charged, nil
     if charge >= TAKE_BACK then -- take back only hits of the time of the charge
       local at = expires - window
-      from = total_of(search(function(i) return time_of(i) >= at end) - 1)
-      n = min(n, total_of(search(function(i) return time_of(i) > at end) - 1) - from)
+      first = search(TIME, at)
+      local last = first - 1
+      while last < count and time_of(last + 1) == at do last = last + 1 end
+      from = total_of(first - 1)
+      n = min(n, total_of(last) - from)
     end
     if a[3] == CONCURRENCY and (charge < TAKE_BACK or charge == TAKE_BACK_OR_OLDEST and n == 0) then
       local kept = min(total, base - charged)
-      local from = search(function(i) return total_of(i) > kept end)
+      local from = search(TOTAL, kept + 1)
       log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
       count = count - (from - 1)
     else -- mirrors cutOut: remove the n hits after the total from
-      local first = search(function(i) return total_of(i) > from end)
+      first = first or search(TOTAL, from + 1)
       local parts = {string.sub(log, 1, WORD + (first - 1) * ENTRY)}
       if total_of(first - 1) < from then parts[2] = struct.pack('>dd', time_of(first), from) end
-      for i = search(function(i) return total_of(i) > from + n end), count do
-        parts[#parts + 1] = struct.pack('>dd', time_of(i), total_of(i) - n)
-      end
+      local rest = first
+      if rest <= count and total_of(rest) <= from + n then rest = search(TOTAL, from + n + 1) end
+      for i = rest, count do parts[#parts + 1] = struct.pack('>dd', time_of(i), total_of(i) - n) end
       log = table.concat(parts)
       count = (#log - WORD) / ENTRY
     end
@@ -99,7 +103,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
     local need = max(n, 1)
     if need <= limit then
       local alive = total_of(count)
-      local i = search(function(j) return alive - total_of(j) <= limit - need end)
+      local i = search(TOTAL, alive - limit + need)
       retry = time_of(i) + window - now
       if not whole(retry) or retry > window then return sliding_log(a, restart(), now, n, charge, denied, expires) end
     end
