@@ -10,21 +10,21 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   local limit, window = a[1], a[2]
   if limit == 0 then return ban(n) end
 
-  local log = state or struct.pack('>d', 0)
+  local log = state or pack('>d', 0)
   local count = (#log - WORD) / ENTRY
   if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then
     return sliding_log(a, restart(), now, n, charge, denied, expires)
   end
-  local function time_of(i) return (struct.unpack('>d', log, i * ENTRY + TIME)) end
+  local function time_of(i) return (unpack_from('>d', log, i * ENTRY + TIME)) end
   -- total_of(0) is the total cost before the first entry.
-  local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + TOTAL)) end
+  local function total_of(i) return (unpack_from('>d', log, i * ENTRY + TOTAL)) end
 
   -- search returns the lowest i in 1..count whose time or total is at least least, or count + 1.
   local function search(word, least)
     local lo, hi = 1, count + 1
     while lo < hi do
-      local mid = floor((lo + hi) / 2)
-      if struct.unpack('>d', log, mid * ENTRY + word) >= least then hi = mid else lo = mid + 1 end
+      local mid = (lo + hi - (lo + hi) % 2) / 2
+      if unpack_from('>d', log, mid * ENTRY + word) >= least then hi = mid else lo = mid + 1 end
     end
     return lo
   end
@@ -36,7 +36,7 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
   local cut = newest > now
   if cut then -- the clock was set back: merge the entries after now into one entry at now
     local from = search(TIME, now + 1)
-    log = string.sub(log, 1, WORD + (from - 1) * ENTRY) .. struct.pack('>dd', now, total_of(count))
+    log = string.sub(log, 1, WORD + (from - 1) * ENTRY) .. pack('>dd', now, total_of(count))
     count, newest = from, now
   end
   local first = search(TIME, now - window + 1)
@@ -67,26 +67,26 @@ local function sliding_log(a, state, now, n, charge, denied, expires)
     if a[3] == CONCURRENCY and (charge < TAKE_BACK or charge == TAKE_BACK_OR_OLDEST and n == 0) then
       local kept = min(total, base - charged)
       local from = search(TOTAL, kept + 1)
-      log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
+      log = pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
       count = count - (from - 1)
     else -- mirrors cutOut: remove the n hits after the total from
       first = first or search(TOTAL, from + 1)
       local parts = {string.sub(log, 1, WORD + (first - 1) * ENTRY)}
-      if total_of(first - 1) < from then parts[2] = struct.pack('>dd', time_of(first), from) end
+      if total_of(first - 1) < from then parts[2] = pack('>dd', time_of(first), from) end
       local rest = first
       if rest <= count and total_of(rest) <= from + n then rest = search(TOTAL, from + n + 1) end
-      for i = rest, count do parts[#parts + 1] = struct.pack('>dd', time_of(i), total_of(i) - n) end
+      for i = rest, count do parts[#parts + 1] = pack('>dd', time_of(i), total_of(i) - n) end
       log = table.concat(parts)
       count = (#log - WORD) / ENTRY
     end
   elseif charged > 0 then
     if total + charged > EXACT then
-      local parts = {struct.pack('>d', 0)}
-      for i = 1, count do parts[i + 1] = struct.pack('>dd', time_of(i), total_of(i) - base) end
+      local parts = {pack('>d', 0)}
+      for i = 1, count do parts[i + 1] = pack('>dd', time_of(i), total_of(i) - base) end
       log, total = table.concat(parts), total - base
     end
     total = total + charged
-    log = log .. struct.pack('>dd', now, total)
+    log = log .. pack('>dd', now, total)
     count = count + 1
     -- As prune does, merge each old entry into the next one if the newer entries already fill the limit.
     local drop = 0
