@@ -41,9 +41,9 @@ func aiGatewayRules(quotaMode bool) *ratelimitv3.RateLimitConfig {
 	)
 }
 
-// aiGatewaySteps are calls in the form of Envoy's: a start names all backends of its route and has no cost, an end names
-// one backend and its tokens. Each has the answer of both services without quota mode, and that of Weir with it: by the
-// gateway's documentation, a request is denied only if all of its buckets are exceeded.
+// aiGatewaySteps are calls in the form of Envoy's: a start names all backends of its route and has no cost, and an end
+// names one backend and its tokens. Each has the answer of both services without quota mode, and the answer of Weir
+// with quota mode: by the gateway's documentation, a request is denied only if all of its buckets are exceeded.
 func aiGatewaySteps() [][3]string {
 	const (
 		one, two = "backend_name=default/one,model_name_override=", "backend_name=default/two,model_name_override="
@@ -140,7 +140,7 @@ func TestAIGatewayQuotas(t *testing.T) {
 }
 
 // TestAIGatewayTokens plays the token limits of docs/start/ai-gateway.md: its defaults give a limit of the gateway a
-// reservation whose ends are known by their cost. Weir gets them as the page says, beside the environment of the gateway.
+// reservation whose ends are known by their cost. Weir gets the defaults in WEIR_RULES, as the page says.
 func TestAIGatewayTokens(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/start/ai-gateway.md")
