@@ -33,6 +33,21 @@ func TestStatusOfXDS(t *testing.T) {
 	}
 }
 
+// weir get shows what a reservation charges at the start, and that less than the estimate is left.
+func TestGetOfAReservation(t *testing.T) {
+	limit := adminapi.KeyLimit{RetryAfter: new(float64), Estimate: 1000, AtMost: 5000}
+	for remaining, next := range map[int64]string{999: "passes when 1000 remain", 1000: "passes now"} {
+		var text strings.Builder
+		limit.Remaining = remaining
+		printLimit(streams{out: &text}, &limit)
+		for _, want := range []string{"  reserves   1000 to 5000 at the start of a request\n", "  next       " + next + "\n"} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("no %q in\n%s", want, &text)
+			}
+		}
+	}
+}
+
 // While only Redis fails, weir status says what the limits do, and not that the process is not ready.
 func TestStatusDegraded(t *testing.T) {
 	for want, s := range map[string]*adminapi.Status{

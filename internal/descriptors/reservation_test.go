@@ -80,7 +80,7 @@ func TestOverrideOfAReservation(t *testing.T) {
 	reserves(t, "the rule itself", shop.Rule("a").Limits[0], 20, 80, 100, 100)
 }
 
-// A Go program cannot set a Reserve without a Reservation. A Reservation gets the same defaults and errors as in a file.
+// A Go program cannot set a Reserve without a Reservation, which has the same defaults and errors as in a rule file.
 func TestReservationOfAGoProgram(t *testing.T) {
 	compile := func(r *descriptors.Reservation, reserve int64) (*descriptors.Limit, error) {
 		b := descriptors.NewBuilder(descriptors.Process{})
