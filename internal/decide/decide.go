@@ -134,7 +134,8 @@ func New(o Options) (*Decider, error) {
 // are decided together), or the error of Ctx once Ctx is done. A request with an Err holds nothing; for each other
 // request, the caller must call Verdict.TakeHeld. The verdict is valid until the request is Reset.
 //
-// While the store fails, each limit's on_store_failure decides.
+// While the store fails, each limit's on_store_failure decides. An end of a request with a reservation is then lost, or
+// sent again later: see Options.Unasked.
 func (d *Decider) Decide(all ...*Request) {
 	b, _ := d.batches.Get().(*batch) // the pool holds only *batch
 	taken := false
@@ -261,7 +262,7 @@ func (d *Decider) end(r *Request) {
 	}
 	for i := range v.reserved {
 		if e := &v.reserved[i]; e.role == corrects {
-			d.o.Observer.Ended(v.Limits[i], e.charged, e.real)
+			d.o.Observer.Ended(v.Limits[i], e.charged, e.spent)
 		}
 	}
 	for _, w := range d.o.Watchers {

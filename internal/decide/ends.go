@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/sleep"
 )
 
-// An end whose call surely did not run is sent again after firstPause, then after pauses that double up to longestPause,
-// until retryFor has passed. maxRetried bounds the requests whose ends wait for that.
+// An end whose call surely did not run is sent again after firstPause, then after pauses that double up to
+// longestPause, until retryFor has passed. maxRetried bounds the requests whose ends wait for that.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 2 * time.Second
@@ -20,8 +20,8 @@ const (
 
 // ended is the end of a request for one limit.
 type ended struct {
-	limit         *descriptors.Limit
-	charged, real int64
+	limit          *descriptors.Limit
+	charged, spent int64
 }
 
 // sendEndsLater is called if the store did not respond to the request. It sends the request's ends again if the store
@@ -35,7 +35,7 @@ func (d *Decider) sendEndsLater(v *Verdict, surelyUnseen bool) {
 			continue
 		}
 		p.add(v.Hits[i], i)
-		ends = append(ends, ended{v.Limits[i], e.charged, e.real})
+		ends = append(ends, ended{v.Limits[i], e.charged, e.spent})
 		e.role, e.unsent = ignored, true
 	}
 	if len(ends) == 0 {
@@ -61,7 +61,7 @@ func (d *Decider) retry(p part, ends []ended) {
 		err := d.chain.Take(ctx, p.hits, p.out)
 		if err == nil {
 			for _, e := range ends {
-				d.o.Observer.Ended(e.limit, e.charged, e.real)
+				d.o.Observer.Ended(e.limit, e.charged, e.spent)
 			}
 			return
 		}

@@ -61,7 +61,7 @@ type Observer interface {
 	Answered(domain *descriptors.Domain, denied bool)
 	// Ended reports the end of a request that was charged for limit l, a limit with a reservation: the hits that were
 	// charged at the start, 0 if the end has no token of l, and the real cost in hits.
-	Ended(l *descriptors.Limit, charged, real int64)
+	Ended(l *descriptors.Limit, charged, spent int64)
 	// NotEnded reports an end on limit l that was lost because the store failed.
 	NotEnded(l *descriptors.Limit)
 	// StoreFailed reports that failure policies decided a request.

@@ -24,9 +24,9 @@ const (
 // reserved describes one hit of a request that has limits with a reservation.
 type reserved struct {
 	role
-	unsent        bool  // the store is not queried for this hit
-	first         int   // repeats: index of the earlier hit
-	charged, real int64 // corrects: hits charged at the start, and real cost in hits
+	unsent         bool  // the store is not queried for this hit
+	first          int   // repeats: index of the earlier hit
+	charged, spent int64 // corrects: hits charged at the start, and the real cost in hits
 }
 
 // isEnd reports whether the descriptor reports the end of a request to a limit with the reservation r.
@@ -103,8 +103,8 @@ func (v *Verdict) setEnd(i int, d *Descriptor) {
 	} else if n, at, ok := held(d.start, inTokens(h.Key)); ok {
 		e.charged, gone = n, at
 	}
-	e.real = min(d.Cost, max(l.Policy.Capacity(), l.Policy.Limit()))
-	switch more := e.real - e.charged; {
+	e.spent = min(d.Cost, max(l.Policy.Capacity(), l.Policy.Limit()))
+	switch more := e.spent - e.charged; {
 	case more > 0:
 		h.N, h.Policy = more, l.Ends
 	case more < 0:

@@ -97,7 +97,8 @@ func (p *player) do(c casetest.Command) string {
 // start creates a process with the rules and without counters.
 func (p *player) start(c casetest.Command) {
 	// Minutes and hours begin.
-	p.clock, p.process, p.tokens = 1_800_000_000*int64(time.Second/time.Microsecond), descriptors.Process{}, map[string]string{}
+	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
+	p.process, p.tokens = descriptors.Process{}, map[string]string{}
 	process := &p.process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
 	p.tells = false
@@ -390,8 +391,8 @@ func (p *player) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *
 	}
 }
 func (p *player) Answered(*descriptors.Domain, bool) {}
-func (p *player) Ended(l *descriptors.Limit, charged, real int64) {
-	p.said = append(p.said, fmt.Sprintf("%s ended: charged %d, real %d", l.Name, charged, real))
+func (p *player) Ended(l *descriptors.Limit, charged, spent int64) {
+	p.said = append(p.said, fmt.Sprintf("%s ended: charged %d, real %d", l.Name, charged, spent))
 }
 
 func (p *player) NotEnded(l *descriptors.Limit) { p.said = append(p.said, l.Name+": an end is lost") }

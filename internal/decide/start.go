@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/limit"
-	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -27,6 +26,9 @@ const (
 	maxToken = 4096
 	maxHint  = 32
 )
+
+// maxTime bounds the times in a token, as storekit.Check bounds limiter.Hit.TakenAt.
+const maxTime = 1 << 52
 
 // Start returns what the end report of the request needs. leased is the number of hits in flight that the request holds
 // until its stream ends, for the first limit that counts them. token names the charges of at most maxReserved limits
@@ -76,7 +78,7 @@ func held(token, hash string) (hits, at int64, ok bool) {
 		if own, is := strings.CutPrefix(item, hash); is {
 			left, right, _ := strings.Cut(own, ".")
 			hits, at = digits(left), digits(right)
-			return hits, at, 0 < hits && hits <= limiter.MaxHits && 0 < at && at < step.Horizon
+			return hits, at, 0 < hits && hits <= limiter.MaxHits && 0 < at && at < maxTime
 		}
 	}
 	return 0, 0, false

@@ -193,9 +193,9 @@ func TestDenialOfALargerCost(t *testing.T) {
 func TestEndKeepsTheDenial(t *testing.T) {
 	clock := limitertest.NewClock()
 	d := believing(memory(t, clock.Now), clock.Now)
-	starts := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Hour, ChargeDenied: limiter.ChargeNone}
+	starts := limiter.NewFixedWindow(10, time.Hour)
 	ends := starts
-	ends.ChargeDenied = limiter.ChargeFull
+	starts.ChargeDenied, ends.ChargeDenied = limiter.ChargeNone, limiter.ChargeFull
 	start := limiter.Hit{Key: "k", Policy: policy(t, starts), N: 10}
 	for i, h := range []limiter.Hit{start, start, {Key: "k", Policy: policy(t, ends), N: 5, Mode: limiter.Shadow}} {
 		var out [1]limiter.Decision
