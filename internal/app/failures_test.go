@@ -2,13 +2,17 @@ package app
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/grpcserver"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -90,5 +94,53 @@ func TestAbandonedRequests(t *testing.T) {
 	_, _ = calls.Unary(late, nil, info, untilGone)
 	if got := p.metric("weir_requests_abandoned_total"); got != "2" {
 		t.Errorf("%s abandoned requests, want 2", got)
+	}
+}
+
+// The end of a request that is reported while Redis hangs is sent again when Redis responds.
+func TestEndsOutliveAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	o := options(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 10000, unit: year, "+
+		"reservation: {estimate: 1000}}}]\n")
+	o.Store, o.StoreTimeout = server.URL(), 250*time.Millisecond
+	p := start(t, o)
+	want(t, "readiness", "200", p.ready)
+	send := func(cost uint64, token string) (start string, remaining uint32) {
+		t.Helper()
+		d := &commonpb.RateLimitDescriptor{
+			Entries:    []*commonpb.RateLimitDescriptor_Entry{{Key: "client", Value: "me"}},
+			HitsAddend: wrapperspb.UInt64(cost),
+		}
+		if token != "" {
+			d.Entries = append(d.Entries, &commonpb.RateLimitDescriptor_Entry{Key: decide.StartKey, Value: token})
+		}
+		r := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*commonpb.RateLimitDescriptor{d}}
+		res, err := p.client.ShouldRateLimit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.GetDynamicMetadata().GetFields()[decide.StartKey].GetStringValue(), res.GetStatuses()[0].GetLimitRemaining()
+	}
+	token, remaining := send(1, "")
+	if token == "" || remaining != 9000 {
+		t.Fatalf("token %q, %d remain", token, remaining)
+	}
+	server.Pause()
+	defer server.Resume()
+	want(t, "the breaker", "open", func() string {
+		send(0, "")
+		if p.app.store.Breaker.Open() == 0 {
+			return "closed"
+		}
+		return "open"
+	})
+	send(400, token)
+	server.Resume()
+	want(t, "remaining hits", "9600", func() string {
+		_, remaining := send(0, "")
+		return strconv.FormatUint(uint64(remaining), 10)
+	})
+	if lost := p.metric(`weir_reservation_ends_lost_total{domain="shop",limit="",rule="client"}`); lost != "0" {
+		t.Errorf("%s ends are lost", lost)
 	}
 }

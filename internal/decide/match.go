@@ -8,8 +8,8 @@ import (
 )
 
 // Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts. A hit has
-// the cost of its descriptor or, for a limit with a reservation, charges the estimate or corrects it. Match does not query
-// the store. The error is an InvalidError.
+// the cost of its descriptor or, for a limit with a reservation, charges the estimate or corrects it. Match does not
+// query the store. The error is an InvalidError.
 func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v := &r.Verdict
 	if v.Request != nil { // the request was decided before
