@@ -23,18 +23,6 @@ func TestCompileNothing(t *testing.T) {
 	}
 }
 
-// A full disk or an unfinished write leaves an empty file.
-func TestEmptyFileIsRefused(t *testing.T) {
-	good := rulefile.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
-	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
-		_, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(data)}, good})
-		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil ||
-			err.Error() != want {
-			t.Errorf("Compile(%q) is %v, want %s", data, err, want)
-		}
-	}
-}
-
 func TestDeepNesting(t *testing.T) {
 	flow := "domain: d\ndescriptors: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
 	deep := "domain: d\ndescriptors:" + strings.Repeat(" [{key: a, descriptors:", 300) + " []" + strings.Repeat("}]", 300)

@@ -21,7 +21,8 @@ import (
 )
 
 // TestGolden compiles the rule files of each testdata/rules/*.txt and compares the result with the text below the line
-// "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file.
+// "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file. Of lenient*.txt, the result in
+// a lenient process follows.
 func TestGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/rules/*.txt")
 	if err != nil || len(cases) == 0 {
@@ -37,7 +38,10 @@ func TestGolden(t *testing.T) {
 			for _, line := range []string{"\n---- compiled ----\n", "\n---- errors ----\n"} {
 				rules, _, _ = strings.Cut(rules, line)
 			}
-			got := rules + "\n" + result(t, split(rules+"\n"))
+			got := rules + "\n" + result(t, descriptors.Process{}, split(rules+"\n"))
+			if strings.Contains(path, "/lenient") {
+				got += "==== in a lenient process ====\n" + result(t, descriptors.Process{Lenient: true}, split(rules+"\n"))
+			}
 			if *casetest.Update {
 				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
@@ -152,9 +156,9 @@ func split(text string) []rulefile.File {
 	return files
 }
 
-func result(t *testing.T, files []rulefile.File) string {
+func result(t *testing.T, process descriptors.Process, files []rulefile.File) string {
 	t.Helper()
-	set, err := rulefile.Compile(files)
+	set, err := rulefile.CompileFor(process, files)
 	if err == nil {
 		var b strings.Builder
 		b.WriteString("---- compiled ----\n" + show(t, set))

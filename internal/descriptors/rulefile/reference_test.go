@@ -117,101 +117,45 @@ func TestReferenceBounds(t *testing.T) {
 		l := set.Limits()[0]
 		return l.Policy.Params(), l.Placement(), nil
 	}
-	const perSecond = "requests_per_unit: 10, unit: second, algorithm: "
-	for _, of := range []struct {
-		field, rest string
-		says        string   // in the row
-		takes       []string // values
-		refuses     []string
-		unset       string // the default: another value that means the same
-	}{
-		{"requests_per_unit", "unit: second", "number", []string{"0", "4294967295"}, []string{"-1", "4294967296", "1.5"}, ""},
-		{"unit", "requests_per_unit: 1", "`year`", []string{"second", "Week", "YEAR"}, []string{"decade"}, ""},
-		{"unit_multiplier", "requests_per_unit: 1, unit: second", "number from 1", []string{"1", "60"}, []string{"0"}, "1"},
-		{"window", "requests_per_unit: 1", "1ms to 10 years", []string{"1ms", "3650d"}, []string{"900us", "3651d"}, ""},
-		{"algorithm", "requests_per_unit: 1, unit: second", "`fixed_window`", nil, []string{"x"}, "fixed_window"},
-		{
-			"charge_denied", perSecond + "funnel", "`none`; for `fixed_window`: `full`",
-			[]string{"none", "remaining", "full"},
-			[]string{"all"},
-			"none",
-		},
-		{"charge_denied", perSecond + "fixed_window", "`none`; for `fixed_window`: `full`", nil, nil, "full"},
-		{"burst", perSecond + "funnel", "number from 1", []string{"1", "1000"}, []string{"0"}, "10"},
-		{"initial", perSecond + "token_bucket", "`full`, `empty`", []string{"full", "empty"}, []string{"half"}, "full"},
-		{"refill", perSecond + "token_bucket", "`greedy`, `interval`", []string{"interval"}, []string{"x"}, "greedy"},
-		{"engine", perSecond + "funnel", "`weir`, `redis_cell`", []string{"redis_cell"}, []string{"x"}, "weir"},
-		{"max_wait", perSecond + "smooth_bursty", "1ms to 1h", []string{"1ms", "1h"}, []string{"900us", "61m", "0s"}, ""},
-		{"max_cost", perSecond + "smooth_bursty", "the whole windows in an hour", []string{"1"}, []string{"0"}, "36000"},
-		{
-			"burst_seconds", perSecond + "smooth_bursty", "0.001 to 3600",
-			[]string{"0.001", "3600"},
-			[]string{"0.0001", "3601", "0"},
-			"1",
-		},
-		{"warm_up", perSecond + "smooth_warming_up", "1ms to 1h", []string{"1ms", "1h"}, []string{"900us", "61m"}, "10s"},
-		{"cold_factor", perSecond + "smooth_warming_up", "1.01 to 100", []string{"1.01", "100"}, []string{"1", "101"}, "3"},
-		{"segments", perSecond + "sliding_window", "1 to 1000", []string{"1", "1000"}, []string{"0", "1001"}, "10"},
-		{"oldest", perSecond + "sliding_window", "`proportional`", []string{"full", "none"}, []string{"x"}, "proportional"},
-		{
-			"segment_cap", perSecond + "sliding_window", "1 to `requests_per_unit`",
-			[]string{"1", "10"},
-			[]string{"0", "11"},
-			"",
-		},
-		{"align", perSecond + "fixed_window", "`first_hit`", []string{"first_hit"}, []string{"x"}, "epoch"},
-		{
-			"time_zone", "requests_per_unit: 10, unit: day, align: calendar", "IANA name",
-			[]string{"Europe/Berlin"},
-			[]string{"CEST"},
-			"UTC",
-		},
-		{
-			"lease", "requests_per_unit: 10, algorithm: concurrency", "1ms to 10 years",
-			[]string{"1ms", "3650d"},
-			[]string{"900us", "3651d"},
-			"60s",
-		},
-		{
-			"max_log_entries", perSecond + "sliding_log", "1 to 1000000",
-			[]string{"10", "1000000"},
-			[]string{"0", "9", "1000001"},
-			"",
-		},
-		{"consistency", perSecond + "funnel", "`strict`, `leased`", []string{"leased"}, []string{"x"}, "strict"},
-		{
-			"lease_for", perSecond + "funnel, consistency: leased", "5ms to 1s",
-			[]string{"5ms", "1s"},
-			[]string{"4ms", "1001ms"},
-			"50ms",
-		},
-	} {
+	text, err := os.ReadFile("testdata/bounds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		field, rest, says, unset := cells[0], cells[1], cells[2], cells[5]
 		found := false
 		for _, rows := range referenceTables(t) {
 			for _, row := range rows {
-				found = found || row[0] == "`"+of.field+"`" && strings.Contains(strings.Join(row, " | "), of.says)
+				found = found || row[0] == "`"+field+"`" && strings.Contains(strings.Join(row, " | "), says)
 			}
 		}
 		if !found {
-			t.Errorf("no row of %s says %s", of.field, of.says)
+			t.Errorf("no row of %s says %s", field, says)
 		}
-		for _, v := range of.takes {
-			if _, _, err := load(of.rest, of.field, v); err != nil {
-				t.Errorf("%s: %s is refused: %v", of.field, v, err)
+		for v := range strings.FieldsSeq(cells[3]) {
+			if _, _, err := load(rest, field, v); err != nil {
+				t.Errorf("%s: %s is refused: %v", field, v, err)
 			}
 		}
-		for _, v := range of.refuses {
-			if _, _, err := load(of.rest, of.field, v); err == nil {
-				t.Errorf("%s: %s is taken", of.field, v)
+		for v := range strings.FieldsSeq(cells[4]) {
+			if _, _, err := load(rest, field, v); err == nil {
+				t.Errorf("%s: %s is taken", field, v)
 			}
 		}
-		if of.unset == "" {
+		if unset == "" {
 			continue
 		}
-		left, leftPlace, err := load(of.rest, "", "")
-		given, givenPlace, err2 := load(of.rest, of.field, of.unset)
+		left, leftPlace, err := load(rest, "", "")
+		given, givenPlace, err2 := load(rest, field, unset)
 		if err := errors.Join(err, err2); err != nil || left != given || leftPlace != givenPlace {
-			t.Errorf("%s: %s is not the default: %+v %+v, want %+v %+v, error %v", of.field, of.unset, given, givenPlace,
+			t.Errorf("%s: %s is not the default: %+v %+v, want %+v %+v, error %v", field, unset, given, givenPlace,
 				left, leftPlace, err)
 		}
 	}
