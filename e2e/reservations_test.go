@@ -131,47 +131,46 @@ func fromPage(t *testing.T, key string) string {
 	return string(list)
 }
 
-// chat sends a request with a JSON body, and returns its status, or 0 if there is none.
-func (g *gateway) chat(ctx context.Context, key, query, body string) int {
-	return g.send(ctx, key, query, "application/json", body)
-}
-
-func (g *gateway) send(ctx context.Context, key, query, contentType, body string) int {
+// chat sends a request with a body, by default JSON, and returns its status, or 0 if there is none.
+func (g *gateway) chat(ctx context.Context, key, query, body string, contentType ...string) int {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+"/?"+query, strings.NewReader(body))
 	if err != nil {
 		return 0
 	}
 	req.Header.Set("X-Api-Key", key)
-	req.Header.Set("Content-Type", contentType)
-	r, err := g.Do(req)
-	if err != nil {
-		return 0
-	}
+	req.Header.Set("Content-Type", append(contentType, "application/json")[0])
+	r, _ := g.Do(req) // which returns the status 0 with an error
 	return r.Status
 }
 
-// storm sends 100 requests at once that the model holds, and returns how many were denied when all others had arrived.
-func (g *gateway) storm(t *testing.T, key string, passes int) {
+// held sends a request that the model holds, and returns when the model has it. Its status arrives after release.
+func (g *gateway) held(ctx context.Context, t *testing.T, key, query, body string, contentType ...string) chan int {
 	t.Helper()
-	before, denied, wrong := g.arrived.Load(), atomic.Int64{}, atomic.Int64{}
+	before, done := g.arrived.Load(), make(chan int, 1)
+	go func() { done <- g.chat(ctx, key, "hold&"+query, body, contentType...) }()
+	await(t, time.Minute, "arrived", func() bool { return g.arrived.Load() > before })
+	return done
+}
+
+// storm sends 100 requests at once, of which so many must reach the model, which then releases them.
+func (g *gateway) storm(t *testing.T, passes int64) {
+	t.Helper()
+	before, denied := g.arrived.Load(), atomic.Int64{}
 	var all sync.WaitGroup
 	for range 100 {
 		all.Go(func() {
-			switch status := g.chat(t.Context(), key, "hold&usage=400", `{"max_tokens": 1000}`); status {
-			case http.StatusOK:
-			case http.StatusTooManyRequests:
+			if g.chat(t.Context(), "storm", "hold&usage=400", `{"max_tokens": 1000}`) == http.StatusTooManyRequests {
 				denied.Add(1)
-			default:
-				wrong.Add(1)
 			}
 		})
 	}
-	await(t, time.Minute, "all decided", func() bool { return denied.Load()+g.arrived.Load()-before+wrong.Load() >= 100 })
-	if passed := g.arrived.Load() - before; passed != int64(passes) || wrong.Load() != 0 {
-		t.Errorf("%d of 100 requests passed and %d failed, want %d to pass", passed, wrong.Load(), passes)
+	await(t, time.Minute, "all decided", func() bool { return denied.Load()+g.arrived.Load()-before == 100 })
+	passed := g.arrived.Load() - before
+	if passed != passes {
+		t.Errorf("%d of 100 requests passed, want %d", passed, passes)
 	}
-	for range g.arrived.Load() - before {
-		g.model.release <- struct{}{}
+	for range passed {
+		g.release <- struct{}{}
 	}
 	all.Wait()
 }
@@ -192,180 +191,158 @@ func (g *gateway) remaining(t *testing.T, key string) int {
 // awaitUsed waits until so many tokens of a key are charged.
 func (g *gateway) awaitUsed(t *testing.T, key string, used int) {
 	t.Helper()
-	got := -1
-	deadline := time.Now().Add(time.Minute)
-	for got != used {
-		if got = 10_000 - g.remaining(t, key); got != used && time.Now().After(deadline) {
-			t.Fatalf("%s: %d tokens are charged, want %d", key, got, used)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	await(t, time.Minute, fmt.Sprintf("%d tokens of %s are charged", used, key), func() bool {
+		return 10_000-g.remaining(t, key) == used
+	})
 }
 
 // calls returns how many calls Envoy has made.
 func (g *gateway) calls() float64 { return g.weir.Metric("weir_request_seconds_count") - g.peeks }
 
-// inBothStores runs a test with counters in memory and in Redis.
-func inBothStores(t *testing.T, run func(t *testing.T, store string, redis *redistest.Server)) {
-	t.Helper()
-	t.Run("memory", func(t *testing.T) { run(t, "memory", nil) })
-	t.Run("redis", func(t *testing.T) {
-		redis := redistest.Start(t)
-		run(t, redis.URL(), redis)
-	})
+// The ends of requests: what the query of a request to the model costs in the end.
+var ends = []struct {
+	query string
+	used  int
+}{
+	{"usage=400", 400},
+	{"stream&usage=700", 700},
+	{"flaky&usage=300", 300},
+	{"usage=4000", 4000},
+	{"usage=1234567", 10_000}, // at most the budget
+	{"usage=0", 0},
+	{"", 1000}, // without usage the charge stays
+	{"usage=%22x%22", 1000},
+	{"status=500", 0},
+	{"status=500&usage=77", 77},
+	{"status=503", 0},
+	{"break", 0}, // Envoy's own 503
 }
 
-// Of 100 requests at once with max_tokens 1,000 on a budget of 10,000, exactly 10 pass. They use 400 each, and exactly
-// 6 more pass. Each request is one start and one end, if it is streamed, retried or pipelined, too.
+// TestReservations: of 100 requests at once with max_tokens 1,000 on a budget of 10,000, exactly 10 pass. They use 400
+// each, and exactly 6 more pass. Each request is one start and one end, if it is streamed, retried or pipelined, too.
+// Whatever a client writes as max_tokens is charged. A client that leaves keeps its charge.
 func TestReservations(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store string, _ *redistest.Server) {
-		g := startGateway(t, store, "30s", true)
-		g.storm(t, "storm", 10)
-		g.awaitUsed(t, "storm", 4000)
-		g.storm(t, "storm", 6)
-		g.awaitUsed(t, "storm", 6400)
-
-		calls := g.calls()
-		for _, tt := range []struct {
-			query string
-			used  int
-		}{
-			{"usage=400", 400},
-			{"stream&usage=700", 700},
-			{"flaky&usage=300", 300},
-			{"usage=4000", 4000},      // more than its charge
-			{"usage=1234567", 10_000}, // at most the budget
-			{"usage=0", 0},
-			{"", 1000}, // no usage: the charge stays
-			{"usage=%22x%22", 1000},
-			{"status=500", 0},
-			{"status=500&usage=77", 77},
-			{"status=503", 0},
-			{"break", 0}, // Envoy's own 503
-		} {
-			if g.chat(t.Context(), tt.query, tt.query, `{}`) == 0 {
-				t.Errorf("%s: no response", tt.query)
+	for _, store := range []string{"memory", "redis"} {
+		t.Run(store, func(t *testing.T) {
+			if store == "redis" {
+				store = redistest.Start(t).URL()
 			}
-			g.awaitUsed(t, tt.query, tt.used)
-			want := calls + 3
-			if tt.used == 1000 {
-				want-- // no end
+			g := startGateway(t, store, "30s", true)
+			g.storm(t, 10)
+			g.awaitUsed(t, "storm", 4000)
+			g.storm(t, 6)
+			g.awaitUsed(t, "storm", 6400)
+			testEnds(t, g)
+			testHints(t, g)
+			for i, query := range []string{"", "begin&stream"} {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := g.held(ctx, t, "leaver", query, `{}`)
+				cancel()
+				<-done
+				await(t, time.Minute, "left", func() bool { return g.envoy.Stat("http.front.downstream_rq_active") == 0 })
+				g.chat(t.Context(), "other", "usage=1", `{}`)
+				g.awaitUsed(t, "other", i+1)
+				g.awaitUsed(t, "leaver", 1000*(i+1))
 			}
-			await(t, time.Minute, "counted", func() bool { return g.calls() >= want })
-			if calls = g.calls(); calls != want {
-				t.Errorf("%s: %.0f calls too many", tt.query, calls-want)
-			}
-		}
-
-		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close() //nolint:errcheck // only read from
-		if _, err := io.WriteString(conn, strings.Repeat("GET /?usage=400 HTTP/1.1\r\nHost: a\r\nX-Api-Key: pipe\r\n\r\n", 3)); err != nil {
-			t.Fatal(err)
-		}
-		g.awaitUsed(t, "pipe", 1200)
-		await(t, time.Minute, "counted", func() bool { return g.calls() >= calls+9 })
-	})
+		})
+	}
 }
 
-// Whatever a client writes as max_tokens, its request is charged: the estimate, or more.
-func TestHints(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store string, _ *redistest.Server) {
-		g := startGateway(t, store, "30s", true)
-		const js = "application/json"
-		for i, tt := range []struct {
-			contentType, body string
-			charged           int
-		}{
-			{js, `{"max_tokens": 1000}`, 1000},
-			{js, `{"max_tokens": 2000}`, 1000 + 7*157}, // in steps of 5000/32
-			{js, `{"max_tokens": 2000000000}`, 5000},
-			{js, `{}`, 1000},
-			{js, `{"max_tokens": "x"}`, 1000},
-			{js, `{"max_tokens": -5}`, 1000},
-			{js, `{"max_tokens": [1]}`, 1000},
-			{js, `{"max_tokens": null}`, 1000},
-			{js, `{"max_tokens": `, 1000},
-			{js, ``, 1000},
-			{"text/plain", `{"max_tokens": 2000}`, 1000},
-			{js + "; charset=utf-8", `{"max_tokens": 2000}`, 1000},
-		} {
-			key, before := fmt.Sprint("hint", i), g.arrived.Load()
-			done := make(chan int)
-			go func() { done <- g.send(t.Context(), key, "hold&usage=400", tt.contentType, tt.body) }()
-			await(t, time.Minute, "arrived", func() bool { return g.arrived.Load() > before })
-			g.awaitUsed(t, key, tt.charged)
-			g.model.release <- struct{}{}
-			if status := <-done; status != http.StatusOK {
-				t.Errorf("%s %s: status %d", tt.contentType, tt.body, status)
-			}
-			g.awaitUsed(t, key, 400)
+func testEnds(t *testing.T, g *gateway) {
+	t.Helper()
+	calls := g.calls()
+	awaitCalls := func(more float64) {
+		calls += more
+		await(t, time.Minute, "counted", func() bool { return g.calls() >= calls })
+		if more := g.calls() - calls; more != 0 {
+			t.Errorf("%g calls too many", more)
 		}
-	})
+	}
+	for _, tt := range ends {
+		if g.chat(t.Context(), tt.query, tt.query, `{}`) == 0 {
+			t.Errorf("%s: no response", tt.query)
+		}
+		g.awaitUsed(t, tt.query, tt.used)
+		if tt.used == 1000 {
+			awaitCalls(2) // no end
+		} else {
+			awaitCalls(3)
+		}
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	const request = "GET /?usage=400 HTTP/1.1\r\nHost: a\r\nX-Api-Key: pipe\r\n\r\n"
+	if _, err := io.WriteString(conn, request+request+request); err != nil {
+		t.Fatal(err)
+	}
+	g.awaitUsed(t, "pipe", 1200)
+	awaitCalls(9)
 }
 
-// A client that leaves, before or during the response, keeps its charge.
-func TestReservationsOfClientsThatLeave(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store string, _ *redistest.Server) {
-		g := startGateway(t, store, "30s", true)
-		for i, query := range []string{"hold", "begin&stream&hold"} {
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan int)
-			go func() { done <- g.chat(ctx, "leaver", query, `{}`) }()
-			await(t, time.Minute, "arrived", func() bool { return g.arrived.Load() == int64(2*i+1) })
-			cancel()
-			<-done
-			await(t, time.Minute, "left", func() bool { return g.envoy.Stat("http.front.downstream_rq_active") == 0 })
-			g.chat(t.Context(), "other", "usage=1", `{}`)
-			g.awaitUsed(t, "other", i+1)
-			g.awaitUsed(t, "leaver", 1000*(i+1))
+func testHints(t *testing.T, g *gateway) {
+	t.Helper()
+	const js = "application/json"
+	for i, tt := range []struct {
+		contentType, body string
+		charged           int
+	}{
+		{js, `{"max_tokens": 1000}`, 1000},
+		{js, `{"max_tokens": 2000}`, 1000 + 7*157}, // in steps of 5000/32
+		{js, `{"max_tokens": 2000000000}`, 5000},
+		{js, `{}`, 1000},
+		{js, `{"max_tokens": "x"}`, 1000},
+		{js, `{"max_tokens": -5}`, 1000},
+		{js, `{"max_tokens": 1e400}`, 1000},
+		{js, `{"max_tokens": [1]}`, 1000},
+		{js, `{"max_tokens": `, 1000},
+		{js, ``, 1000},
+		{"text/plain", `{"max_tokens": 2000}`, 1000},
+		{js + "; charset=utf-8", `{"max_tokens": 2000}`, 1000},
+	} {
+		key := fmt.Sprint("hint", i)
+		done := g.held(t.Context(), t, key, "usage=400", tt.body, tt.contentType)
+		g.awaitUsed(t, key, tt.charged)
+		g.release <- struct{}{}
+		if status := <-done; status != http.StatusOK {
+			t.Errorf("%s %s: status %d", tt.contentType, tt.body, status)
 		}
-	})
+		g.awaitUsed(t, key, 400)
+	}
 }
 
 // A request that passes because Weir does not respond is charged its real cost at its end. If Redis does not respond at
 // the end, the charge stays or is corrected once.
 func TestReservationsDuringOutages(t *testing.T) {
-	inBothStores(t, func(t *testing.T, store string, redis *redistest.Server) {
-		g := startGateway(t, store, "0.5s", false)
-		chat := func(key string) (done chan int) {
-			before := g.arrived.Load()
-			done = make(chan int, 1)
-			go func() { done <- g.chat(t.Context(), key, "hold&usage=400", `{}`) }()
-			await(t, time.Minute, "arrived", func() bool { return g.arrived.Load() > before })
-			return done
-		}
-		g.weir.Signal(syscall.SIGSTOP)
-		done := chat("weir")
-		g.weir.Signal(syscall.SIGCONT)
-		g.awaitUsed(t, "weir", 0) // the late start is given back
-		g.model.release <- struct{}{}
-		if status := <-done; status != http.StatusOK {
-			t.Errorf("Weir hangs: status %d", status)
-		}
-		g.awaitUsed(t, "weir", 400)
-		if redis == nil {
-			return
-		}
+	redis := redistest.Start(t)
+	g := startGateway(t, redis.URL(), "0.5s", false)
+	g.weir.Signal(syscall.SIGSTOP)
+	done := g.held(t.Context(), t, "weir", "usage=400", `{}`)
+	g.weir.Signal(syscall.SIGCONT)
+	g.awaitUsed(t, "weir", 0) // the late start is given back
+	g.release <- struct{}{}
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("Weir hangs: status %d", status)
+	}
+	g.awaitUsed(t, "weir", 400)
 
-		done = chat("redis")
-		g.awaitUsed(t, "redis", 1000)
-		redis.Pause()
-		g.model.release <- struct{}{}
-		<-done
-		await(t, time.Minute, "timed out", func() bool {
-			_, text := g.weir.Page("/metrics")
-			return strings.Contains(text, `weir_store_errors_total{reason="timeout"`)
-		})
-		redis.Resume()
-		await(t, time.Minute, "ready", func() bool { return g.weir.Ready(t.Context()) == nil })
-		used := 10_000 - g.remaining(t, "redis")
-		if used != 1000 && used != 400 {
-			t.Errorf("%d tokens are charged after an end without Redis, want 1000 or 400", used)
-		}
-		g.chat(t.Context(), "redis", "usage=400", `{}`)
-		g.awaitUsed(t, "redis", used+400)
+	done = g.held(t.Context(), t, "redis", "usage=400", `{}`)
+	g.awaitUsed(t, "redis", 1000)
+	redis.Pause()
+	g.release <- struct{}{}
+	<-done
+	await(t, time.Minute, "timed out", func() bool {
+		_, text := g.weir.Page("/metrics")
+		return strings.Contains(text, `weir_store_errors_total{reason="timeout"`)
 	})
+	redis.Resume()
+	await(t, time.Minute, "ready", func() bool { return g.weir.Ready(t.Context()) == nil })
+	used := 10_000 - g.remaining(t, "redis")
+	if used != 1000 && used != 400 {
+		t.Errorf("%d tokens are charged after an end without Redis, want 1000 or 400", used)
+	}
+	g.chat(t.Context(), "redis", "usage=400", `{}`)
+	g.awaitUsed(t, "redis", used+400)
 }
