@@ -119,7 +119,8 @@ func TestEndsOutliveAnOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return res.GetDynamicMetadata().GetFields()[decide.StartKey].GetStringValue(), res.GetStatuses()[0].GetLimitRemaining()
+		start = res.GetDynamicMetadata().GetFields()[decide.StartKey].GetStringValue()
+		return start, res.GetStatuses()[0].GetLimitRemaining()
 	}
 	token, remaining := send(1, "")
 	if token == "" || remaining != 9000 {
