@@ -178,7 +178,7 @@ func TestReservationsKeepTheirBound(t *testing.T) {
 func TestOwesReturnsReservedCharges(t *testing.T) {
 	var policies []*limiter.Policy
 	for _, a := range algorithms {
-		if p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 9, Window: time.Hour, Reserve: 4}); err == nil {
+		if p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, Reserve: 4}); err == nil {
 			policies = append(policies, p)
 		}
 	}
