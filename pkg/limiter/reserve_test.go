@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/big"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -135,42 +136,68 @@ func TestChargesAreTakenBack(t *testing.T) {
 	})
 }
 
-// TestReservationsKeepTheirBound plays requests whose ends are late, lost, sent twice, or in the wrong order, and
-// counters that are lost, and checks the bound of casetest.Ledger.
+// TestReservationsKeepTheirBound plays requests whose ends are late, lost, sent twice, or in another order, and counters
+// that are lost, and checks the bound of casetest.Ledger.
 func TestReservationsKeepTheirBound(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		if !w.reserve(t) || w.in.Align == limiter.AlignCalendar {
 			return
 		}
-		ends, ledger := owing(t, w.in), casetest.NewLedger(w.policy)
-		var started []*casetest.Request
-		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			w.move(t)
-			switch op := rapid.IntRange(0, 9).Draw(t, "op"); {
-			case op < 5:
-				n := rapid.Int64Range(1, w.in.Reserve).Draw(t, "charge")
-				if d := w.decide(t, limiter.Hit{Policy: w.policy, N: n}); d.Allowed {
-					spent := rapid.OneOf(rapid.Int64Range(0, n), rapid.Int64Range(0, w.policy.Capacity())).Draw(t, "real")
-					started = append(started, ledger.Start(w.now, n, spent, d.TakenAt))
-				}
-			case op < 9 && len(started) > 0:
-				r := rapid.SampledFrom(started).Draw(t, "ends")
-				ledger.End(r, w.now)
-				switch more := r.Real - r.Charged; {
-				case more < 0:
-					w.decide(t, limiter.Hit{Policy: w.policy, N: more, TakenAt: r.Gone, Mode: limiter.Shadow})
-				case more > 0:
-					w.decide(t, limiter.Hit{Policy: ends, N: more, Mode: limiter.Shadow})
-				}
-			case op == 9:
-				w.state = storekit.State{}
-				ledger.Lose(w.now)
-			}
-		}
-		if err := ledger.Check(); err != nil {
-			t.Fatalf("%+v: %v", w.in, err)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)) //nolint:gosec // rapid prefers small numbers
+		for range 40 {
+			w.state, w.last = storekit.State{}, limiter.Decision{}
+			w.playReservations(t, rng)
 		}
 	})
+}
+
+func (w *walk) playReservations(t *rapid.T, rng *rand.Rand) {
+	ends, ledger := owing(t, w.in), casetest.NewLedger(w.policy)
+	window, alone, rarely := w.in.Window.Microseconds(), rng.IntN(2) == 0, 2*rng.IntN(2)
+	var open, ended []*casetest.Request
+	end := func(all *[]*casetest.Request) {
+		if len(*all) == 0 {
+			return
+		}
+		i := rng.IntN(len(*all))
+		r := (*all)[i]
+		*all = slices.Delete(*all, i, i+1)
+		ended = append(ended, r)
+		ledger.End(r, w.now)
+		switch more := r.Real - r.Charged; {
+		case more < 0:
+			w.decide(t, limiter.Hit{Policy: w.policy, N: more, TakenAt: r.Gone, Mode: limiter.Shadow})
+		case more > 0:
+			w.decide(t, limiter.Hit{Policy: ends, N: more, Mode: limiter.Shadow})
+		}
+	}
+	for range 100 {
+		w.now += []int64{
+			0, 0, 0, 1, window / 10, window / 2, window, rng.Int64N(window), window / max(1, w.in.Segments),
+			w.last.ResetAfter.Microseconds(),
+		}[rng.IntN(10)]
+		switch op := rng.IntN(100); {
+		case op < rarely:
+			w.state = storekit.State{}
+			ledger.Lose(w.now)
+		case op < 2*rarely: // the end is sent twice
+			end(&ended)
+		case op < 50:
+			end(&open)
+		default:
+			n := []int64{1, max(1, min(w.in.Reserve, w.last.Remaining)), w.in.Reserve}[rng.IntN(3)]
+			spent := []int64{0, 0, 0, n, n, n, n, n / 2, n + rng.Int64N(w.policy.Capacity())}[rng.IntN(9)]
+			if alone && (spent > n || slices.ContainsFunc(open, func(r *casetest.Request) bool { return r.Real < r.Charged })) {
+				spent = n
+			}
+			if d := w.decide(t, limiter.Hit{Policy: w.policy, N: n}); d.Allowed {
+				open = append(open, ledger.Start(w.now, n, spent, d.TakenAt))
+			}
+		}
+	}
+	if err := ledger.Check(); err != nil {
+		t.Fatalf("%+v: %v", w.in, err)
+	}
 }
 
 // TestOwesReturnsReservedCharges: after the hits of Owes, a request has charged nothing but hits without a Reserve,

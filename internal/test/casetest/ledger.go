@@ -86,7 +86,7 @@ func (l *Ledger) admits(from, to int64) (most int64) {
 			hits, again = (span/window+1)*(p.Limit()+p.Core().Extra), p.Limit()
 		default: // a funnel or token bucket, with ticks of up to a second
 			ticks := time.Duration(p.Core().Args()[1]) * time.Microsecond
-			hits = p.Capacity() + int64(float64(span+ticks.Microseconds())*float64(p.Limit())/float64(window)) + 1
+			hits = p.Capacity() + int64(float64(span+ticks.Microseconds())*float64(p.Limit())/float64(window)+0.001)
 		}
 		most = max(most, hits+again*count(l.lost, from, to))
 	}
@@ -105,16 +105,19 @@ func (l *Ledger) foreign(from, to int64) (hits int64) {
 	return hits
 }
 
-// mostInFlight returns the largest sum of the overcharges of requests in flight at once that give them back.
+// mostInFlight returns the largest sum of the overcharges of several requests in flight at once that give them back.
 func (l *Ledger) mostInFlight() (most int64) {
 	for _, begins := range l.requests {
-		var sum int64
+		sum, several := int64(0), -1
 		for _, r := range l.requests {
-			if len(r.ends) > 0 && r.At <= begins.At && begins.At <= r.ends[0] {
+			if r.over() > 0 && len(r.ends) > 0 && r.At <= begins.At && begins.At <= r.ends[0] {
 				sum += r.over()
+				several++
 			}
 		}
-		most = max(most, sum)
+		if several > 0 {
+			most = max(most, sum)
+		}
 	}
 	return most
 }
