@@ -6,8 +6,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -41,17 +43,15 @@ type run struct {
 	state            storekit.State
 }
 
-func newRun(in limiter.Params, method string, stream time.Duration) *run {
+func newRun(in limiter.Params, method string, stream time.Duration) (*run, error) {
 	r := &run{method: method, window: in.Window.Microseconds(), duration: stream.Microseconds()}
 	owes := in
 	in.ChargeDenied, in.Reserve, owes.ChargeDenied = limiter.ChargeNone, atMost, limiter.ChargeFull
-	for to, in := range map[**limiter.Policy]limiter.Params{&r.policy: in, &r.owes: owes} {
-		var err error
-		if *to, err = limiter.NewPolicy(in); err != nil {
-			panic(err)
-		}
+	var err error
+	if r.owes, err = limiter.NewPolicy(owes); err == nil {
+		r.policy, err = limiter.NewPolicy(in)
 	}
-	return r
+	return r, err
 }
 
 func (r *run) take(now int64, h limiter.Hit) limiter.Decision {
@@ -125,27 +125,39 @@ func (r *run) simulate(seed uint64, load float64) (worst, used float64) {
 }
 
 func main() {
-	fmt.Printf("Poisson starts; hints from %d to %d; mean cost %g of the hint; estimate %d, at_most %d; budget %d; %d runs.\n",
-		leastHint, atMost, meanCost, estimate, atMost, budget, seeds)
+	if err := report(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func report(to io.Writer) error {
+	fmt.Fprintf(to, "Poisson starts; hints from %d to %d; mean cost %g of the hint; estimate %d, at_most %d; budget %d; "+
+		"%d runs.\n", leastHint, atMost, meanCost, estimate, atMost, budget, seeds)
 	for _, algorithm := range []limiter.Algorithm{limiter.FixedWindow, limiter.TokenBucket} {
-		fmt.Printf("\n%s: worst window / mean use, in budgets\n\n| budget | streams | offered | %s | %s | %s |\n"+
+		fmt.Fprintf(to, "\n%s: worst window / mean use, in budgets\n\n| budget | streams | offered | %s | %s | %s |\n"+
 			"|---|---|---|---|---|---|\n", algorithm, look, inFlight, reserve)
 		for _, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
 			for _, stream := range []time.Duration{time.Second, 20 * time.Second, time.Minute, 2 * time.Minute} {
 				for _, load := range []float64{0.5, 1, 2} {
-					fmt.Printf("| %s | %s | %g |", window, stream, load)
+					fmt.Fprintf(to, "| %s | %s | %g |", window, stream, load)
 					for _, method := range []string{look, inFlight, reserve} {
 						var worst, used float64
 						for seed := range uint64(seeds) {
 							in := limiter.Params{Algorithm: algorithm, Limit: budget, Window: window}
-							w, u := newRun(in, method, stream).simulate(seed, load)
+							r, err := newRun(in, method, stream)
+							if err != nil {
+								return err
+							}
+							w, u := r.simulate(seed, load)
 							worst, used = max(worst, w), used+u/seeds
 						}
-						fmt.Printf(" %.2f / %.2f |", worst, used)
+						fmt.Fprintf(to, " %.2f / %.2f |", worst, used)
 					}
-					fmt.Println()
+					fmt.Fprintln(to)
 				}
 			}
 		}
 	}
+	return nil
 }

@@ -46,7 +46,7 @@ func reserves(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Reserve >
 
 // Stamp sets the TakenAt of decisions that a store without storekit.Decide made at the time at, in microseconds since
 // the Unix epoch: the time at which a charge of a policy with a Reserve no longer counts, or 0 if the hit was not
-// charged. If each is true, hits were charged independently; otherwise a denied request was charged only in Mode Shadow.
+// charged. If each is true, hits were charged independently; otherwise a denied request pays only in Mode Shadow.
 func Stamp(hits []limiter.Hit, out []limiter.Decision, at int64, each bool) {
 	each = each || limiter.Admitted(hits, out)
 	for i := range hits {

@@ -30,8 +30,8 @@ func TryCharge(h *limiter.Hit) step.Charge {
 }
 
 // Spends reports whether a hit of an admitted request is charged step.Spend after all other hits, because its quota has
-// no room for it, while another quota has room. So a large cost uses up the quota, even with ChargeNone. With a Reserve,
-// the hit is not charged, because the end of the request could not correct a part of its cost.
+// no room for it, while another quota has room. So a large cost uses up the quota, even with ChargeNone. With a
+// Reserve, the hit is not charged, because the end of the request could not correct a part of its cost.
 func Spends(h *limiter.Hit, allowed bool) bool {
 	return h.Mode == limiter.Quota && !allowed && h.Policy.Core().Reserve == 0
 }

@@ -110,8 +110,8 @@ type Hit struct {
 	// its quota if it exceeds one of these limits. A group below 0 is never over: its hits are charged, but deny nothing.
 	Group int
 	// TakenAt makes a refund free only the hits whose Decision has this TakenAt, or nothing if these hits no longer count.
-	// With 0, the refund frees hits of any request: the oldest for Concurrency, else the newest. TakenAt must be 0 unless N
-	// is below 0, the Mode is not Quota, and the Policy's algorithm is Concurrency or its Params have a Reserve.
+	// With 0, the refund frees hits of any request: the oldest for Concurrency, else the newest. TakenAt must be 0 unless
+	// N is below 0, the Mode is not Quota, and the Policy's algorithm is Concurrency or its Params have a Reserve.
 	TakenAt int64
 	// OrOldest makes a refund with a TakenAt free the oldest hits if no hit with that TakenAt is left, although its lease
 	// (the Policy's Window) has not ended: a refund without a TakenAt may have freed that hit in place of its own.
@@ -138,8 +138,8 @@ type Decision struct {
 	// Wait is how long an admitted request must be delayed (LeakyQueue, SmoothBursty and SmoothWarmingUp), else 0.
 	Wait time.Duration
 	// TakenAt is the time when a Concurrency limit admitted the hit, by the store's clock, in microseconds since the Unix
-	// epoch. For a hit that was charged to a limit with a Reserve, it is the time at which that charge no longer counts. It
-	// is 0 for other hits. A refund of the hit carries it as Hit.TakenAt.
+	// epoch. For a hit that was charged to a limit with a Reserve, it is the time at which that charge no longer counts.
+	// It is 0 for other hits. A refund of the hit carries it as Hit.TakenAt.
 	TakenAt int64
 }
 

@@ -74,7 +74,8 @@ func (l *Ledger) Check() error {
 func (l *Ledger) admits(from, to int64) (most int64) {
 	for _, p := range l.policies {
 		window, span := p.Window().Microseconds(), to-from
-		hits, again := int64(0), p.Capacity()
+		var hits int64
+		again := p.Capacity()
 		switch p.Algorithm() {
 		case limiter.FixedWindow:
 			windows := to/window - from/window + 1
