@@ -124,7 +124,7 @@ local function decider()
       local _, retry_after
       _, left[i], retry_after, reset[i], wait[i] = run(i, charge)
       if not allowed[i] and retry[i] ~= NEVER then
-        local never = retry_after == NEVER or together[k] > policy_of[i].largest
+        local never = retry_after == NEVER or together[k] > policy_of[i][policy_of[i].count]
         retry[i] = never and NEVER or max(retry[i], retry_after)
       end
     end
@@ -132,7 +132,7 @@ local function decider()
 
   -- spend charges a quota that hit i exceeds, as limit.Spends and limit.CompleteSpent say.
   local function spend(i)
-    if policy_of[i].reserve > 0 then return end
+    if reserve_of(policy_of[i]) > 0 then return end
     local fits, retry_after
     fits, left[i], retry_after, reset[i] = run(i, SPEND)
     if not fits then retry[i] = retry_after end
