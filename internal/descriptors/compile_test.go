@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
@@ -149,54 +148,6 @@ func BenchmarkAppendKey(b *testing.B) {
 				dst = l.AppendKey(dst[:0], es)
 			}
 		})
-	}
-}
-
-// TestProcess: limits without on_store_failure follow the process's policy, and local limits count the process's share,
-// even limits that a request carries.
-func TestProcess(t *testing.T) {
-	set, err := rulefile.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Deny, Replicas: 4}, []rulefile.File{{
-		Name: "rules.yaml", Data: []byte(`
-domain: shop
-descriptors:
-  - {key: silent, rate_limit: {requests_per_unit: 8, unit: minute}}
-  - {key: allow, rate_limit: {requests_per_unit: 8, unit: minute, on_store_failure: allow}}
-  - {key: local, rate_limit: {requests_per_unit: 8, unit: minute, on_store_failure: local}}
-`),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(what string, l *descriptors.Limit, want descriptors.OnStoreFailure, share int64) {
-		t.Helper()
-		got := int64(0)
-		if l.Local != nil {
-			got = l.Local.Limit()
-		}
-		if l.OnStoreFailure != want || got != share {
-			t.Errorf("%s: %s, share %d; want %s, %d", what, l.OnStoreFailure, got, want, share)
-		}
-	}
-	d := set.Domain("shop")
-	for _, tt := range []struct {
-		key            string
-		want           descriptors.OnStoreFailure
-		share, another int64
-	}{
-		{"silent", descriptors.Deny, 2, 5},
-		{"allow", descriptors.Allow, 2, 5},
-		{"local", descriptors.Local, 2, 5},
-		{"nobody", descriptors.Deny, 0, 5},
-	} {
-		entries := []descriptors.Entry{{Key: tt.key, Value: "a"}}
-		if r := d.Match(entries); r != nil {
-			check(tt.key, r.Limits[0], tt.want, tt.share)
-		}
-		l, err := d.Override(d.Match(entries), 20, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		check(tt.key+" with a limit of the request", l, tt.want, tt.another)
 	}
 }
 

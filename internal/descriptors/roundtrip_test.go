@@ -52,34 +52,6 @@ func TestEntriesComeBack(t *testing.T) { rapid.Check(t, checkEntries) }
 
 func FuzzEntries(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkEntries)) }
 
-func TestParseEntries(t *testing.T) {
-	for text, want := range map[string][]descriptors.Entry{
-		"a=b,c=d":         {{Key: "a", Value: "b"}, {Key: "c", Value: "d"}},
-		"a=":              {{Key: "a"}},
-		"a=,b=":           {{Key: "a"}, {Key: "b"}},
-		"a=b=c":           {{Key: "a", Value: "b=c"}},
-		`a=x\,y\\z\w`:     {{Key: "a", Value: `x,y\z\w`}},
-		`a\=b\,c\\d\e==f`: {{Key: `a=b,c\d\e`, Value: "=f"}},
-		`a=b\`:            {{Key: "a", Value: `b\`}},
-		`a=b\=c`:          {{Key: "a", Value: `b\=c`}},
-	} {
-		got, err := descriptors.ParseEntries(text)
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got)\n%s", text, err, diff)
-		}
-	}
-	for text, want := range map[string]string{
-		"a=b,c": "entry 2, c, has no =; write c=VALUE, or c= for an empty value",
-		"":      "a descriptor is missing; write key=value,key=value",
-		"=b":    `entry 1 has no key; write key=value,key=value, and \, for a comma in a value`,
-		"a=b,":  `entry 2 has no key; write key=value,key=value, and \, for a comma in a value`,
-	} {
-		if _, err := descriptors.ParseEntries(text); err == nil || err.Error() != want {
-			t.Errorf("%q: error %v, want %s", text, err, want)
-		}
-	}
-}
-
 // cutRules have counters whose keys may be cut anywhere.
 func cutRules(domain, name string) string {
 	return fmt.Sprintf(`
@@ -253,25 +225,3 @@ func checkPaths(t *rapid.T) {
 func TestPathsAreUnique(t *testing.T) { rapid.Check(t, checkPaths) }
 
 func FuzzPaths(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkPaths)) }
-
-// Paths escape only what would be ambiguous.
-func TestPaths(t *testing.T) {
-	for _, tt := range []struct{ rule, want string }{
-		{"{key: a}", "a"},
-		{"{key: a, value: b=c}", "a=b=c"},
-		{"{key: a, value: 'b > c=d'}", `a=b \> c=d`},
-		{"{key: a, value: 'b \\> c=d'}", `a=b \\> c=d`},
-		{"{key: a, value: 'b >'}", `a=b \>`},
-		{"{key: a, value: '<b>c \\d, e'}", `a=<b>c \d, e`},
-		{"{key: a=b}", `a\=b`},
-		{"{key: 'a\\', value: b}", `a\\=b`},
-		{"{key: a cidr 10.0.0.0/8}", `a\ cidr\ 10.0.0.0/8`},
-		{"{key: a, cidr: [10.0.0.0/8, 11.0.0.0/8]}", "a cidr 10.0.0.0/8, 11.0.0.0/8"},
-		{"{key: a, values: ['b, c', 'd\\', e]}", `a values b\, c, d\\, e`},
-		{"{key: a, regex: 'b\\.c{1,2} > d'}", `a regex b\.c{1,2} \> d`},
-	} {
-		if got := casetest.Compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
-			t.Errorf("%s has the path %s, want %s", tt.rule, got, tt.want)
-		}
-	}
-}

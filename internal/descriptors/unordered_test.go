@@ -8,61 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
-
-const orderRules = `
-domain: shop
-descriptors:
-  - key: tenant
-    descriptors:
-      - key: path
-        value: /checkout*
-        rate_limit: {unit: second, requests_per_unit: 100}
-      - {key: path, value: /free, rate_limit: {unlimited: true}}
-      - {key: path, value: /known}
-  - key: path
-    descriptors:
-      - key: tenant
-        value: big
-        rate_limit: {unit: second, requests_per_unit: 1000}
-  - key: path
-    value: /a
-    descriptors:
-      - key: path
-        rate_limit: {unit: second, requests_per_unit: 10}
-  - {key: generic_key, value: all, rate_limit: {unit: second, requests_per_unit: 10}}
-`
-
-func TestEntriesWithoutAnOrder(t *testing.T) {
-	shop := casetest.Compile(t, orderRules).Domain("shop")
-	for _, tt := range []struct{ entries, rule, ordered string }{
-		{"path=/checkout/1,tenant=small", "tenant > path=/checkout*", "tenant=small,path=/checkout/1"},
-		{"path=/checkout/1,tenant=big", "tenant > path=/checkout*", "tenant=big,path=/checkout/1"},
-		{"path=/free,tenant=big", "tenant > path=/free", "tenant=big,path=/free"},
-		{"path=/other,tenant=big", "path > tenant=big", "path=/other,tenant=big"},
-		{"path=/known,tenant=big", "path > tenant=big", "path=/known,tenant=big"},
-		{"path=/known,tenant=small", "tenant > path=/known", "tenant=small,path=/known"},
-		{"path=/other,tenant=small", "", ""},
-		{"path=/other", "path", "path=/other"},
-		{"generic_key=all", "generic_key=all", "generic_key=all"},
-		{"generic_key=all,path=/a", "", ""},
-		{"nobody=x", "", ""},
-	} {
-		entries, err := descriptors.ParseEntries(tt.entries)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ordered, r := shop.MatchUnordered(entries)
-		path := ""
-		if r != nil {
-			path = r.Path
-		}
-		if got := descriptors.FormatEntries(ordered); path != tt.rule || got != tt.ordered {
-			t.Errorf("%s: rule %q by %q, want %q by %q", tt.entries, path, got, tt.rule, tt.ordered)
-		}
-	}
-}
 
 // TestUnorderedAgreesWithMatch compares MatchUnordered with Match of every order of the entries.
 func TestUnorderedAgreesWithMatch(t *testing.T) {
