@@ -292,6 +292,18 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestRulesWithReservation checks that costs are final, since a caller reports no real cost at the end.
+func TestRulesWithReservation(t *testing.T) {
+	l := &descriptors.RateLimit{Params: limiter.Params{Limit: 2}, Unit: descriptors.Hour}
+	l.Reservation = &descriptors.Reservation{Estimate: 1}
+	limited := middleware.HTTPRules(twoRules(t, l), casetest.StillStore(t), "shop", byPath, middleware.Options{})
+	for i, want := range []int{200, 200, 429} {
+		if got := status(limited(http.HandlerFunc(hello)), "/"); got != want {
+			t.Errorf("request %d: %d, want %d", i, got, want)
+		}
+	}
+}
+
 // TestRulesWithoutStore checks that the limits' OnStoreFailure applies without a store, and Options in place of Local.
 func TestRulesWithoutStore(t *testing.T) {
 	for onFailure, want := range map[descriptors.OnStoreFailure][2]int{
