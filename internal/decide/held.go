@@ -30,8 +30,8 @@ func (v *Verdict) TakeHeld() (h Held) {
 // For returns how long the request is delayed.
 func (h *Held) For() time.Duration { return h.wait }
 
-// Wait returns nil after the delay, or the error of ctx as soon as ctx is done. An interrupted wait refunds no charge of
-// the limit that delays, because later requests were already scheduled behind this one.
+// Wait returns nil after the delay, or the error of ctx as soon as ctx is done. An interrupted wait refunds no charge
+// of the limit that delays, because later requests were already scheduled behind this one.
 func (h *Held) Wait(ctx context.Context) error {
 	if h.wait > 0 {
 		return sleep.For(ctx, h.wait)

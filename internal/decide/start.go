@@ -58,14 +58,16 @@ func (v *Verdict) Start() (leased int64, token string) {
 }
 
 func appendItem(token []byte, h *limiter.Hit, at int64) []byte {
-	token = strconv.AppendInt(append(token, inTokens(h.Key)...), h.N, 10)
+	token = strconv.AppendInt(appendHash(token, h.Key), h.N, 10)
 	return append(strconv.AppendInt(append(token, '.'), at, 10), ' ')
 }
 
 // inTokens returns the beginning of a counter's item in a token: a hash of the key, as in the log, and a colon.
-func inTokens(key string) string {
+func inTokens(key string) string { return string(appendHash(nil, key)) }
+
+func appendHash(token []byte, key string) []byte {
 	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8]) + ":"
+	return append(hex.AppendEncode(token, sum[:8]), ':')
 }
 
 // held returns the hits and the time of the token's first item that begins with hash. ok is false if there is no such

@@ -217,8 +217,8 @@ func (r *recorder) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _
 	r.add("%s %s %d", l.Name, o, hits)
 }
 func (r *recorder) Answered(*descriptors.Domain, bool) {}
-func (r *recorder) Ended(l *descriptors.Limit, charged, real int64) {
-	r.add("%s ended: charged %d, real %d", l.Name, charged, real)
+func (r *recorder) Ended(l *descriptors.Limit, charged, spent int64) {
+	r.add("%s ended: charged %d, real %d", l.Name, charged, spent)
 }
 func (r *recorder) NotEnded(l *descriptors.Limit) { r.add("%s: an end is lost", l.Name) }
 func (r *recorder) StoreFailed(err error)         { r.add("store failed: %v", err) }
