@@ -22,9 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/internal/admin/topkeys"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
@@ -52,17 +50,7 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		o.Rules = &fakeRules{}
 	}
 	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
-	o.Reservation = func(l *descriptors.Limit) *adminapi.ReservationCounts {
-		if l.Name == "daily" {
-			return &adminapi.ReservationCounts{Charged: 5, Corrected: -2, Ends: 1, EndsWithoutToken: 3}
-		}
-		return nil
-	}
-	o.Decisions = func(l *descriptors.Limit) []uint64 {
-		counts := make([]uint64, len(decide.Outcomes()))
-		counts[decide.Allowed], counts[decide.Denied] = 1, uint64(l.ID)
-		return counts
-	}
+	o.Reservation, o.Decisions = reservation, decisions
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
 	return onSocket(admin.NewServer(o))
 }
@@ -101,8 +89,7 @@ func TestAnswersArePlain(t *testing.T) {
 		{"POST", "/keys/reset", `{"` + long[:3<<10] + `":1}`, "unknown field"},
 	} {
 		w := httptest.NewRecorder()
-		r := request(t, c.method, c.target)
-		r.Body = io.NopCloser(strings.NewReader(c.body))
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.target, strings.NewReader(c.body))
 		h.ServeHTTP(w, r)
 		text := w.Body.String()
 		if strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) || len(text) > 10<<10 {
@@ -128,91 +115,10 @@ func TestConfigIsPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := httptest.NewRecorder()
-	admin.NewDebugServer(func() *descriptors.Set { return set }, nil).Handler.ServeHTTP(w, request(t, "GET", "/rlconfig"))
-	if diff := cmp.Diff(want.String(), w.Body.String()); diff != "" {
+	_, body := ask(t, admin.NewDebugServer(func() *descriptors.Set { return set }, nil).Handler, "GET", "/rlconfig")
+	if diff := cmp.Diff(want.String(), body); diff != "" {
 		t.Error(diff)
 	}
-}
-
-func TestListOfRules(t *testing.T) {
-	h := looked(t, shop, admin.Options{})
-	const user = `{"domain":"shop","path":"user","source":"shop.yaml:4","mode":"enforce","owner":"team-edge","description":"who it is",` +
-		`"limits":[{"name":"each","text":"funnel: 10 per 1s, burst 20","decisions":{"allowed":1}}]}`
-	const path = `{"domain":"shop","path":"path","source":"shop.yaml:5","mode":"shadow","limits":[` +
-		`{"name":"burst","text":"fixed_window: 5 per 1s","decisions":{"allowed":1,"denied":1}},` +
-		`{"name":"daily","text":"fixed_window: 100 per 1d","decisions":{"allowed":1,"denied":2},` +
-		`"reservation":{"charged":5,"corrected":-2,"ends":1,"ends_without_token":3,"ends_lost":0,"real_per_charged":null}}]}`
-	const vip = `{"domain":"shop","path":"vip","source":"shop.yaml:10","mode":"enforce","unlimited":true,"limits":[]}`
-	for query, want := range map[string]string{
-		"":                          `{"found":3,"offset":0,"rules":[` + user + "," + path + "," + vip + `]}`,
-		"?n=1&offset=1":             `{"found":3,"offset":1,"rules":[` + path + `]}`,
-		"?offset=7":                 `{"found":3,"offset":7,"rules":[]}`,
-		"?search=TEAM-edge+Funnel":  `{"found":1,"offset":0,"rules":[` + user + `]}`,
-		"?search=daily":             `{"found":1,"offset":0,"rules":[` + path + `]}`,
-		"?search=team-edge+sliding": `{"found":0,"offset":0,"rules":[]}`,
-		"?sort=denied&n=2":          `{"found":3,"offset":0,"rules":[` + path + "," + user + `]}`,
-		"?domain=shop&rule=vip":     `{"found":1,"offset":0,"rules":[` + vip + `]}`,
-		"?sort=requests&n=1":        `{"found":3,"offset":0,"rules":[` + path + `]}`,
-	} {
-		status, body := ask(t, h, "GET", "/rules"+query)
-		if diff := cmp.Diff(inOrder(t, want), withoutRules(t, body)); status != http.StatusOK || diff != "" {
-			t.Errorf("%s: %d (-want +got):\n%s", query, status, diff)
-		}
-	}
-	for query, want := range map[string]string{
-		"?n=0":        `n: must be a number between 1 and 1000, got "0"`,
-		"?offset=-1":  `offset: must be a number between 0 and 2147483647, got "-1"`,
-		"?sort=owner": `sort: must be denied or requests, or left out; got "owner"`,
-	} {
-		if status, body := ask(t, h, "GET", "/rules"+query); status != http.StatusBadRequest || said(t, body) != want {
-			t.Errorf("%s: %d %s, want %s", query, status, body, want)
-		}
-	}
-}
-
-// withoutRules is a page of rules without their compiled form and without the state of the rules.
-func withoutRules(t *testing.T, text string) any {
-	t.Helper()
-	var page struct {
-		Found  int              `json:"found"`
-		Offset int              `json:"offset"`
-		Rules  []map[string]any `json:"rules"`
-	}
-	if err := json.Unmarshal([]byte(text), &page); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	for _, shown := range page.Rules {
-		if compiled := fmt.Sprint(shown["rule"]); !strings.Contains(compiled, fmt.Sprint("path:", shown["path"])) {
-			t.Errorf("%s beside %v", compiled, shown)
-		}
-		delete(shown, "rule")
-	}
-	short, err := json.Marshal(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return inOrder(t, string(short))
-}
-
-// inOrder is JSON that can be compared.
-func inOrder(t *testing.T, text string) any {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	return v
-}
-
-// said is the error that an answer tells.
-func said(t *testing.T, body string) string {
-	t.Helper()
-	var answer struct{ Error string }
-	if err := json.Unmarshal([]byte(body), &answer); err != nil {
-		t.Fatalf("%v in %s", err, body)
-	}
-	return answer.Error
 }
 
 func TestStatus(t *testing.T) {
@@ -248,40 +154,6 @@ func TestStatus(t *testing.T) {
 	}
 	if got.Ready || len(got.Checks) != 2 || got.Checks[1].Error != "connection refused" || got.Store != "memory" {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestTop(t *testing.T) {
-	var asked topkeys.Query
-	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (adminapi.TopKeys, error) {
-		asked = q
-		if q.By == "name" {
-			return adminapi.TopKeys{}, topkeys.ErrBy
-		}
-		return adminapi.TopKeys{Keys: []adminapi.TopKey{{Rule: "<b>"}}}, nil
-	}})
-	for query, want := range map[string]topkeys.Query{
-		"": {By: adminapi.ByHits, N: 20},
-		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {
-			Domain: "shop", Rule: "api_key > path", By: adminapi.ByDenied,
-			N: 5,
-		},
-	} {
-		if status, _ := ask(t, h, "GET", "/top"+query); status != http.StatusOK || asked != want {
-			t.Errorf("%s: %d, asked %+v, want %+v", query, status, asked, want)
-		}
-	}
-	for query, want := range map[string]string{
-		"?n=1001": `n: must be a number between 1 and 1000, got "1001"`, "?by=name": "by: must be hits or denied",
-	} {
-		if status, body := ask(t, h, "GET", "/top"+query); status != http.StatusBadRequest || said(t, body) != want {
-			t.Errorf("%s: %d %s, want %s", query, status, body, want)
-		}
-	}
-	status, body := ask(t, looked(t, shop, admin.Options{}), "GET", "/top")
-	if want := "this process does not count keys; start Weir with --top-keys 100"; status != http.StatusNotFound ||
-		said(t, body) != want {
-		t.Errorf("without top keys: %d %s, want %s", status, body, want)
 	}
 }
 
