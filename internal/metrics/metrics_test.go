@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -13,27 +12,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
-	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/take"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // compile makes a set of the rules of domain shop.
 func compile(tb testing.TB, rules ...string) *descriptors.Set {
 	tb.Helper()
-	text := "domain: shop\ndescriptors:\n  - " + strings.Join(rules, "\n  - ")
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(text)}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
+	return casetest.Compile(tb, "domain: shop\ndescriptors:\n  - "+strings.Join(rules, "\n  - "))
 }
 
 // rule is one with a limit.
@@ -63,108 +56,6 @@ func scrape(tb testing.TB, m *metrics.Metrics) map[string]string {
 		}
 	}
 	return series
-}
-
-// decisions are the series of limits.
-func decisions(tb testing.TB, m *metrics.Metrics) map[string]string {
-	tb.Helper()
-	series := scrape(tb, m)
-	maps.DeleteFunc(series, func(name, _ string) bool {
-		return !strings.HasPrefix(name, "weir_decisions_total") && !strings.HasPrefix(name, "weir_hits_")
-	})
-	return series
-}
-
-// A limit shows what was decided by it, under its name or its place in the rule; one that nobody asked shows
-// nothing.
-func TestDecisions(t *testing.T) {
-	m := newMetrics()
-	set := compile(t,
-		"{key: one, rate_limit: {name: per-client, requests_per_unit: 10, unit: second}}",
-		"{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}",
-		rule("plain"), rule("silent"),
-	)
-	m.Prepare(set)
-	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
-	m.Decided(one, decide.Allowed, 3, &nearly)
-	m.Decided(one, decide.Allowed, 1, &nearly)
-	m.Decided(one, decide.Denied, 5, &nearly)
-	m.Decided(second, decide.ShadowDenied, 1, &nearly)
-	m.Decided(plain, decide.Allowed, 0, &nearly)
-	m.Decided(plain, decide.Allowed, -4, &nearly)
-	m.Decided(&descriptors.Limit{ID: -1}, decide.Denied, 1, &nearly)
-
-	want := map[string]string{
-		`weir_hits_refunded_total{domain="shop",limit="",rule="plain"}`:           "4",
-		`weir_hits_near_limit_total{domain="shop",limit="per-client",rule="one"}`: "2", // the tenth hit each
-		`weir_hits_near_limit_total{domain="shop",limit="2",rule="two"}`:          "0",
-		`weir_hits_near_limit_total{domain="shop",limit="",rule="plain"}`:         "0",
-		`weir_hits_near_limit_total{domain="",limit="(request)",rule=""}`:         "0",
-	}
-	for _, line := range []struct{ domain, rule, limit, outcome, decisions, hits string }{
-		{"shop", "one", "per-client", "allowed", "2", "4"},
-		{"shop", "one", "per-client", "denied", "1", "5"},
-		{"shop", "two", "2", "allowed", "0", "0"},
-		{"shop", "two", "2", "denied", "0", "0"},
-		{"shop", "two", "2", "shadow_denied", "1", "1"},
-		{"shop", "plain", "", "allowed", "2", "0"},
-		{"shop", "plain", "", "denied", "0", "0"},
-		{"", "", "(request)", "allowed", "0", "0"},
-		{"", "", "(request)", "denied", "1", "1"},
-	} {
-		labels := fmt.Sprintf(`{domain=%q,limit=%q,outcome=%q,rule=%q}`, line.domain, line.limit, line.outcome, line.rule)
-		want["weir_decisions_total"+labels], want["weir_hits_total"+labels] = line.decisions, line.hits
-	}
-	if diff := cmp.Diff(want, decisions(t, m)); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
-}
-
-const allowed = `weir_decisions_total{domain="shop",limit="",outcome="allowed",rule=%q}`
-
-// A limit keeps its counts over reloads, wherever its rule has moved to; a request that was matched by the set
-// before is counted, too; a limit that is gone takes its series with it, and does not come back by a request that
-// is still under way.
-func TestReload(t *testing.T) {
-	m := newMetrics()
-	before := compile(t, rule("gone"), rule("stays"))
-	m.Prepare(before)
-	gone, stays := before.Limits()[0], before.Limits()[1]
-	m.Decided(gone, decide.Allowed, 1, &nearly)
-	m.Decided(stays, decide.Allowed, 1, &nearly)
-
-	after := compile(t, rule("stays"), rule("new"))
-	m.Prepare(after)
-	m.Decided(after.Limits()[0], decide.Allowed, 1, &nearly)
-	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
-	m.Decided(stays, decide.Allowed, 1, &nearly)
-	m.Decided(gone, decide.Allowed, 1, &nearly)
-
-	series := scrape(t, m)
-	for rule, want := range map[string]string{"stays": "3", "new": "1", "gone": ""} {
-		if got := series[fmt.Sprintf(allowed, rule)]; got != want {
-			t.Errorf("rule %s has %q decisions allowed, want %q", rule, got, want)
-		}
-	}
-}
-
-// A limit that a request brings along counts as the limit of the rule that it matched.
-func TestOverride(t *testing.T) {
-	m := newMetrics()
-	set := compile(t, rule("other"), rule("key"))
-	m.Prepare(set)
-	r := set.Domain("shop").Match([]descriptors.Entry{{Key: "key", Value: "v"}})
-	for n := range uint32(100) {
-		l, err := r.Override(n, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Decided(l, decide.Allowed, 1, &nearly)
-	}
-	series := decisions(t, m)
-	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 5 {
-		t.Errorf("%s decisions of the rule in %d series, want 100 in 5: %v", got, len(series), series)
-	}
 }
 
 func TestStoreFailed(t *testing.T) {
@@ -229,20 +120,13 @@ func TestDecidedAllocatesNothing(t *testing.T) {
 	m := newMetrics()
 	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
 	m.Prepare(set)
+	if n := testing.AllocsPerRun(100, func() { m.Answered(set.Domain("shop"), true) }); n != 0 {
+		t.Errorf("a response allocates %v times, want 0", n)
+	}
 	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
 		if n := testing.AllocsPerRun(100, func() { m.Decided(l, decide.Allowed, 1, &nearly) }); n != 0 {
 			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
 		}
-	}
-}
-
-func BenchmarkDecided(b *testing.B) {
-	m := newMetrics()
-	set := compile(b, rule("a"))
-	m.Prepare(set)
-	l := set.Limits()[0]
-	for b.Loop() {
-		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 }
 
