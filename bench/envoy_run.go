@@ -21,7 +21,7 @@ type envoyRow struct {
 func (o *options) throughEnvoy(
 	ctx context.Context, dir string, targets []*target, progress io.Writer,
 ) ([]envoyRow, error) {
-	w, err := workloadNamed(nameClosed)
+	w, err := workloadNamed("w1")
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -19,10 +18,6 @@ import (
 
 // patienceOfCaller is the timeout of one request, far above any response time.
 const patienceOfCaller = 5 * time.Second
-
-// openWorkers is the maximum number of outstanding requests in an open loop. Further requests wait, which counts as
-// latency.
-const openWorkers = 1024
 
 // latencies are the latencies of all requests.
 type latencies []time.Duration
@@ -99,8 +94,9 @@ func (l *load) close() {
 	}
 }
 
-// ask sends the request of key k and records the latency since the given time.
-func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, since time.Time, t *tally) {
+// ask sends the request of key k and records its latency.
+func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, t *tally) {
+	since := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patienceOfCaller)
 	defer cancel()
 	var answer code
@@ -145,7 +141,7 @@ func (l *load) each(ctx context.Context, keys []int, atOnce int) *tally {
 	return inParallel(atOnce, func(i int, t *tally) {
 		conn := l.conn(i)
 		for ; i < len(keys); i += atOnce {
-			l.ask(ctx, conn, keys[i], time.Now(), t)
+			l.ask(ctx, conn, keys[i], t)
 		}
 	})
 }
@@ -157,41 +153,9 @@ func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
 		conn := l.conn(i)
 		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
 		for more := true; more; more = t.errors == 0 && time.Now().Before(end) {
-			l.ask(ctx, conn, next(), time.Now(), t)
+			l.ask(ctx, conn, next(), t)
 		}
 	})
-}
-
-// open starts requests at a fixed rate for a time, independently of responses. It measures latency from the scheduled
-// start, so a server that stalls is charged for all requests that had to wait, including those that could not be sent
-// because too many were outstanding.
-func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost int) *tally {
-	total := int(rate * d.Seconds())
-	due := make(chan time.Time, total) // so that schedule never blocks
-	go schedule(due, total, rate)
-	return inParallel(atMost, func(i int, t *tally) {
-		conn := l.conn(i)
-		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
-		for at := range due {
-			l.ask(ctx, conn, next(), at, t)
-		}
-	})
-}
-
-// schedule sends the start time of each request when it has come.
-func schedule(due chan<- time.Time, total int, rate float64) {
-	runtime.LockOSThread() // to sleep exactly
-	defer runtime.UnlockOSThread()
-	defer close(due)
-	_ = exactSleep() // otherwise requests are later, which counts as latency
-	start := time.Now()
-	for i := range total {
-		at := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
-			pause(wait)
-		}
-		due <- at
-	}
 }
 
 // probe sends the request of key k and checks the whole response: a status for every descriptor, with its rule's limit.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,57 +99,5 @@ func TestFailedRequestsFail(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "requests failed, the first with: rpc error: code = Unimplemented") {
 			t.Errorf("%s: error %v, want that of the requests", workloads, err)
 		}
-	}
-}
-
-// stalling answers nothing for a while, once.
-type stalling struct {
-	noop
-
-	requests atomic.Int64
-	stalled  chan struct{}
-}
-
-func (s *stalling) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	if s.requests.Add(1) == 100 {
-		time.AfterFunc(400*time.Millisecond, func() { close(s.stalled) })
-	}
-	if s.requests.Load() >= 100 {
-		<-s.stalled
-	}
-	return s.noop.ShouldRateLimit(ctx, req)
-}
-
-// TestOpenLoopShowsAStall has a server that stands still for 0.4 of 1 second. Every request that was due meanwhile
-// had to wait: an open loop shows that at the quantile 0.8, and a closed loop, which asked once in the time, does
-// not.
-func TestOpenLoopShowsAStall(t *testing.T) {
-	w := &workloads[0]
-	r, err := w.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := func(drive func(l *load) *tally) time.Duration {
-		t.Helper()
-		l, err := dial(serve(t, &stalling{stalled: make(chan struct{})}), w, r, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.close()
-		got := drive(l)
-		if err := got.failed(); err != nil {
-			t.Fatal(err)
-		}
-		return got.latency.quantile(0.8)
-	}
-	for _, atMost := range []int{4, openWorkers} {
-		open := run(func(l *load) *tally { return l.open(t.Context(), time.Second, 1000, atMost) })
-		if open < 100*time.Millisecond {
-			t.Errorf("open loop of at most %d: quantile 0.8 is %v, want about 200ms", atMost, open)
-		}
-	}
-	closed := run(func(l *load) *tally { return l.closed(t.Context(), time.Second, 1) })
-	if closed > 100*time.Millisecond {
-		t.Errorf("closed loop: quantile 0.8 is %v; the stall was to be hidden", closed)
 	}
 }

@@ -26,7 +26,7 @@ type options struct {
 	weir, out          string
 	storeTimeout       time.Duration
 	serveNoop          string
-	envoy, reloads     bool
+	envoy              bool
 	module             string
 	pgo                string
 }
@@ -48,14 +48,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), "+
-		"rules (1,000 of them), each also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
+	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1", "what to ask: w1 to w4, hot (w1 with 100 keys), "+
+		"rules (1,000 of them), each also with one request outstanding as w1c1")
 	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", ")+
 		". peer has only fixed windows: compare with -algorithm fixed_window")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds, of which the medians are shown")
 	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of each target in each workload in each round")
 	f.DurationVar(&o.WarmUp, "warmup", 500*time.Millisecond, "load before each measurement")
-	f.IntVar(&o.Concurrency, "concurrency", 64, "requests outstanding in a closed loop")
+	f.IntVar(&o.Concurrency, "concurrency", 64, "requests outstanding")
 	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
 	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of Weir's limits")
 	f.DurationVar(
@@ -72,8 +72,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
 	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
 		"make module builds")
-	f.BoolVar(&o.reloads, "reload", false, "only measure the start with 100,000 rules, and answers while they are "+
-		"loaded again")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -100,9 +98,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	if o.reloads {
-		return o.reload(ctx, dir, stdout)
-	}
 	targets, err := o.start(ctx, dir)
 	defer stopAll(targets)
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *starter) startPeer(ctx context.Context, t *target) error {
 	if err := os.MkdirAll(rules, 0o700); err != nil {
 		return err
 	}
-	if err := s.rules(rules, ""); err != nil {
+	if err := writeRules(rules, ""); err != nil {
 		return err
 	}
 	if _, err := s.startRedis(ctx, t, "unix"); err != nil {

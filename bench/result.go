@@ -73,9 +73,7 @@ func (b *bench) markdown() string {
 	fmt.Fprintf(&w, "%s. Medians of %d interleaved rounds of %s; %d requests outstanding over %d connections; %s.\n",
 		thisMachine(), b.Rounds, b.Duration, b.Concurrency, b.Connections, b.Algorithm)
 	for _, s := range b.scenarios {
-		fmt.Fprintf(&w, "\n%s: %s%s\n\n", s.name, s.w.about, map[shape]string{
-			oneByOne: "; one request outstanding", openLoop: "; open loop at half of the rate of " + nameClosed,
-		}[s.shape])
+		fmt.Fprintf(&w, "\n%s: %s%s\n\n", s.name, s.w.about, map[bool]string{true: "; one request outstanding"}[s.oneByOne])
 		fmt.Fprint(&w, "| | req/s | p50 us | p99 us | p99.9 us | CPU us server + Redis | calls to Redis | denied |"+
 			" CPU / no-op | p50 / no-op | p99.9 / no-op | others' CPU |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 		base := b.samples[sampled{s.name, nameNoop}]

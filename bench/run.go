@@ -20,39 +20,18 @@ type settings struct {
 	Algorithm   string
 }
 
-// shape is the arrival pattern of requests.
-type shape int
-
-const (
-	closedLoop shape = iota
-	oneByOne         // one outstanding request
-	openLoop
-)
-
-// scenario is a workload with a shape.
+// scenario is a workload and its arrival pattern.
 type scenario struct {
-	name  string
-	w     *workload
-	shape shape
+	name     string
+	w        *workload
+	oneByOne bool // one outstanding request
 }
 
-const (
-	nameOpen   = "w5"
-	nameClosed = "w1" // w5 is this workload in an open loop, at half of its rate
-)
-
-// parseScenario parses w1, w1c1 (one outstanding request) or w5.
-func parseScenario(name string) (scenario, error) {
-	s := scenario{name: name}
-	base, c1 := strings.CutSuffix(name, "c1")
-	if c1 {
-		s.shape = oneByOne
-	}
-	if name == nameOpen {
-		base, s.shape = nameClosed, openLoop
-	}
-	var err error
-	s.w, err = workloadNamed(base)
+// parseScenario parses w1 or w1c1 (one outstanding request).
+func parseScenario(name string) (s scenario, err error) {
+	s.name = name
+	name, s.oneByOne = strings.CutSuffix(name, "c1")
+	s.w, err = workloadNamed(name)
 	return s, err
 }
 
@@ -101,9 +80,9 @@ func (b *bench) run(ctx context.Context) error {
 }
 
 func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, error) {
-	conns := b.Connections
-	if s.shape == oneByOne {
-		conns = 1
+	conns, atOnce := b.Connections, b.Concurrency
+	if s.oneByOne {
+		conns, atOnce = 1, 1
 	}
 	l, err := dial(t.addr, s.w, b.requests[s.w], conns)
 	if err != nil {
@@ -113,16 +92,12 @@ func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, err
 	if err := b.prime(ctx, l, t); err != nil {
 		return sample{}, err
 	}
-	drive, err := b.drive(l, s, t)
-	if err != nil {
-		return sample{}, err
-	}
-	if err := drive(ctx, b.WarmUp).failed(); err != nil {
+	if err := l.closed(ctx, b.WarmUp, atOnce).failed(); err != nil {
 		return sample{}, err
 	}
 	runtime.GC() // so that the load generator's collection is less likely to be measured
 	var got *tally
-	spent, err := during(ctx, t.usage, func() { got = drive(ctx, b.Duration) })
+	spent, err := during(ctx, t.usage, func() { got = l.closed(ctx, b.Duration, atOnce) })
 	if err != nil {
 		return sample{}, err
 	}
@@ -145,24 +120,6 @@ func (b *bench) prime(ctx context.Context, l *load, t *target) error {
 	}
 	t.primed[l.w.name] = true
 	return nil
-}
-
-// drive returns the function that sends the scenario's requests for a time.
-func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, time.Duration) *tally, error) {
-	atOnce := b.Concurrency
-	switch s.shape {
-	case closedLoop:
-	case oneByOne:
-		atOnce = 1
-	case openLoop:
-		done := b.samples[sampled{nameClosed, t.name}]
-		if len(done) == 0 {
-			return nil, fmt.Errorf("half of what rate? Run %s before", nameClosed)
-		}
-		rate := done[len(done)-1].ReqPerSec / 2
-		return func(ctx context.Context, d time.Duration) *tally { return l.open(ctx, d, rate, openWorkers) }, nil
-	}
-	return func(ctx context.Context, d time.Duration) *tally { return l.closed(ctx, d, atOnce) }, nil
 }
 
 // expect returns an error if the results do not match the workload's rules.

@@ -16,12 +16,3 @@ func cpuTime(pid int) (time.Duration, error) {
 	}
 	return time.Duration(ts.Nano()), nil
 }
-
-// exactSleep makes pause exact to a few microseconds on this thread, to which the goroutine must be locked.
-func exactSleep() error { return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
-
-// pause blocks the thread, because the runtime's timers wait in whole milliseconds if the process is idle.
-func pause(d time.Duration) {
-	ts := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&ts, nil) // if it is interrupted, the caller checks the clock again
-}

@@ -10,7 +10,3 @@ import (
 func cpuTime(int) (time.Duration, error) {
 	return 0, errors.New("the CPU time of a process is read on Linux only")
 }
-
-func exactSleep() error { return nil }
-
-func pause(d time.Duration) { <-time.After(d) }

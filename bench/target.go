@@ -22,22 +22,20 @@ import (
 type spec struct {
 	name   string
 	about  string
-	binary string   // "weir", "peer", or "noop" for this program itself
-	redis  string   // network of Weir's own Redis: "unix" or "tcp"; "" for counters in memory
-	fields string   // fields of every limit in addition to the algorithm
-	args   []string // further arguments of weir
+	binary string // "weir", "peer", or "noop" for this program itself
+	redis  string // network of Weir's own Redis: "unix" or "tcp"; "" for counters in memory
+	fields string // fields of every limit in addition to the algorithm
 }
 
 // Names of targets. The others are compared with nameNoop; namePeer is envoyproxy/ratelimit.
 const (
-	nameNoop   = "noop"
-	nameMemory = "memory"
-	namePeer   = "peer"
+	nameNoop = "noop"
+	namePeer = "peer"
 )
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
-	{name: nameMemory, about: "Weir, counters in memory", binary: "weir"},
+	{name: "memory", about: "Weir, counters in memory", binary: "weir"},
 	{name: "redis", about: "Weir, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
 	{
 		name: "leased", about: "Weir, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
@@ -68,14 +66,13 @@ type starter struct {
 	dir       string
 	weir      string // path of the program
 	algorithm string
-	rules     func(dir, fields string) error // writes the rule files
 
 	storeTimeout time.Duration // Weir's --store-timeout
 }
 
 // starter returns a starter for the program in the options, or for a new build.
 func (o *options) starter(dir string) (*starter, error) {
-	s := &starter{dir: dir, weir: o.weir, algorithm: o.Algorithm, rules: writeRules, storeTimeout: o.storeTimeout}
+	s := &starter{dir: dir, weir: o.weir, algorithm: o.Algorithm, storeTimeout: o.storeTimeout}
 	if s.weir != "" {
 		return s, nil
 	}
@@ -131,6 +128,7 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Dial(ctx, "tcp", t.addr) })
 }
 
+// startWeir starts Weir and waits until it is ready.
 func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 	rules := filepath.Join(s.dir, "rules-"+t.name)
 	if err := os.Mkdir(rules, 0o700); err != nil {
@@ -141,7 +139,7 @@ func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 	if sp.fields != "" {
 		fields = append(fields, sp.fields)
 	}
-	if err := s.rules(rules, strings.Join(fields, ", ")); err != nil {
+	if err := writeRules(rules, strings.Join(fields, ", ")); err != nil {
 		return err
 	}
 	store := "memory"
@@ -151,20 +149,13 @@ func (s *starter) startWeir(ctx context.Context, t *target, sp *spec) error {
 			return err
 		}
 	}
-	return s.serve(ctx, t, store, rules, sp.args...)
-}
-
-// serve starts Weir and waits until it is ready.
-func (s *starter) serve(ctx context.Context, t *target, store, rules string, more ...string) error {
 	admin, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return err
 	}
-	args := append([]string{
-		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin, "--store", store,
-		"--store-timeout", s.storeTimeout.String(), "--drain-delay", "0s", "--pprof",
-	}, more...)
-	p, err := t.run(t.name, exec.Command(s.weir, args...)) //nolint:noctx // ours; stop ends it
+	p, err := t.run(t.name, exec.Command(s.weir, "serve", //nolint:noctx // ours; stop ends it
+		"--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin, "--store", store,
+		"--store-timeout", s.storeTimeout.String(), "--drain-delay", "0s", "--pprof"))
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ var workloads = []workload{
 func workloadNamed(name string) (*workload, error) {
 	i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no workload %q: there are w1, w2, w3, w4, hot, rules, each also as w1c1, and w5", name)
+		return nil, fmt.Errorf("no workload %q: there are w1, w2, w3, w4, hot, rules, each also as w1c1", name)
 	}
 	return &workloads[i], nil
 }
