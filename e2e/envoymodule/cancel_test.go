@@ -106,9 +106,13 @@ func (x *cancelled) source(file string) string {
 		filepath.Join(x.folder, file), x.folder)
 }
 
-const cancelLimits = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}, ` +
-	`{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}], "apply_on_stream_done": true, ` +
-	`"hits_addend": {"format": "` + leased + `", "is_negative_hits": true}}]`
+// cancelLimits count a request in flight until its stream is done.
+var cancelLimits = byKeyAtBothEnds(`{"format": "` + leased + `", "is_negative_hits": true}`)
+
+// denyLater is a filter behind Weir's that answers the request itself.
+const denyLater = `{name: envoy.filters.http.fault, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault,
+  abort: {header_abort: {}, percentage: {numerator: 100}}}}`
 
 // writeListener replaces the listener by one with other flags, or words of filter_config. No flags remove it.
 func (x *cancelled) writeListener(flags []string, words ...string) {

@@ -16,18 +16,20 @@ import (
 )
 
 // A leaky queue releases a request each 500 ms. Of 6 at once, 4 reach the upstream one after the other, and 2, for
-// which the queue has no room, are denied at once. No worker waits meanwhile.
+// which the queue has no room, are denied at once. No worker waits meanwhile. Clients that leave end the wait.
 func TestQueueDelays(t *testing.T) {
 	const queue = `
 domain: shop
 descriptors:
   - {key: key, value: free, rate_limit: {unlimited: true}}
+  - {key: key, value: slow, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: minute, burst: 10}}
   - {key: key, rate_limit: {algorithm: leaky_queue, requests_per_unit: 2, unit: second, burst: 3}}
 `
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{rules(t, queue)}
+			addr := proctest.FreeAddr(t)
+			flags := []string{rules(t, queue), "--http-addr=" + addr}
 			if store == "redis" {
 				flags = append(flags, "--store="+redistest.Start(t).URL(), "--store-timeout=5s")
 			}
@@ -80,38 +82,14 @@ descriptors:
 				}
 			}
 			t.Logf("arrivals at the upstream: %v; 20 others took %s", after, quick)
-		})
-	}
-}
 
-// A client that leaves while its request waits ends the wait: Weir holds nothing for it.
-func TestLeavingEndsTheWait(t *testing.T) {
-	const queue = `
-domain: shop
-descriptors:
-  - {key: key, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: minute, burst: 10}}
-`
-	for _, store := range []string{"memory", "redis"} {
-		t.Run(store, func(t *testing.T) {
-			t.Parallel()
-			addr := proctest.FreeAddr(t)
-			flags := []string{rules(t, queue), "--http-addr=" + addr}
-			if store == "redis" {
-				flags = append(flags, "--store="+redistest.Start(t).URL(), "--store-timeout=5s")
-			}
-			e := start(t, listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream))
-			c := newClient(t, e, "front")
-			c.Get(t, "/", "x-key", "ann")
-			delayed := func(n float64) func() error {
-				return func() error {
-					if got := metric(t, addr, "weir_delayed_requests"); got != n {
-						return fmt.Errorf("%v requests are delayed, want %v", got, n)
-					}
-					return nil
-				}
+			c.Get(t, "/", "x-key", "slow")
+			delayed := func(n float64) {
+				eventually(t, fmt.Sprintf("%v requests are delayed", n), func() bool {
+					return metric(t, addr, "weir_delayed_requests") == n
+				})
 			}
 			ctx, leave := context.WithCancel(t.Context())
-			var wait sync.WaitGroup
 			for range 5 {
 				wait.Go(func() {
 					req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
@@ -119,16 +97,16 @@ descriptors:
 						t.Error(err)
 						return
 					}
-					req.Header.Set("X-Key", "ann")
+					req.Header.Set("X-Key", "slow")
 					if r, err := c.Do(req); err == nil {
 						t.Errorf("answered: %+v", r)
 					}
 				})
 			}
-			await(t, e, delayed(5))
+			delayed(5)
 			leave()
 			wait.Wait()
-			await(t, e, delayed(0))
+			delayed(0)
 		})
 	}
 }

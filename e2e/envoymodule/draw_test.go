@@ -343,12 +343,14 @@ func (d *drawer) request(number int) drawnRequest {
 }
 
 // drawCases draws valid cases.
-func drawCases(t *testing.T, n, fronts int) (cases []*drawnCase) {
+func drawCases(
+	t *testing.T, n int, draw func(t *rapid.T, number, fronts int, units, windows []string) *drawnCase,
+) (cases []*drawnCase) {
 	t.Helper()
 	units, windows := calm(time.Now())
 	refused := 0
 	casetest.Check(t, n, func(t *rapid.T) {
-		c := drawCase(t, len(cases), fronts, units, windows)
+		c := draw(t, len(cases), len(settings), units, windows)
 		if !c.isValid() {
 			refused++
 			return

@@ -3,14 +3,11 @@
 package envoymodule
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -21,7 +18,7 @@ const setMetadata = `{name: envoy.filters.http.header_to_metadata, typed_config:
   {header: x-cost, on_header_present: {metadata_namespace: users, key: cost, type: STRING}}]}}, `
 
 // routeOfEnds is the rest of a route beside rate_limits: metadata, and headers that show Weir's dynamic metadata.
-const routeOfEnds = `metadata: {filter_metadata: {users: {tier: "2"}}}, response_headers_to_add: [
+const routeOfEnds = `, metadata: {filter_metadata: {users: {tier: "2"}}}, response_headers_to_add: [
   {header: {key: x-leased, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}},
   {header: {key: x-owner, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata)%"}}]`
 
@@ -93,87 +90,33 @@ func TestEndsAsInTheService(t *testing.T) {
 	for _, name := range []string{"memory", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			stores := []string{"memory", "memory"}
+			cases := drawCases(t, 40, drawEnds)
 			var a, b *redistest.Server
 			if name == "redis" {
 				a, b = redistest.Start(t), redistest.Start(t)
 				stores = []string{a.URL(), b.URL()}
-			}
-			units, windows := calm(time.Now())
-			var cases []*drawnCase
-			refused := 0
-			casetest.Check(t, 40, func(t *rapid.T) {
-				c := drawEnds(t, len(cases), len(settings), units, windows)
-				if !c.isValid() {
-					refused++
-					return
+				for i := range cases {
+					cases[i].reverse() // others than in memory
 				}
-				if cases = append(cases, c); a != nil {
-					c.reverse() // others than in memory
-				}
-			})
-			if refused > len(cases) {
-				t.Errorf("%d of %d drawn rules are refused", refused, refused+len(cases))
-			}
-			var documents []string
-			for _, c := range cases {
-				documents = append(documents, c.rules)
 			}
 			flags := []string{"--ratelimit-headers", "--store-timeout=5s", "--dynamic-metadata"}
-			w := startTwins(t, rules(t, strings.Join(documents, "\n---\n")), append(flags, "--store="+stores[0]),
-				append(flags, "--store="+stores[1]), func(front int, perRoute func(domain, rateLimits string) string) string {
-					var routes []string
-					for _, c := range cases {
-						if c.front == front {
-							routes = append(routes, fmt.Sprintf(
-								"{match: {prefix: /%d/}, route: {cluster: upstream}, %s, typed_per_filter_config: %s}", c.number, routeOfEnds,
-								perRoute(c.domain(), c.rateLimits)))
-						}
-					}
-					return strings.Join(append(routes, toUpstream), ", ")
-				}, func(_, listener string) string {
+			w := startTwinsWith(t, cases, append(flags, "--store="+stores[0]), append(flags, "--store="+stores[1]), routeOfEnds,
+				func(_, listener string) string {
 					return strings.Replace(listener, "http_filters: [", "http_filters: ["+setMetadata, 1)
 				})
-			w.playEnds(t, cases)
+			sent := 0.
+			w.playAll(t, cases, func() { // waits until the stream's end is counted
+				sent++
+				for _, addr := range []string{w.service.HTTP, w.module} {
+					eventually(t, "the end of a stream is counted", func() bool {
+						return metric(t, addr, "weir_request_seconds_count") == 2*sent
+					})
+				}
+			}, "passed", "denied", "X-Leased", "X-Owner")
 			w.compareCounts(t)
 			if a != nil && compareKeys(t, a, b) < 20 {
 				t.Error("too few keys in Redis to tell")
 			}
 		})
-	}
-}
-
-// playEnds sends all requests to both, compares the answers, and waits each time until the stream's end is counted.
-func (w *twins) playEnds(t *testing.T, cases []*drawnCase) {
-	t.Helper()
-	seen, sent := map[string]int{}, 0.
-	for _, c := range cases {
-		for i, r := range c.requests {
-			want, got := w.byFilter[c.front].send(t, r), w.inside[c.front].send(t, r)
-			sent++
-			for _, addr := range []string{w.service.HTTP, w.module} {
-				await(t, w.envoy, func() error {
-					if n := metric(t, addr, "weir_request_seconds_count"); n != 2*sent {
-						return fmt.Errorf("request %d of %s: %.0f calls, want %.0f\n%s", i, c.rateLimits, n, 2*sent, c.rules)
-					}
-					return nil
-				})
-			}
-			if wrong := unlike(want, got); wrong != "" {
-				t.Fatalf("request %d, %+v: %s\nfilter: %s\nmodule: %s\nsettings: %s\nrate_limits: %s\nrules: %s", i, r, wrong,
-					show(want), show(got), settings[c.front], c.rateLimits, c.rules)
-			}
-			count(seen, want)
-			for _, name := range []string{"X-Leased", "X-Owner"} {
-				if v := want.Header.Get(name); v != "" && v != "-" {
-					seen[name]++
-				}
-			}
-		}
-	}
-	t.Logf("%v", seen)
-	for _, kind := range []string{"passed", "denied", "X-Leased", "X-Owner"} {
-		if seen[kind] < 5 {
-			t.Errorf("%d of %s: too few to tell", seen[kind], kind)
-		}
 	}
 }

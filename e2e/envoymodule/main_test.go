@@ -28,6 +28,21 @@ const patience = time.Minute
 // byKey limits clients by a header.
 const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`
 
+const leased = `%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%`
+
+// byKeyAtBothEnds is byKey with a second entry, which charges the hits when the stream is done.
+func byKeyAtBothEnds(hits string) string {
+	const actions = `{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]`
+	return `[` + actions + `}, ` + actions + `, "apply_on_stream_done": true, "hits_addend": ` + hits + `}]`
+}
+
+// lookRoute is a route that asks how much remains of a key, and costs nothing.
+func lookRoute() string {
+	return `{match: {prefix: /look}, route: {cluster: upstream}, typed_per_filter_config: ` + moduleRoute(
+		`{"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}],
+		"hits_addend": {"number": 0}}]}`) + `}, `
+}
+
 // config is a filter_config in JSON, with the flags and the words after them.
 func config(flags []string, rateLimits string, words ...string) string {
 	list, err := json.Marshal(append([]string{"--log-level=debug"}, flags...))
@@ -119,8 +134,24 @@ func serve(t *testing.T, handle http.HandlerFunc) string {
 // start runs an Envoy with two workers and the module.
 func start(t *testing.T, listeners ...string) *proctest.Envoy {
 	t.Helper()
-	return proctest.StartEnvoyWith(t, bootstrap(listeners, []string{cluster("upstream", upstream(t))}),
+	return startBefore(t, upstream(t), listeners...)
+}
+
+// startBefore is start before another upstream.
+func startBefore(t *testing.T, upstream string, listeners ...string) *proctest.Envoy {
+	t.Helper()
+	return proctest.StartEnvoyWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
 		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t)})
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("not so after %s: %s", patience, what)
+		}
+	}
 }
 
 // rules writes a rule file and returns the flag that names it.

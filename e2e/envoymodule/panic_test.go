@@ -107,7 +107,7 @@ descriptors:
 			admin := proctest.FreeAddr(t)
 			flags := append(slices.Clone(flags), rules(t, ruleFile), "--http-addr="+admin)
 			filter := func(deny bool) []string {
-				return []string{moduleFilter(config(flags, byKeyAnd(``, `{"number": 0}`),
+				return []string{moduleFilter(config(flags, byKeyAtBothEnds(`{"number": 0}`),
 					fmt.Sprintf(`"failure_mode_deny": %t, "status_on_error": {"code": 503}`, deny)))}
 			}
 			e := proctest.StartEnvoyWith(t, bootstrap([]string{

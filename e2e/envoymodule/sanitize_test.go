@@ -49,7 +49,7 @@ func TestMemory(t *testing.T) {
 	if err := os.WriteFile(path, []byte(fmt.Sprintf(limits, strings.Repeat("large ", 1000))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	entries := byKeyAnd(``, `{"format": "`+leased+`", "is_negative_hits": true}`)
+	entries := byKeyAtBothEnds(`{"format": "` + leased + `", "is_negative_hits": true}`)
 	route := `{"rate_limits": ` + entries + `}`
 	for name, flags := range map[string][]string{
 		"memory": {"--rules=" + path},
