@@ -1,13 +1,11 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -49,28 +48,10 @@ func (b *bomb) await(t *testing.T) {
 	}
 }
 
-// safeBuffer is a log.
-type safeBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // Parts that panic in goroutines of their own start again while an instance lives, which counts and logs the panics
 // and goes on deciding.
 func TestPartsOutlivePanics(t *testing.T) {
-	log := &safeBuffer{}
+	log := &launch.Buffer{}
 	m := newModule(t)
 	m.Log = log
 	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t)}))
@@ -110,7 +91,7 @@ func TestPartsOutlivePanics(t *testing.T) {
 
 // Panics are caught also when the last instance has closed: what it left behind must not end Envoy.
 func TestPanicAfterTheLastInstance(t *testing.T) {
-	log := &safeBuffer{}
+	log := &launch.Buffer{}
 	m := newModule(t)
 	m.Log = log
 	newTestFilter(t, m, configOf(t, []string{rulesFlag(t)})).Close()
@@ -120,21 +101,32 @@ func TestPanicAfterTheLastInstance(t *testing.T) {
 	}
 }
 
-// brokenStore panics in each call.
-type brokenStore struct{ limiter.Store }
+// failingStore fails in each call.
+type failingStore struct {
+	limiter.Store
+	fail func() error
+}
 
-func (brokenStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { panic("boom") }
+func (s failingStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return s.fail() }
 
-// A store that panics on Envoy's worker, and in the background, fails the request alone.
-func TestStorePanics(t *testing.T) {
-	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}, `"failure_mode_deny": true`))
+// failWith gives the filter a store that fails.
+func failWith(t *testing.T, f *Filter, fail func() error) {
+	t.Helper()
 	set := casetest.Compile(t, shop)
 	var err error
-	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: brokenStore{}})
+	f.decider, err = decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return set }, Store: failingStore{fail: fail},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.instance.collector = &collector{decider: f.decider}
+}
+
+// A store that panics on Envoy's worker, and in the background, fails the request alone.
+func TestStorePanics(t *testing.T) {
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}, `"failure_mode_deny": true`))
+	failWith(t, f, func() error { panic("boom") })
 	for _, together := range []int{1, 3} {
 		var all []*batchedWaiter
 		for range together {
@@ -149,23 +141,10 @@ func TestStorePanics(t *testing.T) {
 	}
 }
 
-// shedStore has no room for any call.
-type shedStore struct{ limiter.Store }
-
-func (shedStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
-	return limiter.ErrShed
-}
-
 // A request that is shed counts by the code that the service answers with.
 func TestShedRequestsCount(t *testing.T) {
 	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}))
-	set := casetest.Compile(t, shop)
-	var err error
-	f.decider, err = decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: shedStore{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.instance.collector = &collector{decider: f.decider}
+	failWith(t, f, func() error { return limiter.ErrShed })
 	w := begin(t, f, "ann")
 	f.module.Send()
 	<-w.ended
