@@ -3,12 +3,10 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,18 +17,14 @@ import (
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	service "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	cache "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	config "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
@@ -48,9 +42,13 @@ func TestGoldens(t *testing.T) {
 	if len(files) < 20 {
 		t.Fatalf("%d files in %s", len(files), dir)
 	}
-	xds := startXDS(t)
+	xds, version := partnertest.StartControlPlane(t, partnertest.ControlPlaneOptions{}), 0
+	set := func(configs []*config.RateLimitConfig) {
+		version++
+		xds.Set(strconv.Itoa(version), configs...)
+	}
 	redis := redistest.Start(t)
-	svc := startProcess(t, xds.addr, redis.Addr())
+	svc := startProcess(t, xds.Addr, redis.Addr())
 	counters := redistest.Client(t, redis.URL(), patience)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
@@ -59,7 +57,7 @@ func TestGoldens(t *testing.T) {
 				t.Fatal(err)
 			}
 			configs := readGolden(t, file)
-			xds.set(t, configs)
+			set(configs)
 			svc.await(t, configs)
 			for _, c := range configs {
 				for _, l := range leaves(c.GetDescriptors(), nil) {
@@ -69,7 +67,7 @@ func TestGoldens(t *testing.T) {
 		})
 	}
 	t.Run("none", func(t *testing.T) {
-		xds.set(t, nil)
+		set(nil)
 		svc.await(t, nil)
 	})
 }
@@ -137,55 +135,6 @@ func leaves(descriptors []*config.RateLimitDescriptor, above []*ratelimit.RateLi
 	return found
 }
 
-// xdsServer serves rate limit configurations as Envoy Gateway does.
-type xdsServer struct {
-	addr    string
-	cache   cache.SnapshotCache
-	version int
-}
-
-const node = "envoy-ratelimit"
-
-func startXDS(t *testing.T) *xdsServer {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &xdsServer{addr: listener.Addr().String(), cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil)}
-	ctx, cancel := context.WithCancel(context.Background())
-	grpcServer := grpc.NewServer()
-	discovery.RegisterAggregatedDiscoveryServiceServer(grpcServer, server.NewServer(ctx, x.cache, nil))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = grpcServer.Serve(listener)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		grpcServer.Stop()
-		<-done
-	})
-	return x
-}
-
-func (x *xdsServer) set(t *testing.T, configs []*config.RateLimitConfig) {
-	t.Helper()
-	x.version++
-	resources := make([]types.Resource, 0, len(configs))
-	for _, c := range configs {
-		resources = append(resources, c)
-	}
-	snapshot, err := cache.NewSnapshot(strconv.Itoa(x.version),
-		map[resource.Type][]types.Resource{resource.RateLimitConfigType: resources})
-	if err == nil {
-		err = x.cache.SetSnapshot(t.Context(), node, snapshot)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // process is a service started as ratelimit, by environment alone.
 type process struct {
 	*proctest.Process
@@ -207,7 +156,7 @@ func startProcess(t *testing.T, xds, redis string) *process {
 	cmd := exec.Command(name)
 	cmd.Env = []string{
 		"LOG_LEVEL=info", "USE_STATSD=false", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "CONFIG_TYPE=GRPC_XDS_SOTW",
-		"CONFIG_GRPC_XDS_SERVER_URL=" + xds, "CONFIG_GRPC_XDS_NODE_ID=" + node, "REDIS_SOCKET_TYPE=tcp",
+		"CONFIG_GRPC_XDS_SERVER_URL=" + xds, "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit", "REDIS_SOCKET_TYPE=tcp",
 		"REDIS_URL=" + redis, fmt.Sprint("GRPC_PORT=", grpcPort), fmt.Sprint("PORT=", httpPort),
 		fmt.Sprint("DEBUG_PORT=", debugPort),
 	}

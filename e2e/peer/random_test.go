@@ -22,7 +22,6 @@ import (
 var (
 	seedFlag = flag.Uint64("peer.seed", 0, "seed of the random cases; 0: another one each time")
 	caseFlag = flag.Int("peer.case", -1, "run only the case of this number")
-	showFlag = flag.Int("peer.show", 3, "how many cases that differ to show")
 )
 
 // requestsPerCase is the length of a case.
@@ -122,7 +121,7 @@ func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 	}
 	p := startPair(t, writeRules(t, files), settings)
 	var mu sync.Mutex
-	var failed []*failure
+	var failed []failure
 	compared, kinds := 0, map[string]int{}
 	p.each(cases, func(c *randomCase) {
 		n, diff, report := p.run(t.Context(), c)
@@ -133,20 +132,15 @@ func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 			kinds[kind(d)]++
 		}
 		if len(diff) > 0 {
-			failed = append(failed, &failure{c, n, report})
+			failed = append(failed, failure{n, report})
 		}
 	})
 	if want := len(cases) * requestsPerCase / 2; compared < want && len(failed) == 0 {
 		t.Errorf("%d requests were compared, want %d at least: windows end too often", compared, want)
 	}
-	slices.SortFunc(failed, func(a, b *failure) int { return a.at - b.at })
-	for i, f := range failed[:min(*showFlag, len(failed))] {
+	slices.SortFunc(failed, func(a, b failure) int { return a.at - b.at })
+	for _, f := range failed[:min(3, len(failed))] {
 		t.Error(f.report)
-		if i == 0 {
-			cut := *f.c
-			cut.requests = f.c.requests[:f.at+1]
-			t.Log("these requests are enough:\n" + cut.shrink(t, settings).list())
-		}
 	}
 	t.Logf("%d requests of %d cases compared, %d cases differ %v", compared, len(cases), len(failed), kinds)
 }
@@ -267,15 +261,7 @@ func (c *randomCase) report(at int, diff []string, peer, weir *answer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "case %d, request %d: peer and Weir differ in\n  %s\n", c.number, at, strings.Join(diff, "\n  "))
 	fmt.Fprintf(&b, "peer: %s\nweir: %s\n%srequests:\n", peer, weir, ruleFile(c.domain, c.rules))
-	cut := *c
-	cut.requests = c.requests[:at+1]
-	return b.String() + cut.list()
-}
-
-// list shows the requests.
-func (c *randomCase) list() string {
-	var b strings.Builder
-	for i, req := range c.requests {
+	for i, req := range c.requests[:at+1] {
 		fmt.Fprintf(&b, "  %d: %s\n", i, line(req))
 	}
 	return b.String()
@@ -283,7 +269,6 @@ func (c *randomCase) list() string {
 
 // failure is a case in which the two differ.
 type failure struct {
-	c      *randomCase
 	at     int // the request
 	report string
 }
