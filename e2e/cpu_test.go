@@ -3,78 +3,47 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir
-// shares one core with busy loops, or has a CPU quota of 20 %.
-func TestLimitsHoldWithoutCPU(t *testing.T) {
-	shortages := map[string]func(*testing.T, int){"one core beside four busy loops": shareCore}
-	if group := newQuota(t); group != "" {
-		shortages["a CPU quota"] = func(t *testing.T, pid int) { writePid(t, filepath.Join(group, "cgroup.procs"), pid) }
-	} else {
-		t.Log("this machine has no cgroup for a CPU quota")
-	}
-	for name, shorten := range shortages {
-		t.Run(name, func(t *testing.T) { limitsHold(t, shorten) })
-	}
-}
-
 const (
 	cpuLimit = 10 // a second, and the burst
 	cpuTime  = 4 * time.Second
 )
 
-func limitsHold(t *testing.T, shorten func(*testing.T, int)) {
+// Limits hold when the CPU is short, for every algorithm: at worst Redis's limit and the process's own pass. Weir
+// shares one core with busy loops.
+func TestLimitsHoldWithoutCPU(t *testing.T) {
 	algorithms := step.Names(limiter.Algorithms())
-	var rules strings.Builder
-	rules.WriteString("domain: shop\ndescriptors:\n")
-	for _, a := range algorithms {
-		window := "unit: second"
-		if a == "concurrency" {
-			window = "lease: 1s"
-		}
-		fmt.Fprintf(&rules, "  - {key: %s, rate_limit: {algorithm: %s, requests_per_unit: %d, %s}}\n", a, a, cpuLimit, window)
-	}
-	s := startWeir(t, ruleFile(t, rules.String()), "--store", redistest.Start(t).URL())
-	shorten(t, s.PID())
+	rules := eachAlgorithm(fmt.Sprintf("requests_per_unit: %d, unit: second", cpuLimit), "lease: 1s")
+	s := startWeir(t, ruleFile(t, rules), "--store", redistest.Start(t).URL())
+	shareCore(t, s.PID())
 	passed := make([]atomic.Int64, len(algorithms))
 	var requests, failed atomic.Int64
 	start := time.Now()
 	var wait sync.WaitGroup
 	for range 8 {
-		client := s.client(t)
+		client := fleet{s.client(t)}
 		for i := range 10 * len(algorithms) {
 			wait.Go(func() {
 				a := i % len(algorithms)
 				for time.Since(start) < cpuTime {
-					res, err := client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
-						Domain: "shop", Descriptors: []*commonpb.RateLimitDescriptor{{
-							Entries: []*commonpb.RateLimitDescriptor_Entry{{Key: algorithms[a], Value: "x"}},
-						}},
-					})
+					ok, err := client.ask(t.Context(), 0, algorithms[a])
 					requests.Add(1)
 					switch {
 					case err != nil:
 						failed.Add(1)
-					case res.GetOverallCode() == pb.RateLimitResponse_OK:
+					case ok:
 						passed[a].Add(1)
 					}
 				}
@@ -110,37 +79,5 @@ func shareCore(t *testing.T, pid int) {
 			_ = busy.Process.Kill()
 			_ = busy.Wait()
 		})
-	}
-}
-
-// newQuota makes a cgroup whose processes together get a fifth of a core; "" if this machine has none to make.
-func newQuota(t *testing.T) (group string) {
-	t.Helper()
-	for root, files := range map[string]map[string]string{
-		"/sys/fs/cgroup/cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
-		"/sys/fs/cgroup":     {"cpu.max": "20000 100000"},
-	} {
-		group, err := os.MkdirTemp(root, "weir-test-") //nolint:usetesting // a cgroup
-		if err != nil {
-			continue
-		}
-		t.Cleanup(func() { _ = os.Remove(group) })
-		for name, text := range files {
-			err = os.WriteFile(filepath.Join(group, name), []byte(text), 0o600)
-			if err != nil {
-				break
-			}
-		}
-		if err == nil {
-			return group
-		}
-	}
-	return ""
-}
-
-func writePid(t *testing.T, path string, pid int) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(strconv.Itoa(pid)), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -37,3 +37,12 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 	}
 	return strings.Join(answer, " ")
 }
+
+// question is a request of the domain shop with one descriptor, of keys and values in turn.
+func question(pairs ...string) *pb.RateLimitRequest {
+	d := &common.RateLimitDescriptor{}
+	for i := 0; i < len(pairs); i += 2 {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{d}}
+}

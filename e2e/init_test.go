@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -47,7 +45,7 @@ func TestInit(t *testing.T) {
 			t.Parallel()
 			dir := initialized(t, use)
 			s := startWeir(t, filepath.Join(dir, "rules"))
-			front := startInitialized(t, dir, s).Listener("front")
+			front := newClient(t, "127.0.0.1", startExample(t, filepath.Join(dir, "envoy.yaml"), s).Listener("front"))
 			if len(uses[use]) == 0 {
 				t.Fatal("nothing says how this use limits")
 			}
@@ -56,20 +54,6 @@ func TestInit(t *testing.T) {
 			}
 		})
 	}
-}
-
-// startInitialized runs an Envoy by the configuration of init, which calls Weir.
-func startInitialized(t *testing.T, dir string, s *weir) *proctest.Envoy {
-	t.Helper()
-	config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := strings.Cut(s.GRPC, ":")
-	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
-	ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
-		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s")
-	return proctest.StartEnvoy(t, ports.Replace(string(config)))
 }
 
 // initialized is a directory that `weir init` has written.
@@ -83,7 +67,7 @@ func initialized(t *testing.T, use string) string {
 }
 
 // check sends requests until one is denied.
-func (a starterRequest) check(t *testing.T, front string) {
+func (a starterRequest) check(t *testing.T, front *client) {
 	t.Helper()
 	start := time.Now()
 	for n := range 1000 {
@@ -105,26 +89,14 @@ func (a starterRequest) check(t *testing.T, front string) {
 	t.Fatalf("%+v: none of 1000 was denied: this machine is too slow to reach the limit", a)
 }
 
-func (a starterRequest) send(t *testing.T, front string, n int) int {
+func (a starterRequest) send(t *testing.T, c *client, n int) int {
 	t.Helper()
-	url := "http://" + front + a.path
-	if strings.HasSuffix(url, "=") {
-		url += strconv.Itoa(n)
+	path := a.path
+	if strings.HasSuffix(path, "=") {
+		path += strconv.Itoa(n)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
+	if a.key == "" {
+		return c.status(t, path)
 	}
-	if a.key != "" {
-		req.Header.Set("X-Api-Key", a.key)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode
+	return c.status(t, path, "X-Api-Key", a.key)
 }

@@ -50,11 +50,7 @@ func TestSpellingsOfAPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startWeir(t, filepath.FromSlash(dirs.rules))
-			config, err := os.ReadFile(filepath.FromSlash(dirs.config))
-			if err != nil {
-				t.Fatal(err)
-			}
-			front := proctest.StartEnvoy(t, onFreePorts(t, string(config), s)).Listener("front")
+			front := startExample(t, filepath.FromSlash(dirs.config), s).Listener("front")
 			const limit = 5 // both rule files
 			start, passed := time.Now(), 0
 			for round := range 2 {
@@ -90,13 +86,18 @@ func TestSpellingsOfAPath(t *testing.T) {
 	}
 }
 
-// onFreePorts is an example's Envoy configuration with ports of the test's own, asking Weir.
-func onFreePorts(t *testing.T, config string, s *weir) string {
+// startExample runs an Envoy by an example's configuration, with ports of the test's own, which asks Weir.
+func startExample(t *testing.T, path string, s *weir) *proctest.Envoy {
 	t.Helper()
+	config, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, port, _ := strings.Cut(s.GRPC, ":")
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
-	return strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
-		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s").Replace(config)
+	ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
+		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s")
+	return proctest.StartEnvoy(t, ports.Replace(string(config)))
 }
 
 // sendRaw sends a GET with exactly this path: http.Client would clean some of them.

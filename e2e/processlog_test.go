@@ -64,53 +64,40 @@ func (p pipe) fill(t *testing.T) {
 	}
 }
 
-// When the reader of the log ends, as a log collector does that restarts, Weir answers every request of an outage by
-// its rule, and loses only log lines.
-func TestReaderOfLogMayEnd(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t)
-	s, stderr := startInto(t, ruleFile(t, modes), "--store", redis.URL(), "--on-store-failure", "allow")
-	conn := dial(t, s.GRPC)
-	if got := ask(t, conn, "everybody"); got != "OK: OK" {
-		t.Fatal(got)
-	}
-	stderr.close()
-	redis.Kill()
-	for range 20 {
-		if got := ask(t, conn, "everybody"); got != "OK: OK" {
-			t.Fatalf("a request of an outage is answered %s", got)
-		}
-	}
-	await(t, 30*time.Second, "counted as dropped", func() bool {
-		return s.Metric(`weir_log_dropped_total{reason="write_error"}`) > 0
-	})
-	if code := s.Terminate(20 * time.Second); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
-}
-
-// When nothing reads the log and its pipe is full, Weir still handles outages, reloads and its stop.
+// When the reader of the log ends, as a log collector does that restarts, or reads nothing, so that the pipe is full,
+// Weir still handles reloads, outages and its stop. It loses only log lines.
 func TestLogThatIsNotRead(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Start(t)
-	rules := ruleFile(t, modes)
-	s, stderr := startInto(t, rules, "--store", redis.URL(), "--on-store-failure", "allow")
-	stderr.fill(t)
-	conn := dial(t, s.GRPC)
-
-	loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
-	for n := loads() + 1; n < 5; n++ {
-		proctest.Replace(t, rules, modes+strings.Repeat("#", int(n))+"\n")
-		await(t, 30*time.Second, "reloaded", func() bool { return loads() >= n })
-	}
-	s.Signal(syscall.SIGHUP)
-	redis.Kill()
-	for range 20 {
-		if got := ask(t, conn, "everybody"); got != "OK: OK" {
-			t.Fatalf("a request of an outage is answered %s", got)
-		}
-	}
-	if code := s.Terminate(20 * time.Second); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
+	for name, stop := range map[string]func(*testing.T, pipe){
+		"the reader ends": func(_ *testing.T, p pipe) { p.close() }, "the pipe is full": func(t *testing.T, p pipe) { p.fill(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			rules := ruleFile(t, modes)
+			s, stderr := startInto(t, rules, "--store", redis.URL(), "--on-store-failure", "allow")
+			stop(t, stderr)
+			conn := dial(t, s.GRPC)
+			loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
+			for n := loads() + 1; n < 5; n++ {
+				proctest.Replace(t, rules, modes+strings.Repeat("#", int(n))+"\n")
+				await(t, 30*time.Second, "reloaded", func() bool { return loads() >= n })
+			}
+			s.Signal(syscall.SIGHUP)
+			redis.Kill()
+			for range 20 {
+				if got := ask(t, conn, "everybody"); got != "OK: OK" {
+					t.Fatalf("a request of an outage is answered %s", got)
+				}
+			}
+			if name == "the reader ends" {
+				await(t, 30*time.Second, "counted as dropped", func() bool {
+					return s.Metric(`weir_log_dropped_total{reason="write_error"}`) > 0
+				})
+			}
+			if code := s.Terminate(20 * time.Second); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+		})
 	}
 }
