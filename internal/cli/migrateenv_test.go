@@ -11,31 +11,15 @@ import (
 // a wrong value, and what only the whole shows. says is a part of the message, but of what every flag's test has.
 func refusedEnvironments(t *testing.T) (all [][]string, says []string) {
 	t.Helper()
-	all = [][]string{
-		{"REDIS_URL=127.0.0.1:27501,127.0.0.1:27521"},
-		{"REDIS_URL=127.0.0.1:99999"},
-		{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis://127.0.0.1:0"},
-		{"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=a:1,b:1"},
-		{"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=a:port"},
-		{"NEAR_LIMIT_RATIO=2"},
-		{"GRPC_MAX_CONNECTION_AGE=1ms"},
-		{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_LIMIT_HEADER=bad header"},
-		{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=a:b"},
-		{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"},
-		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=9090"},
-		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:99999"},
-		{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=0.0.0.0:8080"},
-		{"PORT=6070"},
-		{"HOST=no host"},
-		{"GRPC_HOST=http//gateway"},
-		{"DEBUG_HOST=256.0.0.1"},
-		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=localhost"},
-		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=grpc-x:1"},
-		{"USE_DOG_STATSD=true", "EXTRA_TAGS=a b:c"},
-		{"TRACING_ENABLED=true", "OTEL_TRACES_SAMPLER=sometimes"},
-		{"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
+	refused, err := os.ReadFile("testdata/refused.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	says = make([]string, len(all))
+	for line := range strings.Lines(string(refused)) {
+		if !strings.HasPrefix(line, "#") {
+			all, says = append(all, strings.Split(strings.TrimSpace(line), " | ")), append(says, "")
+		}
+	}
 	text, err := os.ReadFile("ratelimitenv/testdata/variables.txt")
 	if err != nil {
 		t.Fatal(err)
