@@ -79,7 +79,7 @@ func newTestFilter(t *testing.T, m *Module, config []byte) *Filter {
 func ask(ctx context.Context, f *Filter, route *Route, key string) (a Answer, atOnce bool) {
 	c := f.Call(route)
 	c.AddHeader("x-key", []byte(key))
-	if c.Decide() {
+	if c.Decide() { //nolint:contextcheck // a call of the module has no context
 		a = c.Answer
 		a.Headers = append([]Header(nil), a.Headers...)
 		c.Release() //nolint:contextcheck // as above
