@@ -3,21 +3,19 @@
 package envoymodule
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -100,7 +98,7 @@ func newSoak(t *testing.T) *soak {
 		s.lds+", watched_directory: {path: "+folder+"}}}}\n"+bootstrap(nil, []string{cluster("upstream", upstream(t))}),
 		proctest.EnvoyOptions{Workers: 2, Modules: moduleFolder(t), Args: []string{"--drain-time-s", "1"}})
 	s.envoy.Await(patience, func() error {
-		_, err := s.ask(t.Context(), nil, "ready")
+		_, err := s.ask(t.Context(), http.DefaultClient, "ready")
 		return err
 	})
 	return s
@@ -151,8 +149,9 @@ func (s *soak) run(t *testing.T, n int64) {
 	left.Store(n)
 	for range soakClients {
 		clients.Go(func() {
-			c := &soakConn{}
-			defer c.close()
+			transport := &http.Transport{MaxIdleConnsPerHost: 1}
+			defer transport.CloseIdleConnections()
+			c := &http.Client{Transport: transport, Timeout: 10 * patience}
 			for left.Add(-1) >= 0 {
 				s.one(t, c)
 			}
@@ -204,21 +203,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// soakConn is a client's connection, which is made again when Envoy has closed it.
-type soakConn struct {
-	conn net.Conn
-	r    *bufio.Reader
-}
-
-func (c *soakConn) close() {
-	if c.conn != nil {
-		_ = c.conn.Close()
-		c.conn = nil
-	}
-}
-
 // one sends a request. Now and then the client goes away.
-func (s *soak) one(t *testing.T, c *soakConn) {
+func (s *soak) one(t *testing.T, c *http.Client) {
 	t.Helper()
 	key := "k" + strconv.Itoa(rand.IntN(soakKeys))
 	if rand.IntN(soakAborts) == 0 {
@@ -238,71 +224,36 @@ func (s *soak) one(t *testing.T, c *soakConn) {
 	}
 }
 
-// dial makes the connection, if there is none.
-func (s *soak) dial(ctx context.Context, c *soakConn) (fresh bool, err error) {
-	if c.conn != nil {
-		return false, nil
+// ask sends a request and returns the status. The client sends it again if Envoy closed a connection while it was idle.
+func (s *soak) ask(ctx context.Context, c *http.Client, key string) (int, error) {
+	tries := int64(0)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { tries++ }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.front, http.NoBody)
+	if err != nil {
+		return 0, err
 	}
-	d := net.Dialer{Timeout: patience}
-	if c.conn, err = d.DialContext(ctx, "tcp", s.front); err != nil {
-		c.conn = nil
-		return true, err
+	req.Header.Set("X-Key", key)
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err
 	}
-	c.r = bufio.NewReader(c.conn)
-	return true, c.conn.SetDeadline(time.Now().Add(10 * patience))
-}
-
-func (s *soak) write(c *soakConn, key string) error {
-	_, err := io.WriteString(c.conn, "GET / HTTP/1.1\r\nhost: soak\r\nx-key: "+key+"\r\n\r\n")
-	return err
-}
-
-// ask sends a request and returns the status. A connection that Envoy closed while it was idle is made again, as every
-// client does.
-func (s *soak) ask(ctx context.Context, c *soakConn, key string) (int, error) {
-	if c == nil {
-		c = &soakConn{}
-		defer c.close()
-	}
-	for {
-		fresh, err := s.dial(ctx, c)
-		if err != nil {
-			return 0, err
-		}
-		err = s.write(c, key)
-		var resp *http.Response
-		if err == nil {
-			resp, err = http.ReadResponse(c.r, nil)
-		}
-		if err != nil {
-			c.close()
-			if !fresh && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
-				errors.Is(err, syscall.EPIPE)) {
-				s.again.Add(1)
-				continue
-			}
-			return 0, err
-		}
-		_, err = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		if resp.Close || err != nil {
-			c.close()
-		}
-		s.sent.Add(1)
-		return resp.StatusCode, err
-	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	_, err = io.Copy(io.Discard, resp.Body)
+	s.sent.Add(1)
+	s.again.Add(tries - 1)
+	return resp.StatusCode, err
 }
 
 // abort sends a request on a connection of its own and goes away, with a reset or without, soon or late.
 func (s *soak) abort(t *testing.T, key string) {
 	t.Helper()
-	var c soakConn
-	if _, err := s.dial(t.Context(), &c); err != nil {
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.front)
+	if err != nil {
 		t.Errorf("dial: %v", err)
 		return
 	}
-	defer c.close()
-	if s.write(&c, key) != nil {
+	defer conn.Close() //nolint:errcheck // it goes away
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nhost: soak\r\nx-key: "+key+"\r\n\r\n"); err != nil {
 		return
 	}
 	s.sent.Add(1)
@@ -310,7 +261,7 @@ func (s *soak) abort(t *testing.T, key string) {
 	if rand.IntN(2) == 0 {
 		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 	}
-	if tcp, ok := c.conn.(*net.TCPConn); ok && rand.IntN(2) == 0 {
+	if tcp, ok := conn.(*net.TCPConn); ok && rand.IntN(2) == 0 {
 		_ = tcp.SetLinger(0)
 	}
 }
