@@ -329,7 +329,7 @@ func TestReservationsWhileWeirHangs(t *testing.T) {
 	g.weir.Signal(syscall.SIGSTOP)
 	done := g.held(t.Context(), t, "weir", "usage=400", `{}`)
 	g.weir.Signal(syscall.SIGCONT)
-	g.awaitUsed(t, "weir", 0) // the late start is given back
+	g.awaitUsed(t, "weir", 0) // Weir refunded the late start
 	g.answer(t)
 	if status := <-done; status != http.StatusOK {
 		t.Errorf("status %d", status)

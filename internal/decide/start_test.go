@@ -65,7 +65,7 @@ func FuzzHeld(f *testing.F) {
 	})
 }
 
-// A hint is what a client writes into its request.
+// Clients write hints into their requests.
 func TestHinted(t *testing.T) {
 	for hint, want := range map[string]int64{
 		"": 0, "x": 0, "none": 0, "NaN": 0, "Inf": 0, "0x10": 0, "1_000": 0, " 5": 0, "1 2": 0, "[1]": 0, "-": 0, "e": 0,

@@ -49,7 +49,7 @@ func (l *Ledger) Edit(at int64, p *limiter.Policy) {
 func (r *Request) over() int64 { return max(0, r.Charged-r.Real) }
 
 // Check returns an error if requests that started in any span of time cost more than the limit admits in it, plus what
-// they cost above their charges, plus the slack: what ends gave back of other requests' charges, because their own
+// they cost above their charges, plus the slack: what ends refunded of other requests' charges, because their own
 // charge was lost or they were sent twice; for buckets, also the overcharges in flight, since a leak has no owner.
 func (l *Ledger) Check() error {
 	leaks := int64(0)
@@ -94,7 +94,7 @@ func (l *Ledger) admits(from, to int64) (most int64) {
 	return most
 }
 
-// foreign returns what ends from one time to another may have given back of other requests' charges.
+// foreign returns what ends from one time to another may have refunded of other requests' charges.
 func (l *Ledger) foreign(from, to int64) (hits int64) {
 	for _, r := range l.requests {
 		for i, at := range r.ends {
