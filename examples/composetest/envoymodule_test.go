@@ -4,6 +4,7 @@ package composetest
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestEnvoyModuleImage(t *testing.T) {
 func runEnvoyModuleImage(t *testing.T, dir string) {
 	podtest.Configure(t, dir)
 	podtest.Import(t, root, "envoy.tar")
-	podtest.EnvoyModuleImage(t, root, "envoy-weir")
+	buildEnvoyModuleImage(t)
 
 	inside := filepath.Join(dir, "weir-inside")
 	command(t, proctest.WeirBinary(t), "init", "--for", "envoy-module", inside)
@@ -65,4 +66,29 @@ func runEnvoyModuleImage(t *testing.T, dir string) {
 	if code != "0" {
 		t.Errorf("exit code %s", code)
 	}
+}
+
+// buildEnvoyModuleImage builds the unchanged Dockerfile of the page about Weir inside Envoy. Its base images consist of
+// this machine's Go, gcc and Envoy.
+func buildEnvoyModuleImage(t *testing.T) {
+	t.Helper()
+	found := submatches("(?s)```dockerfile\n(.*?)```", read(t, root+"/docs/operate/envoy-module.md"))
+	if len(found) == 0 {
+		t.Fatal("the page has no Dockerfile")
+	}
+	file := filepath.Join(t.TempDir(), "Dockerfile.envoy")
+	if err := os.WriteFile(file, []byte(found[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The published image of Go has a C compiler. Here the machine's is mounted.
+	command(t, "podman", "import", "--change", "ENV PATH=/usr/local/go/bin:/usr/bin:/bin",
+		"--change", "ENV GOPROXY=file:///modules", "--change", "ENV GOSUMDB=off",
+		filepath.Join(podtest.Tools(t, root), "images", "golang.tar"), "docker.io/library/golang:1.26-bookworm")
+	args := append([]string{"build", "-t", "envoy-weir", "-f", file}, podtest.BuildArgs(t)...)
+	for _, compiler := range []string{"/usr/bin", "/usr/lib", "/usr/include", "/lib/x86_64-linux-gnu", "/lib64"} {
+		if path, err := filepath.EvalSymlinks(compiler); err == nil {
+			args = append(args, "-v", path+":"+compiler+":ro")
+		}
+	}
+	command(t, "podman", append(args, root)...)
 }

@@ -3,6 +3,7 @@
 package composetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,14 +43,14 @@ func chartPods(t *testing.T, dir string) {
 	if len(rules.Data) == 0 {
 		t.Fatalf("no rules in\n%s", documents["ConfigMap"])
 	}
-	mount := &podtest.ConfigMap{Dir: filepath.Join(dir, "rules")}
-	mount.Write(t, rules.Data)
+	mount := &mountedConfigMap{dir: filepath.Join(dir, "rules")}
+	mount.write(t, rules.Data)
 	volume := regexp.MustCompile(`configMap: \{name: "?weir-rules"?\}`)
 	if len(volume.FindAllString(documents["Deployment"], -1)) != 1 {
 		t.Fatalf("the pod does not mount the ConfigMap:\n%s", documents["Deployment"])
 	}
 	weir := filepath.Join(dir, "weir.yaml")
-	pod := volume.ReplaceAllString(documents["Deployment"], fmt.Sprintf("hostPath: {path: %q}", mount.Dir))
+	pod := volume.ReplaceAllString(documents["Deployment"], fmt.Sprintf("hostPath: {path: %q}", mount.dir))
 	if err := os.WriteFile(weir, []byte(pod), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func chartPods(t *testing.T, dir string) {
 		t.Fatalf("the page edits %q, the rules are\n%s", m, rules.Data["clients.yaml"])
 	}
 	rules.Data["clients.yaml"] = strings.Replace(rules.Data["clients.yaml"], m[1], m[2], 1)
-	mount.Write(t, rules.Data)
+	mount.write(t, rules.Data)
 	edited := time.Now()
 	await(t, func() error {
 		if err := answers(t, front+"/", 200); err != nil {
@@ -116,7 +117,7 @@ func chartPods(t *testing.T, dir string) {
 
 	// Wrong rules change nothing.
 	rules.Data["clients.yaml"] = strings.Replace(rules.Data["clients.yaml"], "unit: second", "unit: secnod", 1)
-	mount.Write(t, rules.Data)
+	mount.write(t, rules.Data)
 	await(t, func() error {
 		_, body := get(t, "http://"+chartWeir+":8080/rules")
 		if !strings.Contains(body, "secnod") {
@@ -152,4 +153,35 @@ func requests(t *testing.T, code string) float64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// mountedConfigMap is a directory in the form in which a kubelet mounts a ConfigMap: files are links into the directory
+// ..data, which is a link to the latest version and changes atomically.
+type mountedConfigMap struct {
+	dir     string
+	version int
+}
+
+// write writes a new version.
+func (m *mountedConfigMap) write(t *testing.T, data map[string]string) {
+	t.Helper()
+	old := fmt.Sprintf("..version_%d", m.version)
+	m.version++
+	version := fmt.Sprintf("..version_%d", m.version)
+	err := os.MkdirAll(filepath.Join(m.dir, version), 0o755)
+	for name, text := range data {
+		err = errors.Join(err, os.WriteFile(filepath.Join(m.dir, version, name), []byte(text), 0o644))
+	}
+	next := filepath.Join(m.dir, "..data_tmp")
+	err = errors.Join(err, os.Symlink(version, next), os.Rename(next, filepath.Join(m.dir, "..data")))
+	for name := range data {
+		link := filepath.Join(m.dir, name)
+		if _, e := os.Lstat(link); e != nil {
+			err = errors.Join(err, os.Symlink(filepath.Join("..data", name), link))
+		}
+	}
+	err = errors.Join(err, os.RemoveAll(filepath.Join(m.dir, old)))
+	if err != nil {
+		t.Fatal(err)
+	}
 }
