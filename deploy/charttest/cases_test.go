@@ -45,7 +45,7 @@ func cases(t *testing.T) []testCase {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no cases: %v", err)
 	}
-	all := []testCase{{Name: "defaults", Notes: []string{"two examples", "one replica", "there is no token"}}}
+	all := []testCase{{Name: "defaults", Notes: []string{"two example files", "one replica", "there is no token"}}}
 	if err := all[0].Values.Encode(object{}); err != nil {
 		t.Fatal(err)
 	}
