@@ -24,19 +24,21 @@ import (
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
-		s.Play(t, (&player{T: t}).do)
+		s.Play(t, (&player{T: t}).do, commands...)
 		for first, start := range map[string]func(testing.TB, ...string) *redistest.Server{
 			"# Memory and Redis.": redistest.Start, "# Memory and redis-cell.": redistest.StartRedisCell,
 		} {
 			if strings.HasPrefix(s.Text, first) {
 				t.Run("in redis", func(t *testing.T) {
 					p, timeless := &player{T: t, redis: start(t)}, casetest.Scenario{Path: s.Path, Text: withoutTimes(s.Text)}
-					timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) })
+					timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) }, commands...)
 				})
 			}
 		}
 	})
 }
+
+var commands = []string{"rules", "start", "wait TIME", "ask", "peek"}
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
 
@@ -68,8 +70,6 @@ func (p *player) do(c casetest.Command) string {
 		p.clock += casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds()
 	case "ask", "peek":
 		return p.ask(c)
-	default:
-		c.Fatalf("%q is no command: rules, start, wait, ask or peek", c.Name)
 	}
 	return ""
 }
@@ -81,40 +81,34 @@ func (p *player) start(c casetest.Command) {
 	var process descriptors.Process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
 	p.tells = false
+	flags := map[string]*bool{
+		"shadow_mode": &process.ShadowMode, "quota_mode": &process.QuotaMode, "peek_at_limit": &process.PeekAtLimit,
+		"charge_each": &o.ChargeEach, "lenient": &o.Lenient,
+	}
 	for _, option := range c.Args {
 		name, value, _ := strings.Cut(option, "=")
-		number, _ := strconv.Atoi(value)
-		switch name {
-		case "on_store_failure":
-			process.OnStoreFailure = map[string]descriptors.OnStoreFailure{
+		number := func() int { return casetest.Parsed(c, strconv.Atoi, value) }
+		switch {
+		case name == "on_store_failure":
+			process.OnStoreFailure = casetest.Chosen(c, map[string]descriptors.OnStoreFailure{
 				"allow": descriptors.Allow, "deny": descriptors.Deny, "local": descriptors.Local, "error": descriptors.Fail,
-			}[value]
-		case "replicas":
-			process.Replicas, o.Local = number, p.memory()
-		case "shadow_mode":
-			process.ShadowMode = true
-		case "quota_mode":
-			process.QuotaMode = true
-		case "peek_at_limit":
-			process.PeekAtLimit = true
-		case "down":
+			}, value)
+		case name == "replicas":
+			process.Replicas, o.Local = number(), p.memory()
+		case name == "max_counters":
+			o.MaxCounters = number()
+		case name == "max_delayed":
+			o.MaxDelayed = number()
+		case name == "metadata":
+			p.tells, o.DynamicMetadata = true, casetest.Chosen(c, map[string]bool{"on": false, "all": true}, value)
+		case option == "down":
 			o.Store = down{}
-		case "charge_each":
-			o.ChargeEach = true
-		case "lenient":
-			o.Lenient = true
-		case "no_retry_after":
+		case option == "no_retry_after":
 			o.RetryAfter = false
-		case "max_counters":
-			o.MaxCounters = number
-		case "max_delayed":
-			o.MaxDelayed = number
-		case "metadata":
-			p.tells, o.DynamicMetadata = true, value == "all"
-		case "headers":
+		case option == "headers":
 			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
-			c.Fatalf("%q is no option", option)
+			*casetest.Chosen(c, flags, option) = true
 		}
 	}
 	var err error
@@ -165,8 +159,7 @@ func (p *player) ask(c casetest.Command) string {
 	p.costs = costs{own: map[int]uint64{}}
 	for _, word := range c.Args {
 		if addend, ok := strings.CutPrefix(word, "addend="); ok {
-			n, _ := strconv.Atoi(addend)
-			p.costs.addend = uint32(n)
+			p.costs.addend = uint32(casetest.Parsed(c, strconv.Atoi, addend))
 			continue
 		}
 		if domain, ok := strings.CutPrefix(word, "domain="); ok {
