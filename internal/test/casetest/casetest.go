@@ -1,7 +1,8 @@
 // Package casetest has helpers for tests without programs. Main finds goroutines that a package's tests have leaked.
 // Pick and Check give slow tests a short form, which make test runs, and a long form, which WEIR_LONG=1 selects: both
-// have the same assertions, and the long form tries more. Receive waits for a channel. Compile, Entries and Explain are for tests with rules.
-// Scenarios plays files of commands and compares the answers with the answers in the files. Update is the flag -update.
+// have the same assertions, and the long form tries more. Receive waits for a channel. Compile, Entries and Explain are
+// for tests with rules. Scenarios plays files of commands and compares the answers with the answers in the files.
+// Update is the flag -update.
 package casetest
 
 import (
