@@ -38,8 +38,9 @@ test: ## run all tests, with real Redis and Envoy; slow ones in their short form
 test-unit:
 	$(UNIT)
 test-programs:
-	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs
-	for m in deploy/charttest tools; do (cd $$m && $(GO) vet ./... && $(STARTING) ./...) || exit 1; done
+	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs \
+	  ./internal/descriptors || failed=1; \
+	for m in deploy/charttest tools; do (cd $$m && $(GO) vet ./... && $(STARTING) ./...) || failed=1; done; [ -z "$$failed" ]
 
 short: ## run the tests that need no other program (go test -short), in half a minute
 	$(GO) test -vet=off -short ./...

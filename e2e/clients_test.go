@@ -59,18 +59,9 @@ descriptors:
 			t.Errorf("refused: %s", line)
 		}
 	}
-	if !strings.Contains(metrics, "\nweir_client_memory_bytes 0\n") {
-		t.Errorf("requests that have not arrived whole are left: %s", grep(metrics, "weir_client_memory_bytes"))
-	}
-}
-
-func grep(text, word string) (lines []string) {
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, word) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	await(t, time.Minute, "free of requests that have not arrived whole", func() bool {
+		return s.Metric("weir_client_memory_bytes") == 0
+	})
 }
 
 // The page shows the values of keys after its user has entered the token.

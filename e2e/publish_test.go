@@ -77,7 +77,7 @@ func TestPublishedRules(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("from the end of the publication until all 5 processes run it: %s", took)
-	if median := took[len(took)/2]; median > time.Second {
+	if median := took[len(took)/2]; median > 3*time.Second { // less than the poll of 5 s, even on a busy machine
 		t.Errorf("in half of the times it took %s until all processes ran a new set, want at most a second", median)
 	}
 

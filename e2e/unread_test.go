@@ -317,7 +317,7 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 	for range 5 {
 		took := scrape()
 		t.Logf("an honest scrape takes %s, before the others %s", took, quiet)
-		if took > max(time.Second, 5*quiet) {
+		if took > max(5*time.Second, 5*quiet) {
 			t.Errorf("an honest scrape takes %s, before the others %s", took, quiet)
 		}
 	}

@@ -5,6 +5,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -105,27 +106,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-const index = `Weir, a rate limit service for Envoy
-
-GET  /healthz  the process is alive
-GET  /readyz   the process is ready: rules are loaded, the store is reachable, no stop has begun; ?exclude=store
-GET  /status   readiness as JSON, with version, store and the last load of the rules
-GET  /rules    the rules in pages, with counts; if rule files were refused, their errors:
-               ?search=, sort=denied|requests, offset=, n=, history=true; or one rule: ?domain=, rule=PATH
-GET  /history  allowed, denied and near the limit over the last hour, and the limits that denied most
-GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /explain  which rules a request matches, and its response: ?domain=..&descriptor=key=value,key=value&hits=1
-POST /reload   read the rule files now
-GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
-POST /keys/reset         delete counters: {"domain": D, "descriptor": "key=value"}
-GET  /metrics  for Prometheus
-GET  /healthcheck  200 from the first response of the store until the process stops, like envoyproxy/ratelimit
-     /json     with --http-json: decide a RateLimitRequest, as JSON
-GET  /version  version and build
-
+// The list of endpoints is between these texts.
+const (
+	indexStart = "Weir, a rate limit service for Envoy\n\n"
+	indexEnd   = `
 Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, and reading values of keys,
 require the admin socket (--admin-socket), the token (--http-token-file) or a client certificate.
 `
+)
 
 // NewServer returns an HTTP server for the endpoints, with every timeout set. The server does not listen yet.
 func NewServer(o Options) *http.Server { return newServer(newHandler(o).serve()) }
@@ -168,6 +156,7 @@ type Route struct {
 	Method, Path string
 	Versioned    bool
 
+	help    string // a line of the list of endpoints; "" if it is not listed
 	handler http.HandlerFunc
 }
 
@@ -176,30 +165,75 @@ func Routes(o Options) []Route { return newHandler(o).routes() }
 
 func (h *handler) routes() []Route {
 	all := []Route{
-		{"GET", "/healthz", true, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }},
-		{"GET", "/readyz", true, h.ready},
-		{"GET", "/rules", true, inTurn(answers(h.rules))},
-		{"GET", "/status", true, answers(func(r *http.Request) (adminapi.Status, error) {
-			return h.status(r.Context()), nil
-		})},
-		{"GET", "/history", true, answers(h.history)},
-		{"GET", "/top", true, answers(h.top)},
-		{"GET", "/explain", true, inTurn(answers(h.explain))},
-		{"POST", "/reload", true, h.reload},
-		{"GET", "/keys/get", true, answers(h.getKey)},
-		{"POST", "/keys/reset", true, answers(h.resetKey)},
-		{"GET", "/version", true, answers(func(*http.Request) (adminapi.Build, error) { return h.Build, nil })},
-		{"GET", "/metrics", true, scraped(h.Metrics)},
-		{"GET", "/{$}", false, root},
-		{"GET", "/healthcheck", false, h.healthcheck},
+		{
+			"GET", "/healthz", true, "the process is alive",
+			func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") },
+		},
+		{
+			"GET", "/readyz", true, "rules are loaded, the store is reachable, no stop has begun; ?exclude=store", h.ready,
+		},
+		{
+			"GET", "/status", true, "readiness as JSON, with version, store and the last load of the rules",
+			answers(func(r *http.Request) (adminapi.Status, error) { return h.status(r.Context()), nil }),
+		},
+		{
+			"GET", "/rules", true, "the rules in pages, with counts; if rule files were refused, their errors:" + indent +
+				"?search=, sort=denied|requests, offset=, n=, history=true; or one rule: ?domain=, rule=PATH",
+			inTurn(answers(h.rules)),
+		},
+		{
+			"GET", "/history", true, "allowed, denied and near the limit over the last hour, and the limits that denied most",
+			answers(h.history),
+		},
+		{
+			"GET", "/top", true, "the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=",
+			answers(h.top),
+		},
+		{
+			"GET", "/explain", true, "which rules a request matches, and its response:" + indent +
+				"?domain=..&descriptor=key=value,key=value&hits=1", inTurn(answers(h.explain)),
+		},
+		{"POST", "/reload", true, "read the rule files now", h.reload},
+		{
+			"GET", "/keys/get", true, "the counters of a descriptor; nothing is charged:" + indent +
+				"?domain=D&descriptor=key=value,key=value", answers(h.getKey),
+		},
+		{
+			"POST", "/keys/reset", true, `delete counters: {"domain": D, "descriptor": "key=value"}`, answers(h.resetKey),
+		},
+		{"GET", "/metrics", true, "for Prometheus", scraped(h.Metrics)},
+		{
+			"GET", "/version", true, "version and build",
+			answers(func(*http.Request) (adminapi.Build, error) { return h.Build, nil }),
+		},
+		{
+			"GET", "/healthcheck", false, "200 from the first response of the store until the process stops", h.healthcheck,
+		},
+		{"GET", "/{$}", false, "", h.root},
 	}
 	if h.HTTPJSON {
-		all = append(all, Route{"", jsonPath, false, h.decideJSON})
+		all = append(all, Route{"", jsonPath, false, "decide a RateLimitRequest, as JSON", h.decideJSON})
 	}
 	if h.Pprof {
 		all = append(all, profiles()...)
 	}
 	return all
+}
+
+// indent begins a second line in the list of endpoints.
+const indent = "\n                   "
+
+// index lists the endpoints.
+func (h *handler) index() string {
+	var b strings.Builder
+	b.WriteString(indexStart)
+	for _, r := range h.routes() {
+		if r.help != "" {
+			fmt.Fprintf(&b, "%-4s %-13s %s\n", r.Method, r.Path, r.help)
+		}
+	}
+	b.WriteString(indexEnd)
+	return b.String()
 }
 
 // serve returns the handler of all endpoints, behind the checks that every request must pass.

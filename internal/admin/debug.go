@@ -146,9 +146,9 @@ const debug = "/debug/pprof/"
 // command line is not served, because it may contain a store's password.
 func profiles() []Route {
 	return []Route{
-		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
-		{"GET", debug + "profile", false, pprof.Profile},
-		{"GET", debug + "symbol", false, pprof.Symbol},
-		{"GET", debug + "trace", false, pprof.Trace},
+		{"GET", debug, false, "", pprof.Index}, // also serves heap, goroutine, block, ...
+		{"GET", debug + "profile", false, "", pprof.Profile},
+		{"GET", debug + "symbol", false, "", pprof.Symbol},
+		{"GET", debug + "trace", false, "", pprof.Trace},
 	}
 }

@@ -33,10 +33,10 @@ func integrity(text string) string {
 }
 
 // root serves the page to browsers, and a list of endpoints to other clients.
-func root(w http.ResponseWriter, r *http.Request) {
+func (h *handler) root(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		writeText(w, http.StatusOK, index)
+		writeText(w, http.StatusOK, h.index())
 		return
 	}
 	w.Header().Set("Content-Security-Policy", pagePolicy)

@@ -106,13 +106,12 @@ func TestRatelimitWithFiles(t *testing.T) {
 	for _, want := range []string{
 		"level=WARN msg=\"compatibility mode: ", "domain=ratelimit denied=true descriptors=\"PATH=/a cost 1, ",
 	} {
-		for !strings.Contains(r.Output(), want) { // a line may be written after the answer
-			select {
-			case <-t.Context().Done():
-				t.Fatalf("the log has not %q:\n%s", want, r.Output())
-			case <-time.After(10 * time.Millisecond):
+		proctest.Await(t, time.Minute, func() error { // a line may be written after the answer
+			if !strings.Contains(r.Output(), want) {
+				return fmt.Errorf("the log has no %q", want)
 			}
-		}
+			return nil
+		})
 	}
 	if code := r.Terminate(time.Minute); code != exitOK {
 		t.Errorf("it ends with %d", code)

@@ -28,26 +28,30 @@ import (
 // TestScenarios plays testdata/scenarios/*.txt. The README.md there says what a file contains.
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
-		s.Play(t, (&player{T: t}).do)
+		s.Play(t, (&player{T: t}).do, commands...)
 		stores, _, _ := strings.Cut(strings.TrimPrefix(s.Text, "# Memory"), ".")
 		if strings.Contains(stores, "Redis") {
 			t.Run("in redis", func(t *testing.T) {
-				s.Play(t, (&player{T: t, redis: redistest.Start(t).URL()}).do)
+				s.Play(t, (&player{T: t, redis: redistest.Start(t).URL()}).do, commands...)
 			})
 		}
 		if strings.Contains(stores, "Cluster") {
 			t.Run("in a cluster", func(t *testing.T) {
-				s.Play(t, (&player{T: t, redis: redistest.StartCluster(t, 3).URL()}).do)
+				s.Play(t, (&player{T: t, redis: redistest.StartCluster(t, 3).URL()}).do, commands...)
 			})
 		}
 		if strings.Contains(stores, "redis-cell") {
 			t.Run("in redis-cell", func(t *testing.T) {
 				p, timeless := &player{T: t, redis: redistest.StartRedisCell(t).URL()}, *s
 				timeless.Text = withoutTimes(s.Text)
-				timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) })
+				timeless.Play(t, func(c casetest.Command) string { return withoutTimes(p.do(c)) }, commands...)
 			})
 		}
 	})
+}
+
+var commands = []string{
+	"rules", "start", "edit", "wait TIME", "ask REQUEST", "peek REQUEST", "end REQUEST", "reset DESCRIPTOR",
 }
 
 var times = regexp.MustCompile(` reset \S+| \| (Retry-After|S): \d+`)
@@ -88,8 +92,6 @@ func (p *player) do(c casetest.Command) string {
 		return p.resetCounters(c)
 	case "edit":
 		p.compile(c)
-	default:
-		c.Fatalf("%q is no command: rules, start, edit, wait, ask, peek, end or reset", c.Name)
 	}
 	return ""
 }
@@ -102,44 +104,38 @@ func (p *player) start(c casetest.Command) {
 	process := &p.process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
 	p.tells = false
+	flags := map[string]*bool{
+		"shadow_mode": &process.ShadowMode, "quota_mode": &process.QuotaMode, "peek_at_limit": &process.PeekAtLimit,
+		"charge_each": &o.ChargeEach, "lenient": &o.Lenient,
+	}
 	for _, option := range c.Args {
 		name, value, _ := strings.Cut(option, "=")
-		number, _ := strconv.Atoi(value)
-		switch name {
-		case "on_store_failure":
-			process.OnStoreFailure = map[string]descriptors.OnStoreFailure{
+		number := func() int { return casetest.Parsed(c, strconv.Atoi, value) }
+		switch {
+		case name == "on_store_failure":
+			process.OnStoreFailure = casetest.Chosen(c, map[string]descriptors.OnStoreFailure{
 				"allow": descriptors.Allow, "deny": descriptors.Deny, "local": descriptors.Local, "error": descriptors.Fail,
-			}[value]
-		case "replicas":
-			process.Replicas, o.Local = number, p.memory()
-		case "shadow_mode":
-			process.ShadowMode = true
-		case "quota_mode":
-			process.QuotaMode = true
-		case "peek_at_limit":
-			process.PeekAtLimit = true
-		case "down":
+			}, value)
+		case name == "replicas":
+			process.Replicas, o.Local = number(), p.memory()
+		case name == "max_counters":
+			o.MaxCounters = number()
+		case name == "max_delayed":
+			o.MaxDelayed = number()
+		case name == "metadata":
+			p.tells, o.DynamicMetadata = true, casetest.Chosen(c, map[string]bool{"on": false, "all": true}, value)
+		case option == "down":
 			o.Store = down{}
-		case "charge_each":
-			o.ChargeEach = true
-		case "lenient":
-			o.Lenient = true
-		case "no_retry_after":
+		case option == "no_retry_after":
 			o.RetryAfter = false
-		case "denials":
+		case option == "denials":
 			denials := guard.NewDenials(func() int64 { return p.clock })
 			denials.Believe(true)
 			o.Store = take.Of(o.Store).Behind(denials)
-		case "max_counters":
-			o.MaxCounters = number
-		case "max_delayed":
-			o.MaxDelayed = number
-		case "metadata":
-			p.tells, o.DynamicMetadata = true, value == "all"
-		case "headers":
+		case option == "headers":
 			o.RatelimitHeaders, o.LimitHeaders = true, decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "S"}
 		default:
-			c.Fatalf("%q is no option", option)
+			*casetest.Chosen(c, flags, option) = true
 		}
 	}
 	p.compile(c)
@@ -235,8 +231,7 @@ func (p *player) ask(c casetest.Command, number string) string {
 	p.costs = costs{own: map[int]uint64{}}
 	for _, word := range c.Args {
 		if addend, ok := strings.CutPrefix(word, "addend="); ok {
-			n, _ := strconv.Atoi(addend)
-			p.costs.addend = uint32(n)
+			p.costs.addend = uint32(casetest.Parsed(c, strconv.Atoi, addend))
 			continue
 		}
 		if domain, ok := strings.CutPrefix(word, "domain="); ok {

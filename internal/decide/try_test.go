@@ -243,13 +243,14 @@ func TestNoPlaceToWaitIn(t *testing.T) {
 		!slices.Equal(store.took, []int64{-1, 0, -1}) {
 		t.Errorf("give-backs and a peek: %+v, %v, hits of %v were taken", v, err, store.took)
 	}
-	store.fails = errStore
-	if v, err = decided(t.Context(), "turn", "-place"); err != nil || !v.Denied || len(seen.errs) != 1 {
-		t.Errorf("the store fails: %+v, %v, failures %v", v, err, seen.errs)
+	for _, store.fails = range []error{limiter.ErrShed, errStore} {
+		if v, err = decided(t.Context(), "turn", "-place"); err != nil || !v.Denied {
+			t.Errorf("the store fails: %+v, %v", v, err)
+		}
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	store.during = leave
-	if _, err := decided(ctx, "turn", "-place"); !errors.Is(err, context.Canceled) || len(seen.errs) != 1 {
+	if _, err := decided(ctx, "turn", "-place"); !errors.Is(err, context.Canceled) || len(seen.errs) != 2 {
 		t.Errorf("the caller leaves meanwhile: %v, failures %v", err, seen.errs)
 	}
 	store.fails, store.during = nil, nil

@@ -76,6 +76,8 @@ func TestKeyGolden(t *testing.T) {
 		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
 		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] +
 			"#7a790db31e583050c49027ab2ff1e4ac"},
+		{"shop", "remote_address=" + long[:194] + "|" + long, 0, "funnel|shop|remote_address=" + long[:194] +
+			"#f395e8c6b189adda92fbe7db71cc9421"},
 		{"a|b %{x}", "k=v", 0, "fixed_window|a%7Cb%20%25%7Bx%7D|k=v"},
 	} {
 		es := entriesOf(tt.entries)

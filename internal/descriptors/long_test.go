@@ -243,9 +243,7 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 
 // A longer value costs no more than a value of MaxPatternValue bytes. (Once it cost 64 times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
-	if casetest.Race {
-		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
-	}
+	casetest.WithoutRace(t)
 	for _, c := range costly {
 		d := casetest.Compile(t, c.rules).Domain("d")
 		took := func(es []descriptors.Entry) time.Duration {
@@ -267,6 +265,7 @@ func TestLongValuesCostNoMore(t *testing.T) {
 }
 
 func TestLongValuesAllocateNothing(t *testing.T) {
+	casetest.WithoutRace(t)
 	for _, c := range costly {
 		d := casetest.Compile(t, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
@@ -281,9 +280,7 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 // Patterns with the same beginning compile in linear time. (Once each was compared with all earlier ones: 40 times as
 // many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
-	if casetest.Race {
-		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
-	}
+	casetest.WithoutRace(t)
 	took := func(n int) time.Duration {
 		best := time.Hour
 		files := []rulefile.File{{Name: "f", Data: []byte(lines(n, "{key: k, value: '/users/*/r%d/*'}"))}}
@@ -302,9 +299,7 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 }
 
 func TestBoundsOfRegexes(t *testing.T) {
-	if casetest.Race {
-		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
-	}
+	casetest.WithoutRace(t)
 	for _, tt := range []struct{ rules, want string }{
 		{
 			"domain: d\ndescriptors:\n  - {key: k, regex: '.*a.{20}'}\n",

@@ -195,8 +195,10 @@ func writtenLog(t *testing.T, b *bomb) {
 		return nil
 	}, func(logging.QueueStats) {})
 	q.Put([]byte("this line is lost\n"))
-	for b.count.Load() == 0 {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); b.count.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the first line was not written within a minute")
+		}
 	}
 	q.Put([]byte("this line is written\n"))
 	b.await(t)

@@ -28,12 +28,12 @@ func TestScenarios(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &player{T: t}
 			defer panics.Handle(func(where string, _ any, _ []byte) { p.say("a panic in the " + where) })()
+			defer p.end()
 			s.Play(t, func(c casetest.Command) string {
 				answer := p.do(c)
 				rest()
 				return answer + p.said()
-			})
-			p.end()
+			}, "rules", "start", "wait TIME", "redis STATE", "reset KEY", "request KEY", "print", "close")
 		})
 	})
 }
@@ -87,6 +87,9 @@ func (p *player) do(c casetest.Command) (answer string) {
 	if n := len(c.Args) - 2; n >= 0 && c.Args[n] == "at" {
 		by, c.Args = p.processes[c.Args[n+1]], c.Args[:n]
 	}
+	if by == nil && slices.Contains([]string{"reset", "request", "print", "close"}, c.Name) {
+		c.Fatalf("there is no such process")
+	}
 	switch c.Name {
 	case "rules":
 		p.set = casetest.Compile(p, c.Text)
@@ -118,8 +121,6 @@ func (p *player) do(c casetest.Command) (answer string) {
 			result = "failed: " + err.Error()
 		}
 		return fmt.Sprintf("%s, after %s\n", result, time.Since(start).Round(time.Millisecond))
-	default:
-		c.Fatalf("%q is no command: rules, start, wait, redis, reset, request, print or close", c.Name)
 	}
 	return ""
 }
@@ -181,6 +182,8 @@ func (p *player) change(c casetest.Command) {
 	length := time.Hour
 	if len(c.Args) > 1 {
 		length = casetest.Parsed(c, time.ParseDuration, c.Args[1])
+	} else if c.Args[0] == "takes" || c.Args[0] == "late" {
+		c.Fatalf("redis %s needs a time", c.Args[0])
 	}
 	switch c.Args[0] {
 	case "works":
@@ -237,9 +240,6 @@ func (p *player) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 // hits returns the hits of descriptors key=value,key=value*COST, each of which has one limit. The word alone sets
 // ByItself.
 func (p *player) hits(c casetest.Command, by *process, words []string) []limiter.Hit {
-	if by == nil {
-		c.Fatalf("there is no such process")
-	}
 	var asked descriptors.Asked
 	var costs []int64
 	alone := false

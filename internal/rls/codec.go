@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 )
@@ -22,14 +23,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if data.Len() > maxSmall { // the copies below take several times the memory of the message
-		if err := to.enterLarge(); err != nil {
-			return err
-		}
-	}
-	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buffer.Free()
-	to.text = string(buffer.ReadOnlyData())
+	data.Ref() // decode frees it
+	to.message = data
 	return nil
 }
 
@@ -66,7 +61,7 @@ func newReply(response []byte) *reply {
 type call struct {
 	*decide.Request
 
-	text     string           // encoded request
+	message  mem.BufferSlice  // encoded request
 	wire     []wireDescriptor // per descriptor of the request
 	addend   uint32           // hits_addend of the request
 	response []byte
@@ -87,7 +82,7 @@ func (c *call) isLarge() bool {
 	return len(c.wire) > maxSmallDescriptors || c.entries > maxSmallEntries
 }
 
-// enterLarge waits for a turn among large requests, unless the call has one. It returns the error of the context.
+// enterLarge waits for a turn among large requests, unless the call has one. Its error is the context's, as a status.
 func (c *call) enterLarge() error {
 	if c.leave != nil {
 		return nil
@@ -97,7 +92,7 @@ func (c *call) enterLarge() error {
 		c.leave = sync.OnceFunc(func() { <-c.large })
 		return nil
 	case <-c.ctx.Done():
-		return c.ctx.Err()
+		return status.FromContextError(c.ctx.Err()).Err()
 	}
 }
 
@@ -128,5 +123,5 @@ func (s *Service) release(c *call) {
 
 func (c *call) reset() {
 	c.Reset()
-	c.text, c.wire, c.addend, c.response, c.entries, c.ctx = "", c.wire[:0], 0, c.response[:0], 0, nil
+	c.message, c.wire, c.addend, c.response, c.entries, c.ctx = nil, c.wire[:0], 0, c.response[:0], 0, nil
 }

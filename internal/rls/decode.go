@@ -7,6 +7,7 @@ import (
 
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -77,10 +78,19 @@ func (f *fields) next() bool {
 }
 
 // decode fills the call from the bytes of a RateLimitRequest. As in protobuf, the last of several values of a field
-// counts, and several messages for a field that is not repeated are merged. The error is errMalformed, or an
-// InvalidArgument that names the field of a cost or a limit that is not allowed.
-func (c *call) decode(wire string) error {
-	f := fields{rest: wire}
+// counts, and several messages for a field that is not repeated are merged. The error is errMalformed, an
+// InvalidArgument that names the field of a cost or a limit that is not allowed, or the error
+// of the context as a status.
+func (c *call) decode(message mem.BufferSlice) error {
+	defer message.Free()
+	if message.Len() > maxSmall { // the copies below take several times the memory of the message
+		if err := c.enterLarge(); err != nil {
+			return err
+		}
+	}
+	buffer := message.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	f := fields{rest: string(buffer.ReadOnlyData())}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:

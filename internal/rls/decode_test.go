@@ -104,7 +104,7 @@ func checkDecode(t *testing.T, data []byte) {
 	repaired, ok := requestText.repair(nil, data)
 	ok = ok && proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(repaired, want) == nil
 	c := boundless(t)
-	if err := c.decode(string(data)); errors.Is(err, errMalformed) == ok {
+	if err := c.decode(mem.BufferSlice{mem.SliceBuffer(data)}); errors.Is(err, errMalformed) == ok {
 		t.Fatalf("decode(%x): %v; that protobuf accepts it is %t", data, err, ok)
 	}
 	if !ok {
@@ -121,7 +121,7 @@ func checkBoundedDecode(t *testing.T, data []byte, want *pb.RateLimitRequest) {
 	t.Helper()
 	const most = 1
 	c := newCall(t, most)
-	if err := c.decode(string(data)); errors.Is(err, errMalformed) {
+	if err := c.decode(mem.BufferSlice{mem.SliceBuffer(data)}); errors.Is(err, errMalformed) {
 		t.Fatalf("decode(%x) with bounds: %v", data, err)
 	}
 	ds := want.GetDescriptors()

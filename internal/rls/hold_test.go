@@ -9,6 +9,7 @@ import (
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -116,7 +117,7 @@ func TestPanicWhileTheAnswerIsWritten(t *testing.T) {
 		}
 		for range 2 { // the second one has to wait
 			c := s.get()
-			c.text, c.entries = string(wire), maxSmallEntries+1
+			c.message, c.entries = mem.BufferSlice{mem.SliceBuffer(wire)}, maxSmallEntries+1
 			c.leave = func() { panic("boom") } // once the answer is written, since it is large
 			func() {
 				defer func() {

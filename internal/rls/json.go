@@ -11,6 +11,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -34,7 +35,7 @@ func (s *Service) DecideJSON(
 		if !ok {
 			return status.Errorf(codes.Internal, "the request is a %T", to)
 		}
-		c.text = string(wire)
+		c.message = mem.BufferSlice{mem.SliceBuffer(wire)}
 		return nil
 	}
 	out, err := s.handler(info)(s, ctx, receive, interceptor)

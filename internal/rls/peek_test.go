@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -91,7 +92,7 @@ func translated(t rapid.TB, s *Service, req *pb.RateLimitRequest) *call {
 		t.Fatal(err)
 	}
 	c := s.get()
-	if err := c.decode(string(wire)); err != nil {
+	if err := c.decode(mem.BufferSlice{mem.SliceBuffer(wire)}); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -110,7 +110,7 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 // store fails a limit with on_store_failure: error; ResourceExhausted if too many requests wait for the store; and
 // Canceled or DeadlineExceeded if the caller no longer waits.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
-	isMine, size := true, len(c.text)
+	isMine, size := true, c.message.Len()
 	release := func() {
 		isMine = false
 		s.release(c)
@@ -120,7 +120,7 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 			c.leave()
 		}
 	}()
-	err := c.decode(c.text)
+	err := c.decode(c.message)
 	if c.leave != nil && !c.isLarge() {
 		c.leave()
 		c.leave = nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -318,11 +319,7 @@ func TestWatch(t *testing.T) {
 	go func() { defer close(ended); f.Watch(ctx, changed) }()
 	hint := func(what string) {
 		t.Helper()
-		select {
-		case <-changed:
-		case <-time.After(patience):
-			t.Fatalf("no hint %s", what)
-		}
+		casetest.Receive(t, changed, "hint "+what)
 	}
 	hint("of the subscription")
 	publish(t, sets, "a")
@@ -332,11 +329,7 @@ func TestWatch(t *testing.T) {
 	publish(t, sets, "b")
 	hint("of a publication after the restart")
 	cancel()
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Error("Watch does not end")
-	}
+	casetest.Receive(t, ended, "end of Watch")
 }
 
 // Watch sends hints while Redis is unreachable.
@@ -348,11 +341,7 @@ func TestWatchWithoutRedis(t *testing.T) {
 	changed := make(chan struct{})
 	go f.Watch(t.Context(), changed)
 	for range 2 {
-		select {
-		case <-changed:
-		case <-time.After(patience):
-			t.Fatal("no hint")
-		}
+		casetest.Receive(t, changed, "hint without Redis")
 	}
 }
 
@@ -410,11 +399,7 @@ func TestCluster(t *testing.T) {
 			publish(t, sets, text)
 		}
 		for deadline := time.Now().Add(patience); ; { // the subscription's hint is the first
-			select {
-			case <-changed:
-			case <-time.After(patience):
-				t.Fatalf("no hint of version %d", i)
-			}
+			casetest.Receive(t, changed, fmt.Sprint("hint of version ", i))
 			if i == 0 {
 				break
 			}

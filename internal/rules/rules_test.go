@@ -90,8 +90,10 @@ func TestStopEndsALoad(t *testing.T) {
 	}
 	s.Set("2", partnertest.Domain("many", sent...))
 	write(many)
-	for r.Status().LoadingSince.IsZero() {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); r.Status().LoadingSince.IsZero(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no load has begun after a minute")
+		}
 	}
 	cancel()
 	if err := <-ended; err != nil {

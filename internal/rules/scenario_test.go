@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func TestScenarios(t *testing.T) {
 			answer := p.do(c) + p.log.String()
 			p.log.Reset()
 			return moments.ReplaceAllString(answer, "$1...")
-		})
+		}, "write FILE", "remove FILE", "check", "start", "reload", "print")
 	})
 }
 
@@ -63,8 +62,6 @@ func (p *player) do(c casetest.Command) string {
 		return p.print(c)
 	case "check":
 		return check(c)
-	default:
-		c.Fatalf("%q is no command: write, remove, start, reload, print or check", c.Name)
 	}
 	return ""
 }
@@ -77,13 +74,16 @@ func (p *player) start(c casetest.Command) string {
 		}
 		return a
 	}
+	config := rules.Config{Rules: []string{"rules"}, Settle: time.Millisecond}
+	for _, option := range c.Args {
+		*casetest.Chosen(c, map[string]*bool{
+			"allow_empty_rules": &config.AllowEmptyRules, "rules_every_file": &config.RulesEveryFile,
+		}, option) = true
+	}
 	var err error
 	p.rules, err = rules.New(rules.Options{
-		Config: rules.Config{
-			Rules: []string{"rules"}, Settle: time.Millisecond, AllowEmptyRules: slices.Contains(c.Args, "allow_empty_rules"),
-			RulesEveryFile: slices.Contains(c.Args, "rules_every_file"),
-		},
-		Log: slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Config: config,
+		Log:    slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
 	})
 	if err != nil {
 		c.Fatalf("%v", err)

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -179,7 +180,7 @@ func TestRefundsAreHeardWithALongTimeout(t *testing.T) {
 		s.Refunds(ctx, func(string, bool) {}, func(yes bool, _ error) { heard <- yes })
 	}()
 	defer func() { stop(); <-ended }()
-	if !<-heard {
+	if !casetest.Receive(t, heard, "state of the subscription") {
 		t.Fatal("nothing is heard")
 	}
 	select {

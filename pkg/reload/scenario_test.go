@@ -22,7 +22,8 @@ func TestScenarios(t *testing.T) {
 		if strings.HasPrefix(s.Text, "# Virtual time.") {
 			synctest.Test(t, func(t *testing.T) {
 				p := &player{T: t}
-				s.Play(t, func(c casetest.Command) string { return p.inVirtualTime(c) })
+				s.Play(t, p.inVirtualTime, "start CONTENT", "source", "source-fails", "source-next", "hint", "run", "wait TIME",
+					"load", "print")
 			})
 			return
 		}
@@ -30,7 +31,9 @@ func TestScenarios(t *testing.T) {
 		here, err := os.Getwd()
 		must(t, err)
 		p := &player{T: t, events: make(chan reload.Event, 1000)}
-		s.Play(t, func(c casetest.Command) string { return strings.ReplaceAll(p.withFiles(c), here, "DIR") })
+		s.Play(t, func(c casetest.Command) string { return strings.ReplaceAll(p.withFiles(c), here, "DIR") },
+			"write FILE", "files FILE", "replace FILE", "rename FILE FILE", "remove FILE", "link FILE FILE", "mkdir FOLDER",
+			"pipe FILE", "large FILE", "touch FILE", "configmap FOLDER VERSION", "read", "start", "live")
 	})
 }
 
@@ -126,8 +129,6 @@ func (p *player) inVirtualTime(c casetest.Command) string {
 		if s.Err != nil || !s.ErrAt.IsZero() {
 			answer += fmt.Sprintf("for %s: %v\n", time.Since(s.ErrAt), s.Err)
 		}
-	default:
-		c.Fatalf("%q is no command of virtual time", c.Name)
 	}
 	synctest.Wait()
 	if lines := p.log.take(); len(lines) > 0 {
@@ -180,7 +181,7 @@ func (p *player) withFiles(c casetest.Command) string {
 		configMap(p.T, args[0], args[1], files)
 	case "read":
 		return p.read(c)
-	case "follow":
+	case "start":
 		p.files, _ = source(p.Context(), args)
 		p.restart(reload.Options[string]{
 			Sources: []reload.Source{p.files}, Poll: time.Hour, OnLoad: func(e reload.Event) { p.events <- e },
@@ -191,8 +192,6 @@ func (p *player) withFiles(c casetest.Command) string {
 		return p.r.Get() + "\n"
 	case "live":
 		return p.live(c)
-	default:
-		c.Fatalf("%q is no command with files", c.Name)
 	}
 	return ""
 }

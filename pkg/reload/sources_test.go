@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -70,11 +71,7 @@ func TestWatchHearsOfChanges(t *testing.T) {
 		{"another ..data", func() { must(t, os.Symlink("..2", path("..new"))); must(t, os.Rename(path("..new"), path("..data"))) }},
 	} {
 		change.do()
-		select {
-		case <-changed:
-		case <-time.After(time.Minute):
-			t.Fatalf("Watch did not hear of %s", change.what)
-		}
+		casetest.Receive(t, changed, "hint of "+change.what)
 	}
 }
 

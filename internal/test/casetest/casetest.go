@@ -1,7 +1,8 @@
 // Package casetest has helpers for tests without programs. Main finds goroutines that a package's tests have leaked.
 // Pick and Check give slow tests a short form, which make test runs, and a long form, which WEIR_LONG=1 selects: both
-// have the same assertions, and the long form tries more. Compile, Entries and Explain are for tests with rules.
-// Scenarios plays files of commands and compares the answers with the answers in the files. Update is the flag -update.
+// have the same assertions, and the long form tries more. Receive waits for a channel. Compile, Entries and Explain are
+// for tests with rules. Scenarios plays files of commands and compares the answers with the answers in the files.
+// Update is the flag -update.
 package casetest
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -25,13 +27,24 @@ func Pick[T any](short, long T) T {
 	return short
 }
 
-// WithoutRace skips the test in its short form with the race detector. It is for simulations of minutes in virtual
-// time, which then take seven times as long. make test also runs the test's package without the race detector.
+// WithoutRace skips the test in its short form with the race detector. It is for tests that compute for seconds, which
+// then take seven times as long. test-programs in the Makefile must also run the package without the race detector.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if Race && !IsLong() {
-		t.Skip("a simulation: runs without the race detector, or with WEIR_LONG=1")
+		t.Skip("runs without the race detector, or with WEIR_LONG=1")
 	}
+}
+
+// Receive returns the next value of the channel. It fails the test after a minute, and names what it waited for.
+func Receive[T any](tb testing.TB, from <-chan T, what string) (v T) {
+	tb.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Minute):
+		tb.Fatalf("no %s within a minute", what)
+	}
+	return v
 }
 
 // Main is a TestMain that finds leaked goroutines. In the short form, it draws checks random cases per property, the

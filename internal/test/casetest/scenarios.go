@@ -3,8 +3,10 @@ package casetest
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,10 +49,12 @@ func Scenarios(t *testing.T, play func(t *testing.T, s *Scenario)) {
 }
 
 // Play calls do for the commands in order, and compares each answer with the answer in the file. Empty lines and lines
-// that begin with # are no commands.
-func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string)) {
+// that begin with # are no commands. commands lists the names, each with the arguments that it must have, such as
+// "wait TIME"; those after start need a start before them.
+func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string), commands ...string) {
 	t.Helper()
 	var out strings.Builder
+	isStarted := false
 	lines := strings.Split(strings.TrimSuffix(s.Text, "\n"), "\n")
 	for i := 0; i < len(lines); i++ {
 		line, c := lines[i], Command{T: t, At: fmt.Sprintf("%s:%d", s.Path, i+1)}
@@ -60,6 +64,8 @@ func (s *Scenario) Play(t *testing.T, do func(c Command) (answer string)) {
 		}
 		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
 			c.Name, c.Args = words[0], words[1:]
+			c.check(commands, isStarted)
+			isStarted = isStarted || c.Name == "start"
 			got := do(c)
 			for answer := range strings.Lines(got) {
 				out.WriteString("  " + answer)
@@ -78,12 +84,39 @@ func (c Command) Fatalf(format string, args ...any) {
 	c.T.Fatalf("%s: %s", c.At, fmt.Sprintf(format, args...))
 }
 
+// check fails the test if the command is not in commands, lacks an argument, or needs a start before it.
+func (c Command) check(commands []string, isStarted bool) {
+	c.Helper()
+	named := func(name string) func(string) bool {
+		return func(command string) bool { return strings.Fields(command)[0] == name }
+	}
+	i := slices.IndexFunc(commands, named(c.Name))
+	switch start := slices.IndexFunc(commands, named("start")); {
+	case i < 0:
+		c.Fatalf("%q is no command; the commands are %s", c.Name, strings.Join(commands, ", "))
+	case len(c.Args) < len(strings.Fields(commands[i]))-1:
+		c.Fatalf("%s has too few arguments, want %s", c.Name, commands[i])
+	case i > start && start >= 0 && !isStarted:
+		c.Fatalf("%s needs a start before it", c.Name)
+	}
+}
+
 // Parsed parses a word of the command. An error fails the test.
 func Parsed[T any](c Command, parse func(string) (T, error), word string) T {
 	c.Helper()
 	v, err := parse(word)
 	if err != nil {
 		c.Fatalf("%v", err)
+	}
+	return v
+}
+
+// Chosen returns the value of a word in all. Any other word fails the test.
+func Chosen[T any](c Command, all map[string]T, word string) T {
+	c.Helper()
+	v, ok := all[word]
+	if !ok {
+		c.Fatalf("%q is none of %q", word, slices.Sorted(maps.Keys(all)))
 	}
 	return v
 }

@@ -5,6 +5,8 @@
 //     requires root.
 //   - StartCluster runs a Kubernetes API.
 //   - RunPage runs the commands of a page of docs/.
+//
+// Use it if a promise needs a container, a cluster or a page's commands. For one program, proctest is faster.
 package podtest
 
 import (

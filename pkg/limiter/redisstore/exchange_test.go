@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -23,7 +24,7 @@ func TestExchangeIsNoRefund(t *testing.T) {
 			hears <- struct{}{}
 		}
 	})
-	<-hears
+	casetest.Receive(t, hears, "subscription to refunds")
 	reserved := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Hour, Reserve: 4})
 	hit := func(key string, n int64, mode limiter.Mode) limiter.Hit {
 		return limiter.Hit{Key: key, Policy: p, N: n, Peek: n == 0, Mode: mode}
@@ -49,13 +50,8 @@ func TestExchangeIsNoRefund(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"less", "unfit", "did not fit", "net", "back"} {
-		select {
-		case got := <-heard:
-			if got != want {
-				t.Errorf("heard of %q, want %q", got, want)
-			}
-		case <-time.After(5 * time.Second):
-			t.Fatalf("did not hear of %q", want)
+		if got := casetest.Receive(t, heard, "refund of "+want); got != want {
+			t.Errorf("heard of %q, want %q", got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -31,7 +32,7 @@ func resets(t *testing.T, s *redisstore.Store, key string, p *limiter.Policy, ro
 		})
 	}()
 	defer func() { cancel(); <-ended }()
-	<-hears
+	casetest.Receive(t, hears, "subscription to refunds")
 	for range 3 {
 		take(t, s, key, p, 1, route...)
 	}
@@ -41,13 +42,8 @@ func resets(t *testing.T, s *redisstore.Store, key string, p *limiter.Policy, ro
 	if d := take(t, s, key, p, 0, route...); d.Remaining != p.Limit() {
 		t.Errorf("after Reset %d remain of %d", d.Remaining, p.Limit())
 	}
-	select {
-	case reset := <-heard:
-		if !reset {
-			t.Errorf("heard a refund of %s, want a reset", key)
-		}
-	case <-time.After(patient):
-		t.Fatalf("heard nothing of %s", key)
+	if reset := casetest.Receive(t, heard, "reset of "+key); !reset {
+		t.Errorf("heard a refund of %s, want a reset", key)
 	}
 	if existed, err := s.Reset(t.Context(), key); err != nil || existed {
 		t.Errorf("Reset of a counter without hits: %t, %v", existed, err)
