@@ -5,6 +5,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds of the server.
@@ -59,7 +61,7 @@ type Options struct {
 	// Checks are run by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
-	// Explain returns the response to GET /explain, to be encoded in JSON, or an error about the query.
+	// Explain returns the response to GET /explain, or an error about the query, or one that wraps limiter.ErrUnavailable.
 	Explain func(ctx context.Context, query url.Values) (any, error)
 	// Counters serves /keys/get and /keys/reset.
 	Counters *Counters
@@ -269,10 +271,10 @@ type handler struct {
 // explain serves GET /explain.
 func (h *handler) explain(r *http.Request) (any, error) {
 	answer, err := h.Explain(r.Context(), r.URL.Query())
-	if err != nil {
-		return nil, invalid("%s", err)
+	if err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+		err = invalid("%s", err)
 	}
-	return answer, nil
+	return answer, err
 }
 
 // ready responds with one line per check, and with 503 if one fails. ?exclude=store skips a check, as in Kubernetes.

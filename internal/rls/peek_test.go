@@ -28,6 +28,7 @@ descriptors:
   - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 6, unit: second}}
   - {key: bursty, rate_limit: {algorithm: smooth_bursty, requests_per_unit: 4, unit: second}}
   - {key: leaky, rate_limit: {algorithm: leaky_queue, requests_per_unit: 4, unit: second, burst: 6}}
+  - {key: short, rate_limit: {algorithm: leaky_queue, requests_per_unit: 3, unit: second, burst: 6, max_wait: 700ms}}
   - {key: warm, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 4, unit: second, max_wait: 1s}}
   - {key: flight, rate_limit: {algorithm: concurrency, requests_per_unit: 4}}
   - {key: shadow, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: second}}
@@ -38,24 +39,13 @@ descriptors:
 
 func drawRequest(t *rapid.T) *pb.RateLimitRequest {
 	keys := []string{
-		"fixed",
-		"funnel",
-		"bucket",
-		"window",
-		"log",
-		"bursty",
-		"leaky",
-		"warm",
-		"flight",
-		"shadow",
-		"quota",
-		"free",
-		"none",
-		"unknown",
+		"fixed", "funnel", "bucket", "window", "log", "bursty", "leaky", "short", "warm", "flight", "shadow", "quota", "free",
+		"none", "unknown",
 	}
-	req := &pb.RateLimitRequest{Domain: "shop", HitsAddend: uint32(rapid.IntRange(0, 8).Draw(t, "hits"))}
-	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 1, 3, rapid.ID).Draw(t, "keys") {
-		req.Descriptors = append(req.Descriptors, descriptor(key+"=v"))
+	req := &pb.RateLimitRequest{Domain: "shop"}
+	for _, key := range rapid.SliceOfN(rapid.SampledFrom(keys), 1, 3).Draw(t, "keys") {
+		cost := rapid.Uint64Range(0, 8).Draw(t, "cost")
+		req.Descriptors = append(req.Descriptors, costing(cost, descriptor(key+"=v")))
 	}
 	return req
 }
@@ -64,8 +54,10 @@ func drawRequest(t *rapid.T) *pb.RateLimitRequest {
 func TestPeekIsTheAnswer(t *testing.T) {
 	set := compile(t, previewRules)
 	rapid.Check(t, func(rt *rapid.T) {
-		s, c := service(t, previewRules)
-		twin, twinClock := service(t, previewRules)
+		chargeEach := rapid.Bool().Draw(rt, "charge_each")
+		eachOrNot := func(o *options) { o.ChargeEach = chargeEach }
+		s, c := service(t, previewRules, eachOrNot)
+		twin, twinClock := service(t, previewRules, eachOrNot)
 		for range rapid.IntRange(1, 12).Draw(rt, "requests") {
 			pause := time.Duration(rapid.IntRange(0, 1500).Draw(rt, "pause")) * time.Millisecond
 			c.advance(pause)

@@ -239,10 +239,7 @@ func replacer(name string, matched []*descriptors.Rule) string {
 
 // title returns a limit's name and its rule's position.
 func title(l *descriptors.Limit) string {
-	if l.Name != "" {
-		return located(l.Rule.Path+": "+l.Name, l.Rule.Source)
-	}
-	return located(l.Rule.Path, l.Rule.Source)
+	return located(strings.TrimSuffix(l.Rule.Path+": "+l.Name, ": "), l.Rule.Source)
 }
 
 // located returns a rule's path and position. The rule that denies too long values has no position.
@@ -343,7 +340,7 @@ func ParseQuery(v url.Values) (Question, error) {
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Live returns a function that explains a query of GET /explain with the active rules and the current counters. Its
-// result encodes to JSON. It returns an error if the query is invalid.
+// result encodes to JSON. An error wraps limiter.ErrUnavailable unless the query is invalid.
 func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Context, query url.Values) (any, error) {
 	return func(ctx context.Context, query url.Values) (any, error) {
 		q, err := ParseQuery(query)
@@ -363,6 +360,9 @@ func Live(d *decide.Decider, rules func() *descriptors.Set) func(ctx context.Con
 			request.Add(descriptor)
 		}
 		v, err := d.Peek(ctx, set, request)
+		if _, isInvalid := errors.AsType[*decide.InvalidError](err); err != nil && !isInvalid {
+			err = fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
+		}
 		if err != nil {
 			return nil, err
 		}
