@@ -25,7 +25,7 @@ func TestScenarios(t *testing.T) {
 				}
 			}
 			return answer
-		})
+		}, "url")
 	})
 }
 
