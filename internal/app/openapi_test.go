@@ -327,11 +327,14 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 	}
 
 	redis := redistest.Start(t)
-	away := start(t, redisOptions(t, redis, rulesOf("1")))
+	fails := redisOptions(t, redis, rulesOf("1"))
+	fails.OnStoreFailure = "error"
+	away := start(t, fails)
 	away.ask("ann")
 	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200})
 	redis.Kill()
 	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=bob", want: 503})
+	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/explain?domain=shop&descriptor=client=bob", want: 503})
 	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/status", want: 200})
 }
 

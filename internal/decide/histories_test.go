@@ -37,7 +37,7 @@ func playHistories(t *testing.T, p *player, checks int) {
 		history := 0
 		casetest.Check(t, checks, func(rt *rapid.T) {
 			history++
-			p.clock += hour - p.clock%hour
+			p.clock.Add(hour - p.clock.Load()%hour)
 			newLife(rt, p, store, algorithm, fmt.Sprintf("%d.%d.", i, history)).play()
 		})
 	}
@@ -108,7 +108,7 @@ func (l *life) edit(requests int64) {
 	l.set = casetest.Compile(l.p.T, fmt.Sprintf("domain: shop\ndescriptors:\n- {key: k, %srate_limit: {algorithm: %s, "+
 		"requests_per_unit: %d, unit: minute, reservation: {estimate: 50, at_most: 300}}}\n", l.mode, l.algorithm, requests))
 	for _, ledger := range l.ledgers {
-		ledger.Edit(l.p.clock, l.policy())
+		ledger.Edit(l.p.clock.Load(), l.policy())
 	}
 }
 
@@ -118,7 +118,7 @@ func (l *life) policy() *limiter.Policy   { return l.limit().Policy }
 func (l *life) play() {
 	isCalm := rapid.Bool().Draw(l.T, "calm")
 	for range rapid.IntRange(20, 100).Draw(l.T, "steps") {
-		l.p.clock += rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 1000, 1_000_000, 7_654_321, 40_000_000}).Draw(l.T, "passed")
+		l.p.clock.Add(rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 1000, 1_000_000, 7_654_321, 40_000_000}).Draw(l.T, "passed"))
 		l.store.before = !isCalm && rapid.IntRange(0, 15).Draw(l.T, "fails before") == 0
 		l.store.after = !isCalm && rapid.IntRange(0, 15).Draw(l.T, "fails after") == 0
 		switch op := rapid.IntRange(0, 19).Draw(l.T, "op"); {
@@ -146,7 +146,7 @@ func (l *life) reset() {
 		if err := l.p.reset(string(counter)); err != nil {
 			l.Fatal(err)
 		}
-		l.ledgers[key].Lose(l.p.clock)
+		l.ledgers[key].Lose(l.p.clock.Load())
 	}
 }
 
@@ -173,7 +173,7 @@ func (l *life) start() {
 			if at == 0 { // it did not fit, and passed because of its mode
 				charged = 0
 			}
-			s.notes[key] = l.ledgers[key].Start(l.p.clock, charged, s.spent, at)
+			s.notes[key] = l.ledgers[key].Start(l.p.clock.Load(), charged, s.spent, at)
 		}
 	}
 	if !isGone {
@@ -190,7 +190,7 @@ func (l *life) end(s *startedRequest) {
 		return
 	}
 	for key, note := range s.notes {
-		l.ledgers[key].End(note, l.p.clock)
+		l.ledgers[key].End(note, l.p.clock.Load())
 	}
 }
 

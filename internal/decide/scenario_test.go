@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ type player struct {
 	redis   string // URL; empty: counters in memory
 	starts  int
 	rules   string
-	clock   int64 // microseconds
+	clock   atomic.Int64 // microseconds; the memory store reads it at any time
 	process descriptors.Process
 	set     *descriptors.Set
 	decider *decide.Decider
@@ -85,7 +86,7 @@ func (p *player) do(c casetest.Command) string {
 	case "start":
 		p.start(c)
 	case "wait":
-		p.clock += casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds()
+		p.clock.Add(casetest.Parsed(c, time.ParseDuration, c.Args[0]).Microseconds())
 	case "ask", "peek", "end":
 		return p.askAll(c)
 	case "reset":
@@ -99,7 +100,7 @@ func (p *player) do(c casetest.Command) string {
 // start creates a process with the rules and without counters.
 func (p *player) start(c casetest.Command) {
 	// Minutes and hours begin.
-	p.clock = 1_800_000_000 * int64(time.Second/time.Microsecond)
+	p.clock.Store(1_800_000_000 * int64(time.Second/time.Microsecond))
 	p.process, p.tokens = descriptors.Process{}, map[string]string{}
 	process := &p.process
 	o := decide.Options{Config: decide.Config{RetryAfter: true}, Store: p.store(), Observer: p}
@@ -129,7 +130,7 @@ func (p *player) start(c casetest.Command) {
 		case option == "no_retry_after":
 			o.RetryAfter = false
 		case option == "denials":
-			denials := guard.NewDenials(func() int64 { return p.clock })
+			denials := guard.NewDenials(p.clock.Load)
 			denials.Believe(true)
 			o.Store = take.Of(o.Store).Behind(denials)
 		case option == "headers":
@@ -175,7 +176,7 @@ func (p *player) store() limiter.Store {
 	const timeout = 5 * time.Second
 	p.starts++ // each start has its own keys
 	store, err := redisstore.New(redistest.Client(p.T, p.redis, timeout), redisstore.Options{
-		Timeout: timeout, KeyPrefix: fmt.Sprintf("start%d:", p.starts), Now: func() int64 { return p.clock },
+		Timeout: timeout, KeyPrefix: fmt.Sprintf("start%d:", p.starts), Now: p.clock.Load,
 	})
 	if err != nil {
 		p.Fatal(err)
@@ -188,7 +189,7 @@ func (p *player) store() limiter.Store {
 }
 
 func (p *player) memory() *memstore.Store {
-	store, err := memstore.New(memstore.Options{Now: func() int64 { return p.clock }})
+	store, err := memstore.New(memstore.Options{Now: p.clock.Load})
 	if err != nil {
 		p.Fatal(err)
 	}
