@@ -225,28 +225,20 @@ func (h *handler) routes() []Route {
 // indent begins a second line in the list of endpoints.
 const indent = "\n                   "
 
-// index lists the endpoints.
-func (h *handler) index() string {
-	var b strings.Builder
-	b.WriteString(indexStart)
-	for _, r := range h.routes() {
-		if r.help != "" {
-			fmt.Fprintf(&b, "%-4s %-13s %s\n", r.Method, r.Path, r.help)
-		}
-	}
-	b.WriteString(indexEnd)
-	return b.String()
-}
-
 // serve returns the handler of all endpoints, behind the checks that every request must pass.
 func (h *handler) serve() http.Handler {
 	mux := http.NewServeMux()
+	h.index = indexStart
 	for _, r := range h.routes() {
+		if r.help != "" {
+			h.index += fmt.Sprintf("%-4s %-13s %s\n", r.Method, r.Path, r.help)
+		}
 		mux.HandleFunc(strings.TrimSpace(r.Method+" "+r.Path), r.handler)
 		if r.Versioned {
 			mux.HandleFunc(r.Method+" "+api+r.Path, r.handler)
 		}
 	}
+	h.index += indexEnd
 	mux.HandleFunc("/", h.missing)
 	// A web page in an operator's browser must not be able to reload the rules.
 	crossOrigin := http.NewCrossOriginProtection()
@@ -259,6 +251,7 @@ func (h *handler) serve() http.Handler {
 type handler struct {
 	Options
 
+	index    string // list of the endpoints
 	reloads  *shared[error]
 	stopping atomic.Bool
 	degraded atomic.Pointer[string] // the last result of Options.Degraded

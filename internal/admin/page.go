@@ -36,7 +36,7 @@ func integrity(text string) string {
 func (h *handler) root(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		writeText(w, http.StatusOK, h.index())
+		writeText(w, http.StatusOK, h.index)
 		return
 	}
 	w.Header().Set("Content-Security-Policy", pagePolicy)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -16,10 +17,10 @@ import (
 const keyPrefix = "weir_"
 
 // StartKey is the key of the entry in which a request's end report returns the token of Verdict.Start.
-const StartKey = keyPrefix + "start"
+const StartKey = descriptors.StartKey
 
 // HintKey is the key of the entry with which a request says what it may cost, for limits with a reservation.
-const HintKey = keyPrefix + "hint"
+const HintKey = descriptors.HintKey
 
 // Bounds of the entries' values, in bytes. A longer value counts as none.
 const (

@@ -18,7 +18,7 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	switch {
 	case d.Key == "" && !d.Invalid:
 		c.Errorf(d.At, "the key is empty; write the name of a descriptor entry that Envoy sends")
-	case d.Key == "weir_start" || d.Key == "weir_hint":
+	case d.Key == StartKey || d.Key == HintKey:
 		c.Errorf(d.At, "no request has an entry %s when rules match, because Weir uses entries with this key for "+
 			"reservations; write another key", d.Key)
 	case strings.Contains(d.Key, "*") && !d.Lenient:

@@ -7,6 +7,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+// Keys of entries that Weir takes out of a request before rules match: StartKey has the token that an end returns, and
+// HintKey what a request says that it may cost.
+const (
+	StartKey = "weir_start"
+	HintKey  = "weir_hint"
+)
+
 // Reservation is `reservation` in a rule file: a request is charged an estimate at its start, and corrected to its real
 // cost at its end. Both numbers are in hits.
 type Reservation struct {

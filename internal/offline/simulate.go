@@ -88,7 +88,6 @@ func Simulate(ctx context.Context, limits []Limit, arrivals []int64, o Simulatio
 
 // run simulates one limit.
 type run struct {
-	policy  *limiter.Policy
 	limit   Limit
 	options SimulationOptions
 	cost    int64   // cost of each request in hits
@@ -103,7 +102,7 @@ type run struct {
 func newRun(l Limit, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(int64(o.Length), int64(o.bucket())))
 	return &run{
-		policy: l.Policy, limit: l, options: o, cost: o.cost(l), start: begin(l.Policy), result: &Result{Buckets: buckets},
+		limit: l, options: o, cost: o.cost(l), start: begin(l.Policy), result: &Result{Buckets: buckets},
 	}
 }
 
@@ -145,7 +144,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 		r.charge(v)
 		return err
 	}
-	atStart, canEnd := r.cost, r.policy.Algorithm().CountsInFlight() && r.options.Duration < r.policy.Window()
+	atStart, canEnd := r.cost, r.limit.Policy.Algorithm().CountsInFlight() && r.options.Duration < r.limit.Policy.Window()
 	if reservation != nil {
 		atStart, canEnd = 1, true // the charge is the estimate
 	}
@@ -197,9 +196,9 @@ func begin(p *limiter.Policy) int64 {
 // shortWindow reports whether a calendar window during the traffic is shorter than its nominal length, such as a day of
 // 23 hours, or February: a time of the nominal length can then overlap three windows.
 func (r *run) shortWindow() bool {
-	w := r.policy.Window().Microseconds()
+	w := r.limit.Policy.Window().Microseconds()
 	for t := r.start; t < r.start+r.options.Length.Microseconds(); {
-		edges := limit.Edges(r.policy, t)
+		edges := limit.Edges(r.limit.Policy, t)
 		if edges == nil {
 			return false
 		}
@@ -238,8 +237,8 @@ func (r *run) admit(at int64, v *decide.Verdict) {
 	r.result.LongestWait = max(r.result.LongestWait, Seconds(wait))
 	r.result.Admitted++
 	r.bucket(at).Admitted++
-	if r.policy.Algorithm().CountsInFlight() {
-		_, inFlight := limit.Counter(r.policy, &v.Decisions[0])
+	if r.limit.Policy.Algorithm().CountsInFlight() {
+		_, inFlight := limit.Counter(r.limit.Policy, &v.Decisions[0])
 		r.result.Worst = max(r.result.Worst, inFlight)
 		return
 	}
@@ -251,10 +250,10 @@ func (r *run) finish() *Result {
 	if n := r.result.Admitted; n > 0 {
 		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
-	r.result.Worst = max(r.result.Worst, r.cost*worst(r.passed, r.policy.Window().Microseconds()))
-	r.result.Bound = limit.Bound(r.policy, r.cost)
+	r.result.Worst = max(r.result.Worst, r.cost*worst(r.passed, r.limit.Policy.Window().Microseconds()))
+	r.result.Bound = limit.Bound(r.limit.Policy, r.cost)
 	if r.shortWindow() {
-		r.result.Bound += r.policy.Limit()
+		r.result.Bound += r.limit.Policy.Limit()
 	}
 	if of := r.limit.Reservation; of != nil && r.cost > of.Estimate {
 		r.result.Bound = r.result.Bound / of.Estimate * r.cost
