@@ -32,13 +32,15 @@ import (
 const (
 	httpStop  = time.Second     // time for an HTTP request to end
 	lastSend  = time.Second     // time for the last charges of quotas, plus Options.MaxWait
-	lastWait  = 3 * time.Second // time for cancelled requests and background work to end
+	lastCut   = 3 * time.Second // time for cancelled requests to end
+	lastWait  = 3 * time.Second // time for background work to end, plus Options.StoreTimeout
 	lastClose = 2 * time.Second // time for each part to close, plus Options.StoreTimeout
 )
 
-// StopBound is the maximum time that Run and Close together take beyond Options.DrainDelay and Options.StopTimeout,
-// even if a part hangs.
-const StopBound = 15 * time.Second
+// StopBound is the maximum time that Run and Close together take after the stop, even if a part hangs.
+func (o *Options) StopBound() time.Duration {
+	return o.DrainDelay + o.StopTimeout + 15*time.Second + 3*o.StoreTimeout
+}
 
 // App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New must call Close,
 // whether or not it has called Run.

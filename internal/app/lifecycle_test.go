@@ -67,11 +67,11 @@ func TestStopEndsWhateverHangs(t *testing.T) {
 	p.stop()
 	select {
 	case <-p.ended:
-	case <-time.After(StopBound):
+	case <-time.After(o.StopBound()):
 		t.Fatal("the process does not end")
 	}
 	for _, want := range []string{
-		"requests still run 3s after their connections were closed", "parts still running 3s after the stop: gRPC server",
+		"requests still run 3s after their connections were closed", "parts still running 3.001s after the stop: gRPC server",
 		"gRPC server: still not closed",
 	} {
 		if p.err == nil || !strings.Contains(p.err.Error(), want) {

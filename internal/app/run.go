@@ -50,7 +50,8 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	err = errors.Join(err, a.stopHTTP(work)) // the HTTP servers stop last, to respond to probes until the end
 	stopWork()
-	if within(lastWait, background.Wait) {
+	wait := lastWait + a.o.StoreTimeout
+	if within(wait, background.Wait) {
 		return err
 	}
 	var late []string
@@ -58,7 +59,7 @@ func (a *App) Run(ctx context.Context) error {
 		late = append(late, fmt.Sprint(name))
 	}
 	slices.Sort(late)
-	return errors.Join(err, fmt.Errorf("parts still running %s after the stop: %s", lastWait, strings.Join(late, ", ")))
+	return errors.Join(err, fmt.Errorf("parts still running %s after the stop: %s", wait, strings.Join(late, ", ")))
 }
 
 // stop ends the service after the requests in flight. It returns an error if requests did not end even when cancelled.
@@ -90,8 +91,8 @@ func (a *App) stop(ctx context.Context) (err error) {
 
 // cut cancels all requests. It returns an error if requests did not end.
 func (a *App) cut() error {
-	if a.grpc != nil && !within(lastWait, a.grpc.Cut) {
-		return fmt.Errorf("requests still run %s after their connections were closed", lastWait)
+	if a.grpc != nil && !within(lastCut, a.grpc.Cut) {
+		return fmt.Errorf("requests still run %s after their connections were closed", lastCut)
 	}
 	return nil
 }

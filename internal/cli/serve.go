@@ -101,7 +101,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	go func() { ended <- f() }()
 	late := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {
-		time.AfterFunc(o.DrainDelay+o.StopTimeout+app.StopBound, func() { close(late) })
+		time.AfterFunc(o.StopBound(), func() { close(late) })
 	})()
 	select {
 	case err := <-ended:

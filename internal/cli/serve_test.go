@@ -28,7 +28,7 @@ func TestEndInTime(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "a part of the process hangs") {
 			t.Errorf("error %v", err)
 		}
-		if took, want := time.Since(begin), 7*time.Second+app.StopBound; took != want {
+		if took, want := time.Since(begin), o.StopBound(); took != want {
 			t.Errorf("it took %s, want %s", took, want)
 		}
 		close(hang)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 )
 
 // toolDirs are the folders into which scripts/tools.sh puts programs.
@@ -67,16 +68,26 @@ func FindEnvoy() (string, error) {
 // not even a connection that tries to reach the server.
 const lowestPort, ports = 20_000, 12_000
 
-// FreeAddr returns a TCP address of 127.0.0.1 that is not in use.
+// reserved are UDP sockets with the numbers of the addresses that FreeAddr has returned in this process. While they are
+// open, no other test program gets these numbers, even if the server listens late or is stopped for a while.
+var reserved sync.Map
+
+// FreeAddr returns a TCP address of 127.0.0.1 that is not in use, and keeps it from other callers, also in other
+// programs, until this process ends.
 func FreeAddr(ctx context.Context) (addr string, err error) {
 	var config net.ListenConfig
 	for range 100 {
-		port := lowestPort + rand.IntN(ports)
-		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(lowestPort+rand.IntN(ports)))
+		var mark net.PacketConn
+		if mark, err = config.ListenPacket(ctx, "udp", addr); err != nil {
+			continue
+		}
 		var l net.Listener
 		if l, err = config.Listen(ctx, "tcp", addr); err == nil {
+			reserved.Store(addr, mark)
 			return addr, l.Close()
 		}
+		_ = mark.Close()
 	}
 	return "", fmt.Errorf("no free TCP port found: %w", err)
 }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"net"
 	"strings"
 	"testing"
 )
@@ -16,5 +17,17 @@ func TestFindEnvoy(t *testing.T) {
 	t.Setenv("WEIR_ENVOY", "/opt/envoy")
 	if path, err := FindEnvoy(); err != nil || path != "/opt/envoy" {
 		t.Errorf("found %q, %v; want $WEIR_ENVOY", path, err)
+	}
+}
+
+// Another program that looks for an address does not get one that is returned already, even while nobody listens there.
+func TestFreeAddrIsKept(t *testing.T) {
+	addr, err := FreeAddr(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mark, err := net.ListenPacket("udp", addr); err == nil { //nolint:noctx // returns at once
+		_ = mark.Close()
+		t.Errorf("%s is not kept", addr)
 	}
 }
