@@ -79,10 +79,11 @@ lint: ## check prose (vale), all Go modules (golangci-lint) and workflows (actio
 vuln: ## check the called code for known vulnerabilities
 	@scripts/vuln.sh
 
-docs: ## generate pages of docs/: metrics, command line, exit codes, drawings
+docs: ## generate pages of docs/: metrics, command line, exit codes, drawings, JSON Schema
 	$(GO) test ./internal/app -run 'TestMetricsPage$$' -update
 	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
+	$(GO) test ./internal/descriptors/rulefile -run 'TestJSONSchema$$' -update
 manifests: ## generate deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
 	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
 

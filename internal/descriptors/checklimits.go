@@ -200,6 +200,9 @@ var parameters = func() map[limiter.Algorithm][]string {
 	return all
 }()
 
+// FieldsOf returns the fields that the algorithm takes in addition to its rate; for 0, those of all algorithms.
+func FieldsOf(a limiter.Algorithm) []string { return parameters[a] }
+
 // checkParameters reports parameters that the algorithm does not have.
 func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	takes := parameters[l.params.Algorithm]

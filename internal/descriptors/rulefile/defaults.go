@@ -49,19 +49,29 @@ func (r *reader) defaultsSchema() *schema[struct{}] {
 			r.Errorf(r.at(n), "%s and defaults are in one document; write a line --- between the rules and the defaults", name)
 		}
 	}
-	s.field("defaults", func(n *yaml.Node, _ *struct{}) { r.list(n, "defaults", r.readDefault) })
+	items := r.defaultSchema()
+	s.field("defaults", listShape(ref("default"), 0), func(n *yaml.Node, _ *struct{}) {
+		r.list(n, "defaults", func(item *yaml.Node) {
+			d := &descriptors.Default{At: r.at(item)}
+			before := r.Problems()
+			if readFields(r, item, items, d); r.Problems() == before {
+				r.AddDefault(d)
+			}
+		})
+	})
 	forPeople(r, s)
 	return s
 }
 
-func (r *reader) readDefault(n *yaml.Node) {
-	matches := newSchema[descriptors.Default]("for")
-	matches.field("domain", func(n *yaml.Node, d *descriptors.Default) { d.Domain = r.text(n) })
-	matches.field("unit", func(n *yaml.Node, d *descriptors.Default) { d.Unit = readName(r, n, parseUnit) })
+// defaultSchema has the fields of an item of `defaults`.
+func (r *reader) defaultSchema() *schema[descriptors.Default] {
 	s := newSchema[descriptors.Default]("an item of defaults")
-	s.field("for", func(n *yaml.Node, d *descriptors.Default) { readFields(r, n, matches, d) })
+	limits := r.forSchema()
+	s.field("for", ref("for"), func(n *yaml.Node, d *descriptors.Default) { readFields(r, n, limits, d) })
 	s.must, s.about = "rate_limit", "the fields for limits that lack them, or {} for none"
-	s.field("rate_limit", func(n *yaml.Node, d *descriptors.Default) {
+	fields := without("each limit has its own", "name", "replaces", "unlimited", "requests_per_unit", "unit",
+		"unit_multiplier", "window")
+	s.field("rate_limit", shape{"allOf": []shape{notNull(ref("limit")), fields}}, func(n *yaml.Node, d *descriptors.Default) {
 		if isNull(resolve(n)) {
 			r.Errorf(r.at(n), "rate_limit is empty; write rate_limit: %s", s.about)
 			return
@@ -69,9 +79,13 @@ func (r *reader) readDefault(n *yaml.Node) {
 		d.RateLimit = r.readRateLimit(n)
 	})
 	forPeople(r, s)
-	d := &descriptors.Default{At: r.at(n)}
-	before := r.Problems()
-	if readFields(r, n, s, d); r.Problems() == before {
-		r.AddDefault(d)
-	}
+	return s
+}
+
+// forSchema has the fields of `for`.
+func (r *reader) forSchema() *schema[descriptors.Default] {
+	s := newSchema[descriptors.Default]("for")
+	s.field("domain", textShape, func(n *yaml.Node, d *descriptors.Default) { d.Domain = r.text(n) })
+	s.field("unit", unitShape, func(n *yaml.Node, d *descriptors.Default) { d.Unit = readName(r, n, parseUnit) })
+	return s
 }

@@ -10,11 +10,12 @@ func (r *reader) documentSchema() *schema[document] {
 	s := newSchema[document]("a rule file")
 	s.required(r,
 		"domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
-	s.field("descriptors", func(n *yaml.Node, d *document) {
+	s.field("descriptors", listShape(ref("descriptor"), 1), func(n *yaml.Node, d *document) {
 		d.descriptors, d.listAt = r.readDescriptors(n, r.taken), r.at(n)
 	})
-	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes name; Weir ignores it
-	s.field("defaults", func(n *yaml.Node, _ *document) {
+	// Envoy Gateway writes name; Weir ignores it.
+	s.field("name", textShape, func(n *yaml.Node, _ *document) { r.text(n) })
+	s.field("defaults", shape{}, func(n *yaml.Node, _ *document) {
 		r.Errorf(r.at(n), "write defaults: at the beginning of a line, in a document of its own")
 	})
 	forPeople(r, s)
@@ -26,26 +27,32 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 	type Descriptor = descriptors.Descriptor
 	s := newSchema[Descriptor]("a descriptor")
 	flag := func(name string, of func(d *Descriptor) *bool) {
-		s.field(name, func(n *yaml.Node, d *Descriptor) { *of(d) = r.boolean(n) })
+		s.field(name, booleanShape, func(n *yaml.Node, d *Descriptor) { *of(d) = r.boolean(n) })
 	}
 	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *Descriptor) *string { return &d.Key })
-	s.field("value", func(n *yaml.Node, d *Descriptor) { d.Value, d.ValueAt = r.text(n), r.at(n) })
-	s.field("rate_limit", func(n *yaml.Node, d *Descriptor) {
+	s.field("value", textShape, func(n *yaml.Node, d *Descriptor) { d.Value, d.ValueAt = r.text(n), r.at(n) })
+	s.field("rate_limit", ref("rated_limit"), func(n *yaml.Node, d *Descriptor) {
 		if !isNull(resolve(n)) { // an empty rate_limit means no limit, as in envoyproxy/ratelimit
 			d.RateLimit = r.readRateLimit(n)
 		}
 	})
-	s.field("rate_limits", func(n *yaml.Node, d *Descriptor) { d.RateLimits = r.readRateLimits(n) })
-	s.field("descriptors", func(n *yaml.Node, d *Descriptor) { d.Descriptors = r.readDescriptors(n, 0) })
+	s.field("rate_limits", listShape(notNull(ref("rated_limit")), 1), func(n *yaml.Node, d *Descriptor) {
+		d.RateLimits = r.readRateLimits(n)
+	})
+	s.field("descriptors", listShape(ref("descriptor"), 0), func(n *yaml.Node, d *Descriptor) {
+		d.Descriptors = r.readDescriptors(n, 0)
+	})
 	flag("shadow_mode", func(d *Descriptor) *bool { return &d.ShadowMode })
 	flag("quota_mode", func(d *Descriptor) *bool { return &d.QuotaMode })
 	flag("detailed_metric", func(d *Descriptor) *bool { return &d.DetailedMetric })
 	flag("value_to_metric", func(d *Descriptor) *bool { return &d.ValueToMetric })
-	s.field("share_threshold", func(n *yaml.Node, d *Descriptor) { d.ShareThreshold, d.ShareAt = r.boolean(n), r.at(n) })
+	s.field("share_threshold", booleanShape, func(n *yaml.Node, d *Descriptor) {
+		d.ShareThreshold, d.ShareAt = r.boolean(n), r.at(n)
+	})
 	flag("hash_values", func(d *Descriptor) *bool { return &d.HashValues })
-	s.field("metadata", func(n *yaml.Node, d *Descriptor) { d.Metadata = r.metadata(n) })
-	s.field("description", func(n *yaml.Node, d *Descriptor) { d.Description = r.text(n) })
-	s.field("owner", func(n *yaml.Node, d *Descriptor) { d.Owner = r.text(n) })
+	s.field("metadata", anyObject, func(n *yaml.Node, d *Descriptor) { d.Metadata = r.metadata(n) })
+	s.field("description", textShape, func(n *yaml.Node, d *Descriptor) { d.Description = r.text(n) })
+	s.field("owner", textShape, func(n *yaml.Node, d *Descriptor) { d.Owner = r.text(n) })
 	s.extra = func(name string, n *yaml.Node, d *Descriptor) {
 		if d.Extra == nil {
 			d.Extra = map[string]any{}
@@ -53,7 +60,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 		d.Extra[name] = r.value(n)
 	}
 	addForms(r, s)
-	s.field("response", func(n *yaml.Node, d *Descriptor) { d.Response = r.response(n) })
+	s.field("response", ref("response"), func(n *yaml.Node, d *Descriptor) { d.Response = r.response(n) })
 	s.synonyms = descriptorSynonyms
 	return s
 }
@@ -77,19 +84,23 @@ func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
 	return d
 }
 
+func (r *reader) responseSchema() *schema[descriptors.Response] {
+	type Response = descriptors.Response
+	s := newSchema[Response]("response")
+	headers := shape{"type": anyObject["type"], "additionalProperties": textShape}
+	s.field("headers", headers, func(n *yaml.Node, into *Response) { into.Headers, into.HeadersAt = r.headers(n), r.at(n) })
+	s.field("body", textShape, func(n *yaml.Node, into *Response) { into.Body, into.BodyAt = r.text(n), r.at(n) })
+	return s
+}
+
 // response reads `response`. It returns nil if there is none.
 func (r *reader) response(n *yaml.Node) *descriptors.Response {
 	if isNull(resolve(n)) {
 		return nil
 	}
-	s := newSchema[descriptors.Response]("response")
-	s.field("headers", func(n *yaml.Node, into *descriptors.Response) {
-		into.Headers, into.HeadersAt = r.headers(n), r.at(n)
-	})
-	s.field("body", func(n *yaml.Node, into *descriptors.Response) { into.Body, into.BodyAt = r.text(n), r.at(n) })
 	var res descriptors.Response
 	before := r.Problems()
-	readFields(r, n, s, &res)
+	readFields(r, n, r.responseFields, &res)
 	if len(res.Headers) == 0 && res.Body == "" && r.Problems() == before {
 		r.Errorf(r.at(n), "response is empty; write headers: or body:, or leave it out")
 	}

@@ -42,15 +42,21 @@ func TestGolden(t *testing.T) {
 			if strings.Contains(path, "/lenient") {
 				got += "==== in a lenient process ====\n" + result(t, descriptors.Process{Lenient: true}, split(rules+"\n"))
 			}
-			if *casetest.Update {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(string(data), got); diff != "" && !*casetest.Update {
-				t.Errorf("-want +got (go test -update writes it)\n%s", diff)
-			}
+			compareFile(t, path, got)
 		})
+	}
+}
+
+func compareFile(t *testing.T, path, got string) {
+	t.Helper()
+	if *casetest.Update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s, %v: -want +got (go test -update writes it)\n%s", path, err, diff)
 	}
 }
 
@@ -98,7 +104,9 @@ func TestItemByItemOnChangedFiles(t *testing.T) {
 			until := min(len(text), at+rapid.IntRange(0, 3).Draw(t, "without"))
 			text = text[:at] + rapid.SampledFrom(parts).Draw(t, "part") + text[until:]
 		}
-		sameItemByItem(t, []rulefile.File{{Name: "rules.yaml", Data: []byte(text)}})
+		file := rulefile.File{Name: "rules.yaml", Data: []byte(text)}
+		sameItemByItem(t, []rulefile.File{file})
+		checkAccepted(t, file)
 	})
 }
 

@@ -29,8 +29,8 @@ type rateLimit struct {
 func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	s := newSchema[rateLimit]("a rate limit")
 	// field adds a field. It records the field's position, and whether the field has errors.
-	field := func(name string, read func(n *yaml.Node, l *rateLimit)) {
-		s.field(name, func(n *yaml.Node, l *rateLimit) {
+	field := func(name string, form shape, read func(n *yaml.Node, l *rateLimit)) {
+		s.field(name, form, func(n *yaml.Node, l *rateLimit) {
 			if isNull(resolve(n)) {
 				return
 			}
@@ -40,30 +40,39 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 			l.Invalid = l.Invalid || r.Problems() > before
 		})
 	}
-	field("name", func(n *yaml.Node, l *rateLimit) { l.Name = r.text(n) })
-	field("replaces", func(n *yaml.Node, l *rateLimit) { l.Replaces = r.readReplaces(n) })
-	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
-	field("algorithm", func(n *yaml.Node, l *rateLimit) { l.Params.Algorithm = readName(r, n, parseAlgorithm) })
-	field("requests_per_unit", func(n *yaml.Node, l *rateLimit) { l.Params.Limit = r.integer(n, 0, maxNumber) })
-	field("unit", func(n *yaml.Node, l *rateLimit) {
+	field("name", textShape, func(n *yaml.Node, l *rateLimit) { l.Name = r.text(n) })
+	field("replaces", listShape(ref("replaces"), 0), func(n *yaml.Node, l *rateLimit) { l.Replaces = r.readReplaces(n) })
+	field("unlimited", booleanShape, func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
+	field("algorithm", nameShape(step.Names(limiter.Algorithms())...), func(n *yaml.Node, l *rateLimit) {
+		l.Params.Algorithm = readName(r, n, parseAlgorithm)
+	})
+	field("requests_per_unit", integerShape(0, maxNumber), func(n *yaml.Node, l *rateLimit) {
+		l.Params.Limit = r.integer(n, 0, maxNumber)
+	})
+	field("unit", unitShape, func(n *yaml.Node, l *rateLimit) {
 		r.scalar(n, "a text", func(n *yaml.Node) { l.Unit, l.badUnit = parseUnit(n.Value) })
 	})
-	field("unit_multiplier", func(n *yaml.Node, l *rateLimit) { l.UnitMultiplier = r.integer(n, 1, maxNumber) })
-	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
+	field("unit_multiplier", integerShape(1, maxNumber), func(n *yaml.Node, l *rateLimit) {
+		l.UnitMultiplier = r.integer(n, 1, maxNumber)
+	})
+	field("window", durationShape, func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	for _, p := range limiter.Algorithm(0).Parameters() {
-		field(p.Name, func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
+		field(p.Name, parameterShape(&p), func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
 	}
-	field("on_store_failure", func(n *yaml.Node, l *rateLimit) {
+	policies := []descriptors.OnStoreFailure{descriptors.Local, descriptors.Allow, descriptors.Deny, descriptors.Fail}
+	field("on_store_failure", nameShape(step.Names(policies)...), func(n *yaml.Node, l *rateLimit) {
 		onFailure := readName(r, n, descriptors.ParseOnStoreFailure)
 		l.OnStoreFailure = &onFailure
 	})
-	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, oneOf("strict", "leased")) == 1 })
-	field("lease_for", func(n *yaml.Node, l *rateLimit) { l.Placement.LeaseFor = r.duration(n) })
-	field("engine", func(n *yaml.Node, l *rateLimit) {
+	field("consistency", nameShape("strict", "leased"), func(n *yaml.Node, l *rateLimit) {
+		l.leased = readName(r, n, oneOf("strict", "leased")) == 1
+	})
+	field("lease_for", durationShape, func(n *yaml.Node, l *rateLimit) { l.Placement.LeaseFor = r.duration(n) })
+	field("engine", nameShape("weir", "redis_cell"), func(n *yaml.Node, l *rateLimit) {
 		l.Placement.RedisCell = readName(r, n, oneOf("weir", "redis_cell")) == 1
 	})
-	field("reservation", func(n *yaml.Node, l *rateLimit) { l.Reservation = r.readReservation(n) })
-	field("store", func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
+	field("reservation", ref("reservation"), func(n *yaml.Node, l *rateLimit) { l.Reservation = r.readReservation(n) })
+	field("store", storeShape, func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
 	forPeople(r, s)
 	s.synonyms = rateLimitSynonyms
 	s.meant = func(name string, l *rateLimit) { l.Misspelled = append(l.Misspelled, name) }
@@ -75,9 +84,10 @@ func (r *reader) reservationSchema() *schema[descriptors.Reservation] {
 	type Reservation = descriptors.Reservation
 	s := newSchema[Reservation]("a reservation")
 	s.must, s.about = "estimate", "the hits that a request is charged at its start"
-	s.field("estimate", func(n *yaml.Node, into *Reservation) { into.Estimate = r.integer(n, 1, maxNumber) })
-	s.field("at_most", func(n *yaml.Node, into *Reservation) { into.AtMost = r.integer(n, 1, maxNumber) })
-	s.field("ends", func(n *yaml.Node, into *Reservation) {
+	hits := integerShape(1, maxNumber)
+	s.field("estimate", hits, func(n *yaml.Node, into *Reservation) { into.Estimate = r.integer(n, 1, maxNumber) })
+	s.field("at_most", hits, func(n *yaml.Node, into *Reservation) { into.AtMost = r.integer(n, 1, maxNumber) })
+	s.field("ends", nameShape("token", "cost"), func(n *yaml.Node, into *Reservation) {
 		into.EndsByCost = readName(r, n, oneOf("token", "cost")) == 1
 	})
 	return s

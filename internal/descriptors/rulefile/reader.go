@@ -36,6 +36,7 @@ type reader struct {
 	replacesFields   *schema[descriptors.Text]
 
 	reservationFields *schema[descriptors.Reservation]
+	responseFields    *schema[descriptors.Response]
 
 	zones map[string]*time.Location // time zones that the file names
 	grown *grown                    // shared by all files that are read together
@@ -60,6 +61,7 @@ func newReader(f File, b *descriptors.Builder) *reader {
 	r.descriptorFields = r.descriptorSchema()
 	r.rateLimitFields = r.rateLimitSchema()
 	r.reservationFields = r.reservationSchema()
+	r.responseFields = r.responseSchema()
 	r.replacesFields = newSchema[descriptors.Text]("an item of replaces")
 	r.replacesFields.required(r,
 		"name", "the limit that this one replaces", func(t *descriptors.Text) *string { return &t.Text })

@@ -82,10 +82,8 @@ func TestReferenceSaysWhoTakesAField(t *testing.T) {
 			got[m[1]] = true
 		}
 		for _, a := range limiter.Algorithms() {
-			takes := a.Takes(field)
+			takes := slices.Contains(descriptors.FieldsOf(a), field)
 			switch field {
-			case "engine":
-				takes = a == limiter.Funnel || a == limiter.TokenBucket
 			case "consistency":
 				takes = a.Kind().Is(step.Prepayable)
 			case "lease_for":

@@ -12,11 +12,12 @@ import (
 
 // schema has the fields of one level of a rule file, and how each is read into a T.
 type schema[T any] struct {
-	what  string // name of the level in messages: "a descriptor"
-	read  map[string]func(n *yaml.Node, into *T)
-	names []string // names of the fields, in the order of messages
-	must  string   // name of the required field, which must not be empty
-	about string   // what to write in the required field
+	what   string // name of the level in messages: "a descriptor"
+	read   map[string]func(n *yaml.Node, into *T)
+	shapes map[string]shape // for JSONSchema
+	names  []string         // names of the fields, in the order of messages
+	must   string           // name of the required field, which must not be empty
+	about  string           // what to write in the required field
 
 	extra func(name string, n *yaml.Node, into *T) // reads an x-* field; nil: these fields are ignored
 
@@ -25,18 +26,19 @@ type schema[T any] struct {
 }
 
 func newSchema[T any](what string) *schema[T] {
-	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
+	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}, shapes: map[string]shape{}}
 }
 
-func (s *schema[T]) field(name string, read func(n *yaml.Node, into *T)) {
-	s.read[name] = read
+// field adds a field. read and form must accept the same values, as far as form can express that.
+func (s *schema[T]) field(name string, form shape, read func(n *yaml.Node, into *T)) {
+	s.read[name], s.shapes[name] = read, form
 	s.names = append(s.names, name)
 }
 
 // required adds the required field, a text.
 func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *string) {
 	s.must, s.about = name, about
-	s.field(name, func(n *yaml.Node, into *T) {
+	s.field(name, givenText, func(n *yaml.Node, into *T) {
 		text := of(into)
 		if *text = r.text(n); *text == "" && resolve(n).Kind == yaml.ScalarNode {
 			r.Errorf(r.at(n), "%s is empty; write %s: %s", name, name, about)
@@ -125,6 +127,6 @@ func (r *reader) hint(name, meant string, known []string) string {
 // forPeople adds the fields that every level has and matching ignores.
 func forPeople[T any](r *reader, s *schema[T]) {
 	for _, name := range []string{"description", "owner"} {
-		s.field(name, func(n *yaml.Node, _ *T) { r.text(n) })
+		s.field(name, textShape, func(n *yaml.Node, _ *T) { r.text(n) })
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
 // parseUnit returns the unit of that name in upper or lower case.
 func parseUnit(name string) (descriptors.Unit, error) {
 	for u := descriptors.Second; u <= descriptors.Year; u++ {
@@ -22,9 +24,8 @@ func parseUnit(name string) (descriptors.Unit, error) {
 			return u, nil
 		}
 	}
-	names := []string{"second", "minute", "hour", "day", "week", "month", "year"}
 	return descriptors.UnitUnknown, fmt.Errorf("%q is not a unit of time: use %s, or a window such as window: 90s%s",
-		name, strings.Join(names, ", "), didYouMean(name, names))
+		name, strings.Join(unitNames, ", "), didYouMean(name, unitNames))
 }
 
 // didYouMean returns a hint at the most similar known text, empty if none is similar.

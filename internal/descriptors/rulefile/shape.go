@@ -1,0 +1,123 @@
+package rulefile
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/internal/words"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// shape is a JSON Schema: of the value of a field, or of a whole level. It accepts every value that the reader accepts,
+// and null for a field that may be left out. errorMessage and patternErrorMessage are for the YAML language server.
+type shape map[string]any
+
+var (
+	// Numbers and booleans are texts, too: the reader takes them as they are written.
+	textShape     = shape{"type": []string{"string", "number", "boolean", "null"}}
+	givenText     = shape{"type": []string{"string", "number", "boolean"}, "minLength": 1}
+	anyObject     = shape{"type": []string{"object", "null"}}
+	storeShape    = shape{"type": textShape["type"], "pattern": "^[a-z0-9_]+$"}
+	durationShape = shape{
+		"type":                []string{"string", "null"},
+		"pattern":             `^(([0-9]+\.?[0-9]*|\.[0-9]+)([nuµμm]?s|[mhdw]))+$`,
+		"patternErrorMessage": words.DurationForm,
+	}
+	booleanShape = shape{ // the words of YAML 1.1 are texts in YAML 1.2
+		"type":                []string{"boolean", "string", "null"},
+		"pattern":             anyCase("yes", "y", "no", "n", "on", "off"),
+		"patternErrorMessage": "write true or false, without quotes",
+	}
+	yesShape  = shape{"type": []string{"boolean", "string"}, "not": shape{"const": false}, "pattern": "^([yY]|[oO][nN])"}
+	unitShape = shape{"anyOf": []shape{
+		nameShape(unitNames...),
+		{"type": "string", "pattern": anyCase(unitNames...)},
+	}}
+)
+
+// anyCase returns a pattern for the names in upper and lower case: JSON Schema's patterns have no flag for that.
+func anyCase(names ...string) string {
+	var b strings.Builder
+	for _, char := range strings.Join(names, "|") {
+		if char == '|' {
+			b.WriteRune(char)
+			continue
+		}
+		fmt.Fprintf(&b, "[%c%c]", char, unicode.ToUpper(char))
+	}
+	return "^(" + b.String() + ")$"
+}
+
+// nameShape is the shape of one of these names. An empty name is a default without a name.
+func nameShape(names ...string) shape {
+	all := []any{}
+	for _, name := range names {
+		if name != "" {
+			all = append(all, name)
+		}
+	}
+	return shape{"enum": append(all, nil)}
+}
+
+func integerShape(least, most int64) shape {
+	return shape{"type": []string{"integer", "null"}, "minimum": least, "maximum": most}
+}
+
+// parameterShape is the shape of the values that reader.parameter reads.
+func parameterShape(p *step.Parameter[limiter.Params]) shape {
+	switch {
+	case p.IsZone():
+		return textShape
+	case p.Names != nil:
+		return nameShape(p.Names...)
+	case p.Scale != 0:
+		return shape{
+			"type": []string{"number", "string", "null"}, "pattern": `^[0-9]*\.?[0-9]+$`,
+			"minimum": p.Shown(max(p.Least, p.Step, 1)), "maximum": p.Shown(p.Most),
+		}
+	case p.IsTime():
+		return durationShape
+	default:
+		return integerShape(1, min(p.Most, maxNumber))
+	}
+}
+
+// listShape is the shape of a list with at least that many items.
+func listShape(items shape, least int) shape {
+	if least > 0 {
+		return shape{"type": "array", "items": items, "minItems": least}
+	}
+	return shape{"type": []string{"array", "null"}, "items": items}
+}
+
+// ref is the shape with that name in JSONSchema.
+func ref(name string) shape { return shape{"$ref": "#/$defs/" + name} }
+
+// notNull is the shape of an object that is not left out.
+func notNull(s shape) shape { return shape{"allOf": []shape{s, {"type": "object"}}} }
+
+// has is the shape of an object in which the field has a value.
+func has(field string) shape {
+	isEmpty := shape{"enum": []any{nil, ""}}
+	return shape{"required": []string{field}, "properties": shape{field: shape{"not": isEmpty}}}
+}
+
+// without is the shape of an object in which these fields have no value. An editor shows why.
+func without(why string, fields ...string) shape {
+	absent := shape{}
+	for _, field := range fields {
+		absent[field] = shape{"type": "null", "errorMessage": why}
+	}
+	return shape{"properties": absent}
+}
+
+// atMostOne returns the rules for an object in which at most one of these fields has a value.
+func atMostOne(fields ...string) (rules []shape) {
+	for i, field := range fields[:len(fields)-1] {
+		why := "this field and " + field + " are both given; remove one of the two"
+		rules = append(rules, shape{"if": has(field), "then": without(why, fields[i+1:]...)})
+	}
+	return rules
+}
