@@ -52,6 +52,8 @@ func TestExitCodes(t *testing.T) {
 	check(exitOK, "check", rules)
 	check(exitFailed, "check", wrong)
 	check(exitUsage, "check", missing)
+	check(exitOK, "schema", "")
+	check(exitUsage, "schema", "--nothing")
 	check(exitOK, "explain", "--rules "+rules+" --domain shop client=a --expect ok")
 	check(exitFailed, "explain", "--rules "+rules+" --domain shop client=a --expect over")
 	check(exitUsage, "explain", "--rules "+wrong+" --domain shop client=a")

@@ -34,6 +34,7 @@ type cli struct {
 	Serve      serveCmd      `cmd:"" help:"Serve Envoy's rate limit requests."`
 	Init       initCmd       `cmd:"" help:"Write rules and an Envoy configuration to start from."`
 	Check      checkCmd      `cmd:"" help:"Validate rule files, offline."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why."`
 	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
 	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
