@@ -71,8 +71,8 @@ type properties[T any] schema[T]
 // MarshalJSON implements json.Marshaler.
 func (p *properties[T]) MarshalJSON() ([]byte, error) {
 	b := []byte("{")
-	for _, name := range p.names {
-		field, err := json.Marshal(shape{name: p.shapes[name]})
+	for i, name := range p.names {
+		field, err := json.Marshal(shape{name: p.shapes[i]})
 		if err != nil {
 			return nil, err
 		}
@@ -83,11 +83,11 @@ func (p *properties[T]) MarshalJSON() ([]byte, error) {
 
 // algorithmIn is the shape of a limit with one of the algorithms.
 func algorithmIn(all []limiter.Algorithm) shape {
-	names := step.Names(all)
-	if slices.Contains(all, limiter.FixedWindow) { // the default
-		return shape{"properties": shape{"algorithm": nameShape(names...)}}
+	s := where(nameShape(step.Names(all)...), "algorithm")
+	if !slices.Contains(all, limiter.FixedWindow) { // the default
+		s["allOf"] = []shape{has("algorithm")}
 	}
-	return shape{"required": []string{"algorithm"}, "properties": shape{"algorithm": shape{"enum": names}}}
+	return s
 }
 
 func algorithmsThat(have func(a limiter.Algorithm) bool) []limiter.Algorithm {
@@ -104,13 +104,14 @@ func limitRules() (rules []shape) {
 		}
 	}
 	prepayable := algorithmsThat(func(a limiter.Algorithm) bool { return a.Kind().Is(step.Prepayable) })
+	names := strings.Join(step.Names(prepayable), ", ")
 	return append(rules,
-		shape{"if": algorithmIn(prepayable), "else": shape{"properties": shape{
-			"consistency": nameShape("strict"), "reservation": shape{"type": "null"},
+		shape{"if": algorithmIn(prepayable), "else": shape{"allOf": []shape{
+			where(nameShape("strict"), "consistency"), without("reservation is a field of "+names, "reservation"),
 		}}},
-		shape{"if": has("lease_for"), "then": shape{
-			"required": []string{"consistency"}, "properties": shape{"consistency": shape{"const": "leased"}},
-		}},
+		shape{"if": has("lease_for"), "then": shape{"allOf": []shape{
+			has("consistency"), where(nameShape("leased"), "consistency"),
+		}}},
 	)
 }
 
@@ -121,7 +122,7 @@ func rateRule(fields []string) shape {
 		return slices.Contains([]string{"unlimited", "name", "replaces", "requests_per_unit", "description", "owner"}, name)
 	})
 	return shape{
-		"if":   shape{"required": []string{"unlimited"}, "properties": shape{"unlimited": yesShape}},
+		"if":   shape{"allOf": []shape{has("unlimited"), where(yesShape, "unlimited")}},
 		"then": without(why, others...),
 		"else": shape{"allOf": append(slices.Concat(atMostOne("unit", "window"), atMostOne("window", "unit_multiplier")),
 			has("requests_per_unit"),

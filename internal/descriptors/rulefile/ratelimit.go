@@ -43,7 +43,7 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("name", textShape, func(n *yaml.Node, l *rateLimit) { l.Name = r.text(n) })
 	field("replaces", listShape(ref("replaces"), 0), func(n *yaml.Node, l *rateLimit) { l.Replaces = r.readReplaces(n) })
 	field("unlimited", booleanShape, func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
-	field("algorithm", nameShape(step.Names(limiter.Algorithms())...), func(n *yaml.Node, l *rateLimit) {
+	field("algorithm", algorithmShape, func(n *yaml.Node, l *rateLimit) {
 		l.Params.Algorithm = readName(r, n, parseAlgorithm)
 	})
 	field("requests_per_unit", integerShape(0, maxNumber), func(n *yaml.Node, l *rateLimit) {
@@ -52,12 +52,10 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("unit", unitShape, func(n *yaml.Node, l *rateLimit) {
 		r.scalar(n, "a text", func(n *yaml.Node) { l.Unit, l.badUnit = parseUnit(n.Value) })
 	})
-	field("unit_multiplier", integerShape(1, maxNumber), func(n *yaml.Node, l *rateLimit) {
-		l.UnitMultiplier = r.integer(n, 1, maxNumber)
-	})
+	field("unit_multiplier", hitsShape, func(n *yaml.Node, l *rateLimit) { l.UnitMultiplier = r.integer(n, 1, maxNumber) })
 	field("window", durationShape, func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	for _, p := range limiter.Algorithm(0).Parameters() {
-		field(p.Name, parameterShape(&p), func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
+		field(p.Name, parameterShapes[p.Name], func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
 	}
 	policies := []descriptors.OnStoreFailure{descriptors.Local, descriptors.Allow, descriptors.Deny, descriptors.Fail}
 	field("on_store_failure", nameShape(step.Names(policies)...), func(n *yaml.Node, l *rateLimit) {
@@ -84,9 +82,8 @@ func (r *reader) reservationSchema() *schema[descriptors.Reservation] {
 	type Reservation = descriptors.Reservation
 	s := newSchema[Reservation]("a reservation")
 	s.must, s.about = "estimate", "the hits that a request is charged at its start"
-	hits := integerShape(1, maxNumber)
-	s.field("estimate", hits, func(n *yaml.Node, into *Reservation) { into.Estimate = r.integer(n, 1, maxNumber) })
-	s.field("at_most", hits, func(n *yaml.Node, into *Reservation) { into.AtMost = r.integer(n, 1, maxNumber) })
+	s.field("estimate", hitsShape, func(n *yaml.Node, into *Reservation) { into.Estimate = r.integer(n, 1, maxNumber) })
+	s.field("at_most", hitsShape, func(n *yaml.Node, into *Reservation) { into.AtMost = r.integer(n, 1, maxNumber) })
 	s.field("ends", nameShape("token", "cost"), func(n *yaml.Node, into *Reservation) {
 		into.EndsByCost = readName(r, n, oneOf("token", "cost")) == 1
 	})

@@ -14,10 +14,10 @@ import (
 type schema[T any] struct {
 	what   string // name of the level in messages: "a descriptor"
 	read   map[string]func(n *yaml.Node, into *T)
-	shapes map[string]shape // for JSONSchema
-	names  []string         // names of the fields, in the order of messages
-	must   string           // name of the required field, which must not be empty
-	about  string           // what to write in the required field
+	names  []string // names of the fields, in the order of messages
+	shapes []shape  // for JSONSchema, in the order of names
+	must   string   // name of the required field, which must not be empty
+	about  string   // what to write in the required field
 
 	extra func(name string, n *yaml.Node, into *T) // reads an x-* field; nil: these fields are ignored
 
@@ -26,13 +26,13 @@ type schema[T any] struct {
 }
 
 func newSchema[T any](what string) *schema[T] {
-	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}, shapes: map[string]shape{}}
+	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
 }
 
 // field adds a field. read and form must accept the same values, as far as form can express that.
 func (s *schema[T]) field(name string, form shape, read func(n *yaml.Node, into *T)) {
-	s.read[name], s.shapes[name] = read, form
-	s.names = append(s.names, name)
+	s.read[name] = read
+	s.names, s.shapes = append(s.names, name), append(s.shapes, form)
 }
 
 // required adds the required field, a text.

@@ -11,7 +11,7 @@ import (
 )
 
 // shape is a JSON Schema: of the value of a field, or of a whole level. It accepts every value that the reader accepts,
-// and null for a field that may be left out. errorMessage and patternErrorMessage are for the YAML language server.
+// and null for a field that may be left out. The YAML language server shows its errorMessage.
 type shape map[string]any
 
 var (
@@ -21,20 +21,29 @@ var (
 	anyObject     = shape{"type": []string{"object", "null"}}
 	storeShape    = shape{"type": textShape["type"], "pattern": "^[a-z0-9_]+$"}
 	durationShape = shape{
-		"type":                []string{"string", "null"},
-		"pattern":             `^(([0-9]+\.?[0-9]*|\.[0-9]+)([nuµμm]?s|[mhdw]))+$`,
-		"patternErrorMessage": words.DurationForm,
+		"type":         []string{"string", "null"},
+		"pattern":      `^(([0-9]+\.?[0-9]*|\.[0-9]+)([nuµμm]?s|[mhdw]))+$`,
+		"errorMessage": words.DurationForm,
 	}
 	booleanShape = shape{ // the words of YAML 1.1 are texts in YAML 1.2
-		"type":                []string{"boolean", "string", "null"},
-		"pattern":             anyCase("yes", "y", "no", "n", "on", "off"),
-		"patternErrorMessage": "write true or false, without quotes",
+		"type":         []string{"boolean", "string", "null"},
+		"pattern":      anyCase("yes", "y", "no", "n", "on", "off"),
+		"errorMessage": "write true or false, without quotes",
 	}
 	yesShape  = shape{"type": []string{"boolean", "string"}, "not": shape{"const": false}, "pattern": "^([yY]|[oO][nN])"}
 	unitShape = shape{"anyOf": []shape{
 		nameShape(unitNames...),
 		{"type": "string", "pattern": anyCase(unitNames...)},
 	}}
+	algorithmShape  = nameShape(step.Names(limiter.Algorithms())...)
+	hitsShape       = integerShape(1, maxNumber)
+	parameterShapes = func() map[string]shape { // by name
+		all := map[string]shape{}
+		for _, p := range limiter.Algorithm(0).Parameters() {
+			all[p.Name] = parameterShape(&p)
+		}
+		return all
+	}()
 )
 
 // anyCase returns a pattern for the names in upper and lower case: JSON Schema's patterns have no flag for that.
@@ -61,8 +70,12 @@ func nameShape(names ...string) shape {
 	return shape{"enum": append(all, nil)}
 }
 
+// integerShape is the shape of a whole number. 1_000 is a number in YAML 1.1, but a text in YAML 1.2.
 func integerShape(least, most int64) shape {
-	return shape{"type": []string{"integer", "null"}, "minimum": least, "maximum": most}
+	return shape{
+		"type": []string{"integer", "string", "null"}, "minimum": least, "maximum": most,
+		"pattern": "^[0-9]+(_[0-9]+)+$", "errorMessage": "write a whole number, without quotes",
+	}
 }
 
 // parameterShape is the shape of the values that reader.parameter reads.
@@ -98,19 +111,23 @@ func ref(name string) shape { return shape{"$ref": "#/$defs/" + name} }
 // notNull is the shape of an object that is not left out.
 func notNull(s shape) shape { return shape{"allOf": []shape{s, {"type": "object"}}} }
 
+// where is the shape of an object in which these fields have the form. Editors do not propose patternProperties, so that
+// a rule does not change what they insert for a field.
+func where(form shape, fields ...string) shape {
+	return shape{"patternProperties": shape{"^(" + strings.Join(fields, "|") + ")$": form}}
+}
+
 // has is the shape of an object in which the field has a value.
 func has(field string) shape {
-	isEmpty := shape{"enum": []any{nil, ""}}
-	return shape{"required": []string{field}, "properties": shape{field: shape{"not": isEmpty}}}
+	types := []string{"string", "number", "boolean", "object", "array"}
+	s := where(shape{"type": types, "minLength": 1, "errorMessage": "write a value"}, field)
+	s["required"] = []string{field}
+	return s
 }
 
 // without is the shape of an object in which these fields have no value. An editor shows why.
 func without(why string, fields ...string) shape {
-	absent := shape{}
-	for _, field := range fields {
-		absent[field] = shape{"type": "null", "errorMessage": why}
-	}
-	return shape{"properties": absent}
+	return where(shape{"type": "null", "errorMessage": why}, fields...)
 }
 
 // atMostOne returns the rules for an object in which at most one of these fields has a value.
