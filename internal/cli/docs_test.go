@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -47,5 +49,62 @@ func TestTroubleshooting(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(data), got); diff != "" && !*casetest.Update {
 		t.Errorf("-want +got (go test ./internal/cli -run Troubleshooting -update writes it)\n%s", diff)
+	}
+}
+
+// ruleBlock matches a block of a page that is a rule file, or a file that rules include.
+var ruleBlock = regexp.MustCompile("(?ms)^```\\w+ title=\"(rules/[^\":]+)\"\n(.*?)^```$")
+
+// TestTasks runs the tests in docs/tasks/testdata with the rules of the pages of docs/tasks: PAGE.test.yaml with the
+// page's first rules, and PAGE-2.test.yaml after the page has changed a file. A name may go on before .test.yaml.
+func TestTasks(t *testing.T) {
+	t.Chdir("../../docs/tasks")
+	files, err := filepath.Glob("testdata/*.test.yaml")
+	pages, err2 := filepath.Glob("*.md")
+	if err = errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, name := t.TempDir(), strings.TrimSuffix(page, ".md")
+		blocks := ruleBlock.FindAllSubmatch(text, -1)
+		for i, block := range blocks {
+			write(t, filepath.Join(dir, string(block[1])), block[2])
+			if i+1 < len(blocks) && string(blocks[i+1][1]) != string(block[1]) {
+				continue // the page writes its rules into several files
+			}
+			tests, err := filepath.Glob("testdata/" + name + ".*test.yaml")
+			if err != nil || len(tests) == 0 {
+				t.Errorf("%s: there is no testdata/%s.test.yaml for its rules", page, name)
+			}
+			for _, file := range tests {
+				test, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				path := filepath.Join(dir, filepath.Base(file))
+				write(t, path, test)
+				if code := run(t.Context(), []string{"test", path}, t.Output(), t.Output()); code != exitOK {
+					t.Errorf("weir test %s with the rules of %s ends with exit code %d", file, page, code)
+				}
+				ran++
+			}
+			name += "-2"
+		}
+	}
+	if ran != len(files) {
+		t.Errorf("of %d files of tests, %d were run: the others belong to no page", len(files), ran)
+	}
+}
+
+// write writes a file, and the directories above it.
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -61,6 +61,10 @@ func TestExitCodes(t *testing.T) {
 	check(exitOK, "diff", rules+" "+rules)
 	check(exitFailed, "diff", rules+" "+other)
 	check(exitUsage, "diff", rules+" "+wrong)
+	const test = "{rules: [rules.yaml], domain: shop, tests: [{steps: [{request: client=a, expect: {decision: %}}]}]}"
+	check(exitOK, "test", file("passes.yaml", strings.Replace(test, "%", "allowed", 1)))
+	check(exitFailed, "test", file("fails.yaml", strings.Replace(test, "%", "denied", 1)))
+	check(exitUsage, "test", wrong)
 	check(exitOK, "simulate", "--rules "+rules+" --traffic constant:1/s --for 1s")
 	check(exitFailed, "simulate", "--rules "+wrong+" --traffic constant:1/s")
 	check(exitUsage, "simulate", "--rules "+missing+" --traffic constant:1/s")

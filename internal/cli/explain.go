@@ -28,7 +28,7 @@ matching stops, with up to three keys or values of that level. Then it shows the
 response.
 
 With --rules it uses these files and empty counters; otherwise the rules and counters of a running process. It charges
-nothing. With --expect it tests rules, for example in CI. For several requests, see weir simulate.
+nothing. With --expect it tests rules, for example in CI. For several requests, see weir test.
 
 Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no result: a wrong or unreadable rule
 file, no response from the process, or a wrong command line.

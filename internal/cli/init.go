@@ -21,8 +21,8 @@ type initCmd struct {
 }
 
 func (*initCmd) Help() string {
-	return `Writes rules/ and envoy.yaml, which work together unchanged, and prints the commands to try them. Envoy
-listens on port 10000 and calls serve at its default address.
+	return `Writes rules/, their tests (weir test) and envoy.yaml, which work together unchanged, and prints the commands to try
+them. Envoy listens on port 10000 and calls serve at its default address.
 
     per-client   60 requests a minute per address, 20 at once; an address block without limit
     per-api-key  60 a minute and 10,000 a day per key; one key with more; per address without a key

@@ -25,8 +25,8 @@ import (
 // Exit codes of all commands; see docs/reference/exit-codes.md.
 const (
 	exitOK     = 0
-	exitFailed = 1 // the command failed; for diff and explain --expect, a negative result
-	exitUsage  = 2 // a wrong command line or an unreadable path; for diff and explain, also no result
+	exitFailed = 1 // the command failed; for diff, test and explain --expect, a negative result
+	exitUsage  = 2 // a wrong command line or an unreadable path; for diff, test and explain, also no result
 )
 
 // cli is the command line.
@@ -37,6 +37,7 @@ type cli struct {
 	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why."`
 	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
+	Test       testCmd       `cmd:"" help:"Run tests of rules, offline."`
 	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish    publishCmd    `cmd:"" help:"Store rules in Redis, for all replicas at once."`
 	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`

@@ -242,3 +242,16 @@ func (d *Domain) Rules() []*Rule { return d.rules }
 
 // Params returns the parameters of the limit's policy.
 func (l *Limit) Params() limiter.Params { return *l.params }
+
+// Title returns the limit's name and its rule's position, for messages.
+func (l *Limit) Title() string {
+	return Located(strings.TrimSuffix(l.Rule.Path+": "+l.Name, ": "), l.Rule.Source)
+}
+
+// Located returns a rule's path and position. The rule that denies too long values has no position.
+func Located(path, source string) string {
+	if source == "" {
+		return path
+	}
+	return path + " (" + source + ")"
+}

@@ -1,7 +1,7 @@
 // Package offline decides requests without a server: with real rules and real algorithms in virtual time, with its own
 // counters in memory, so that the same requests always get the same decisions. An Engine decides requests, Simulate
 // reports on generated requests (weir simulate), Compare on the requests of a log, and Changes compares the meaning of
-// two rule sets (weir diff).
+// two rule sets (weir diff). A TestFile has requests with the expected decisions (weir test).
 package offline
 
 import (
@@ -26,18 +26,20 @@ type Engine struct {
 }
 
 // NewEngine returns an Engine. The caller must call Close.
-func NewEngine(rules *descriptors.Set) (*Engine, error) { return newEngine(rules, maxCounters) }
+func NewEngine(rules *descriptors.Set) (*Engine, error) {
+	return newEngine(rules, maxCounters, decide.Config{RetryAfter: true})
+}
 
-func newEngine(rules *descriptors.Set, maxCounters int) (*Engine, error) {
+func newEngine(rules *descriptors.Set, maxCounters int, config decide.Config) (*Engine, error) {
 	e := &Engine{}
+	config.MaxDescriptors = math.MaxInt
 	var err error
 	if e.store, err = memstore.New(memstore.Options{MaxCounters: maxCounters, Now: e.now.Load}); err != nil {
 		return nil, err
 	}
 	e.decider, err = decide.New(decide.Options{
 		Rules: func() *descriptors.Set { return rules }, Store: e.store,
-		Config:     decide.Config{MaxDescriptors: math.MaxInt, RetryAfter: true},
-		MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
+		Config: config, MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
 	})
 	if err != nil {
 		e.Close()

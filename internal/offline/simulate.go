@@ -119,7 +119,7 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 	if err != nil {
 		return err
 	}
-	engine, err := newEngine(rules, 4*MaxArrivals) //nolint:contextcheck // the engine ends with Close
+	engine, err := newEngine(rules, 4*MaxArrivals, decide.Config{}) //nolint:contextcheck // the engine ends with Close
 	if err != nil {
 		return err
 	}

@@ -109,6 +109,8 @@ func (s *schema[T]) meantBy(name string) string {
 // hint says what to write instead of an unknown field, which seems to mean the field `meant`.
 func (r *reader) hint(name, meant string, known []string) string {
 	switch {
+	case name == "tests":
+		return "keep test files outside the directory of the rules"
 	case r.rateLimitFields.read[name] != nil:
 		return "it belongs in rate_limit"
 	case r.descriptorFields.read[name] != nil:

@@ -175,7 +175,7 @@ func answer(v *decide.Verdict) Answer {
 	wait := time.Duration(0)
 	for i, l := range v.Limits {
 		if v.Denies(i) {
-			a.DeniedBy = append(a.DeniedBy, title(l))
+			a.DeniedBy = append(a.DeniedBy, l.Title())
 			wait = max(wait, v.Decisions[i].RetryAfter)
 		}
 	}
@@ -231,23 +231,10 @@ func replacer(name string, matched []*descriptors.Rule) string {
 			replaces = replaces || slices.Contains(l.Replaces, name)
 		}
 		if replaces {
-			return located(r.Path, r.Source)
+			return descriptors.Located(r.Path, r.Source)
 		}
 	}
 	return "another limit"
-}
-
-// title returns a limit's name and its rule's position.
-func title(l *descriptors.Limit) string {
-	return located(strings.TrimSuffix(l.Rule.Path+": "+l.Name, ": "), l.Rule.Source)
-}
-
-// located returns a rule's path and position. The rule that denies too long values has no position.
-func located(path, source string) string {
-	if source == "" {
-		return path
-	}
-	return path + " (" + source + ")"
 }
 
 func mode(m limiter.Mode) string {
@@ -277,7 +264,7 @@ func (r *Report) Missing(expected string) string {
 	case "none":
 		for i := range r.Descriptors {
 			if d := &r.Descriptors[i]; len(d.Limits) > 0 {
-				return "expected no limit, found the rule " + located(d.Rule.Path, d.Rule.Source)
+				return "expected no limit, found the rule " + descriptors.Located(d.Rule.Path, d.Rule.Source)
 			}
 		}
 		return ""
@@ -293,7 +280,7 @@ func (r *Report) missingRule(expected string) string {
 			found[i] = "none: " + d.Message
 			continue
 		}
-		found[i] = located(d.Rule.Path, d.Rule.Source)
+		found[i] = descriptors.Located(d.Rule.Path, d.Rule.Source)
 		if d.Rule.Path == expected || d.Rule.Source == expected ||
 			slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Name == expected && l.ReplacedBy == "" }) {
 			return ""

@@ -119,7 +119,7 @@ func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
 }
 
 // at returns a rule's path and position.
-func at(r *descriptors.Rule) string { return located(words.Shorten(r.Path), r.Source) }
+func at(r *descriptors.Rule) string { return descriptors.Located(words.Shorten(r.Path), r.Source) }
 
 // quotedShort returns a shortened text in quotes, with escapes for invisible characters.
 func quotedShort(text string) string { return fmt.Sprintf("%q", words.Shorten(text)) }

@@ -39,7 +39,7 @@ func nearest(asked string, names []named) string {
 	}
 	var texts []string
 	for _, c := range best {
-		texts = append(texts, located(quotedShort(c.name), c.source))
+		texts = append(texts, descriptors.Located(quotedShort(c.name), c.source))
 	}
 	text := strings.Join(texts, ", ")
 	if len(names) > maxNearest {

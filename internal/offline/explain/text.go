@@ -44,7 +44,7 @@ func (t *page) descriptor(d *Descriptor) {
 			reaches = "no rule"
 		} else if i < len(d.Levels) {
 			l := &d.Levels[i]
-			reaches = how[l.By] + " " + located(l.Rule, l.Source)
+			reaches = how[l.By] + " " + descriptors.Located(l.Rule, l.Source)
 			if len(l.Also) > 0 {
 				reaches += "; " + strings.Join(l.Also, ", ") + " would match as well, but comes later"
 			}
@@ -77,7 +77,7 @@ var how = map[string]string{
 }
 
 func (t *page) rule(r *Rule) {
-	t.line("  rule     %s", located(r.Path, r.Source))
+	t.line("  rule     %s", descriptors.Located(r.Path, r.Source))
 	switch r.Mode {
 	case "shadow":
 		t.line("           shadow_mode: the rule counts, but never denies")
