@@ -25,9 +25,10 @@ type Builder struct {
 	pathText int       // total length of rule paths in bytes
 	checked  []checked // limits of one rule; reused for the next
 	defaults []*Default
-	here     Position // position of the descriptor that is being added
-	inDomain string   // domain of that descriptor
-	inQuota  bool     // whether its rule is in quota mode
+	reserved *Reservation // first reservation of the rule whose limits are checked, or nil
+	here     Position     // position of the descriptor that is being added
+	inDomain string       // domain of that descriptor
+	inQuota  bool         // whether its rule is in quota mode
 }
 
 // form identifies limits with the same policy and route.

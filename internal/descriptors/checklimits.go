@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -48,16 +49,20 @@ func (l *checked) lacks(field string) bool {
 
 // checkLimits checks each limit of the descriptor, and then all together. The result is valid until the next call.
 func (c *Builder) checkLimits(d *Descriptor) []checked {
-	c.checked = c.checked[:0]
+	c.checked, c.reserved = c.checked[:0], nil
+	for _, l := range d.RateLimits {
+		c.reserved = cmp.Or(c.reserved, l.Reservation)
+	}
 	if d.RateLimit != nil {
 		c.checked = append(c.checked, c.checkLimit(d.RateLimit))
 	} else {
 		for _, l := range d.RateLimits {
 			c.checked = append(c.checked, c.checkLimit(l))
+			c.reserved = cmp.Or(c.reserved, c.checked[len(c.checked)-1].reserved)
 		}
 		c.checkTogether(c.checked)
 	}
-	c.checkEnds(c.process.mode(d.ShadowMode, d.QuotaMode))
+	c.checkEnds()
 	return c.checked
 }
 

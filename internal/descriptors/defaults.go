@@ -3,6 +3,7 @@ package descriptors
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	bounds "github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -21,18 +22,13 @@ type Default struct {
 // default with its domain and unit. AddDefault is for readers of rules.
 func (c *Builder) AddDefault(d *Default) {
 	before := c.Problems()
-	l := &checked{RateLimit: d.RateLimit, form: form{params: d.RateLimit.Params}, at: d.At, fields: d.RateLimit.Fields}
-	for _, f := range l.fields {
+	for _, f := range d.RateLimit.Fields {
 		if !new(RateLimit).take(f.Name, d.RateLimit) {
 			c.Errorf(f.At, "%s has no default, because each limit has its own; remove it", f.Name)
 		}
 	}
-	if !l.has("algorithm") {
-		l.params.Algorithm = limiter.FixedWindow
-	}
-	c.checkParameters(l)
-	if err := c.process.checkStore(d.RateLimit.Placement.Store); err != nil {
-		c.Errorf(l.fieldAt("store"), "%s", err)
+	if c.Problems() == before {
+		c.checkFits(d)
 	}
 	if first := c.defaultFor(d.Domain, d.Unit); first != nil {
 		c.Errorf(d.At, "this default never applies, because the one at %s is for the same limits; remove one of the two, "+
@@ -40,6 +36,32 @@ func (c *Builder) AddDefault(d *Default) {
 	}
 	if c.Problems() == before {
 		c.defaults = append(c.defaults, d)
+	}
+}
+
+// checkFits reports a default that fits no limit of its unit, whatever its rate. It reports the errors of the last limit
+// that it tries, which has room for the reservation.
+func (c *Builder) checkFits(d *Default) {
+	own := RateLimit{Unit: cmp.Or(d.Unit, Hour), At: d.At, Fields: []Field{{"requests_per_unit", d.At}}}
+	if d.Unit != UnitUnknown || !d.RateLimit.Params.Algorithm.CountsInFlight() {
+		own.Fields = append(own.Fields, Field{"unit", d.At})
+	}
+	room := max(1, d.RateLimit.Params.SegmentCap)
+	if r := d.RateLimit.Reservation; r != nil {
+		room = max(room, r.Estimate, r.AtMost)
+	}
+	trial := *c
+	trial.inQuota, trial.reserved = false, nil
+	seconds := int64(own.Unit.Duration() / time.Second)
+	for _, rate := range [][2]int64{{1, 60}, {1, 1}, {1000, 1}, {1_000_000, 1}, {seconds, 1}, {room, 1}} {
+		own.Params.Limit, own.UnitMultiplier = rate[0], rate[1] // 60 minutes are an hour of the calendar
+		trial.found, trial.warnings = findings{}, findings{}
+		if trial.checkOwn(trial.merged(&own, d.RateLimit)); trial.found.total == 0 {
+			return
+		}
+	}
+	for _, e := range trial.found.listed {
+		c.Errorf(e.Position, "this default fits no limit: %s", e.Msg)
 	}
 }
 
@@ -111,9 +133,9 @@ func (c *Builder) merged(own, def *RateLimit) *RateLimit {
 			f.Name != "charge_denied" && slices.Contains(parameters[0], f.Name)
 		switch {
 		case has(f.Name), has(goesWith[f.Name]), isOther && ofAlgorithm:
-		case f.Name == "reservation" && def.Reservation.EndsByCost && c.inQuota:
-			c.Warnf(WarnDefault, own.At, "this limit gets no reservation from the default at %s, because ends: cost does not "+
-				"work in quota mode", f.At)
+		case f.Name == "reservation" && c.unfitEnds(def.Reservation) != "":
+			c.Warnf(WarnDefault, own.At, "this limit gets no reservation from the default at %s: %s", f.At,
+				c.unfitEnds(def.Reservation))
 		default:
 			both.Fields = append(both.Fields, f)
 			both.take(f.Name, def)

@@ -108,14 +108,26 @@ func (c *Builder) checkReservation(l *checked) {
 	l.policy, l.ends, l.reserved = policy, endsPolicy, &r
 }
 
-// checkEnds reports limits with `ends: cost` in quota mode.
-func (c *Builder) checkEnds(mode limiter.Mode) {
+// checkEnds reports reservations whose ends do not fit the rule.
+func (c *Builder) checkEnds() {
 	for i := range c.checked {
-		if l := &c.checked[i]; mode == limiter.Quota && l.reserved != nil && l.reserved.EndsByCost {
-			c.Errorf(l.fieldAt("reservation"), "reservation: ends: cost does not work in quota mode, in which the start of a "+
-				"request names several quotas, but its end only one; remove ends, or quota_mode")
+		if l := &c.checked[i]; l.reserved != nil && c.unfitEnds(l.reserved) != "" {
+			c.Errorf(l.fieldAt("reservation"), "reservation: %s", c.unfitEnds(l.reserved))
 		}
 	}
+}
+
+// unfitEnds returns why a limit of the current rule cannot have the ends of r, and what to write instead, or "".
+func (c *Builder) unfitEnds(r *Reservation) string {
+	switch {
+	case r.EndsByCost && c.inQuota:
+		return "ends: cost does not work in quota mode, in which the start of a request names several quotas, but its end " +
+			"only one; remove ends, or quota_mode"
+	case c.reserved != nil && c.reserved.EndsByCost != r.EndsByCost:
+		return "all limits of a rule must have the same ends, because a request starts or ends in all of them; write the " +
+			"ends of the reservation at " + c.at(c.reserved.At).String()
+	}
+	return ""
 }
 
 // reserve reduces the rule's reservation to the capacity of a limit of Override, and makes its policies.

@@ -35,7 +35,7 @@ func JSONSchema() []byte {
 			"limit":       optional(levelShape(r.rateLimitFields, limitRules()...)),
 			"rated_limit": shape{"allOf": []shape{ref("limit"), rateRule(r.rateLimitFields.names)}},
 			"replaces":    levelShape(r.replacesFields),
-			"reservation": optional(levelShape(r.reservationFields)),
+			"reservation": levelShape(r.reservationFields),
 			"response":    optional(levelShape(r.responseFields, shape{"anyOf": []shape{has("headers"), has("body")}})),
 			"default":     levelShape(r.defaultSchema()),
 			"for":         levelShape(r.forSchema()),

@@ -31,7 +31,7 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	// field adds a field. It records the field's position, and whether the field has errors.
 	field := func(name string, form shape, read func(n *yaml.Node, l *rateLimit)) {
 		s.field(name, form, func(n *yaml.Node, l *rateLimit) {
-			if isNull(resolve(n)) {
+			if isNull(resolve(n)) && name != "reservation" { // whose form an error shows
 				return
 			}
 			l.Fields = append(l.Fields, descriptors.Field{Name: name, At: r.at(n)})
