@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -41,9 +42,12 @@ type Descriptor struct {
 	Own OwnLimit
 
 	added int    // number of entries, including those beyond MaxEntries, which are not kept
-	start string // value of the entry StartKey
+	start string // value of the entry StartKey; "" without the entry
 	hint  string // value of the entry HintKey
 }
+
+// EndsRequest reports whether the descriptor has the entry StartKey, which makes it the end of a request.
+func (d *Descriptor) EndsRequest() bool { return d.start != "" }
 
 // OwnLimit is a rate that a request carries: the rule's first limit, with this rate, replaces all. Window 0 means none.
 type OwnLimit struct {
@@ -93,7 +97,7 @@ func (r *Request) AddEntry(key, value string) {
 func (d *Descriptor) keep(key, value string) bool {
 	switch key {
 	case StartKey:
-		d.start = value
+		d.start = cmp.Or(value, "none")
 	case HintKey:
 		d.hint = value
 	default:

@@ -26,7 +26,7 @@ type reserved struct {
 	role
 	unsent         bool  // the store is not queried for this hit
 	first          int   // repeats: index of the earlier hit
-	charged, spent int64 // corrects: hits charged at the start, and the real cost in hits
+	charged, spent int64 // corrects: hits charged at the start, and the real cost in hits; a peek: what a start would be
 }
 
 // isEnd reports whether the descriptor reports the end of a request to a limit with the reservation r.
@@ -51,6 +51,8 @@ func (v *Verdict) setReserved() {
 				v.ignore(i, d.start)
 			case l.Reservation != nil && d.Cost > 0:
 				starts += v.setStart(i, d, starts)
+			case l.Reservation != nil && d.Cost == 0:
+				v.reserved[i].charged = l.Reservation.Charge(hinted(d.hint))
 			}
 		}
 	}
@@ -142,8 +144,10 @@ func (v *Verdict) askSome(send func(i int) bool) {
 	}
 }
 
-// completeReserved sets the decisions of hits that were not sent. An end always passes.
+// completeReserved sets the decisions of hits that were not sent. An end always passes. A request that only peeks gets
+// what its start would get. A peek beside charges, which the store has made, only needs room for one hit.
 func (v *Verdict) completeReserved() {
+	onlyPeeks := !v.Failed() && !v.anyHit(func(h *limiter.Hit) bool { return h.N != 0 })
 	for i := range v.reserved {
 		d := &v.Decisions[i]
 		switch {
@@ -153,6 +157,8 @@ func (v *Verdict) completeReserved() {
 			*d = limiter.Decision{Allowed: true, Remaining: v.Hits[i].Policy.Capacity()}
 		case v.isEnd(i):
 			*d = limiter.Decision{Allowed: true, Remaining: d.Remaining, ResetAfter: d.ResetAfter}
+		case onlyPeeks && d.Allowed && d.Remaining < v.reserved[i].charged:
+			d.Allowed, d.RetryAfter = false, d.ResetAfter
 		}
 	}
 }

@@ -16,19 +16,21 @@ import (
 const maxAddend = math.MaxUint32
 
 // cost returns the cost of descriptor i: its own hits_addend if present (0 peeks), else the request's, where 0 means 1.
-// With is_negative_hits, the cost is negative and refunds; a hits_addend of 0 still peeks.
-func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
+// With is_negative_hits, the cost is negative and refunds; a hits_addend of 0 still peeks. The cost at the end of a
+// request is at most maxAddend, which is above the capacity of every rule.
+func (d *wireDescriptor) cost(i int, ofRequest uint32, isEnd bool) (int64, error) {
 	n := uint64(max(ofRequest, 1))
 	if d.addend.present {
 		n = d.addend.value
 	}
-	if n > maxAddend {
+	if n > maxAddend && !isEnd {
 		return 0, invalid("descriptors[%d].hits_addend: must be at most %d, got %d", i, uint64(maxAddend), n)
 	}
+	cost := int64(min(n, maxAddend))
 	if d.isNegative {
-		return -int64(n), nil
+		return -cost, nil
 	}
-	return int64(n), nil
+	return cost, nil
 }
 
 var units = [...]descriptors.Unit{

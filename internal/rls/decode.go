@@ -112,7 +112,7 @@ func (c *call) decode(message mem.BufferSlice) error {
 	for i := range c.wire {
 		var err error
 		d := &c.Descriptors[i]
-		if d.Cost, err = c.wire[i].cost(i, c.addend); err != nil {
+		if d.Cost, err = c.wire[i].cost(i, c.addend, d.EndsRequest()); err != nil {
 			return err
 		}
 		if d.Own.Window, err = c.wire[i].limit.window(i); err != nil {
