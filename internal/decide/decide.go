@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,7 +223,7 @@ func (d *Decider) ask(r *Request) {
 		return
 	}
 	v.asked = part{hits: v.Hits, out: v.Decisions}
-	if len(v.reserved) > 0 {
+	if slices.ContainsFunc(v.reserved, func(e reserved) bool { return e.unsent }) {
 		v.askSome(func(i int) bool { return !v.isUnsent(i) })
 	}
 	if v.anyHit(canWait) {

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decide/metadata"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -275,7 +278,11 @@ func (p *player) ask(c casetest.Command, number string) string {
 	} else {
 		fmt.Fprintf(&out, "%s\n", show(v))
 		if p.tells {
-			text, _ := json.Marshal(metadata.Of(v, p.costs).AsMap())
+			var fields structpb.Struct
+			if err := proto.Unmarshal(metadata.Append(nil, v, p.costs), &fields); err != nil {
+				p.Fatal(err)
+			}
+			text, _ := json.Marshal(fields.AsMap())
 			fmt.Fprintf(&out, "; metadata %s\n", text)
 		}
 		if _, p.tokens[as] = v.Start(); p.tokens[as] == "" {

@@ -41,7 +41,7 @@ func (v *Verdict) Start() (leased int64, token string) {
 	if v.Denied {
 		return 0, ""
 	}
-	var items, inFlight []byte
+	items, inFlight := make([]byte, 0, 256), make([]byte, 0, 64) // on the stack, unless the token is longer
 	reserved := 0
 	for i := range v.Hits {
 		h, at := &v.Hits[i], v.Decisions[i].TakenAt
@@ -67,7 +67,7 @@ func appendItem(token []byte, h *limiter.Hit, at int64) []byte {
 func inTokens(key string) string { return string(appendHash(nil, key)) }
 
 func appendHash(token []byte, key string) []byte {
-	sum := sha256.Sum256([]byte(key))
+	sum := sha256.Sum256(append(make([]byte, 0, 256), key...)) // on the stack, unless the key is longer
 	return append(hex.AppendEncode(token, sum[:8]), ':')
 }
 
@@ -103,7 +103,7 @@ func digits(text string) (n int64) {
 
 // hinted returns the hits of a hint, rounded up, or 0 if the hint is not a number above 0. The hint may be any text.
 func hinted(hint string) int64 {
-	if len(hint) > maxHint || strings.Trim(hint, "0123456789+-.eE") != "" {
+	if hint == "" || len(hint) > maxHint || strings.Trim(hint, "0123456789+-.eE") != "" {
 		return 0
 	}
 	n, _ := strconv.ParseFloat(hint, 64) // +Inf for a large number, 0 for other errors

@@ -79,9 +79,7 @@ func (c *Call) answer(v *decide.Verdict) {
 		a.Headers = append(a.Headers, f.deniedHeaders...)
 	}
 	c.addXRateLimit(v)
-	if m := metadata.Of(v, c); m != nil {
-		a.Metadata = metadata.Append(a.Metadata, m)
-	}
+	a.Metadata = metadata.Append(a.Metadata, v, c)
 }
 
 // addXRateLimit adds the headers of draft version 03 as Envoy's filter does from the service's statuses.

@@ -2,9 +2,9 @@ package rls
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/mem"
 )
 
@@ -22,16 +22,18 @@ descriptors:
         rate_limit: {name: per-path, requests_per_unit: 1000000000, unit: hour}
   - key: all
     rate_limit: {name: all, algorithm: sliding_window, requests_per_unit: 1000000, unit: second}
+  - key: tokens
+    rate_limit: {name: tokens, requests_per_unit: 4294967295, unit: hour, reservation: {estimate: 1}}
 `
 	one := descriptor("remote_address=10.0.0.1")
 	four := []string{"api_key=k1", "path=/checkout", "all=1"}
-	for _, n := range []int{1, 4} {
-		b.Run(fmt.Sprintf("descriptors=%d", n), func(b *testing.B) {
+	for name, req := range map[string]*pb.RateLimitRequest{
+		"descriptors=1": request(one),
+		"descriptors=4": request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2])),
+		"start":         request(descriptor("tokens=a client of the API")),
+	} {
+		b.Run(name, func(b *testing.B) {
 			s, _ := service(b, rules, func(o *options) { o.Store = memory(b, nil) })
-			req := request(one)
-			if n == 4 {
-				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))
-			}
 			data := mem.BufferSlice{mem.SliceBuffer(marshal(b, req))}
 			c, handle := Codec(), s.handler(nil)
 			receive := func(v any) error { return c.Unmarshal(data, v) }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -30,7 +31,12 @@ import (
 // asMessage returns the response that report must encode, as protobuf's objects.
 func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c),
+		OverallCode: pb.RateLimitResponse_OK,
+	}
+	if data := metadata.Append(nil, v, c); len(data) > 0 {
+		if res.DynamicMetadata = new(structpb.Struct); proto.Unmarshal(data, res.DynamicMetadata) != nil {
+			return nil
+		}
 	}
 	for i := range v.Statuses {
 		res.Statuses = append(res.Statuses, statusMessage(v, &v.Statuses[i]))

@@ -19,10 +19,10 @@ func (c *call) report(v *decide.Verdict) *reply {
 			res = appendText(res, 5, response.Body)
 		}
 	}
-	if m := metadata.Of(v, c); m != nil {
-		var start int
-		res, start = begin(res, 6)
-		res = end(metadata.Append(res, m), start)
+	before := len(res)
+	res, start := begin(res, 6)
+	if res = end(metadata.Append(res, v, c), start); len(res) == start {
+		res = res[:before]
 	}
 	c.response = res
 	return newReply(res)

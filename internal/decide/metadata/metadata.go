@@ -4,9 +4,10 @@ package metadata
 
 import (
 	"maps"
+	"math"
+	"slices"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -20,40 +21,23 @@ type Costs interface {
 	OwnHitsAddend(i int) (hits uint64, ok bool)
 }
 
-// Of returns the dynamic metadata of a verdict, nil if there is none. Without decide.Config.DynamicMetadata, only
-// requests that match a rule with `metadata` get metadata, and descriptor values are left out.
-func Of(v *decide.Verdict, costs Costs) *structpb.Struct {
-	var fields map[string]any
-	if v.DynamicMetadata() || hasMetadata(v) {
-		fields = dynamicMetadata(v, costs)
-	}
+// Append appends the dynamic metadata of a verdict, an encoded google.protobuf.Struct, to dst. Without metadata it
+// appends nothing. Without decide.Config.DynamicMetadata, only requests that match a rule with `metadata` get more than
+// a token, and descriptor values are left out.
+func Append(dst []byte, v *decide.Verdict, costs Costs) []byte {
 	// Envoy also reports the end of denied streams. The report takes its cost and token from this metadata, so a denied
 	// request, which gets neither, releases nothing. Clients cannot set this metadata.
-	if leased, token := v.Start(); token != "" {
-		if fields == nil {
-			fields = map[string]any{}
-		}
-		if fields[decide.StartKey] = token; leased > 0 {
-			fields["leased"] = leased
-		}
+	leased, token := v.Start()
+	switch {
+	case v.DynamicMetadata() || hasMetadata(v):
+		dst = appendStruct(dst, dynamicMetadata(v, costs, leased))
+	case leased > 0:
+		dst = appendField(dst, "leased", appendValue(nil, float64(leased)))
 	}
-	if fields == nil {
-		return nil
+	if token != "" { // the last key
+		dst = appendField(dst, decide.StartKey, appendBytes(make([]byte, 0, 512), 3, token))
 	}
-	m, err := structpb.NewStruct(fields)
-	if err != nil { // unreachable: rules hold only what fits a Struct, and request text is UTF-8
-		return nil
-	}
-	return m
-}
-
-// Append appends the encoded metadata to dst.
-func Append(dst []byte, m *structpb.Struct) []byte {
-	data, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
-	if err != nil { // unreachable: every Struct from Of can be encoded
-		return dst
-	}
-	return data
+	return dst
 }
 
 func hasMetadata(v *decide.Verdict) bool {
@@ -71,6 +55,7 @@ func hasMetadata(v *decide.Verdict) bool {
 //	descriptors          per descriptor {entries: ["key=value"], hitsAddend: its own, if present}; only with
 //	                     DynamicMetadata, because values may be secrets that do not belong in access logs
 //	hitsAddend           hits_addend of the request, if not 0
+//	leased               the argument, if not 0
 //	metadata             `metadata` of the rules whose status is OK, merged key by key; the first descriptor wins
 //	quotaModeEnabled     true if a limit of a rule with quota_mode applies
 //	quotaModeViolations  indexes of the quota mode descriptors that are over their quota, except those in shadow_mode
@@ -78,7 +63,7 @@ func hasMetadata(v *decide.Verdict) bool {
 //	                     mode: "enforce", "shadow" or "quota", metadata: `metadata` of the rule}
 //
 // All fields except violations have the names of envoyproxy/ratelimit's metadata.
-func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
+func dynamicMetadata(v *decide.Verdict, costs Costs, leased int64) map[string]any {
 	passed := map[string]any{}
 	var quotaOver, violations []any
 	hasQuota := false
@@ -92,7 +77,7 @@ func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
 			}
 			violations = append(violations, violation(v, i, hit))
 			if !isOver && !rule.ShadowMode && (rule.QuotaMode || v.Domain.QuotaMode()) {
-				quotaOver = append(quotaOver, i)
+				quotaOver = append(quotaOver, float64(i))
 			}
 			isOver = true
 		}
@@ -105,7 +90,10 @@ func dynamicMetadata(v *decide.Verdict, costs Costs) map[string]any {
 		fields["descriptors"] = describe(v.Request, costs)
 	}
 	if n := costs.HitsAddend(); n != 0 {
-		fields["hitsAddend"] = n
+		fields["hitsAddend"] = float64(n)
+	}
+	if leased > 0 {
+		fields["leased"] = float64(leased)
 	}
 	if len(passed) > 0 {
 		fields["metadata"] = passed
@@ -128,7 +116,7 @@ func describe(r *decide.Request, costs Costs) []any {
 		}
 		fields := map[string]any{"entries": entries}
 		if hits, ok := costs.OwnHitsAddend(i); ok {
-			fields["hitsAddend"] = hits
+			fields["hitsAddend"] = float64(hits)
 		}
 		all[i] = fields
 	}
@@ -139,7 +127,8 @@ func describe(r *decide.Request, costs Costs) []any {
 func violation(v *decide.Verdict, descriptor, hit int) map[string]any {
 	rule := v.Limits[hit].Rule
 	fields := map[string]any{
-		"descriptor": descriptor, "rule": rule.Path, "limit": v.Limits[hit].Name, "mode": v.Hits[hit].Mode.String(),
+		"descriptor": float64(descriptor), "rule": rule.Path, "limit": v.Limits[hit].Name,
+		"mode": v.Hits[hit].Mode.String(),
 	}
 	if rule.Metadata != nil {
 		fields["metadata"] = rule.Metadata
@@ -163,4 +152,46 @@ func merge(to, from map[string]any) {
 			to[k] = both
 		}
 	}
+}
+
+// appendStruct appends a Struct with the same bytes as google.golang.org/protobuf, but allocates much less. The values
+// must have the types that encoding/json decodes.
+func appendStruct(dst []byte, fields map[string]any) []byte {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		dst = appendField(dst, key, appendValue(nil, fields[key]))
+	}
+	return dst
+}
+
+// appendField appends a field of a Struct. value is an encoded Value.
+func appendField(dst []byte, key string, value []byte) []byte {
+	size := 2 + protowire.SizeBytes(len(key)) + protowire.SizeBytes(len(value)) // each tag has one byte
+	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.BytesType), uint64(size))
+	return appendBytes(appendBytes(dst, 1, key), 2, value)
+}
+
+func appendValue(dst []byte, value any) []byte {
+	switch v := value.(type) {
+	case float64:
+		return protowire.AppendFixed64(protowire.AppendTag(dst, 2, protowire.Fixed64Type), math.Float64bits(v))
+	case string:
+		return appendBytes(dst, 3, v)
+	case bool:
+		return protowire.AppendVarint(protowire.AppendTag(dst, 4, protowire.VarintType), protowire.EncodeBool(v))
+	case map[string]any:
+		return appendBytes(dst, 5, appendStruct(nil, v))
+	case []any:
+		var list []byte
+		for _, item := range v {
+			list = appendBytes(list, 1, appendValue(nil, item))
+		}
+		return appendBytes(dst, 6, list)
+	default: // nil
+		return protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), 0)
+	}
+}
+
+func appendBytes[T string | []byte](dst []byte, field protowire.Number, value T) []byte {
+	dst = protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.BytesType), uint64(len(value)))
+	return append(dst, value...)
 }
