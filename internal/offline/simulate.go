@@ -91,6 +91,7 @@ type run struct {
 	limit   Limit
 	options SimulationOptions
 	cost    int64   // cost of each request in hits
+	charged int64   // hits that the start of a request is charged
 	start   int64   // start of the traffic, in microseconds since the Unix epoch
 	passed  []int64 // times when admitted requests passed
 	denied  bool    // whether the last request was denied
@@ -102,14 +103,14 @@ type run struct {
 func newRun(l Limit, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(int64(o.Length), int64(o.bucket())))
 	return &run{
-		limit: l, options: o, cost: o.cost(l), start: begin(l.Policy), result: &Result{Buckets: buckets},
+		limit: l, options: o, cost: o.cost(l), charged: o.cost(l), start: begin(l.Policy), result: &Result{Buckets: buckets},
 	}
 }
 
 // end is the end of an admitted request.
 type end struct {
-	at    int64  // time since the start
-	token string // token of its start, if its limit has a reservation
+	at    int64               // time since the start
+	token []descriptors.Entry // token of its start, if the limit's reservation needs it
 }
 
 // decide decides the arrivals with an Engine, and counts them. An admitted request in flight is released when it ends,
@@ -131,22 +132,15 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 		request.Descriptors[0] = decide.Descriptor{Entries: append(entries, more...), Cost: cost}
 		return engine.Decide(ctx, &request)
 	}
+	atStart, atEnd := r.cost, -r.cost
+	canEnd := r.limit.Policy.Algorithm().CountsInFlight() && r.options.Duration < r.limit.Policy.Window()
+	if reservation != nil {
+		atStart, atEnd, canEnd = 1, r.cost, true // the charge at the start is the estimate
+	}
 	finish := func(e end) error {
-		if reservation == nil {
-			_, err := ask(e.at, -r.cost)
-			return err
-		}
-		var token []descriptors.Entry
-		if !reservation.EndsByCost {
-			token = []descriptors.Entry{{Key: decide.StartKey, Value: e.token}}
-		}
-		v, err := ask(e.at, r.cost, token...)
+		v, err := ask(e.at, atEnd, e.token...)
 		r.charge(v)
 		return err
-	}
-	atStart, canEnd := r.cost, r.limit.Policy.Algorithm().CountsInFlight() && r.options.Duration < r.limit.Policy.Window()
-	if reservation != nil {
-		atStart, canEnd = 1, true // the charge is the estimate
 	}
 	var ends []end
 	for _, at := range arrivals {
@@ -161,8 +155,11 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 		}
 		r.count(at, v)
 		if canEnd && !v.Denied {
-			_, token := v.Start()
-			ends = append(ends, end{at + r.options.Duration.Microseconds(), token})
+			e := end{at: at + r.options.Duration.Microseconds()}
+			if _, token := v.Start(); reservation != nil && !reservation.EndsByCost {
+				e.token = []descriptors.Entry{{Key: decide.StartKey, Value: token}}
+			}
+			ends = append(ends, e)
 		}
 	}
 	for i := range ends {
@@ -175,6 +172,9 @@ func (r *run) decide(ctx context.Context, arrivals []int64) error {
 
 // charge counts the hits that a start or an end charges or refunds on a limit with a reservation.
 func (r *run) charge(v *decide.Verdict) {
+	if r.limit.Reservation == nil {
+		return
+	}
 	for _, h := range v.Hits {
 		r.result.Charged += max(0, h.N)
 		r.result.Returned += max(0, -h.N)
@@ -229,10 +229,8 @@ func (r *run) count(at int64, v *decide.Verdict) {
 func (r *run) admit(at int64, v *decide.Verdict) {
 	wait := v.Decisions[0].Wait
 	at += wait.Microseconds()
-	r.denied = false
-	if r.limit.Reservation != nil {
-		r.charge(v)
-	}
+	r.denied, r.charged = false, v.Hits[0].N
+	r.charge(v)
 	r.waited += wait
 	r.result.LongestWait = max(r.result.LongestWait, Seconds(wait))
 	r.result.Admitted++
@@ -251,13 +249,11 @@ func (r *run) finish() *Result {
 		r.result.MeanWait = Seconds((r.waited / time.Duration(n)).Truncate(time.Microsecond))
 	}
 	r.result.Worst = max(r.result.Worst, r.cost*worst(r.passed, r.limit.Policy.Window().Microseconds()))
-	r.result.Bound = limit.Bound(r.limit.Policy, r.cost)
+	bound := limit.Bound(r.limit.Policy, r.cost)
 	if r.shortWindow() {
-		r.result.Bound += r.limit.Policy.Limit()
+		bound += r.limit.Policy.Limit()
 	}
-	if of := r.limit.Reservation; of != nil && r.cost > of.Estimate {
-		r.result.Bound = r.result.Bound / of.Estimate * r.cost
-	}
+	r.result.Bound = max(bound, bound/r.charged*r.cost) // larger if a start is charged less than the request costs
 	return r.result
 }
 
