@@ -33,13 +33,13 @@ const (
 	httpStop  = time.Second     // time for an HTTP request to end
 	lastSend  = time.Second     // time for the last charges of quotas, plus Options.MaxWait
 	lastCut   = 3 * time.Second // time for cancelled requests to end
-	lastWait  = 3 * time.Second // time for background work to end, plus Options.StoreTimeout
-	lastClose = 2 * time.Second // time for each part to close, plus Options.StoreTimeout
+	lastWait  = 3 * time.Second // time for background work to end, plus Options.LongestTimeout
+	lastClose = 2 * time.Second // time for each part to close, plus Options.LongestTimeout
 )
 
 // StopBound is the maximum time that Run and Close together take after the stop, even if a part hangs.
 func (o *Options) StopBound() time.Duration {
-	return o.DrainDelay + o.StopTimeout + 15*time.Second + 3*o.StoreTimeout
+	return o.DrainDelay + o.StopTimeout + 15*time.Second + 3*o.LongestTimeout()
 }
 
 // App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New must call Close,
@@ -353,7 +353,7 @@ func (a *App) close() error {
 	var errs []error
 	for _, p := range slices.Backward(a.parts) {
 		if p.close != nil {
-			errs = append(errs, closeInTime(p.name, lastClose+a.o.StoreTimeout, p.close))
+			errs = append(errs, closeInTime(p.name, lastClose+a.o.LongestTimeout(), p.close))
 		}
 	}
 	return errors.Join(errs...)

@@ -50,7 +50,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	err = errors.Join(err, a.stopHTTP(work)) // the HTTP servers stop last, to respond to probes until the end
 	stopWork()
-	wait := lastWait + a.o.StoreTimeout
+	wait := lastWait + a.o.LongestTimeout()
 	if within(wait, background.Wait) {
 		return err
 	}

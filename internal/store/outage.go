@@ -222,8 +222,8 @@ func (r *remote) whatToCheck(err error) string {
 	case redisstore.Answered(err):
 		return "the error that Redis returned: is its memory full, is it a replica, does its user lack rights?"
 	case redisstore.TimedOut(err):
-		return fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
-			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
+		return fmt.Sprintf("does Redis hang, or is it slower or further away than its timeout of %s? redis-cli --latency "+
+			"measures it; raise --store-timeout or ?timeout= in the URL, and Envoy's timeout above it", r.timeout)
 	case errors.Is(err, io.EOF):
 		return "Redis closes connections: is it going down, does it speak TLS, or is it a proxy such as twemproxy, which " +
 			"needs ?proxy=true in the URL?"

@@ -200,7 +200,7 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		if len(lines) != 1 {
 			t.Fatalf("after 70 s: %d lines, want one:\n%s", len(lines), log)
 		}
-		if !strings.Contains(lines[0], "--store-timeout=15ms") {
+		if !strings.Contains(lines[0], "its timeout of 15ms") {
 			t.Errorf("the line is\n%swant what to check in it", lines[0])
 		}
 		time.Sleep(time.Hour) // nobody asks

@@ -60,13 +60,26 @@ type Options struct {
 	Log *slog.Logger `kong:"-"`
 }
 
-// MaxWait returns the longest wait for the store for any deadline of the caller.
-func (o *Options) MaxWait() time.Duration { return cmp.Or(o.StoreTimeout, MaxTimeout) }
+// LongestTimeout returns the longest timeout of a store: StoreTimeout, or a longer timeout in a URL.
+func (o *Options) LongestTimeout() time.Duration {
+	longest := o.StoreTimeout
+	for _, url := range slices.AppendSeq([]string{o.Store, o.PerSecondStore}, maps.Values(o.NamedStores)) {
+		if a, err := parseURL(url); err == nil {
+			longest = max(longest, a.timeout)
+		}
+	}
+	return longest
+}
+
+// MaxWait returns the longest wait for a store for any deadline of the caller.
+func (o *Options) MaxWait() time.Duration {
+	return max(cmp.Or(o.StoreTimeout, MaxTimeout), o.LongestTimeout())
+}
 
 // Connect calls the function Connect with these options.
 func (o *Options) Connect(url string) (*Redis, error) {
 	return Connect(url, redisstore.Options{
-		KeyPrefix: o.StoreKeyPrefix, Timeout: o.MaxWait(), UntilDeadline: o.StoreTimeout == 0,
+		KeyPrefix: o.StoreKeyPrefix, Timeout: cmp.Or(o.StoreTimeout, MaxTimeout), UntilDeadline: o.StoreTimeout == 0,
 	})
 }
 

@@ -29,7 +29,7 @@ func NewGroup(first *Store, named map[string]*Store) *Group {
 	return &Group{first, all}
 }
 
-// Take implements limiter.Store. The first store's timeout bounds a request in several stores.
+// Take implements limiter.Store. The longest timeout of its stores bounds a request in several stores.
 func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	return g.take(&storekit.Call{Ctx: ctx, Hits: hits, Out: out}) //nolint:contextcheck // a batch outlives its requests
 }

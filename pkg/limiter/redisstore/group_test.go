@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -81,6 +83,38 @@ func TestFailures(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A request waits as long as the longest timeout of its stores, in both steps.
+func TestGroupWithADistantStore(t *testing.T) {
+	t.Parallel()
+	const timeout = 300 * time.Millisecond
+	near := open(t, redistest.Start(t).URL(), redisstore.Options{Timeout: timeout})
+	far := open(t, redistest.Start(t).URL(), redisstore.Options{Name: "home", Timeout: time.Minute})
+	far.AddHook(redistest.Hook(func(_ []redis.Cmder, send func() error) error {
+		time.Sleep(2 * timeout) // the distance
+		return send()
+	}))
+	g := redisstore.NewGroup(near, map[string]*redisstore.Store{"home": far})
+	p, out := funnel(t, 1000, time.Hour), make([]limiter.Decision, 2)
+	flight, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits := func(n int64) []limiter.Hit {
+		return []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "f", Policy: flight, N: n, Route: in("home")}}
+	}
+	redistest.Await(t, func() error { // on a busy machine, the near store may be too slow, too
+		if err := g.Take(t.Context(), hits(1), out); err != nil {
+			return err
+		}
+		left := out[0].Remaining
+		err := g.Take(t.Context(), hits(1001), out)
+		if err == nil && (out[1].Allowed || out[0].Remaining != left) {
+			err = fmt.Errorf("a denied request: %+v, want %d remaining in the near store", out, left)
+		}
+		return err
+	})
 }
 
 // TestGroup checks that a request in two stores is decided like a request in one store.

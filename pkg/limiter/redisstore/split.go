@@ -64,7 +64,7 @@ type participant struct {
 type split struct {
 	*storekit.Call
 
-	until time.Time // deadline of all of its calls
+	until time.Time // deadline of its calls; each call also has the timeout of its own store
 	all   []participant
 }
 
@@ -89,7 +89,12 @@ func (g *Group) participants(hits []limiter.Hit, byKey bool) []participant {
 // takeSplit decides a request with several participants, which has waited since the given time. If a slot is being
 // moved, so that no call may have several of the slot's keys, it tries again with a participant for each key.
 func (g *Group) takeSplit(c *storekit.Call, since time.Time, byKey bool) error {
-	r := &split{Call: c, until: since.Add(g.first.o.Timeout), all: g.participants(c.Hits, byKey)}
+	r := &split{Call: c, all: g.participants(c.Hits, byKey)}
+	for i := range r.all { // the longest timeout of its stores
+		if until := since.Add(r.all[i].store.o.Timeout); until.After(r.until) {
+			r.until = until
+		}
+	}
 	err := r.take()
 	if isMoving(err) && !byKey && time.Now().Before(r.until) {
 		r.all = g.participants(c.Hits, true)
