@@ -11,8 +11,9 @@ import (
 
 // Bounds of Placement.LeaseFor.
 const (
-	MinLeaseFor     = 5 * time.Millisecond // a few round trips to Redis
-	MaxLeaseFor     = time.Second
+	MinLeaseFor     = 5 * time.Millisecond  // a few round trips to Redis
+	MaxLeaseFor     = time.Minute           // for the distance to a store in another region
+	longLease       = time.Second           // a longer lease is at most a tenth of the window
 	DefaultLease    = time.Minute           // default `lease` of concurrency; Envoy's default route timeout is 15 s
 	DefaultLeaseFor = 50 * time.Millisecond // default `lease_for`
 )
@@ -112,10 +113,14 @@ func (p *Placement) checkLeased(in *limiter.Params, bad func(param, format strin
 	if !chargesNothing(in) {
 		bad("charge_denied", "a limit whose permits are leased charges a denied request nothing; use none")
 	}
-	if p.LeaseFor < MinLeaseFor || p.LeaseFor > MaxLeaseFor {
+	switch {
+	case p.LeaseFor < MinLeaseFor || p.LeaseFor > MaxLeaseFor:
 		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, p.LeaseFor)
-	} else if in.Window >= bounds.MinWindow && p.LeaseFor > in.Window {
+	case in.Window < bounds.MinWindow: // reported
+	case p.LeaseFor > in.Window:
 		bad("lease_for", "must be at most the window, %s, got %s", in.Window, p.LeaseFor)
+	case p.LeaseFor > longLease && p.LeaseFor > in.Window/10:
+		bad("lease_for", "above %s must be at most a tenth of the window, %s, got %s", longLease, in.Window/10, p.LeaseFor)
 	}
 }
 

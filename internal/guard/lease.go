@@ -9,10 +9,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// windowMargin is the minimum time between the release of a fixed window's permits and the end of the window. It is
-// longer than a call takes, so that permits are released to the window that was charged. A slower call, such as to a
-// Redis that was stopped, may release them to the next window. Leases' bound holds even then, because these permits
-// were on lease when the next window began.
+// windowMargin is the minimum time between the release of a fixed window's permits and the end of the window. For a
+// distant store, the minimum is twice the duration of the latest call, so that permits are released to the window that
+// was charged. A slower call, such as to a Redis that was stopped, may release them to the next window. Leases' bound
+// holds even then, because these permits were on lease when the next window began.
 const windowMargin = 20 * time.Millisecond
 
 // lease is a hot key and its permits. Leases.mu guards it. Its times count from Leases.start.
@@ -28,9 +28,11 @@ type lease struct {
 
 	last       limiter.Decision // last decision of the store
 	lastAt     time.Duration
+	took       time.Duration // duration of the call that returned it
 	windowEnds time.Duration // lower bound for the end of the fixed window in `last`
 
-	isRenewing bool // a call that releases or acquires permits is in flight
+	isRenewing bool          // a call that releases or acquires permits is in flight
+	next       time.Duration // time of the next renewal
 }
 
 // follow sets the policy and route of the lease to those of the hit, which may come from newer rules.
@@ -55,9 +57,9 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 	return true
 }
 
-// learn stores the store's decision in a call that was sent at `sent`.
-func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
-	e.last, e.lastAt = *d, sent
+// learn stores the store's decision in a call that was sent at `sent` and returned at `now`.
+func (e *lease) learn(d *limiter.Decision, sent, now time.Duration) {
+	e.last, e.lastAt, e.took = *d, sent, now-sent
 	if e.hit.Policy.Core().Is(step.InWindows) && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // the store decided at this time or later
 	}
@@ -68,7 +70,7 @@ func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 // rest hit by hit. It is 0 if the key is not hot, if an average request would not be covered, or near the window's end.
 func (e *lease) want(now time.Duration) int64 {
 	requests, hits := e.rate.per(now, e.span)
-	if left := e.windowEnds - now; requests < warm || left > 0 && left < windowMargin+e.span/4 {
+	if left := e.windowEnds - now; requests < warm || left > 0 && left < e.margin()+e.span/4 {
 		return 0
 	}
 	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
@@ -89,13 +91,19 @@ func moment(expires, span time.Duration) time.Duration {
 func (e *lease) due() time.Duration {
 	due := moment(e.expires, e.span)
 	if e.ends > 0 {
-		due = min(due, (e.ends - windowMargin).Truncate(time.Millisecond))
+		due = min(due, e.lastRelease())
 	}
 	return due
 }
 
-// returnable reports whether permits may be released now. ends is the end of their fixed window; 0 without windows.
-func returnable(ends, now time.Duration) bool { return ends == 0 || now+windowMargin <= ends }
+// lastRelease returns the time at which the permits of a fixed window must be released at the latest.
+func (e *lease) lastRelease() time.Duration { return (e.ends - e.margin()).Truncate(time.Millisecond) }
+
+// margin returns the minimum time between the release of permits and the end of their fixed window.
+func (e *lease) margin() time.Duration { return max(windowMargin, 2*e.took) }
+
+// returnable reports whether permits may be released now. Without windows, e.ends is 0.
+func (e *lease) returnable(now time.Duration) bool { return e.ends == 0 || now+e.margin() <= e.ends }
 
 // rate counts a key's requests and hits in the current and the previous span of time.
 type rate struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// far is a store on a network: it counts calls, and has a latency before it decides.
+// far is a store on a network: it counts calls, and has a latency before it decides and after.
 type far struct {
 	calls atomic.Int64
 
@@ -26,7 +26,8 @@ type far struct {
 
 type network struct {
 	limiter.Store
-	delay time.Duration
+	delay time.Duration // until the store decides
+	late  time.Duration // of its response
 	// see is called for each call as it is decided; may be nil
 	see func(hits []limiter.Hit, out []limiter.Decision)
 }
@@ -57,14 +58,16 @@ func (f *far) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decisi
 			return errors.Join(limiter.ErrUnavailable, ctx.Err())
 		}
 	}
-	if n.see == nil {
-		return n.Take(ctx, hits, out)
-	}
 	var err error
-	f.between(func() {
+	if n.see == nil {
 		err = n.Take(ctx, hits, out)
-		n.see(hits, out)
-	})
+	} else {
+		f.between(func() {
+			err = n.Take(ctx, hits, out)
+			n.see(hits, out)
+		})
+	}
+	time.Sleep(n.late)
 	return err
 }
 

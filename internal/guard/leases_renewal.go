@@ -26,8 +26,10 @@ type renewal struct {
 	surplus          int64 // part of release that counts as lease.surplus until it is released
 }
 
-// schedule has e renewed at a time, in a batch with all leases of the same time. The caller must hold l.mu.
+// schedule has e renewed at a time, and not when it was scheduled before, in a batch with all leases of the same time.
+// The caller must hold l.mu.
 func (l *Leases) schedule(e *lease, at time.Duration) {
+	e.next = at
 	if l.due[at] == nil {
 		time.AfterFunc(at-l.now(), func() { panics.Catch("renewal of leases", func() { l.renew(at) }) })
 	}
@@ -42,7 +44,7 @@ func (l *Leases) renew(at time.Duration) {
 	l.mu.Unlock()
 	var rs []*renewal
 	for _, e := range due {
-		if r := l.renewal(e); r != nil {
+		if r := l.renewal(e, at); r != nil {
 			rs = append(rs, r)
 		}
 	}
@@ -52,12 +54,13 @@ func (l *Leases) renew(at time.Duration) {
 }
 
 // renewal begins the lease's renewal if it is due, and schedules the next one.
-func (l *Leases) renewal(e *lease) (r *renewal) {
+func (l *Leases) renewal(e *lease, at time.Duration) (r *renewal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || e.next != at {
 		return nil
 	}
+	e.next = 0
 	now := l.now()
 	next := e.due()
 	switch {
@@ -82,7 +85,7 @@ func (l *Leases) renewal(e *lease) (r *renewal) {
 func (l *Leases) begin(e *lease, now time.Duration) *renewal {
 	back := e.permits
 	e.permits = 0
-	if back > 0 && !returnable(e.ends, now) {
+	if back > 0 && !e.returnable(now) {
 		l.stats.Permits -= back
 		l.stats.Lost += uint64(back)
 		back = 0
@@ -160,7 +163,7 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 		return nil
 	}
 	if e.lastAt <= sent {
-		e.learn(taken, sent)
+		e.learn(taken, sent, l.now())
 	}
 	if !taken.Allowed {
 		return nil
@@ -170,13 +173,16 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 	if r.hit.Policy.Core().Is(step.InWindows) {
 		e.ends = sent + taken.ResetAfter
 		e.expires = min(e.expires, e.ends) // a window's permits must not be spent in the next window
+		if at := e.lastRelease(); l.now() < at && at < e.next {
+			l.schedule(e, at)
+		}
 	}
 	l.stats.Permits += r.acquire
 	l.stats.Acquired += uint64(r.acquire) //nolint:gosec // above 0
 	// The number to acquire was estimated from an older Remaining. If it exceeds the allowed part of the present
 	// Remaining, other processes would be denied because of idle permits, so the excess is released at once.
 	surplus := r.acquire - (taken.Remaining+r.acquire)/leavePart
-	if surplus <= 0 || l.closed || !returnable(e.ends, l.now()) {
+	if surplus <= 0 || l.closed || !e.returnable(l.now()) {
 		return nil
 	}
 	e.permits -= surplus

@@ -36,10 +36,11 @@ type admission struct {
 	leased  int64
 }
 
+// newFleet returns processes whose calls take delay until the store decides, and once more until they return.
 func newFleet(t *testing.T, replicas int, p *limiter.Policy, lease, delay time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{store: newFar(t), delay: delay, policy: p, route: leaseRoute(lease)}
-	f.store.set(func(n *network) { n.delay = delay })
+	f.store.set(func(n *network) { n.delay, n.late = delay, delay })
 	for range replicas {
 		f.replicas = append(f.replicas, newLeases(t, f.store))
 	}
@@ -108,24 +109,27 @@ func (f *fleet) most(window time.Duration) (passed, above int64) {
 }
 
 // In any window, ten processes admit at most as many hits as one store, plus the permits on lease when the window
-// began. Traffic is random: replicas differ, busy times follow idle ones, and costs differ.
+// began, also if the store is 150 ms away. Traffic is random: replicas differ, busy times follow idle ones, and costs
+// differ.
 func TestBound(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {
 			used, over := 0, int64(0)
 			casetest.Check(t, 8, func(rt *rapid.T) {
+				const ms = time.Millisecond
+				times := rapid.SampledFrom([]struct{ window, lease, delay time.Duration }{
+					{time.Second, 10 * ms, 0}, {time.Second, 50 * ms, ms}, {time.Second, 200 * ms, 0}, {time.Second, 200 * ms, ms},
+					{10 * time.Minute, time.Minute, 75 * ms},
+				}).Draw(rt, "times")
 				p := leased(t, limiter.Params{
-					Algorithm: a, Window: time.Second, Oldest: oldest(a),
+					Algorithm: a, Window: times.window, Oldest: oldest(a),
 					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),
 				})
-				lease := rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
-					Draw(rt, "lease_for")
 				seed := rapid.Uint64().Draw(rt, "seed")
-				delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "delay")
 				var f *fleet
 				synctest.Test(t, func(t *testing.T) {
-					f = newFleet(t, 10, p, lease, delay)
-					f.play(t, rand.New(rand.NewPCG(seed, 0)), 1500*time.Millisecond)
+					f = newFleet(t, 10, p, times.lease, times.delay)
+					f.play(t, rand.New(rand.NewPCG(seed, 0)), times.window*3/2)
 					for _, r := range f.replicas {
 						used += int(r.Stats().Answers)
 					}
@@ -135,7 +139,7 @@ func TestBound(t *testing.T) {
 				if share := p.Capacity() / guard.LeaseShare; passed > bound+10*share {
 					rt.Fatalf("%d passed in a window, want at most %d and a share of %d for each replica", passed, bound, share)
 				}
-				if delay == 0 && above > bound {
+				if times.delay == 0 && above > bound {
 					rt.Fatalf("%d passed in a window besides those that were on lease when it began, want at most %d", above, bound)
 				}
 				over = max(over, passed-bound)
@@ -159,7 +163,7 @@ func oldest(a limiter.Algorithm) limiter.Oldest {
 // play sends random requests for this time.
 func (f *fleet) play(t *testing.T, r *rand.Rand, long time.Duration) {
 	t.Helper()
-	start := time.Now()
+	start, window := time.Now(), f.policy.Window()
 	var wg sync.WaitGroup
 	weights := make([]int, len(f.replicas))
 	for time.Since(start) < long {
@@ -170,13 +174,14 @@ func (f *fleet) play(t *testing.T, r *rand.Rand, long time.Duration) {
 			}
 		}
 		load := []float64{0, 0.1, 0.5, 1, 3}[r.IntN(5)] * float64(f.policy.Limit())
-		until := min(long, time.Since(start)+time.Duration(20+r.IntN(400))*time.Millisecond)
+		until := min(long, time.Since(start)+time.Duration(20+r.IntN(400))*window/1000)
 		if load == 0 {
 			time.Sleep(until - time.Since(start))
 			continue
 		}
 		for time.Since(start) < until {
-			time.Sleep(time.Duration(1+r.ExpFloat64()/load*1e6) * time.Microsecond) // as coarse as the store's clock
+			pause := r.ExpFloat64() / load * float64(window.Microseconds())
+			time.Sleep(time.Duration(1+pause) * time.Microsecond) // as coarse as the store's clock
 			f.ask(t, &wg, start, weighted(r, weights), 1+int64(r.IntN(8)/7))
 		}
 	}
