@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -31,6 +32,7 @@ type Options struct {
 	QuotaOptions  `embed:"" group:"quota"`
 	DecideOptions `embed:""`
 	RuleModes     `embed:"" group:"decide"`
+	RegionOptions `embed:"" group:"decide"`
 	Metrics       metrics.Options `embed:"" group:"metrics"`
 	HTTPOptions   `embed:""`
 	Statsd        metrics.StatsdOptions `embed:"" prefix:"statsd-" envprefix:"WEIR_STATSD_" group:"metrics"`
@@ -79,6 +81,12 @@ type RuleModes struct {
 	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: deny a request only if all its descriptors exceed their limits."`
 }
 
+// RegionOptions divide limits with `scope: regions`.
+type RegionOptions struct {
+	Region  string `env:"WEIR_REGION" placeholder:"NAME" help:"Region of this process, for limits with scope: regions; a name in --regions."`
+	Regions string `env:"WEIR_REGIONS" placeholder:"NAME=PERCENT,..." help:"Percentage of each region for limits with scope: regions, such as eu=60,us=40; together at most 100. The same in all regions."`
+}
+
 // StopOptions are the delays of a stop.
 type StopOptions struct {
 	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to serve after SIGTERM, with failing /readyz and health checks, so that clients move away."`
@@ -94,11 +102,12 @@ func (o *Options) process() (descriptors.Process, error) {
 	}
 	stores := slices.AppendSeq([]string{}, maps.Keys(o.NamedStores))
 	slices.Sort(stores)
+	regions, regionsErr := descriptors.ParseRegions(o.Regions)
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.FallbackReplicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
 		PeekAtLimit: o.AllowPeekAtLimit, Lenient: o.LenientRules, PerSecondStore: name,
-		Stores: stores,
-	}, err
+		Stores: stores, Region: o.Region, Regions: regions,
+	}, errors.Join(err, regionsErr)
 }
 
 // Check checks every field. Its error has one line for each invalid field, which begins with its flag. The method is
@@ -107,8 +116,12 @@ func (o *Options) Check() error {
 	var e flags.Errors
 	o.RulesOptions.Check(&e, &o.StoreOptions)
 	o.StoreOptions.Check(&e)
-	_, err := o.process()
+	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	e.Check(err == nil, "--on-store-failure", "must be local, allow, deny or error, got %q", o.OnStoreFailure)
+	regions, err := descriptors.ParseRegions(o.Regions)
+	e.Check(err == nil, "--regions", "%w", err)
+	e.Check(err != nil || regions[o.Region] != 0 || o.Region+o.Regions == "", "--region",
+		"must be a name in --regions, got %q; set both, or neither", o.Region)
 	o.GRPCOptions.Check(&e)
 	o.DecideOptions.Check(&e)
 	o.Metrics.Check(&e)

@@ -13,10 +13,11 @@ import (
 )
 
 type checkCmd struct {
-	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Stores []string `placeholder:"NAME" help:"Names from serve's --named-store; other names are errors. Default: any name."`
-	Format string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
-	Strict bool     `help:"Treat warnings as errors."`
+	Paths   []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
+	Stores  []string `placeholder:"NAME" help:"Names from serve's --named-store; other names are errors. Default: any name."`
+	Regions string   `placeholder:"NAME=PERCENT,..." help:"serve's --regions: the part of each region must be valid. Default: any regions."`
+	Format  string   `default:"text" enum:"text,json,github" help:"text, json or github (annotations of GitHub Actions)."`
+	Strict  bool     `help:"Treat warnings as errors."`
 
 	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule (serve --quota)."`
 	LenientRules bool `help:"Report as warnings what serve --lenient-rules accepts."`
@@ -50,6 +51,11 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	process := descriptors.Process{Lenient: c.LenientRules, Stores: c.Stores}
+	if c.Regions != "" {
+		if process.Regions, err = descriptors.ParseRegions(c.Regions); err != nil {
+			return usage(fmt.Errorf("--regions: %w", err))
+		}
+	}
 	var further []func(*descriptors.Set) (errs, warnings descriptors.Errors)
 	if c.Quota {
 		further = append(further, rlqs.Check)

@@ -95,14 +95,23 @@ func (c *Builder) checkOwn(from *RateLimit) checked {
 		return l
 	}
 	l.placement.Store = c.process.store(l.placement.Store, l.unit, l.multiplier)
-	policy, err := c.policyOf(l.form)
-	l.policy = policy
-	c.reportParams(&l, err)
-	if l.policy != nil {
-		c.warnWait(&l)
-		c.checkReservation(&l)
+	if l.placement.Regions {
+		c.checkParts(&l)
+	} else {
+		c.checkPolicy(&l)
 	}
 	return l
+}
+
+// checkPolicy checks the parameters and the reservation, and sets the limit's policy.
+func (c *Builder) checkPolicy(l *checked) {
+	policy, err := c.policyOf(l.form)
+	l.policy = policy
+	c.reportParams(l, err)
+	if l.policy != nil {
+		c.warnWait(l)
+		c.checkReservation(l)
+	}
 }
 
 // reportParams reports the errors of a policy.

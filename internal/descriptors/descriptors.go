@@ -159,6 +159,10 @@ type Process struct {
 	Stores []string
 	// PerSecondStore is the Placement.Store of limits per one second that name no store.
 	PerSecondStore string
+	// Region is this process's region. Regions has the percentage of each region for limits with Placement.Regions. If it
+	// is empty, these limits are errors; if it is nil, they are valid and whole.
+	Region  string
+	Regions map[string]int64
 	// Rest, if not nil, is called for each rule, so that a process that serves requests can pause a load. If it returns an
 	// error, the load ends with this error.
 	Rest func() error

@@ -94,6 +94,12 @@ func (l *Limit) shown() []member {
 	if placement.RedisCell {
 		all = append(all, member{"engine", "redis_cell"})
 	}
+	if placement.Regions {
+		all = append(all, member{"scope", "regions"})
+	}
+	if region := l.Rule.process.Region; placement.Regions && region != "" {
+		all = append(all, member{"part", fmt.Sprintf("%d%% in %s", l.Rule.process.percent(), region)})
+	}
 	if placement.LeaseFor > 0 {
 		all = append(all, member{"consistency", "leased"})
 	}

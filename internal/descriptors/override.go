@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/calendar"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -15,7 +16,7 @@ import (
 //
 // Burst and max_cost are the defaults for the rate, so that every rate fills the counter within the window, and no
 // request forgets hits of another rate. A window that no calendar has, such as a minute, is aligned to the epoch. A
-// reservation is reduced to the capacity. Consistency is strict. A rule without limits, or an unlimited rule, gets a
+// reservation is reduced to the capacity. Consistency is strict. With `scope: regions`, the rate is divided. A rule without limits, or an unlimited rule, gets a
 // fixed_window with ID -1.
 //
 // Requests with the same window share a counter, so that a client keeps its hits if its rate changes. If the rule's
@@ -49,8 +50,17 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if l.params.Align == limiter.AlignCalendar && !calendar.Has(window) {
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
-	policy, err := placement.newPolicy(params)
-	if l.Policy = policy; err == nil && l.Reservation != nil {
+	var err error
+	if placement.Regions {
+		whole := params
+		whole.SegmentCap = 0 // it is that of the region's part
+		whole, err = limit.Part(whole, r.process.percent())
+		params.Limit = whole.Limit
+	}
+	if err == nil {
+		l.Policy, err = placement.newPolicy(params)
+	}
+	if err == nil && l.Reservation != nil {
 		err = l.reserve(&placement)
 	}
 	if err == nil {

@@ -31,6 +31,8 @@ type Placement struct {
 	// `consistency: leased`. 0 means strict. Above 0 it requires an algorithm that is step.Prepayable, default parameters
 	// for a bucket, and ChargeNone, which it makes FixedWindow's default.
 	LeaseFor time.Duration
+	// Regions divides the limit: each region counts its percentage of Process.Regions (`scope: regions`).
+	Regions bool
 }
 
 // StoreName returns Store.

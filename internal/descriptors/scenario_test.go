@@ -18,20 +18,25 @@ import (
 func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		p := &player{}
-		s.Play(t, func(c casetest.Command) string { return strings.TrimSuffix(p.do(c), "\n") + "\n" }, "rules", "paths",
+		s.Play(t, func(c casetest.Command) string { return strings.TrimSuffix(p.do(c), "\n") + "\n" }, "rules", "errors", "paths",
 			"match ENTRIES", "allocates_nothing ENTRIES", "limits ENTRIES", "override REQUESTS WINDOW ENTRIES", "entries",
 			"unordered ENTRIES", "key")
 	})
 }
 
-// player has the rules of domain shop.
-type player struct{ shop *descriptors.Domain }
+// player has the rules of domain shop, or their errors.
+type player struct {
+	shop *descriptors.Domain
+	errs error
+}
 
 func (p *player) do(c casetest.Command) string {
 	rest := strings.Join(c.Args, " ")
 	switch c.Name {
 	case "rules":
 		return p.compile(c)
+	case "errors":
+		return fmt.Sprint(p.errs)
 	case "paths":
 		var all strings.Builder
 		for _, r := range p.shop.Rules() {
@@ -80,19 +85,24 @@ func (p *player) do(c casetest.Command) string {
 	return ""
 }
 
-// compile compiles the rules, for a process with --on-store-failure deny and the number of replicas, if it is given.
+// compile compiles the rules, for a process with --on-store-failure deny and the number of replicas, or in the first of
+// the regions, if one of the two is given.
 func (p *player) compile(c casetest.Command) string {
 	process := descriptors.Process{}
-	if len(c.Args) > 0 {
+	if len(c.Args) > 0 && strings.Contains(c.Args[0], "=") {
+		process.Region, _, _ = strings.Cut(c.Args[0], "=")
+		process.Regions = casetest.Parsed(c, descriptors.ParseRegions, c.Args[0])
+	} else if len(c.Args) > 0 {
 		process.OnStoreFailure, process.Replicas = descriptors.Deny, casetest.Parsed(c, strconv.Atoi, c.Args[0])
 	}
 	set, err := rulefile.CompileFor(process, []rulefile.File{
 		{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + c.Text)},
 	})
-	if err != nil {
+	if p.errs = err; err == nil {
+		p.shop = set.Domain("shop")
+	} else if process.Regions == nil {
 		c.Fatalf("%v", err)
 	}
-	p.shop = set.Domain("shop")
 	return c.Text
 }
 

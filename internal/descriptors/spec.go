@@ -162,6 +162,7 @@ func (l *RateLimit) given(at Position) (all []Field) {
 	add("lease_for", l.Placement.LeaseFor != 0)
 	add("consistency", l.Placement.LeaseFor != 0)
 	add("store", l.Placement.Store != "")
+	add("scope", l.Placement.Regions)
 	add("reservation", l.Reservation != nil)
 	add("on_store_failure", l.OnStoreFailure != nil)
 	return all

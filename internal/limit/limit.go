@@ -2,6 +2,8 @@
 package limit
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/step"
@@ -133,6 +135,35 @@ func Share(in limiter.Params, n int64) (*limiter.Policy, error) {
 		Algorithm: limiter.FixedWindow, Limit: in.Limit, DenyAll: in.DenyAll, Window: in.Window,
 		ChargeDenied: in.ChargeDenied,
 	})
+}
+
+// leastPart is the minimum of each number of hits in a Part. A smaller number would lose too much by rounding.
+const leastPart = 10
+
+// Part returns the parameters of a part of the limit, in percent, which has a separate counter. Parts of at most 100
+// percent together never admit more than the limit, because each number of hits is rounded down. The error wraps a
+// *limiter.ParamError if the limit is invalid, if it may admit a request beyond its rate, or if the part is too small.
+func Part(in limiter.Params, percent int64) (limiter.Params, error) {
+	whole, err := limiter.NewPolicy(in)
+	if err != nil {
+		return in, err
+	}
+	if whole.Core().Overshoots {
+		return in, &limiter.ParamError{Param: "algorithm", Msg: fmt.Sprintf("with scope: regions, each region could admit a "+
+			"request beyond its part of %s; use another algorithm, such as funnel", in.Algorithm)}
+	}
+	for _, n := range []struct {
+		name string
+		hits *int64
+	}{{"limit", &in.Limit}, {"burst", &in.Burst}, {"segment_cap", &in.SegmentCap}} {
+		all := *n.hits
+		if *n.hits = all * percent / 100; all != 0 && *n.hits < leastPart {
+			err = errors.Join(err, &limiter.ParamError{Param: n.name, Msg: fmt.Sprintf("%d%% of %d is %d, but the part of a "+
+				"region must be at least %d; write more, or store: NAME instead of scope: regions, to count in one place",
+				percent, all, *n.hits, leastPart)})
+		}
+	}
+	return in, err
 }
 
 // part returns v/n, but at least 1; 0 if v is 0.

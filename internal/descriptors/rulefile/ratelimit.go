@@ -71,6 +71,9 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	})
 	field("reservation", ref("reservation"), func(n *yaml.Node, l *rateLimit) { l.Reservation = r.readReservation(n) })
 	field("store", storeShape, func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
+	field("scope", nameShape("regions"), func(n *yaml.Node, l *rateLimit) {
+		l.Placement.Regions = readName(r, n, oneOf("", "regions")) == 1
+	})
 	forPeople(r, s)
 	s.synonyms = rateLimitSynonyms
 	s.meant = func(name string, l *rateLimit) { l.Misspelled = append(l.Misspelled, name) }
