@@ -18,9 +18,7 @@ import (
 // Test runs a test of a file with rules, which must be compiled with the file's flags. The result is empty if the test
 // passed; otherwise, it has a line for each step that failed, followed by the step's differences. Test returns an error
 // if the rules do not have the domain, a request is invalid or ctx is done.
-func Test(
-	ctx context.Context, f *rulefile.TestFile, t *rulefile.TestCase, rules *descriptors.Set,
-) (string, error) {
+func Test(ctx context.Context, f *rulefile.TestFile, t *rulefile.TestCase, rules *descriptors.Set) (string, error) {
 	if rules.Domain(f.Domain) == nil {
 		return "", fmt.Errorf("%s: the rules have no domain %s", f.Name, f.Domain)
 	}

@@ -94,6 +94,9 @@ func (r *reader) testFileSchema() *schema[TestFile] {
 			readFields(r, item, steps, s)
 			since, c.Steps = s.Since, append(c.Steps, s)
 		})
+		if len(c.Steps) == 0 {
+			r.Errorf(r.at(n), "steps is empty; write steps: with at least one request")
+		}
 	})
 	return s
 }
