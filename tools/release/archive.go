@@ -23,43 +23,36 @@ type file struct {
 	data []byte
 }
 
-// programFiles returns the program and its symbolic link.
-func programFiles(b *build) ([]file, error) {
-	program, err := os.ReadFile(b.binary)
+// releaseFiles returns the program with its symbolic link, and the documents of a release.
+func releaseFiles(b *build) (program, documents []file, err error) {
+	data, err := os.ReadFile(b.binary)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return []file{
-		{name: "weir", mode: 0o755, data: program},
+	program = []file{
+		{name: "weir", mode: 0o755, data: data},
 		{name: "ratelimit", mode: 0o777, link: "weir"}, // under this name, the program behaves as envoyproxy/ratelimit
-	}, nil
-}
-
-// documentFiles returns the documents of a release.
-func documentFiles(b *build) (files []file, err error) {
+	}
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		data, err := os.ReadFile(filepath.Join(b.src, name))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		files = append(files, file{name: name, mode: 0o644, data: data})
+		documents = append(documents, file{name: name, mode: 0o644, data: data})
 	}
 	for _, l := range b.licenses {
-		files = append(files, file{name: path.Join("licenses", l.module, l.name), mode: 0o644, data: l.text})
+		documents = append(documents, file{name: path.Join("licenses", l.module, l.name), mode: 0o644, data: l.text})
 	}
-	return files, nil
+	return program, documents, nil
 }
 
 // writeArchive writes the tar.gz of a platform. All files are in a folder of its name.
 func writeArchive(b *build, to string) error {
-	var files []file
-	for _, part := range []func(*build) ([]file, error){programFiles, documentFiles} {
-		more, err := part(b)
-		if err != nil {
-			return err
-		}
-		files = append(files, more...)
+	program, documents, err := releaseFiles(b)
+	if err != nil {
+		return err
 	}
+	files := slices.Concat(program, documents)
 	folder := strings.TrimSuffix(filepath.Base(to), ".tar.gz")
 	for i := range files {
 		files[i].name = path.Join(folder, files[i].name)

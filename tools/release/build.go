@@ -70,6 +70,9 @@ func buildRelease(ctx context.Context, o *options, src, out string, env []string
 	if err := writeImage(builds, out); err != nil {
 		return err
 	}
+	if err := writePackages(ctx, builds, out); err != nil {
+		return err
+	}
 	return writeChecksums(out)
 }
 

@@ -71,11 +71,7 @@ func writeImage(builds []*build, out string) error {
 // imageOf returns an image with two layers: the system files, which rarely change, and Weir. Its media types are
 // Docker's, because podman drops the HEALTHCHECK of an image with OCI types.
 func imageOf(b *build) (v1.Image, error) {
-	program, err := programFiles(b)
-	if err != nil {
-		return nil, err
-	}
-	documents, err := documentFiles(b)
+	program, documents, err := releaseFiles(b)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Command release builds a release of Weir: an archive and an SBOM per platform, a multi-platform image as an OCI
-// archive, and checksums. It builds the commit, not the working directory, twice in different places, and fails unless
-// both builds are identical. `make release` runs it. See docs/adr/0064.
+// Command release builds a release of Weir: an archive, an SBOM and packages per platform, a multi-platform image as an
+// OCI archive, a Homebrew formula, and checksums. It builds the commit, not the working directory, twice in different
+// places, and fails unless both builds are identical. `make release` runs it. See docs/adr/0064.
 //
 //	release -out bin/release -ref HEAD
 package main
@@ -93,15 +93,7 @@ func release(ctx context.Context, o *options) (err error) {
 	if err := os.CopyFS(o.out, os.DirFS(filepath.Join(first, "out"))); err != nil {
 		return err
 	}
-	return list(o)
-}
-
-// list prints the built files.
-func list(o *options) error {
 	sums, err := os.ReadFile(filepath.Join(o.out, checksumFile))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(o.log, "%s:\n%s", o.out, sums)
+	fmt.Fprintf(o.log, "%s:\n%s", o.out, sums)
 	return err
 }

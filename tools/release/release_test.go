@@ -93,6 +93,9 @@ func smallRepository(t *testing.T) string {
 		write(t, filepath.Join(dir, path), text)
 	}
 	write(t, filepath.Join(dir, "go.sum"), string(sums))
+	if err := os.CopyFS(filepath.Join(dir, "tools/release/packaging"), os.DirFS("packaging")); err != nil {
+		t.Fatal(err)
+	}
 	commit(t, dir, "tag", "v0.1.0")
 	write(t, filepath.Join(dir, "cmd/sidecar/main.go"), "this does not compile")
 	return dir
@@ -140,7 +143,8 @@ func TestRelease(t *testing.T) {
 	}
 	for _, file := range []string{
 		"weir_0.1.0_image.tar", "weir_0.1.0_linux_amd64.cdx.json", "weir_0.1.0_linux_amd64.tar.gz",
-		"weir_0.1.0_linux_arm64.cdx.json", "weir_0.1.0_linux_arm64.tar.gz",
+		"weir_0.1.0_linux_arm64.cdx.json", "weir_0.1.0_linux_arm64.tar.gz", "weir_0.1.0_linux_arm64.deb",
+		"weir_0.1.0_linux_arm64.rpm", "weir.rb",
 	} {
 		if !slices.Contains(files, file) {
 			t.Errorf("there is no checksum of %s", file)
@@ -166,6 +170,7 @@ func TestRelease(t *testing.T) {
 	}
 	checkSBOM(t, filepath.Join(out, "weir_0.1.0_"+own+".cdx.json"), archive["weir_0.1.0_"+own+"/weir"])
 	checkPushed(t, out)
+	checkPackages(t, out, string(sums))
 }
 
 func checkSBOM(t *testing.T, path, program string) {
