@@ -69,9 +69,10 @@ func (r *reader) defaultSchema() *schema[descriptors.Default] {
 	limits := r.forSchema()
 	s.field("for", ref("for"), func(n *yaml.Node, d *descriptors.Default) { readFields(r, n, limits, d) })
 	s.must, s.about = "rate_limit", "the fields for limits that lack them, or {} for none"
-	fields := without("each limit has its own", "name", "replaces", "unlimited", "requests_per_unit", "unit",
+	noRate := without("each limit has its own", "name", "replaces", "unlimited", "requests_per_unit", "unit",
 		"unit_multiplier", "window")
-	s.field("rate_limit", shape{"allOf": []shape{notNull(ref("limit")), fields}}, func(n *yaml.Node, d *descriptors.Default) {
+	form := shape{"allOf": []shape{ref("limit"), noRate}}
+	s.field("rate_limit", form, func(n *yaml.Node, d *descriptors.Default) {
 		if isNull(resolve(n)) {
 			r.Errorf(r.at(n), "rate_limit is empty; write rate_limit: %s", s.about)
 			return

@@ -16,10 +16,9 @@ import (
 func SetChunkSize(size int) { chunkSize = size }
 
 var ruleSchema = sync.OnceValue(func() *jsonschema.Schema {
+	doc, _ := jsonschema.UnmarshalJSON(bytes.NewReader(JSONSchema()))
 	c := jsonschema.NewCompiler()
-	if doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(JSONSchema())); err == nil {
-		_ = c.AddResource(SchemaURL, doc)
-	}
+	_ = c.AddResource(SchemaURL, doc)
 	return c.MustCompile(SchemaURL) // panics if the schema is invalid
 })
 

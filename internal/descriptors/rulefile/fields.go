@@ -36,7 +36,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 			d.RateLimit = r.readRateLimit(n)
 		}
 	})
-	s.field("rate_limits", listShape(notNull(ref("rated_limit")), 1), func(n *yaml.Node, d *Descriptor) {
+	s.field("rate_limits", listShape(ref("rated_limit"), 1), func(n *yaml.Node, d *Descriptor) {
 		d.RateLimits = r.readRateLimits(n)
 	})
 	s.field("descriptors", listShape(ref("descriptor"), 0), func(n *yaml.Node, d *Descriptor) {
@@ -50,7 +50,7 @@ func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 		d.ShareThreshold, d.ShareAt = r.boolean(n), r.at(n)
 	})
 	flag("hash_values", func(d *Descriptor) *bool { return &d.HashValues })
-	s.field("metadata", anyObject, func(n *yaml.Node, d *Descriptor) { d.Metadata = r.metadata(n) })
+	s.field("metadata", objectShape, func(n *yaml.Node, d *Descriptor) { d.Metadata = r.metadata(n) })
 	s.field("description", textShape, func(n *yaml.Node, d *Descriptor) { d.Description = r.text(n) })
 	s.field("owner", textShape, func(n *yaml.Node, d *Descriptor) { d.Owner = r.text(n) })
 	s.extra = func(name string, n *yaml.Node, d *Descriptor) {
@@ -87,8 +87,10 @@ func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
 func (r *reader) responseSchema() *schema[descriptors.Response] {
 	type Response = descriptors.Response
 	s := newSchema[Response]("response")
-	headers := shape{"type": anyObject["type"], "additionalProperties": textShape}
-	s.field("headers", headers, func(n *yaml.Node, into *Response) { into.Headers, into.HeadersAt = r.headers(n), r.at(n) })
+	headers := shape{"type": objectShape["type"], "additionalProperties": textShape}
+	s.field("headers", headers, func(n *yaml.Node, into *Response) {
+		into.Headers, into.HeadersAt = r.headers(n), r.at(n)
+	})
 	s.field("body", textShape, func(n *yaml.Node, into *Response) { into.Body, into.BodyAt = r.text(n), r.at(n) })
 	return s
 }

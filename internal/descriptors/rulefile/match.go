@@ -22,10 +22,17 @@ const (
 
 // addForms adds the fields of Match, of which a descriptor may have one.
 func addForms(r *reader, s *schema[descriptors.Descriptor]) {
-	for _, form := range []descriptors.Form{
-		descriptors.FormValues, descriptors.FormCIDR, descriptors.FormFile, descriptors.FormRegex,
+	for _, f := range []struct {
+		form descriptors.Form
+		of   shape
+	}{
+		{descriptors.FormValues, listShape(givenText, 1)},
+		{descriptors.FormCIDR, listShape(givenText, 1)},
+		{descriptors.FormFile, givenText},
+		{descriptors.FormRegex, givenText},
 	} {
-		s.field(string(form), formShape(form), func(n *yaml.Node, d *descriptors.Descriptor) {
+		form := f.form
+		s.field(string(form), f.of, func(n *yaml.Node, d *descriptors.Descriptor) {
 			m := descriptors.Matcher{Form: form, Items: r.items(form, n), At: r.at(n)}
 			if d.Match.Form != "" {
 				r.Errorf(m.At, "%s and %s are both given; write two descriptors", d.Match.Form, form)
@@ -42,18 +49,6 @@ func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 	}
 }
 
-func isList(form descriptors.Form) bool {
-	return form != descriptors.FormFile && form != descriptors.FormRegex
-}
-
-// formShape is the shape of what items reads.
-func formShape(form descriptors.Form) shape {
-	if isList(form) {
-		return listShape(givenText, 1)
-	}
-	return givenText
-}
-
 // items reads a list of values or blocks, or one file name or regex.
 func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.Text) {
 	read := func(n *yaml.Node, isEmpty string) {
@@ -64,7 +59,7 @@ func (r *reader) items(form descriptors.Form, n *yaml.Node) (all []descriptors.T
 			r.Errorf(t.At, isEmpty, form)
 		}
 	}
-	if !isList(form) {
+	if form == descriptors.FormFile || form == descriptors.FormRegex {
 		read(n, "%s is empty; write one, or leave it out")
 		return all
 	}

@@ -55,7 +55,7 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("unit_multiplier", hitsShape, func(n *yaml.Node, l *rateLimit) { l.UnitMultiplier = r.integer(n, 1, maxNumber) })
 	field("window", durationShape, func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	for _, p := range limiter.Algorithm(0).Parameters() {
-		field(p.Name, parameterShapes[p.Name], func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
+		field(p.Name, parameterShape(&p), func(n *yaml.Node, l *rateLimit) { r.parameter(n, &p, &l.Params) })
 	}
 	policies := []descriptors.OnStoreFailure{descriptors.Local, descriptors.Allow, descriptors.Deny, descriptors.Fail}
 	field("on_store_failure", nameShape(step.Names(policies)...), func(n *yaml.Node, l *rateLimit) {

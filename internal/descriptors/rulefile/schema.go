@@ -38,7 +38,7 @@ func (s *schema[T]) field(name string, form shape, read func(n *yaml.Node, into 
 // required adds the required field, a text.
 func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *string) {
 	s.must, s.about = name, about
-	s.field(name, givenText, func(n *yaml.Node, into *T) {
+	s.field(name, textShape, func(n *yaml.Node, into *T) {
 		text := of(into)
 		if *text = r.text(n); *text == "" && resolve(n).Kind == yaml.ScalarNode {
 			r.Errorf(r.at(n), "%s is empty; write %s: %s", name, name, about)

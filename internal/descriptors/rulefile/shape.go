@@ -1,62 +1,46 @@
 package rulefile
 
 import (
-	"fmt"
+	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/internal/words"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// shape is a JSON Schema: of the value of a field, or of a whole level. It accepts every value that the reader accepts,
-// and null for a field that may be left out. The YAML language server shows its errorMessage.
+// shape is the JSON Schema of a value of a field, or of a whole level. It accepts every value that the reader accepts;
+// null is a field that is left out. The YAML language server shows its errorMessage.
 type shape map[string]any
 
 var (
-	// Numbers and booleans are texts, too: the reader takes them as they are written.
-	textShape     = shape{"type": []string{"string", "number", "boolean", "null"}}
-	givenText     = shape{"type": []string{"string", "number", "boolean"}, "minLength": 1}
-	anyObject     = shape{"type": []string{"object", "null"}}
+	textShape  = shape{"type": []string{"string", "number", "boolean", "null"}} // true and 1.0 are texts, as written
+	givenText  = shape{"type": []string{"string", "number", "boolean"}, "minLength": 1}
+	valueShape = shape{
+		"type": []string{"string", "number", "boolean", "object", "array"}, "minLength": 1, "errorMessage": "write a value",
+	}
+	objectShape   = shape{"type": []string{"object", "null"}}
 	storeShape    = shape{"type": textShape["type"], "pattern": "^[a-z0-9_]+$"}
 	durationShape = shape{
-		"type":         []string{"string", "null"},
-		"pattern":      `^(([0-9]+\.?[0-9]*|\.[0-9]+)([nuµμm]?s|[mhdw]))+$`,
+		"type": []string{"string", "null"}, "pattern": `^(([0-9]+\.?[0-9]*|\.[0-9]+)([nuµμm]?s|[mhdw]))+$`,
 		"errorMessage": words.DurationForm,
 	}
 	booleanShape = shape{ // the words of YAML 1.1 are texts in YAML 1.2
-		"type":         []string{"boolean", "string", "null"},
-		"pattern":      anyCase("yes", "y", "no", "n", "on", "off"),
+		"type": []string{"boolean", "string", "null"}, "pattern": anyCase("yes|y|no|n|on|off"),
 		"errorMessage": "write true or false, without quotes",
 	}
-	yesShape  = shape{"type": []string{"boolean", "string"}, "not": shape{"const": false}, "pattern": "^([yY]|[oO][nN])"}
+	yesShape  = shape{"type": []string{"boolean", "string"}, "not": shape{"const": false}, "pattern": anyCase("yes|y|on")}
 	unitShape = shape{"anyOf": []shape{
-		nameShape(unitNames...),
-		{"type": "string", "pattern": anyCase(unitNames...)},
+		nameShape(unitNames...), {"type": "string", "pattern": anyCase(strings.Join(unitNames, "|"))},
 	}}
-	algorithmShape  = nameShape(step.Names(limiter.Algorithms())...)
-	hitsShape       = integerShape(1, maxNumber)
-	parameterShapes = func() map[string]shape { // by name
-		all := map[string]shape{}
-		for _, p := range limiter.Algorithm(0).Parameters() {
-			all[p.Name] = parameterShape(&p)
-		}
-		return all
-	}()
+	algorithmShape = nameShape(step.Names(limiter.Algorithms())...)
+	hitsShape      = integerShape(1, maxNumber)
 )
 
-// anyCase returns a pattern for the names in upper and lower case: JSON Schema's patterns have no flag for that.
-func anyCase(names ...string) string {
-	var b strings.Builder
-	for _, char := range strings.Join(names, "|") {
-		if char == '|' {
-			b.WriteRune(char)
-			continue
-		}
-		fmt.Fprintf(&b, "[%c%c]", char, unicode.ToUpper(char))
-	}
-	return "^(" + b.String() + ")$"
+// anyCase returns a pattern for words in upper and lower case, because JSON Schema's patterns have no flag for that.
+func anyCase(words string) string {
+	letter := func(c string) string { return "[" + c + strings.ToUpper(c) + "]" }
+	return "^(" + regexp.MustCompile("[a-z]").ReplaceAllStringFunc(words, letter) + ")$"
 }
 
 // nameShape is the shape of one of these names. An empty name is a default without a name.
@@ -99,28 +83,21 @@ func parameterShape(p *step.Parameter[limiter.Params]) shape {
 
 // listShape is the shape of a list with at least that many items.
 func listShape(items shape, least int) shape {
-	if least > 0 {
-		return shape{"type": "array", "items": items, "minItems": least}
-	}
-	return shape{"type": []string{"array", "null"}, "items": items}
+	return shape{"type": []string{"array", "null"}, "items": items, "minItems": least}
 }
 
 // ref is the shape with that name in JSONSchema.
 func ref(name string) shape { return shape{"$ref": "#/$defs/" + name} }
 
-// notNull is the shape of an object that is not left out.
-func notNull(s shape) shape { return shape{"allOf": []shape{s, {"type": "object"}}} }
-
-// where is the shape of an object in which these fields have the form. Editors do not propose patternProperties, so that
-// a rule does not change what they insert for a field.
+// where is the shape of an object in which these fields have the form. Editors do not propose patternProperties, so
+// that a rule does not change what they insert for a field.
 func where(form shape, fields ...string) shape {
 	return shape{"patternProperties": shape{"^(" + strings.Join(fields, "|") + ")$": form}}
 }
 
 // has is the shape of an object in which the field has a value.
 func has(field string) shape {
-	types := []string{"string", "number", "boolean", "object", "array"}
-	s := where(shape{"type": types, "minLength": 1, "errorMessage": "write a value"}, field)
+	s := where(valueShape, field)
 	s["required"] = []string{field}
 	return s
 }
