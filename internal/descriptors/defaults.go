@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -39,25 +40,26 @@ func (c *Builder) AddDefault(d *Default) {
 	}
 }
 
-// checkFits reports a default that fits no limit of its unit, whatever its rate. It reports the errors of the last limit
-// that it tries, which has room for the reservation.
+// checkFits reports a default that fits no limit of its unit. It reports the errors of the last limit that it tries,
+// which has room for the reservation.
 func (c *Builder) checkFits(d *Default) {
 	own := RateLimit{Unit: cmp.Or(d.Unit, Hour), At: d.At, Fields: []Field{{"requests_per_unit", d.At}}}
 	if d.Unit != UnitUnknown || !d.RateLimit.Params.Algorithm.CountsInFlight() {
 		own.Fields = append(own.Fields, Field{"unit", d.At})
 	}
-	room := max(1, d.RateLimit.Params.SegmentCap)
+	room, segments := max(1, d.RateLimit.Params.SegmentCap), max(1, d.RateLimit.Params.Segments)
 	if r := d.RateLimit.Reservation; r != nil {
 		room = max(room, r.Estimate, r.AtMost)
 	}
 	trial := *c
 	trial.inQuota, trial.reserved = false, nil
 	seconds := int64(own.Unit.Duration() / time.Second)
-	for _, rate := range [][2]int64{{1, 60}, {1, 1}, {1000, 1}, {1_000_000, 1}, {seconds, 1}, {room, 1}} {
-		own.Params.Limit, own.UnitMultiplier = rate[0], rate[1] // 60 minutes are an hour of the calendar
-		trial.found, trial.warnings = findings{}, findings{}
-		if trial.checkOwn(trial.merged(&own, d.RateLimit)); trial.found.total == 0 {
-			return
+	for _, own.Params.Limit = range []int64{1, 1000, 1_000_000, seconds, math.MaxUint32, room} {
+		for _, own.UnitMultiplier = range []int64{60, 3600, segments, 1} { // 60 minutes are an hour of the calendar
+			trial.found, trial.warnings = findings{}, findings{}
+			if trial.checkOwn(trial.merged(&own, d.RateLimit)); trial.found.total == 0 {
+				return
+			}
 		}
 	}
 	for _, e := range trial.found.listed {

@@ -165,8 +165,8 @@ func appendStruct(dst []byte, fields map[string]any) []byte {
 
 // appendField appends a field of a Struct. value is an encoded Value.
 func appendField(dst []byte, key string, value []byte) []byte {
-	size := 2 + protowire.SizeBytes(len(key)) + protowire.SizeBytes(len(value)) // each tag has one byte
-	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.BytesType), uint64(size))
+	size := uint64(2 + protowire.SizeBytes(len(key)) + protowire.SizeBytes(len(value))) //nolint:gosec // above 0
+	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.BytesType), size)
 	return appendBytes(appendBytes(dst, 1, key), 2, value)
 }
 

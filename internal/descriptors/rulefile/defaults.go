@@ -51,6 +51,9 @@ func (r *reader) defaultsSchema() *schema[struct{}] {
 	}
 	items := r.defaultSchema()
 	s.field("defaults", listShape(ref("default"), 0), func(n *yaml.Node, _ *struct{}) {
+		if isNull(resolve(n)) {
+			r.Errorf(r.at(n), "defaults is empty; write at least one item, or remove this document")
+		}
 		r.list(n, "defaults", func(item *yaml.Node) {
 			d := &descriptors.Default{At: r.at(item)}
 			before := r.Problems()
