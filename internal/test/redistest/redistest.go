@@ -4,6 +4,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -33,11 +34,12 @@ type Server struct {
 	dead   bool // whether the test has stopped or killed the server
 }
 
-// Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it responds, and kills it
-// when the test ends. Under -short it skips the test; without a redis-server it fails the test.
+// Start runs a redis-server, or $WEIR_TEST_REDIS_SERVER, with further arguments, such as "--maxmemory", "1mb", waits
+// until it responds, and kills it when the test ends. Under -short it skips the test; without the program, it fails it.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, binary: proctest.Program(tb, "redis-server"), dir: shortTempDir(tb), args: args}
+	binary := proctest.Program(tb, cmp.Or(os.Getenv("WEIR_TEST_REDIS_SERVER"), "redis-server"))
+	s := &Server{tb: tb, binary: binary, dir: shortTempDir(tb), args: args}
 	for attempt := 0; ; attempt++ {
 		s.port = proctest.FreePort(tb)
 		err := s.start()

@@ -34,7 +34,7 @@ local function throttle(a, quantity)
   elseif says('nknown') then
     give_up('this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), ' ..
       'or remove engine: redis_cell from the rule')
-  elseif says("can't run") or says('NOPERM') then -- text of Redis 7.0; text of later versions
+  elseif says("can't run") or says('no permissions') then -- text of Redis 7.0; of later versions and Valkey
     give_up('the Redis user may not run CL.THROTTLE: add +cl.throttle to the ACL rules of the user, ' ..
       'or remove engine: redis_cell from the rule')
   end
