@@ -67,5 +67,9 @@ func parseEmbedded(flags []string) (*app.Options, error) {
 		return nil, err
 	}
 	o := &grammar.Serve.Options
+	if o.RunsCommand() {
+		return nil, errors.New("password_command: Weir inside Envoy runs no programs; write password_file, and let another " +
+			"process renew the file")
+	}
 	return o, o.Check()
 }

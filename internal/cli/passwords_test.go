@@ -26,7 +26,8 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@",
 		"redis+sentinel://:PASSWORD@h", "redis+sentinel://h/m?sentinel_password=x&PASSWORD", "PASSWORD",
 		"redis://:x@h/PASSWORD", "redis://:x@h/0?pool_size=PASSWORD", "redis://:x@h/0?timeout=PASSWORD",
-		"redis://:x@h/0?password_file=PASSWORD", "redis://:PASS-;PASS-WORD=x@h/0", "unix:///x?db=PASSWORD",
+		"redis://:x@h/0?password_file=PASSWORD", "redis://h?password_command=PASSWORD", "redis://h?username_file=PASSWORD",
+		"redis://:PASS-;PASS-WORD=x@h/0", "unix:///x?db=PASSWORD",
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
 		for _, tc := range [][2]string{

@@ -261,6 +261,10 @@ func TestConfigErrors(t *testing.T) {
 		"quota flag":  {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota needs weir as a separate process"},
 		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr needs weir as a separate process"},
 		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
+		"password command": {
+			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://h?password_command=secret"]}`,
+			"filter_config: flags: password_command: Weir inside Envoy runs no programs; write password_file",
+		},
 		"password": {
 			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://:secret@:::"]}`,
 			"filter_config: flags: --store: ",

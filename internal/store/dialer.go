@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,6 +22,8 @@ type dialer struct {
 	proxy bool      // the server is a proxy
 	// answer is the timeout for a response from when its command was written; 0 leaves the timeout to go-redis.
 	answer time.Duration
+	// credentials may change; nil if they do not.
+	credentials *credentials
 }
 
 // dial is go-redis's Options.Dialer. If dialing fails, reads and writes of the connection return the error, not dial:
@@ -45,6 +48,9 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Co
 	}
 	socket, hasSocket := conn.(syscall.Conn)
 	conn = &fairConn{conn, d.answer}
+	if d.credentials != nil {
+		conn = &authConn{Conn: conn, from: d.credentials, used: d.credentials.current.Load()}
+	}
 	if d.proxy {
 		conn = &helloConn{Conn: conn}
 	}
@@ -124,7 +130,7 @@ type helloConn struct {
 
 // Write implements net.Conn.
 func (c *helloConn) Write(p []byte) (int, error) {
-	if !c.begun && isHello(p) {
+	if !c.begun && commandName(p) == "hello" {
 		c.answer = []byte("-ERR unknown command 'HELLO'\r\n")
 		return len(p), nil
 	}
@@ -142,10 +148,13 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// isHello reports whether a command is HELLO: the lines *2, $5 and hello.
-func isHello(p []byte) bool {
+// commandName returns the name of the first command in p in lower case. Its lines are *2, $5 and the name.
+func commandName(p []byte) string {
 	lines := bytes.SplitN(p, []byte("\r\n"), 4)
-	return len(lines) == 4 && bytes.EqualFold(lines[2], []byte("hello"))
+	if len(lines) < 4 {
+		return ""
+	}
+	return strings.ToLower(string(lines[2]))
 }
 
 // readTimeout bounds the reading of certificates for a connection. After it, the last certificates are used.

@@ -3,6 +3,7 @@ package store
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics/metric"
@@ -20,6 +21,18 @@ func (s *Store) Metrics() []metric.Group {
 			metric.Gauges("weir_store_failure_policy_seconds", "store",
 				"How long on_store_failure has decided instead of this Redis. 0: Redis decides. Alert above 60.",
 				func(r *remote, w metric.Writer) { metric.Put(w, r.policyFor().Seconds(), metric.Store(r.name)) }),
+		),
+		metric.Each(s.withCredentials,
+			metric.Counters("weir_store_credentials_failures_total", "store",
+				"Failed renewals of user or password: file, command, or refusal by Redis.",
+				func(r *Redis, w metric.Writer) { metric.Put(w, r.credentials.failures.Load(), metric.Store(r.o.Name)) }),
+			metric.Gauges("weir_store_credentials_expire_seconds", "store",
+				"Time until the answer of password_command expires, if it says so. Alert below 60.",
+				func(r *Redis, w metric.Writer) {
+					if l := r.credentials.current.Load(); !l.Expires.IsZero() {
+						metric.Put(w, time.Until(l.Expires.Time).Seconds(), metric.Store(r.o.Name))
+					}
+				}),
 		),
 		metric.Each(metric.If(func() *guard.Breaker { return s.Breaker }),
 			metric.Gauge("weir_store_breaker_open",
@@ -120,6 +133,15 @@ func leaseMetrics(each iter.Seq[guard.LeaseStats]) metric.Group {
 			"Permits lost, because Redis did not respond or their window was about to end.",
 			func(s guard.LeaseStats) uint64 { return s.Lost }),
 	)
+}
+
+// withCredentials yields the connections whose user or password may change.
+func (s *Store) withCredentials(yield func(*Redis) bool) {
+	for _, r := range s.clients {
+		if r.credentials.change() && !yield(r) {
+			return
+		}
+	}
 }
 
 func (s *Store) eachRedis(yield func(redisStats) bool) {

@@ -3,11 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/weir-ratelimit/weir/internal/fileread"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -32,38 +28,43 @@ const (
 type Redis struct {
 	Client redis.UniversalClient
 
-	url string
-	o   redisstore.Options // includes the options in the URL
+	url         string
+	o           redisstore.Options // includes the options in the URL, and the name that Counters got
+	credentials *credentials
 }
 
 // Connect returns a client for a URL in one of Forms, for a store with these options. Prefix and timeout in the URL
-// override them. It does not connect, so an error concerns the URL or a file that the URL names. It turns off the log
-// of go-redis in the whole process, because calls return the same errors.
-func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0) }
+// override them. It does not connect, so an error concerns the URL or a file that the URL names. It runs the URL's
+// password_command, for at most 30 s; calls return its error. It turns off the log of go-redis in the whole process,
+// because calls return the same errors.
+func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0, nil) }
 
 // ConnectForCommand is Connect for commands for which no request waits: it uses few connections and a long timeout.
 func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
-	return connect(url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2)
+	return connect(url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2, nil)
 }
 
 // connect is Connect with a minimum timeout and, unless the URL sets it, a maximum number of connections. 0 connections
-// means 10 per CPU or, in a cluster, 5 per CPU per node.
-func connect(url string, o redisstore.Options, least time.Duration, connections int) (*Redis, error) {
+// means 10 per CPU or, in a cluster, 5 per CPU per node. c are the credentials of another client, or nil.
+func connect(url string, o redisstore.Options, least time.Duration, connections int, c *credentials) (*Redis, error) {
 	a, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
+	a.credentials = cmp.Or(c, a.credentials)
 	a.client.PoolSize = cmp.Or(a.client.PoolSize, connections)
 	o.Server, o.Proxy = Redact(url), a.proxy
 	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
 	o.Timeout = max(cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout), least)
 	silence()
 	client, err := a.newClient(&o)
-	return &Redis{client, url, o}, err
+	return &Redis{client, url, o, a.credentials}, err
 }
 
-// ForCommands calls ConnectForCommand for the same Redis. The caller closes the result.
-func (r *Redis) ForCommands() (*Redis, error) { return ConnectForCommand(r.url, r.o.KeyPrefix) }
+// ForCommands calls ConnectForCommand for the same Redis, with the same credentials. The caller closes the result.
+func (r *Redis) ForCommands() (*Redis, error) {
+	return connect(r.url, redisstore.Options{KeyPrefix: r.o.KeyPrefix}, commandTimeout, 2, r.credentials)
+}
 
 // silence turns off the log of go-redis, which goes to standard error.
 var silence = sync.OnceFunc(logging.Disable)
@@ -82,9 +83,8 @@ func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersio
 
 // Counters returns a store of counters on these connections. name is its name in limits.
 func (r *Redis) Counters(name string) (*redisstore.Store, error) {
-	o := r.o
-	o.Name = name
-	return redisstore.New(r.Client, o)
+	r.o.Name = name
+	return redisstore.New(r.Client, r.o)
 }
 
 // newClient creates the client. It does not connect.
@@ -113,6 +113,7 @@ func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error
 // options returns the options of the client. It reads the files that the URL names, to find errors early.
 func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error) {
 	u := &a.client
+	u.Username, u.Password = a.credentials.user, a.credentials.password
 	u.MaxRetries = -1      // a repeated call could be counted twice
 	u.MinRetryBackoff = -1 // no wait before a redirected call
 	u.MaxRetryBackoff = -1
@@ -127,13 +128,13 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 	if a.deployment == sentinel || a.deployment == cluster {
 		u.ReadTimeout = max(o.Timeout, topologyTimeout)
 	}
-	if a.passwordFile != "" {
-		u.CredentialsProviderContext = a.credentials
-		if _, _, err := a.credentials(context.Background()); err != nil {
+	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
+	if c := a.credentials; c.change() {
+		u.CredentialsProviderContext, d.credentials = c.provide, c
+		if err := c.start(); err != nil {
 			return nil, err
 		}
 	}
-	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
 	if !o.UntilDeadline { // otherwise the request's deadline applies
 		d.answer = o.Timeout
 	}
@@ -145,16 +146,4 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 	}
 	u.Dialer = d.dial
 	return u, nil
-}
-
-// credentials reads the password for each new connection, so that it can change.
-func (a *address) credentials(ctx context.Context) (user, password string, err error) {
-	text, err := fileread.ReadFile(ctx, a.passwordFile)
-	if at := new(fs.PathError); errors.As(err, &at) { // the text in place of the path may be the password
-		err = at.Err
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("password_file: %w; write the path of a file that Weir can read", err)
-	}
-	return a.client.Username, strings.TrimRight(string(text), "\r\n"), nil
 }

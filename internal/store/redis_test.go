@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -82,15 +83,18 @@ func TestPasswordFile(t *testing.T) {
 		}
 	}
 	write("one")
-	s := open(t, "redis://"+server.Addr()+"?password_file="+file, patient)
-	if err := counts(t, s); err != nil {
+	s := opened(t, "redis://"+server.Addr()+"?password_file="+file, slog.New(slog.DiscardHandler))
+	run(t, s)
+	hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 1000), N: 1}}
+	takes := func() error { return s.Take(t.Context(), hit, make([]limiter.Decision, 1)) }
+	if err := takes(); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
 	server.SetArgs("--requirepass", "two")
 	write("two")
 	server.Restart()
-	redistest.Await(t, func() error { return counts(t, s) })
+	redistest.Await(t, takes)
 }
 
 // TestTLS uses a server with a certificate, and a server that requires client certificates.

@@ -107,9 +107,8 @@ type Store struct {
 	// Breaker stops calls to a Redis that does not respond; nil for memory.
 	Breaker *guard.Breaker
 
-	named       []*Redis      // connections to the named servers
-	redis       limiter.Store // nil for memory
-	memory      *memstore.Store
+	clients     []*Redis        // connections, first Options.Redis, then to the named servers; empty for memory
+	memory      *memstore.Store // nil for Redis
 	maxCounters int             // maximum number of counters in memory
 	local       *memstore.Store // counts this process's shares during outages; nil for memory
 	log         *slog.Logger
@@ -128,7 +127,8 @@ func Open(o *Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{local: local, log: o.Log}
-	if err := s.openRedis(o); err != nil {
+	counters, err := s.openRedis(o)
+	if err != nil {
 		return nil, errors.Join(err, s.disconnect(), local.Close())
 	}
 	var names []string
@@ -140,10 +140,10 @@ func Open(o *Options) (*Store, error) {
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
 		Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
-	chain := o.behindStages(take.Of(s.redis), names).Behind(s.Breaker)
+	chain := o.behindStages(take.Of(counters), names).Behind(s.Breaker)
 	s.Counters = chain
 	// A proxy does not forward the refunds of other processes.
-	if o.CachedDenials && !s.isProxied(o) {
+	if o.CachedDenials && !slices.ContainsFunc(s.clients, (*Redis).Proxied) {
 		s.Denials = guard.NewDenials(nil)
 		s.Denials.Uncharged = o.UnchargedDenials
 		chain = chain.Behind(s.Denials)
@@ -172,47 +172,43 @@ func openMemory(o *Options) (*Store, error) {
 	}, nil
 }
 
-// openRedis creates the stores of counters and the clients of the named servers. s.named is set even after an error.
-func (s *Store) openRedis(o *Options) error {
+// openRedis creates the stores of counters and the clients of the named servers. s.clients is set even after an error.
+func (s *Store) openRedis(o *Options) (limiter.Store, error) {
+	s.clients = []*Redis{o.Redis}
 	first, err := o.Redis.Counters("")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.redis, s.remotes = first, []*remote{newRemote("", first, o)}
+	s.remotes = []*remote{newRemote("", first, o)}
 	urls := o.NamedStores
 	if o.PerSecondStore != "" {
 		urls = map[string]string{PerSecond: o.PerSecondStore}
 		maps.Copy(urls, o.NamedStores)
 	}
 	if len(urls) == 0 {
-		return nil
+		return first, nil
 	}
 	named := map[string]*redisstore.Store{}
 	for name, url := range urls {
 		r, err := o.Connect(url)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		s.named = append(s.named, r)
+		s.clients = append(s.clients, r)
 		if named[name], err = r.Counters(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		s.remotes = append(s.remotes, newRemote(name, named[name], o))
 	}
-	s.redis = redisstore.NewGroup(first, named)
-	return nil
-}
-
-func (s *Store) isProxied(o *Options) bool {
-	return o.Redis.Proxied() || slices.ContainsFunc(s.named, (*Redis).Proxied)
+	return redisstore.NewGroup(first, named), nil
 }
 
 // disconnect closes the connections to the named servers.
 func (s *Store) disconnect() error {
 	var errs []error
-	for _, r := range s.named {
+	for _, r := range s.clients[1:] {
 		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
@@ -220,7 +216,7 @@ func (s *Store) disconnect() error {
 
 // Close releases the permits on lease and closes the connections to the named servers.
 func (s *Store) Close() error {
-	if s.redis == nil {
+	if s.memory != nil {
 		return s.memory.Close()
 	}
 	if err := s.Leases.Close(); err != nil { // only logged, because the charged permits leak or expire anyway
@@ -232,14 +228,11 @@ func (s *Store) Close() error {
 
 // String returns the servers' URLs without passwords, or Memory.
 func (s *Store) String() string {
-	if s.redis == nil {
-		return Memory
-	}
 	var all []string
 	for _, r := range s.remotes {
 		all = append(all, r.label)
 	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), Memory)
 }
 
 // each calls f for each Redis server and joins the errors.
@@ -281,7 +274,7 @@ func (s *Store) Fallback() limiter.Store {
 
 // Reset resets a counter, in all processes if it is in Redis. existed reports whether the counter had any state.
 func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error) {
-	if s.redis == nil {
+	if s.memory != nil {
 		return s.memory.Reset(key), nil
 	}
 	err = s.each(func(r *remote) error { // the limit may have named another server before
@@ -293,14 +286,15 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 	return existed, err
 }
 
-// Run logs outages, probes servers whose breaker is open, and receives refunds and resets, until ctx is done.
+// Run logs outages, probes servers whose breaker is open, renews credentials, and receives refunds and resets, until
+// ctx is done.
 func (s *Store) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	runs := func(name string, run func(ctx context.Context)) {
 		wait.Go(func() { panics.Restart(ctx.Done(), name, func() { run(ctx) }) })
 	}
 	runs("report of odd counters", s.report)
-	if s.redis != nil {
+	if s.memory == nil {
 		s.runRedis(runs)
 	}
 	wait.Wait()
@@ -336,6 +330,11 @@ func (s *Store) report(ctx context.Context) {
 func (s *Store) runRedis(runs func(name string, run func(ctx context.Context))) {
 	runs("watch of Redis", s.watch)
 	runs("probes of Redis", s.Breaker.Run)
+	for r := range s.withCredentials {
+		runs("credentials of Redis", func(ctx context.Context) {
+			r.credentials.run(ctx, s.log.With(slog.String("store", r.String())))
+		})
+	}
 	for _, r := range s.remotes {
 		runs("refunds from Redis", func(ctx context.Context) {
 			defer s.believe(r, false) // even after a panic

@@ -29,7 +29,7 @@ func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
 	s, err := store.Open(&store.Options{
 		Redis:         connect(t, url, redisstore.Options{Timeout: patient}),
-		CachedDenials: true, MemoryMaxCounters: 10, Requests: func() uint64 { return 0 }, Log: log,
+		CachedDenials: true, MemoryMaxCounters: 10, Requests: func() uint64 { return 0 }, Effects: func(string) string { return "" }, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

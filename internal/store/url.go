@@ -37,14 +37,14 @@ var schemes = map[string]deployment{
 
 // address is a parsed URL of a store.
 type address struct {
-	deployment   deployment
-	client       redis.UniversalOptions // hosts and ports or path of a socket, user, sizes and timeouts
-	passwordFile string
-	tls          bool
-	tlsFiles     tlsFiles
-	keyPrefix    string
-	timeout      time.Duration
-	proxy        bool // the servers are behind a proxy
+	deployment  deployment
+	client      redis.UniversalOptions // hosts and ports or path of a socket, sizes and timeouts
+	credentials *credentials
+	tls         bool
+	tlsFiles    tlsFiles
+	keyPrefix   string
+	timeout     time.Duration
+	proxy       bool // the servers are behind a proxy
 }
 
 // CheckURL returns an error if a store's URL is invalid, with the valid forms. It quotes no value of the URL, because a
@@ -60,6 +60,15 @@ func Proxied(raw string) bool {
 	return err == nil && a.proxy
 }
 
+// RunsCommand reports whether a URL has a password_command.
+func (o *Options) RunsCommand() bool {
+	runs := func(raw string) bool {
+		a, err := parseURL(raw)
+		return err == nil && len(a.credentials.command) > 0
+	}
+	return runs(o.Store) || runs(o.PerSecondStore) || slices.ContainsFunc(slices.Collect(maps.Values(o.NamedStores)), runs)
+}
+
 // parseURL parses a URL. It returns the errors of CheckURL.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
@@ -72,7 +81,7 @@ func parseURL(raw string) (*address, error) {
 func readURL(raw string) (*address, error) {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	scheme = strings.Replace(scheme, "valkey", "redis", 1)
-	a := &address{tls: strings.HasPrefix(scheme, "rediss")}
+	a := &address{tls: strings.HasPrefix(scheme, "rediss"), credentials: newCredentials()}
 	if a.tls {
 		scheme = "redis" + strings.TrimPrefix(scheme, "rediss")
 	}
@@ -111,8 +120,8 @@ func (a *address) readAuthority(text string) error {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		user, password, _ := strings.Cut(text[:i], ":")
 		var err1, err2 error
-		a.client.Username, err1 = url.PathUnescape(user)
-		a.client.Password, err2 = url.PathUnescape(password)
+		a.credentials.user, err1 = url.PathUnescape(user)
+		a.credentials.password, err2 = url.PathUnescape(password)
 		if err1 != nil || err2 != nil || strings.Contains(text[:i], " ") {
 			return errors.New("user or password have special characters; write them as %XX")
 		}
@@ -204,7 +213,9 @@ func (a *address) readQuery(query string) error {
 	}
 	c, files := &a.client, &a.tlsFiles
 	options := map[string]any{
-		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile, "proxy": &a.proxy,
+		"key_prefix": &a.keyPrefix, "proxy": &a.proxy,
+		"username_file": &a.credentials.usernameFile, "password_file": &a.credentials.passwordFile,
+		"password_command":  &a.credentials.command,
 		"sentinel_username": &c.SentinelUsername, "sentinel_password": &c.SentinelPassword,
 		"tls_ca": &files.ca, "tls_cert": &files.cert, "tls_key": &files.key, "tls_server_name": &files.serverName,
 		"tls_skip_hostname": &files.skipHostname,
@@ -231,6 +242,8 @@ func setOption(option any, name, value string) (err error) {
 	switch to := option.(type) {
 	case *string:
 		*to = value
+	case *[]string:
+		*to = strings.Fields(value)
 	case *time.Duration:
 		if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
 			return fmt.Errorf("option %s must be a time such as 20ms", name)
@@ -269,8 +282,11 @@ func (a *address) checkOptions(values url.Values) error {
 		return errors.New("option proxy cannot be used with redis+cluster:// or redis+sentinel://, because Weir connects " +
 			"to those servers directly; remove proxy=true, or write redis:// with the proxy's address")
 	}
-	if a.passwordFile != "" && a.client.Password != "" {
-		return errors.New("there is a password and a password_file; remove one of the two")
+	switch c := a.credentials; {
+	case c.password != "" && (c.passwordFile != "" || len(c.command) > 0), c.passwordFile != "" && len(c.command) > 0:
+		return errors.New("there are several passwords; keep one of password, password_file and password_command")
+	case c.user != "" && c.usernameFile != "":
+		return errors.New("there is a user and a username_file; remove one of the two")
 	}
 	return nil
 }

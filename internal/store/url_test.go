@@ -15,6 +15,13 @@ func TestScenarios(t *testing.T) {
 	casetest.Scenarios(t, func(t *testing.T, s *casetest.Scenario) {
 		s.Play(t, func(c casetest.Command) string {
 			url := strings.Join(c.Args, " ")
+			if c.Name == "answer" {
+				user, password, expires, err := store.ParseAnswer(url)
+				if err != nil {
+					return err.Error() + "\n"
+				}
+				return user + " " + password + " " + expires + "\n"
+			}
 			answer := store.Redact(url) + "\n"
 			if err := store.CheckURL(url); err != nil {
 				answer += err.Error() + "\n"
@@ -25,7 +32,7 @@ func TestScenarios(t *testing.T) {
 				}
 			}
 			return answer
-		}, "url")
+		}, "url", "answer")
 	})
 }
 
@@ -34,6 +41,7 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://h/zero":                    "the database must be a number",
 		"redis://h?password_file=h4nter2":   "password_file: no such file or directory; write the path",
+		"redis://h?username_file=/dev/null": "username_file: /dev/null: not a regular file; write the path",
 		"rediss://h?tls_ca=" + none:         "tls_ca: stat " + none,
 		"rediss://h?tls_ca=url_test.go":     "tls_ca: url_test.go has no certificate in PEM",
 		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert, tls_key: stat a",

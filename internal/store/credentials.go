@@ -1,0 +1,215 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/fileread"
+)
+
+const (
+	// filesAgain is the interval at which files are read; commandAgain is the interval at which a command runs whose
+	// answer does not expire.
+	filesAgain, commandAgain = time.Second, 5 * time.Minute
+	// commandWait bounds each run of a command, and the pause after failures.
+	commandWait = 30 * time.Second
+)
+
+// credentials are the user and the password of a URL, which may change. Methods are safe for concurrent use, except
+// start and run.
+type credentials struct {
+	user, password             string
+	usernameFile, passwordFile string
+	command                    []string // a program and its arguments
+
+	current  atomic.Pointer[login] // never nil
+	refused  chan string           // error replies to AUTH that run has not read yet
+	failures atomic.Uint64
+}
+
+// login is a user and a password. It is immutable. Its exported fields are the answer of a command.
+type login struct {
+	Username, Password string
+	Expires            expiry // zero: unknown
+	problem            string // the reason why there is no password yet
+}
+
+func newCredentials() *credentials {
+	c := &credentials{refused: make(chan string, 1)}
+	c.current.Store(&login{problem: "user and password are not read yet"})
+	return c
+}
+
+// change reports whether the user or the password may change.
+func (c *credentials) change() bool { return c.usernameFile+c.passwordFile != "" || len(c.command) > 0 }
+
+// start reads the credentials, unless another client has. A command may succeed later, so only calls return its error.
+func (c *credentials) start() error {
+	if c.current.Load().problem != "" {
+		if err := c.renew(context.Background(), false); len(c.command) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// provide is go-redis's CredentialsProviderContext.
+func (c *credentials) provide(context.Context) (user, password string, err error) {
+	l := c.current.Load()
+	if l.problem != "" {
+		err = errors.New(l.problem)
+	}
+	return l.Username, l.Password, err
+}
+
+// run renews the credentials until ctx is done. After a failure or a refusal by Redis, it pauses for 1 to 30 s.
+func (c *credentials) run(ctx context.Context, log *slog.Logger) {
+	var err error
+	var last time.Time // time of the last failure
+	for failed := 0; ; {
+		wait, refused := c.again(), c.refused
+		if err != nil {
+			wait, refused = min(time.Second<<failed, commandWait), nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case why := <-refused:
+			err = errors.New("Redis refuses them: " + why)
+		case <-time.After(wait):
+			err = c.renew(ctx, err != nil)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if failed = min(failed+1, 5); time.Since(last) > commandAgain {
+			failed = 0
+		}
+		last = time.Now()
+		c.failures.Add(1)
+		log.LogAttrs(ctx, slog.LevelWarn, "credentials of Redis cannot be renewed, so the last ones remain in use",
+			slog.String("error", err.Error()), slog.String("stderr", firstLine(err)))
+	}
+}
+
+// firstLine returns the first line of what a failed command has written to standard error.
+func firstLine(err error) string {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
+		return line
+	}
+	return ""
+}
+
+// again returns the time after which to renew: four fifths of the time until the credentials expire.
+func (c *credentials) again() time.Duration {
+	l := c.current.Load()
+	switch left := time.Until(l.Expires.Time); {
+	case len(c.command) == 0 || l.problem != "":
+		return filesAgain
+	case l.Expires.IsZero():
+		return commandAgain
+	case left <= 0: // a clock is wrong
+		return commandWait
+	default:
+		return max(time.Second, left*4/5)
+	}
+}
+
+// renew reads the files or runs the command. If retry is set, connections try the result again even if it is the same.
+// The error has no part of a secret.
+func (c *credentials) renew(ctx context.Context, retry bool) error {
+	user, err := readSecret(ctx, "username_file", c.usernameFile, c.user)
+	next := &login{Username: user, Password: c.password}
+	switch {
+	case err != nil:
+	case len(c.command) > 0:
+		err = c.runCommand(ctx, next)
+	default:
+		next.Password, err = readSecret(ctx, "password_file", c.passwordFile, c.password)
+	}
+	switch old := c.current.Load(); {
+	case err == nil && (retry || *next != *old):
+		c.current.Store(next)
+	case err != nil && old.problem != "":
+		c.current.Store(&login{problem: err.Error()})
+	}
+	return err
+}
+
+// readSecret returns the text of an option's file, or instead if the option has no path.
+func readSecret(ctx context.Context, option, path, instead string) (string, error) {
+	if path == "" {
+		return instead, nil
+	}
+	data, err := fileread.ReadFile(ctx, path)
+	text := strings.TrimRight(string(data), "\r\n")
+	if at := new(fs.PathError); errors.As(err, &at) { // the text in place of the path may be the password
+		err = at.Err
+	} else if err == nil && text == "" {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w; write the path of a file that Weir can read", option, err)
+	}
+	return text, nil
+}
+
+// runCommand runs the command and sets what it prints.
+func (c *credentials) runCommand(ctx context.Context, to *login) error {
+	ctx, cancel := context.WithTimeout(ctx, commandWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.command[0], c.command[1:]...) //nolint:gosec // the operator has given the command
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its children
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it takes longer than %s", commandWait)
+	} else if err == nil {
+		err = to.parse(out)
+	}
+	if err != nil { // errors of exec and os wrap the reason and add the program
+		return fmt.Errorf("password_command: %w", cmp.Or(errors.Unwrap(err), err))
+	}
+	return nil
+}
+
+// parse parses a command's output: a password in the first line, or JSON. Errors quote none of it.
+func (l *login) parse(out []byte) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(out), []byte("{")) {
+		line, _, _ := strings.Cut(string(out), "\n")
+		l.Password = strings.TrimSuffix(line, "\r")
+	} else if json.Unmarshal(out, l) != nil {
+		return errors.New(`it prints wrong JSON; write {"username": "...", "password": "...", "expires": "..."}`)
+	}
+	if l.Password == "" {
+		return errors.New("it prints no password")
+	}
+	return nil
+}
+
+// expiry is a time. In JSON it is in Unix seconds or RFC 3339.
+type expiry struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *expiry) UnmarshalJSON(data []byte) error {
+	seconds, err := strconv.ParseInt(strings.Trim(string(data), `"`), 10, 64)
+	if err != nil {
+		return e.Time.UnmarshalJSON(data)
+	}
+	e.Time = time.Unix(seconds, 0)
+	return nil
+}
