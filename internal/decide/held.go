@@ -15,7 +15,7 @@ import (
 // Keep, hits in flight stay charged until the end report. A Held is not safe for concurrent use.
 type Held struct {
 	wait    time.Duration
-	delayed *delayed // counter that includes the request; nil: the request is not delayed
+	delayed *delayed // counter that includes the request; nil: no limit may delay the request
 	owed    []limiter.Hit
 	store   limiter.Store // store to which owed is released
 	denied  bool
@@ -66,7 +66,7 @@ func (h *Held) Release(ctx context.Context) {
 
 // hold records what the request holds after store has decided these hits.
 func (v *Verdict) hold(store limiter.Store, hits []limiter.Hit, out []limiter.Decision) {
-	v.held.owed, v.held.store = limit.Owes(v.held.owed, hits, out), store
+	v.held.owed, v.held.store = limit.Owes(v.held.owed, hits, out, true), store
 }
 
 // delayed counts the requests that are or may be delayed, and bounds their number.

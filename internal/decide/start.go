@@ -28,9 +28,6 @@ const (
 	maxHint  = 32
 )
 
-// maxTime bounds the times in a token, as storekit.Check bounds limiter.Hit.TakenAt.
-const maxTime = 1 << 52
-
 // Start returns what the end report of the request needs. leased is the number of hits in flight that the request holds
 // until its stream ends, for the first limit that counts them. token names the charges of at most maxReserved limits
 // with a reservation, then all hits in flight. For a denied request both are zero.
@@ -81,7 +78,7 @@ func held(token, hash string) (hits, at int64, ok bool) {
 		if own, is := strings.CutPrefix(item, hash); is {
 			left, right, _ := strings.Cut(own, ".")
 			hits, at = digits(left), digits(right)
-			return hits, at, 0 < hits && hits <= limiter.MaxHits && 0 < at && at < maxTime
+			return hits, at, 0 < hits && hits <= limiter.MaxHits && 0 < at && at <= limit.MaxTakenAt
 		}
 	}
 	return 0, 0, false

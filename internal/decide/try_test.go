@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/descriptors"
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/panics"
 	"github.com/weir-ratelimit/weir/internal/take"
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
@@ -29,6 +30,9 @@ func (s *waits) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decisi
 	for i := range hits {
 		s.took = append(s.took, hits[i].N)
 		out[i] = limiter.Decision{Allowed: true, Remaining: 7}
+		if limit.CountsInFlight(&hits[i]) {
+			out[i].TakenAt = 1
+		}
 		if hits[i].Policy.MaxWait() > 0 {
 			out[i].Wait = time.Hour
 		}

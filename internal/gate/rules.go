@@ -43,10 +43,7 @@ func (r *Rules) Enter(ctx context.Context, entries [][]descriptors.Entry) (Verdi
 	}
 	tightest := q.tightest(all)
 	v := termsOf(q.Limits).verdict(tightest, &all[tightest])
-	owed := slices.DeleteFunc(limit.Owes(nil, q.Hits, all), func(h limiter.Hit) bool {
-		return h.Policy.Core().Reserve > 0 // the cost is final, since the caller reports no real cost
-	})
-	if len(owed) > 0 {
+	if owed := limit.Owes(nil, q.Hits, all, false); len(owed) > 0 { // charges are final, because no end corrects them
 		v.Release = func(ctx context.Context) error {
 			return q.Store.Take(ctx, owed, make([]limiter.Decision, len(owed)))
 		}

@@ -27,43 +27,34 @@ func UsesRedisCell(h *limiter.Hit) bool {
 // CountsInFlight reports whether the hit counts as in flight from its admission until it is released.
 func CountsInFlight(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Is(step.InFlight) }
 
-// Owes appends to dst the hits that return what a request holds until its end: requests in flight, and charges of
-// policies with a Reserve. Take them if the request will not report its end.
-func Owes(dst, hits []limiter.Hit, out []limiter.Decision) []limiter.Hit {
-	admitted := ByItself(hits) || limiter.Admitted(hits, out)
+// MaxTakenAt is the largest limiter.Hit.TakenAt, in microseconds since the Unix epoch. A script can add a lease to it.
+const MaxTakenAt = step.Horizon - 1
+
+// Owes appends to dst the hits that return what a request holds until its end: requests in flight and, if estimates is
+// true, charges of policies with a Reserve. Take them if the request will not report its end.
+func Owes(dst, hits []limiter.Hit, out []limiter.Decision, estimates bool) []limiter.Hit {
 	for i := range hits {
-		h := hits[i]
-		isInFlight := CountsInFlight(&h)
-		if !isInFlight && !reserves(&h) || !out[i].Allowed || !admitted && h.Mode != limiter.Shadow {
-			continue
+		isInFlight := CountsInFlight(&hits[i])
+		if at := out[i].TakenAt; at != 0 && (isInFlight || estimates) { // the hit was charged
+			h := hits[i]
+			h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, limiter.Enforce, at, isInFlight
+			dst = append(dst, h)
 		}
-		h.N, h.Mode, h.TakenAt, h.OrOldest = -h.N, limiter.Enforce, out[i].TakenAt, isInFlight
-		dst = append(dst, h)
 	}
 	return dst
 }
 
-// reserves reports whether the hit charges a policy with a Reserve.
-func reserves(h *limiter.Hit) bool { return h.N > 0 && h.Policy.Core().Reserve > 0 }
-
-// Stamp sets the TakenAt of decisions that a store without storekit.Decide made at the time at, in microseconds since
-// the Unix epoch: the time at which a charge of a policy with a Reserve no longer counts, or 0 if the hit was not
-// charged. If each is true, hits were charged independently; otherwise a denied request pays only in Mode Shadow.
-func Stamp(hits []limiter.Hit, out []limiter.Decision, at int64, each bool) {
-	each = each || limiter.Admitted(hits, out)
+// Stamp sets the TakenAt of the hits that were charged to a policy with a Reserve: the time at which the charge no
+// longer counts. at returns the time of the policy's decisions, in microseconds since the Unix epoch. all reports that
+// every hit that fits was charged; otherwise only hits in Mode Shadow were, because the request is denied.
+func Stamp(hits []limiter.Hit, out []limiter.Decision, at func(*limiter.Policy) int64, all bool) {
 	for i := range hits {
-		if !reserves(&hits[i]) {
-			continue
-		}
-		out[i].TakenAt = 0
-		if out[i].Allowed && (each || hits[i].Mode == limiter.Shadow) {
-			out[i].TakenAt = Gone(at, out[i].ResetAfter)
+		h, d := &hits[i], &out[i]
+		if h.N > 0 && h.Policy.Core().Reserve > 0 && d.Allowed && (all || h.Mode == limiter.Shadow) {
+			d.TakenAt = min(at(h.Policy)+d.ResetAfter.Microseconds(), MaxTakenAt)
 		}
 	}
 }
-
-// Gone returns the time after which a charge at the time at, with the reset of its decision, no longer counts.
-func Gone(at int64, reset time.Duration) int64 { return min(at+reset.Microseconds(), step.Horizon-1) }
 
 // Bound returns the maximum number of hits that can pass in any period of the policy's Window, if no request costs more
 // than maxCost hits. A calendar window that is shorter than Window adds Limit.

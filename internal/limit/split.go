@@ -59,10 +59,7 @@ func DeniedCharge(h *limiter.Hit, allowed, quotaDenies bool) step.Charge {
 // DeniedCharge. Allowed stays as it is. The other values become the values after DeniedCharge. together is the total
 // cost of the request's hits with the same key, up to and including this hit.
 func CompleteDenied(h *limiter.Hit, together int64, out, denied *limiter.Decision) {
-	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
-	if out.TakenAt = denied.TakenAt; !out.Allowed && h.Policy.Core().Reserve > 0 {
-		out.TakenAt = 0 // as Stamp: the hit fits only without the request's other hits on its key, so its charge stays
-	}
+	out.Remaining, out.ResetAfter, out.Wait, out.TakenAt = denied.Remaining, denied.ResetAfter, denied.Wait, denied.TakenAt
 	if !out.Allowed {
 		out.RetryAfter = max(out.RetryAfter, denied.RetryAfter)
 		if together > h.Policy.Core().Largest {

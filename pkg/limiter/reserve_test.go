@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"errors"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -206,7 +207,7 @@ func (w *walk) playReservations(t *rapid.T, rng *rand.Rand) {
 }
 
 // TestOwesReturnsReservedCharges: after the hits of Owes, a request has charged nothing but hits without a Reserve,
-// whatever its modes, and the TakenAt of a decision says what was charged. Stamp sets the same TakenAt.
+// whatever its modes, and the TakenAt of a decision says what was charged.
 func TestOwesReturnsReservedCharges(t *testing.T) {
 	var policies []*limiter.Policy
 	for _, a := range algorithms {
@@ -236,18 +237,7 @@ func TestOwesReturnsReservedCharges(t *testing.T) {
 			peeks[i].N, peeks[i].Peek = 0, true
 		}
 		before, out := take(peeks), take(hits)
-		stamped := make([]limiter.Decision, len(out))
-		for i := range out {
-			stamped[i] = out[i]
-			stamped[i].TakenAt = 1
-		}
-		limit.Stamp(hits, stamped, epoch, hits[0].ByItself)
-		for i := range out {
-			if stamped[i] != out[i] {
-				t.Fatalf("hit %d of %+v: Stamp makes %+v, want %+v", i, hits, stamped[i], out[i])
-			}
-		}
-		if owed := limit.Owes(nil, hits, out); len(owed) > 0 {
+		if owed := limit.Owes(nil, hits, out, true); len(owed) > 0 {
 			if owed[0].TakenAt == 0 || owed[0].OrOldest || owed[0].Mode != limiter.Enforce {
 				t.Fatalf("owes %+v", owed[0])
 			}
@@ -259,6 +249,24 @@ func TestOwesReturnsReservedCharges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Even in 2112, a store accepts the refund of a charge by its TakenAt.
+func TestTakenAtIsBounded(t *testing.T) {
+	p := mustPolicy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Hour, Reserve: 9})
+	hits, out, counters := []limiter.Hit{{Policy: p, N: 5}}, make([]limiter.Decision, 1), make([]storekit.Counter, 1)
+	storekit.Decide(oneClock(step.Horizon-1000), hits, counters, out)
+	if out[0].TakenAt != step.Horizon-1 {
+		t.Errorf("the charge counts until %d", out[0].TakenAt)
+	}
+	hits[0].N, hits[0].TakenAt = -5, out[0].TakenAt
+	if err := storekit.Check(hits, out); err != nil {
+		t.Error(err)
+	}
+	hits[0].TakenAt++
+	if err := storekit.Check(hits, out); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
 }
 
 // costly returns the hits with costs of at least 1, and with one mode per key.

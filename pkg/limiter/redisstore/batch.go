@@ -305,7 +305,8 @@ func (r *batcher) read(b *batch) error {
 			rest = rest[n:]
 		}
 		if c.at = at; b.isStamped {
-			limit.Stamp(c.hits, c.out, at, c.modes != nil || c.byItself)
+			isCharged := c.modes != nil || c.byItself || limiter.Admitted(c.hits, c.out)
+			limit.Stamp(c.hits, c.out, func(*limiter.Policy) int64 { return at }, isCharged)
 		}
 	}
 	if rest != "" {

@@ -280,11 +280,11 @@ func (q *queue) refund(first *call) {
 	isPart := first.modes != nil && !first.byItself // the request is charged as a whole, in several scopes
 	var owed []limiter.Hit
 	if !isPart {
-		owed = limit.Owes(nil, first.hits, first.out)
+		owed = limit.Owes(nil, first.hits, first.out, true)
 	}
 	for i := range first.hits {
 		if isPart && !c.takeBack(first, i) && first.hits[i].Mode == limiter.Shadow {
-			owed = limit.Owes(owed, first.hits[i:i+1], first.out[i:i+1])
+			owed = limit.Owes(owed, first.hits[i:i+1], first.out[i:i+1], true)
 		}
 	}
 	for i := range owed {

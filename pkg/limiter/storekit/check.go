@@ -3,6 +3,7 @@ package storekit
 import (
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/step"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -66,11 +67,11 @@ func scan(hits []limiter.Hit, i int) int {
 
 func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().Algorithm != nil }
 
-// canTakeBack reports whether the hit may have a TakenAt, which must be small enough for a script to add a lease to it.
+// canTakeBack reports whether the hit may have a TakenAt.
 func canTakeBack(h *limiter.Hit) bool {
 	core := h.Policy.Core()
 	return h.N < 0 && h.Mode != limiter.Quota && (core.Is(step.InFlight) || core.Reserve > 0) &&
-		h.TakenAt > 0 && h.TakenAt < step.Horizon
+		h.TakenAt > 0 && h.TakenAt <= limit.MaxTakenAt
 }
 
 func checkShared(hits []limiter.Hit, first, i int) error {

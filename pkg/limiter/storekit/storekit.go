@@ -83,26 +83,32 @@ func (c *Clocks) of(p *limiter.Policy) int64 {
 //
 // Decide takes time in proportion to the number of hits. redisstore's slowly.lua mirrors it.
 func Decide(now Clocks, hits []limiter.Hit, counters []Counter, out []limiter.Decision) bool {
+	admitted := decide(&now, hits, counters, out)
+	limit.Stamp(hits, out, now.of, admitted || limit.ByItself(hits))
+	return admitted
+}
+
+func decide(now *Clocks, hits []limiter.Hit, counters []Counter, out []limiter.Decision) (admitted bool) {
 	if len(hits) == 1 && hits[0].Mode == limiter.Enforce {
-		counters[0].step(&hits[0], &now, step.OrPenalty, &out[0])
+		counters[0].step(&hits[0], now, step.OrPenalty, &out[0])
 		return out[0].Allowed
 	}
 	if limit.ByItself(hits) {
-		chargeEach(&now, hits, counters, out)
+		chargeEach(now, hits, counters, out)
 		return limiter.Admitted(hits, out)
 	}
 	for i := range hits {
-		counters[counters[i].First()].step(&hits[i], &now, limit.TryCharge(&hits[i]), &out[i])
+		counters[counters[i].First()].step(&hits[i], now, limit.TryCharge(&hits[i]), &out[i])
 	}
 	if limiter.Admitted(hits, out) {
 		for i := range hits {
 			if limit.Spends(&hits[i], out[i].Allowed) {
-				counters[counters[i].First()].spend(&hits[i], &now, &out[i])
+				counters[counters[i].First()].spend(&hits[i], now, &out[i])
 			}
 		}
 		return true
 	}
-	chargeDenied(&now, hits, counters, out)
+	chargeDenied(now, hits, counters, out)
 	return false
 }
 
@@ -161,9 +167,6 @@ func (c *Counter) step(h *limiter.Hit, now *Clocks, charge step.Charge, d *limit
 	}
 	next, o := a.Step(*from, at, h.N, charge)
 	*d = decision(&o)
-	if core.Reserve > 0 && h.N > 0 && d.Allowed && charge <= step.OrPenalty {
-		d.TakenAt = limit.Gone(at, d.ResetAfter)
-	}
 	if o.Is&step.Changes == 0 {
 		return
 	}
