@@ -46,7 +46,7 @@ func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 
 // setCosts sets the cost of each hit, and the range of hits of each status.
 func (v *Verdict) setCosts() {
-	hasReservation := false
+	reserves := false
 	for i := range v.Hits {
 		h := &v.Hits[i]
 		of := max(h.Group, ^h.Group)
@@ -59,9 +59,9 @@ func (v *Verdict) setCosts() {
 		if d.start != "" && h.N < 0 && h.Policy.Algorithm().CountsInFlight() && !release(h, d.start) {
 			h.Mode, h.TakenAt = limiter.Enforce, 1 // a time at which no hit was charged
 		}
-		hasReservation = hasReservation || v.Limits[i].Reservation != nil
+		reserves = reserves || v.Limits[i].Reservation != nil || d.start != "" && !h.Policy.Algorithm().CountsInFlight()
 	}
-	if hasReservation {
+	if reserves {
 		v.setReserved()
 	}
 }

@@ -59,8 +59,8 @@ type Observer interface {
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
 	// Answered reports a decided request: its domain (nil if the domain has no rules), and whether the request is denied.
 	Answered(domain *descriptors.Domain, denied bool)
-	// Ended reports the end of a request that was charged for limit l, a limit with a reservation: the hits that were
-	// charged at the start, 0 if the end has no token of l, and the real cost in hits.
+	// Ended reports the end of a request that was charged for limit l, whose reservation may have been removed since: the
+	// hits that were charged at the start, 0 if the end has no token of l, and the real cost in hits.
 	Ended(l *descriptors.Limit, charged, spent int64)
 	// NotEnded reports an end on limit l that was lost because the store failed.
 	NotEnded(l *descriptors.Limit)

@@ -1,9 +1,9 @@
 package decide
 
 import (
+	"cmp"
 	"slices"
 
-	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -29,9 +29,16 @@ type reserved struct {
 	charged, spent int64 // corrects: hits charged at the start, and the real cost in hits; a peek: what a start would be
 }
 
-// isEnd reports whether the descriptor reports the end of a request to a limit with the reservation r.
-func (d *Descriptor) isEnd(r *descriptors.Reservation) bool {
-	return r != nil && (d.start != "" || r.EndsByCost && d.Cost > 1)
+// endsHit reports whether the descriptor reports the end of a request to the limit of hit i. A limit whose reservation
+// was removed after the start has none, but the token names its counter.
+func (v *Verdict) endsHit(d *Descriptor, i int) (ends bool) {
+	if r := v.Limits[i].Reservation; r != nil {
+		return d.start != "" || r.EndsByCost && d.Cost > 1
+	}
+	if d.start != "" && !v.Hits[i].Policy.Algorithm().CountsInFlight() {
+		_, _, ends = held(d.start, inTokens(v.Hits[i].Key))
+	}
+	return ends
 }
 
 // setReserved changes the hits of rules with a reservation: a start charges the estimate, and an end the correction.
@@ -40,19 +47,21 @@ func (v *Verdict) setReserved() {
 	clear(v.reserved)
 	starts := 0
 	for of := range v.Statuses {
-		d, st := &v.Request.Descriptors[of], &v.Statuses[of]
-		limits := v.Limits[st.first:st.last]
-		isEnd := slices.ContainsFunc(limits, func(l *descriptors.Limit) bool { return d.isEnd(l.Reservation) })
-		for j, l := range limits {
-			switch i := st.first + j; {
-			case d.isEnd(l.Reservation):
+		d, st, isEnd := &v.Request.Descriptors[of], &v.Statuses[of], false
+		for i := st.first; i < st.last; i++ {
+			switch r := v.Limits[i].Reservation; {
+			case v.endsHit(d, i):
+				isEnd = true
 				v.setEnd(i, d)
-			case l.Reservation == nil && isEnd:
-				v.ignore(i, d.start)
-			case l.Reservation != nil && d.Cost > 0:
+			case r != nil && d.Cost > 0:
 				starts += v.setStart(i, d, starts)
-			case l.Reservation != nil && d.Cost == 0:
-				v.reserved[i].charged = l.Reservation.Charge(hinted(d.hint))
+			case r != nil && d.Cost == 0:
+				v.reserved[i].charged = r.Charge(hinted(d.hint))
+			}
+		}
+		for i := st.first; i < st.last && isEnd; i++ {
+			if v.Limits[i].Reservation == nil && !v.isEnd(i) {
+				v.ignore(i, d.start)
 			}
 		}
 	}
@@ -82,8 +91,7 @@ func (v *Verdict) setStart(i int, d *Descriptor, others int) (items int) {
 // earlier returns the first hit that charges or corrects a reservation on the counter of hit i before hit i, or -1.
 func (v *Verdict) earlier(i int) int {
 	for j := range i {
-		if v.Limits[j].Reservation != nil && v.reserved[j].role == v.reserved[i].role &&
-			(v.isEnd(i) || v.Hits[j].N > 0) && v.Hits[j].Key == v.Hits[i].Key {
+		if v.reserved[j].role == v.reserved[i].role && (v.isEnd(i) || v.Hits[j].N > 0) && v.Hits[j].Key == v.Hits[i].Key {
 			return j
 		}
 	}
@@ -108,7 +116,7 @@ func (v *Verdict) setEnd(i int, d *Descriptor) {
 	e.spent = min(d.Cost, max(l.Policy.Capacity(), l.Policy.Limit()))
 	switch more := e.spent - e.charged; {
 	case more > 0:
-		h.N, h.Policy = more, l.Ends
+		h.N, h.Policy = more, cmp.Or(l.Ends, l.Policy)
 	case more < 0:
 		h.N, h.TakenAt = more, gone
 	default:

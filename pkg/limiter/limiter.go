@@ -111,7 +111,7 @@ type Hit struct {
 	Group int
 	// TakenAt makes a refund free only the hits whose Decision has this TakenAt, or nothing if these hits no longer count.
 	// With 0, the refund frees hits of any request: the oldest for Concurrency, else the newest. TakenAt must be 0 unless
-	// N is below 0, the Mode is not Quota, and the Policy's algorithm is Concurrency or its Params have a Reserve.
+	// N is below 0, the Mode is not Quota, and the Policy is of Concurrency or could have a Reserve.
 	TakenAt int64
 	// OrOldest makes a refund with a TakenAt free the oldest hits if no hit with that TakenAt is left, although its lease
 	// (the Policy's Window) has not ended: a refund without a TakenAt may have freed that hit in place of its own.

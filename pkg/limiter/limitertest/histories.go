@@ -475,8 +475,8 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 func (h *history) hit(c *counter) limiter.Hit {
 	n := h.cost(c)
 	hit := limiter.Hit{Key: c.key, Policy: c.policy, N: n, Peek: n == 0}
-	core := c.policy.Core()
-	if len(c.taken) > 0 && n < 0 && (core.Is(step.InFlight) || core.Reserve > 0) && h.rng.IntN(3) > 0 {
+	canTakeBack := c.policy.Core().Is(step.InFlight|step.Prepayable) && !c.policy.Params().RefillsAtOnce
+	if len(c.taken) > 0 && n < 0 && canTakeBack && h.rng.IntN(3) > 0 {
 		hit.TakenAt, hit.OrOldest = c.taken[h.rng.IntN(len(c.taken))], h.rng.IntN(3) == 0
 	}
 	return hit

@@ -67,11 +67,11 @@ func scan(hits []limiter.Hit, i int) int {
 
 func hasPolicy(h *limiter.Hit) bool { return h.Policy != nil && h.Policy.Core().Algorithm != nil }
 
-// canTakeBack reports whether the hit may have a TakenAt.
+// canTakeBack reports whether the hit may have a TakenAt. The policy needs no Reserve, because a rule may have been
+// edited after the charge.
 func canTakeBack(h *limiter.Hit) bool {
-	core := h.Policy.Core()
-	return h.N < 0 && h.Mode != limiter.Quota && (core.Is(step.InFlight) || core.Reserve > 0) &&
-		h.TakenAt > 0 && h.TakenAt <= limit.MaxTakenAt
+	return h.N < 0 && h.Mode != limiter.Quota && h.TakenAt > 0 && h.TakenAt <= limit.MaxTakenAt &&
+		h.Policy.Core().Is(step.InFlight|step.Prepayable) && !h.Policy.Params().RefillsAtOnce
 }
 
 func checkShared(hits []limiter.Hit, first, i int) error {
@@ -102,7 +102,7 @@ func checkHit(i int, h *limiter.Hit) error {
 		return wrong("N: must not be 0; set Peek for a hit that only peeks")
 	case h.TakenAt != 0 && !canTakeBack(h):
 		return wrong("TakenAt: must be the TakenAt of a decision, of a hit with N below 0 that is not in Mode Quota, by a "+
-			"policy of Concurrency or with a Reserve; got %d", h.TakenAt)
+			"policy of Concurrency or of an algorithm that may have a Reserve; got %d", h.TakenAt)
 	case h.N > limiter.MaxHits || h.N < -limiter.MaxHits:
 		return wrong("N: must be between %d and %d, got %d", -int64(limiter.MaxHits), int64(limiter.MaxHits), h.N)
 	}
