@@ -45,10 +45,14 @@ type run struct {
 
 func newRun(in limiter.Params, method string, stream time.Duration) (*run, error) {
 	r := &run{method: method, window: in.Window.Microseconds(), duration: stream.Microseconds()}
-	owes := in
-	in.ChargeDenied, in.Reserve, owes.ChargeDenied = limiter.ChargeNone, atMost, limiter.ChargeFull
+	in.ChargeDenied = limiter.ChargeFull
+	if method == reserve {
+		in.Reserve = atMost
+	}
 	var err error
-	if r.owes, err = limiter.NewPolicy(owes); err == nil {
+	r.owes, err = limiter.NewPolicy(in)
+	if r.policy = r.owes; err == nil && method == reserve {
+		in.ChargeDenied = limiter.ChargeNone
 		r.policy, err = limiter.NewPolicy(in)
 	}
 	return r, err

@@ -49,9 +49,9 @@ func (r *Reservation) text() string {
 
 // forms returns the forms of the policies of a limit f with this reservation: for starts, and for ends that charge.
 func (r *Reservation) forms(f form) (starts, ends form) {
+	f.params.Reserve = r.AtMost
 	starts, ends = f, f
-	starts.params.Reserve = r.AtMost
-	ends.params.Reserve, ends.params.ChargeDenied = 0, limiter.ChargeFull
+	ends.params.ChargeDenied = limiter.ChargeFull
 	return starts, ends
 }
 

@@ -36,7 +36,7 @@ func reserves(t *testing.T, what string, l *descriptors.Limit, estimate, atMost,
 	}
 	for which, p := range map[*limiter.Policy]shown{
 		l.Policy: {atMost, capacity, limiter.ChargeNone},
-		l.Ends:   {0, capacity, limiter.ChargeFull},
+		l.Ends:   {atMost, capacity, limiter.ChargeFull},
 		l.Local:  {0, local, limiter.ChargeNone},
 	} {
 		in := which.Params()

@@ -150,8 +150,8 @@ type Traits struct {
 	PeeksAtLimit bool
 	// Extra is the number of hits of cost 1 that can pass in a window in addition to Limit.
 	Extra int64
-	// Reserve is limiter.Params.Reserve: with it, the time after which a charge no longer counts is the TakenAt of its
-	// decision. NewPolicy sets it.
+	// Reserve is limiter.Params.Reserve, 0 with ChargeFull: with it, the time after which a charge no longer counts is the
+	// TakenAt of its decision. NewPolicy sets it.
 	Reserve int64
 	// Overshoots reports that the last request that passes may exceed Limit plus Extra by its cost minus 1.
 	Overshoots bool

@@ -72,7 +72,11 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 			continue
 		}
 		m.highest = m.capacity
-		if debt := m.ticks(max(largestDebt, in.Window)); !m.paysLater && debt < (m.maxLevel-m.capacity)/m.leak {
+		debt := m.ticks(max(largestDebt, in.Window))
+		switch {
+		case m.reserve > 0: // as much as one end can charge: docs/adr/0091
+			m.maxLevel = m.capacity + m.units(max(in.Limit, in.Burst), m.maxLevel-m.capacity)
+		case !m.paysLater && debt < (m.maxLevel-m.capacity)/m.leak:
 			m.maxLevel = m.capacity + debt*m.leak
 		}
 		if m.denied == ChargeFull || m.paysLater || m.reserve > 0 {

@@ -66,9 +66,10 @@ type Params struct {
 	ChargeDenied ChargeDenied
 	// Reserve is the largest cost of a request whose real cost is reported at its end, in hits, at most the capacity; 0
 	// means that costs are final. With a Reserve, the Decision of a charge has a TakenAt, with which a refund takes back
-	// that charge, and a Funnel or TokenBucket can owe hits. It requires FixedWindow, SlidingWindow, SlidingLog, Funnel or
-	// TokenBucket without StartsEmpty and RefillsAtOnce, and ChargeNone, its default, or ChargeFull. A Limit of 0 ignores
-	// it.
+	// that charge, and a Funnel or TokenBucket can owe Limit or Burst hits, whichever is more. It requires FixedWindow,
+	// SlidingWindow, SlidingLog, Funnel or TokenBucket without StartsEmpty and RefillsAtOnce, and ChargeNone, its default,
+	// or ChargeFull. A policy with ChargeFull is for the ends of requests, to charge costs above the estimates. Its own
+	// charges are final. A Limit of 0 ignores Reserve.
 	Reserve int64
 }
 

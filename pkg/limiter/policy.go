@@ -40,7 +40,9 @@ func NewPolicy(in Params) (*Policy, error) {
 		}
 	}
 	p.params, p.core.Traits = in, p.core.Algorithm.Traits()
-	p.core.Reserve = in.Reserve
+	if in.ChargeDenied != ChargeFull {
+		p.core.Reserve = in.Reserve
+	}
 	if in.Reserve != 0 {
 		if err := in.checkReserve(p.core.Capacity); err != nil {
 			return nil, err

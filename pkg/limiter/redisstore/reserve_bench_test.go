@@ -41,7 +41,7 @@ func benchReservation(b *testing.B, a limiter.Algorithm, size int) {
 	plain := policy()
 	in.Reserve = in.Limit / 2
 	reserved := policy()
-	in.Reserve, in.ChargeDenied = 0, limiter.ChargeFull
+	in.ChargeDenied = limiter.ChargeFull
 	ends := policy()
 	n := 0
 	peeks := &pairs{batcher: r, size: size, first: func() limiter.Hit {
