@@ -133,7 +133,7 @@ func New(o Options) (*Decider, error) {
 // storekit.Decide. With Options.ChargeEach each limit is charged independently. Decide returns when each request has a
 // Verdict or an Err: an InvalidError, ErrNoRules, ErrUndecided, limiter.ErrShed, ErrPanicked (only if several requests
 // are decided together), or the error of Ctx once Ctx is done. A request with an Err holds nothing; for each other
-// request, the caller must call Verdict.TakeHeld. The verdict is valid until the request is Reset.
+// request, the caller must call Verdict.TakeHeld and Release. The verdict is valid until the request is Reset.
 //
 // While the store fails, each limit's on_store_failure decides. An end of a request with a reservation is then lost, or
 // sent again later: see Options.Unasked.
@@ -219,7 +219,6 @@ func (d *Decider) ask(r *Request) {
 		return
 	}
 	if r.Err = r.Ctx.Err(); r.Err != nil {
-		d.sendEndsLater(v, true)
 		return
 	}
 	v.asked = part{hits: v.Hits, out: v.Decisions}
@@ -251,10 +250,6 @@ func (d *Decider) end(r *Request) {
 	}
 	v.fold()
 	v.held.wait, v.held.denied = v.Wait, v.Denied
-	if v.Wait == 0 && v.held.delayed != nil {
-		v.held.delayed.now.Add(-1)
-		v.held.delayed = nil
-	}
 	d.o.Observer.Answered(v.Domain, v.Denied)
 	for i, l := range v.Limits {
 		if !v.unasked(i) {
@@ -282,7 +277,7 @@ func (d *Decider) settle(r *Request) error {
 		return nil
 	}
 	if len(v.reserved) > 0 {
-		d.sendEndsLater(v, d.o.Unasked != nil && d.o.Unasked(err, len(v.asked.hits)))
+		d.sendEndsLater(v, err)
 	}
 	switch gone := r.Ctx.Err(); {
 	case gone != nil:

@@ -24,9 +24,9 @@ type ended struct {
 	charged, spent int64
 }
 
-// sendEndsLater is called if the store did not respond to the request. It sends the request's ends again if the store
-// surely has not seen them. Other ends are lost, because an end that is sent twice could be counted twice.
-func (d *Decider) sendEndsLater(v *Verdict, surelyUnseen bool) {
+// sendEndsLater is called if the store failed with err. It sends the request's ends again if the store surely has not
+// seen them. Other ends are lost, because an end that is sent twice could be counted twice.
+func (d *Decider) sendEndsLater(v *Verdict, err error) {
 	var p part
 	var ends []ended
 	for i := range v.reserved {
@@ -42,7 +42,7 @@ func (d *Decider) sendEndsLater(v *Verdict, surelyUnseen bool) {
 		return
 	}
 	waiting := d.retried.Add(1)
-	if !surelyUnseen || d.o.Unasked == nil || waiting > maxRetried {
+	if d.o.Unasked == nil || !d.o.Unasked(err, len(v.asked.hits)) || waiting > maxRetried {
 		d.retried.Add(-1)
 		d.loseEnds(ends)
 		return

@@ -29,9 +29,13 @@ type ends struct {
 	took   [][]int64
 	heard  []string
 	always error // error of all calls after fails
+	leave  func()
 }
 
-func (s *ends) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+func (s *ends) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if s.leave(); ctx.Err() != nil {
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var costs []int64
@@ -95,31 +99,36 @@ func end(ctx context.Context, d *decide.Decider) error {
 // An end is sent again, for ten seconds, only if the store surely has not seen it. Each end is reported once.
 func TestEndsAreSentAgain(t *testing.T) {
 	const ended, lost = "charged 0, real 700", "lost"
-	gone, leave := context.WithCancel(t.Context())
-	leave()
 	for name, tt := range map[string]struct {
 		fails       []error
 		always      error
-		ctx         context.Context //nolint:containedctx // of the test's request
+		leaves      string // when the caller leaves, before or during the first call
 		calls       int
 		first, last time.Duration // between these times, the last call is sent
 		heard       string
 	}{
-		"at once":              {calls: 1, heard: ended},
-		"second time":          {fails: []error{errUnasked}, calls: 2, first: 100 * time.Millisecond, heard: ended},
-		"third time":           {fails: []error{errUnasked, errUnasked}, calls: 3, first: 300 * time.Millisecond, heard: ended},
-		"may have run":         {fails: []error{errSilent}, calls: 1, heard: lost},
-		"may have run later":   {fails: []error{errUnasked, errSilent}, calls: 2, first: 100 * time.Millisecond, heard: lost},
-		"store stays away":     {always: errUnasked, calls: 10, first: 10 * time.Second, last: 12 * time.Second, heard: lost},
-		"caller does not wait": {ctx: gone, calls: 1, first: 100 * time.Millisecond, heard: ended},
+		"at once":             {calls: 1, heard: ended},
+		"second time":         {fails: []error{errUnasked}, calls: 2, first: 100 * time.Millisecond, heard: ended},
+		"third time":          {fails: []error{errUnasked, errUnasked}, calls: 3, first: 300 * time.Millisecond, heard: ended},
+		"may have run":        {fails: []error{errSilent}, calls: 1, heard: lost},
+		"may have run later":  {fails: []error{errUnasked, errSilent}, calls: 2, first: 100 * time.Millisecond, heard: lost},
+		"store stays away":    {always: errUnasked, calls: 10, first: 10 * time.Second, last: 12 * time.Second, heard: lost},
+		"caller has left":     {leaves: "before", calls: 1, heard: ended},
+		"caller leaves":       {leaves: "during", calls: 1, heard: ended},
+		"caller leaves, lost": {leaves: "during", fails: []error{errSilent}, calls: 1, heard: lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, s, began := tt.ctx, &ends{fails: tt.fails, always: tt.always}, time.Now()
-				if ctx == nil {
-					ctx = t.Context()
+				s, began := &ends{fails: tt.fails, always: tt.always, leave: func() {}}, time.Now()
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				switch tt.leaves {
+				case "before":
+					leave()
+				case "during":
+					s.leave = leave
 				}
-				if err := end(ctx, s.decider(t)); !errors.Is(err, ctx.Err()) {
+				if err := end(ctx, s.decider(t)); err != nil {
 					t.Error(err)
 				}
 				var last time.Duration
@@ -150,7 +159,7 @@ func TestEndsAreSentAgain(t *testing.T) {
 // A bounded number of ends waits for the store.
 func TestWaitingEndsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &ends{always: errUnasked}
+		s := &ends{always: errUnasked, leave: func() {}}
 		d := s.decider(t)
 		sends := func(requests, lost int) {
 			t.Helper()

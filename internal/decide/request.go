@@ -14,7 +14,8 @@ import (
 // Request is a domain and descriptors to decide on. Decider.NewRequest creates it. Its memory is bounded, because it
 // only counts descriptors and entries beyond the maximum. It is not safe for concurrent use.
 type Request struct {
-	// Ctx is the context of the caller: see storekit.Call. NewRequest sets a context that never ends.
+	// Ctx is the context of the caller: see storekit.Call. NewRequest sets a context that never ends. So does Decide for
+	// the end of a request with a reservation, which counts even if its caller leaves.
 	Ctx context.Context //nolint:containedctx // each request of a batch has its own context
 	// Since is when the caller began to wait. Zero means the time at which the request is decided.
 	Since       time.Time

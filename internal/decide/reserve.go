@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -107,6 +108,7 @@ func (v *Verdict) setEnd(i int, d *Descriptor) {
 		e.role = ignored
 		return
 	}
+	v.Request.Ctx = context.WithoutCancel(v.Request.Ctx) // no other call reports the end if this caller leaves
 	var gone int64
 	if d.start == "" {
 		e.charged = l.Reservation.Estimate
