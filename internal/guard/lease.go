@@ -10,9 +10,9 @@ import (
 )
 
 // windowMargin is the minimum time between the release of a fixed window's permits and the end of the window. For a
-// distant store, the minimum is twice the duration of the latest call, so that permits are released to the window that
-// was charged. A slower call, such as to a Redis that was stopped, may release them to the next window. Leases' bound
-// holds even then, because these permits were on lease when the next window began.
+// distant store it is twice the duration of the latest renewal, up to a quarter of a lease, so that permits are
+// released to the window that was charged. A slower call, such as to a Redis that was stopped, may release them to the
+// next window. Leases' bound holds even then, because these permits were on lease when the next window began.
 const windowMargin = 20 * time.Millisecond
 
 // lease is a hot key and its permits. Leases.mu guards it. Its times count from Leases.start.
@@ -28,11 +28,11 @@ type lease struct {
 
 	last       limiter.Decision // last decision of the store
 	lastAt     time.Duration
-	took       time.Duration // duration of the call that returned it
 	windowEnds time.Duration // lower bound for the end of the fixed window in `last`
 
 	isRenewing bool          // a call that releases or acquires permits is in flight
 	next       time.Duration // time of the next renewal
+	took       time.Duration // duration of the latest renewal
 }
 
 // follow sets the policy and route of the lease to those of the hit, which may come from newer rules.
@@ -57,9 +57,9 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 	return true
 }
 
-// learn stores the store's decision in a call that was sent at `sent` and returned at `now`.
-func (e *lease) learn(d *limiter.Decision, sent, now time.Duration) {
-	e.last, e.lastAt, e.took = *d, sent, now-sent
+// learn stores the store's decision in a call that was sent at `sent`.
+func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
+	e.last, e.lastAt = *d, sent
 	if e.hit.Policy.Core().Is(step.InWindows) && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // the store decided at this time or later
 	}
@@ -100,7 +100,7 @@ func (e *lease) due() time.Duration {
 func (e *lease) lastRelease() time.Duration { return (e.ends - e.margin()).Truncate(time.Millisecond) }
 
 // margin returns the minimum time between the release of permits and the end of their fixed window.
-func (e *lease) margin() time.Duration { return max(windowMargin, 2*e.took) }
+func (e *lease) margin() time.Duration { return max(windowMargin, min(2*e.took, e.span/4)) }
 
 // returnable reports whether permits may be released now. Without windows, e.ends is 0.
 func (e *lease) returnable(now time.Duration) bool { return e.ends == 0 || now+e.margin() <= e.ends }

@@ -179,10 +179,9 @@ func (l *Leases) acquire(h *limiter.Hit, now time.Duration) {
 func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
 	for i := range hits {
 		if e := l.leases[hits[i].Key]; e != nil && e.lastAt < sent {
-			e.learn(&out[i], sent, now)
+			e.learn(&out[i], sent)
 		}
 	}
 }

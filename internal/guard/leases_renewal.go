@@ -158,12 +158,13 @@ func (l *Leases) settle(r *renewal, taken *limiter.Decision, sent time.Duration,
 		l.stats.Lost += uint64(r.release) //nolint:gosec // not below 0
 		return nil
 	}
+	e.took = l.now() - sent
 	l.stats.Released += uint64(r.release) //nolint:gosec // not below 0
 	if r.acquire == 0 {
 		return nil
 	}
 	if e.lastAt <= sent {
-		e.learn(taken, sent, l.now())
+		e.learn(taken, sent)
 	}
 	if !taken.Allowed {
 		return nil

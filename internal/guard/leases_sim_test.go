@@ -118,7 +118,10 @@ func TestBound(t *testing.T) {
 			casetest.Check(t, 8, func(rt *rapid.T) {
 				const ms = time.Millisecond
 				times := rapid.SampledFrom([]struct{ window, lease, delay time.Duration }{
-					{time.Second, 10 * ms, 0}, {time.Second, 50 * ms, ms}, {time.Second, 200 * ms, 0}, {time.Second, 200 * ms, ms},
+					{time.Second, 10 * ms, 0},
+					{time.Second, 50 * ms, ms},
+					{time.Second, 200 * ms, 0},
+					{time.Second, 200 * ms, ms},
 					{10 * time.Minute, time.Minute, 75 * ms},
 				}).Draw(rt, "times")
 				p := leased(t, limiter.Params{
