@@ -11,8 +11,7 @@ import (
 )
 
 // readPackages prints what the tools of Debian and of Red Hat read from the packages in the folder $0.
-const readPackages = `cd "$0"
-for deb in *.deb; do
+const readPackages = `cd "$0"; for deb in *.deb; do
   dpkg-deb --show --showformat '${Package} ${Version} ${Architecture}\n' "$deb"
   dpkg-deb --info "$deb" conffiles
   dpkg-deb --contents "$deb" | awk '!/^d/ {print $1, $2, $4, $5, $6}'
@@ -51,7 +50,7 @@ func checkPackages(t *testing.T, out, sums string) {
 			t.Errorf("the formula has the sum %s of %s", pair[2], pair[1])
 		}
 	}
-	if len(pairs) < 2 || strings.Contains(string(formula), "${") {
+	if len(pairs) != 2 || strings.Contains(string(formula), "${") {
 		t.Errorf("the formula is\n%s", formula)
 	}
 }
