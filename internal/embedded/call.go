@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -97,9 +95,8 @@ func (c *Call) try(name string, phaseOf func(*actions.Plan) *actions.Phase) (dec
 			return // without descriptors there is nothing to decide
 		}
 		c.request.Since = c.start
-		if c.request.Err = c.describe(); c.request.Err == nil {
-			decided = c.filter.decider.Try(c.request)
-		}
+		c.describe()
+		decided = c.filter.decider.Try(c.request)
 	}) {
 		decided, c.request.Err = true, decide.ErrPanicked
 	}
@@ -126,22 +123,13 @@ func (c *Call) settle() {
 	}
 }
 
-// maxCost is the maximum cost of a descriptor, as in the gRPC service.
-const maxCost = math.MaxUint32
-
-// describe adds the descriptors to the request.
-func (c *Call) describe() error {
+// describe adds the descriptors to the request. Like Envoy, package actions bounds their costs.
+func (c *Call) describe() {
 	c.request.Domain = c.domain
 	for i := range c.descriptors {
 		d := &c.descriptors[i]
-		cost := d.Cost(1)
-		if cost > maxCost || cost < -maxCost {
-			return &decide.InvalidError{Msg: fmt.Sprintf("descriptors[%d].hits_addend: must be at most %d, got %d", i,
-				int64(maxCost), cost)}
-		}
-		c.request.Add(decide.Descriptor{Entries: d.Entries, Cost: cost, Own: d.Limit})
+		c.request.Add(decide.Descriptor{Entries: d.Entries, Cost: d.Cost(1), Own: d.Limit})
 	}
-	return nil
 }
 
 // Later decides the request in a batch, and ends the call. The caller must call Module.Send soon. If ctx, the request's
