@@ -353,7 +353,36 @@ func (h *handler) status(ctx context.Context) adminapi.Status {
 		s.Quotas = &quotas
 	}
 	s.Rules = h.rulesSummary()
+	s.Problem = problem(&s)
 	return s
+}
+
+// problem returns a sentence about the most important thing that is wrong, or "".
+func problem(s *adminapi.Status) string {
+	r, published, xds := &s.Rules, s.Rules.Published, s.Rules.XDS
+	keeps := " and has no rules"
+	if r.Hash != "" {
+		keeps = " and keeps the rules of " + r.LoadedAt.UTC().Format(time.RFC3339)
+	}
+	switch {
+	case s.Degraded != "":
+		return s.Degraded
+	case r.ErrorCount > 0:
+		return fmt.Sprintf("Weir refused the newest rules at %s%s: %s (error 1 of %d)", r.ErrorsAt.UTC().Format(time.RFC3339),
+			keeps, r.Errors[0], r.ErrorCount)
+	case published != nil && published.Error != "":
+		return "Weir cannot read the published rules" + keeps + ": " + published.Error
+	case xds != nil && xds.Error != "":
+		return "Weir cannot reach the control plane " + xds.Server + keeps + ": " + xds.Error
+	case xds != nil && xds.FindingCount > 0:
+		return fmt.Sprintf("Weir refused rules of the control plane: %s (finding 1 of %d)", xds.Findings[0], xds.FindingCount)
+	}
+	for _, c := range s.Checks {
+		if c.Error != "" {
+			return "Weir is not ready: " + c.Name + ": " + c.Error
+		}
+	}
+	return ""
 }
 
 func (h *handler) rulesSummary() adminapi.RulesSummary {

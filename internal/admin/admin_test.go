@@ -120,7 +120,9 @@ func TestDegraded(t *testing.T) {
 			Checks:   []admin.Check{check("rules", tt.rules, false), check("store", tt.store, true)},
 			Degraded: func(context.Context) string { return "2 deny" },
 		}).Handler
-		if _, body := ask(t, h, "GET", "/status"); strings.Contains(body, `"degraded": "2 deny"`) != tt.want {
+		const want = `"problem": "2 deny",
+  "degraded": "2 deny"`
+		if _, body := ask(t, h, "GET", "/status"); strings.Contains(body, want) != tt.want {
 			t.Errorf("%s: degraded is to be shown: %t; the answer is\n%s", name, tt.want, body)
 		}
 	}

@@ -101,6 +101,15 @@ func (p *player) serve(c casetest.Command) {
 			}
 		case "rules", "store":
 			o.Checks = append(o.Checks, check(name, map[string]error{"down": errors.New("connection refused")}[value]))
+		case "published":
+			p.rules.status.Published = &adminapi.PublishedStatus{Error: "redis://r:6379/0: connection refused"}
+		case "xds":
+			p.rules.status.XDS = &adminapi.XDSStatus{Server: "xds://gateway:18001"}
+			if value == "lost" {
+				p.rules.status.XDS.Error = "Unavailable: connection refused"
+			} else {
+				p.rules.status.XDS.Findings, p.rules.status.XDS.FindingCount = []string{"domain shop: the key is empty"}, 1
+			}
 		case "token":
 			o.Token = func() (string, error) { return value, nil }
 		case "token_file":

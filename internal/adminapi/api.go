@@ -82,6 +82,8 @@ type Build struct {
 // Status is the response of GET /status: /readyz, /version and /rules without the rules.
 type Status struct {
 	Ready bool `json:"ready"`
+	// Problem is a sentence about the most important thing that is wrong, or "".
+	Problem string `json:"problem,omitempty"`
 	// Degraded is the effect on limits while Redis does not decide; empty if Redis decides, or the process does not.
 	Degraded  string       `json:"degraded,omitempty"`
 	Checks    []Check      `json:"checks"`

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -36,14 +37,16 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 	switch {
 	case s.Degraded != "":
 		line("state", "degraded")
-		line("", "%s", s.Degraded)
 	case s.Ready:
 		line("state", "ready")
 	default:
 		line("state", "not ready")
 	}
+	if s.Problem != "" {
+		line("", "%s", s.Problem)
+	}
 	for _, check := range s.Checks {
-		if check.Error != "" {
+		if check.Error != "" && !strings.Contains(s.Problem, check.Error) {
 			line("", "%s: %s", check.Name, check.Error)
 		}
 	}

@@ -48,14 +48,17 @@ func TestGetOfAReservation(t *testing.T) {
 	}
 }
 
-// While only Redis fails, weir status says what the limits do, and not that the process is not ready.
+// weir status says first what is wrong, once, and does not call a process that decides requests not ready.
 func TestStatusDegraded(t *testing.T) {
 	for want, s := range map[string]*adminapi.Status{
 		"state      ready\n": {Ready: true},
 		"state      degraded\n           Redis unreachable: 2 deny\n           store: refused\n": {
-			Degraded: "Redis unreachable: 2 deny", Checks: []adminapi.Check{{Name: "store", Error: "refused"}},
+			Degraded: "Redis unreachable: 2 deny", Problem: "Redis unreachable: 2 deny",
+			Checks: []adminapi.Check{{Name: "store", Error: "refused"}},
 		},
-		"state      not ready\n           rules: none\n": {Checks: []adminapi.Check{{Name: "rules", Error: "none"}}},
+		"state      not ready\n           Weir is not ready: rules: none\nversion": {
+			Problem: "Weir is not ready: rules: none", Checks: []adminapi.Check{{Name: "rules", Error: "none"}},
+		},
 	} {
 		var text strings.Builder
 		printStatus(&text, s)
