@@ -2,7 +2,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # Programs that the tests start. Only make long starts containers.
-TOOLS = cc redis envoy pages chromium redis_cell prometheus twemproxy peer site packages
+TOOLS = cc redis envoy pages chromium axe redis_cell prometheus twemproxy peer site packages
 LIBRARY = CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo
 # Go caches the results of unit tests, which run with the race detector. It must not cache tests that start programs,
 # because it does not see which files these read. GORACE: saves the race detector's wait of a second at the end.

@@ -19,10 +19,10 @@ const visible = (s) => s.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u{" + c.code
 const say = (id, text) => { if ($(id).textContent !== text) $(id).textContent = text; };
 const number = (n) => n.toLocaleString("en");
 const count = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
-// Times are the browser's, and say in which zone.
-const time = {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short"};
-const clock = (t) => new Date(t).toLocaleTimeString(undefined, time);
-const moment = (t) => new Date(t).toLocaleString(undefined, {year: "numeric", month: "short", day: "numeric", ...time});
+// Times are in UTC, as in logs.
+const moment = (t) => new Date(t).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+const clock = (t) => moment(t).slice(11);
+const short = (t) => moment(t).slice(11, 16);
 const ago = (ms) => {
   const s = Math.max(0, Math.round(ms / 1000)), parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const at = parts.findIndex(([n]) => s >= n || n === 1);
@@ -70,7 +70,7 @@ const fill = (id, rows, none) => {
 };
 
 // Counts over time: lists of points for the total, and for each limit that is shown, by its domain, rule and name.
-let past = null;
+let past = null, minutes = 60; // minutes is how much the charts show
 const kinds = ["allowed", "denied", "near"];
 const each = (f) => Object.fromEntries(kinds.map((kind) => [kind, f(kind)]));
 const noCounts = () => each(() => Array(past.total.allowed.length).fill(0));
@@ -78,26 +78,25 @@ const nameOf = (domain, rule, limit) => [domain, rule, limit].join("\n");
 const labelOf = (r, i) => r.limits[i].name || (r.limits.length > 1 ? String(i + 1) : "");
 const askHistory = async () => {
   const a = await get("history", "history");
-  past = {...a, since: new Date(a.since), until: new Date(a.until), step: a.step_seconds};
+  past = {...a, until: new Date(a.until), step: a.step_seconds};
+  // The charts show the time since the start, but at least ten minutes.
+  minutes = Math.min(60, Math.max(10, Math.ceil((past.until - new Date(a.since)) / 60000)));
   drawAll();
 };
 
 const add = (list) => list.reduce((a, b) => a + b, 0);
 const ofLast = (list, minutes) => add(list.slice(-Math.ceil(minutes * 60 / past.step)));
-const sumText = (c, minutes) => `${number(ofLast(c.allowed, minutes))} allowed, ${number(ofLast(c.denied, minutes))} denied, ${number(ofLast(c.near, minutes))} near the limit`;
-const hour = 60;
+const sumText = (c) => `${number(ofLast(c.allowed, minutes))} allowed, ${number(ofLast(c.denied, minutes))} denied, ${number(ofLast(c.near, minutes))} near the limit`;
+const span = () => `${minutes} minutes`;
 const at = (i, n) => new Date(past.until - (n - i) * past.step * 1000);
-const short = (t) => t.toLocaleTimeString(undefined, {hour: "2-digit", minute: "2-digit"});
+const drawn = (c) => each((kind) => c[kind].slice(-minutes * 60 / past.step));
+const highest = (c) => Math.max(1, ...c.allowed.map((a, i) => a + c.denied[i]));
+// roundUp returns the next 1, 2 or 5 times a power of ten, for the end of an axis.
+const roundUp = (n, power = 10 ** Math.floor(Math.log10(n))) => power * [1, 2, 5, 10].find((k) => k * power >= n);
 
-// drawn is the part of a series that is drawn: from the start of the process on, but ten minutes at the least.
-const drawn = (c) => {
-  const n = Math.max(Math.ceil(600 / past.step), Math.ceil((past.until - past.since) / past.step / 1000) + 1);
-  return each((kind) => c[kind].slice(-n));
-};
-
-// chart draws a series as stacked columns. Its label says in words what it shows.
-const chart = (series, what, large) => {
-  const c = drawn(series), n = c.allowed.length, most = Math.max(1, ...c.allowed.map((a, i) => a + c.denied[i]));
+// chart draws a series as stacked columns, the highest column as high as most. Its label says in words what it shows.
+const chart = (series, what, most = highest(drawn(series))) => {
+  const c = drawn(series), n = c.allowed.length;
   const svg = (tag, props, ...children) => {
     const e = document.createElementNS($("svg").namespaceURI, tag);
     for (const [name, value] of Object.entries(props)) e.setAttribute(name, value);
@@ -110,17 +109,20 @@ const chart = (series, what, large) => {
   }).join("");
   const near = (i) => Math.min(c.near[i], c.allowed[i]);
   const peak = c.denied.indexOf(Math.max(...c.denied));
-  const label = `${what}, last hour: ${sumText(c, hour)}` + (c.denied[peak] ? `; most denied at ${short(at(peak, n))}` : "");
-  return svg("svg", {class: "chart" + (large ? " large" : ""), viewBox: `0 0 ${n} 100`, preserveAspectRatio: "none", role: "img", "aria-label": visible(label)},
+  const label = `${what}, last ${span()}: ${sumText(c)}` + (c.denied[peak] ? `; most denied at ${short(at(peak, n))}` : "");
+  return svg("svg", {class: "chart", viewBox: `0 0 ${n} 100`, preserveAspectRatio: "none", role: "img", "aria-label": visible(label)},
     svg("path", {class: "allowed", d: columns(() => 0, (i) => c.allowed[i] - near(i))}),
     svg("path", {class: "near", d: columns((i) => c.allowed[i] - near(i), (i) => c.allowed[i])}),
     svg("path", {class: "denied", d: columns((i) => c.allowed[i], (i) => c.allowed[i] + c.denied[i])}));
 };
-const axis = (series, c = drawn(series)) => el("div", {className: "axis", ariaHidden: "true"}, el("span", null, short(at(0, c.allowed.length))),
-  el("span", null, `highest column: ${number(Math.max(...c.allowed.map((a, i) => a + c.denied[i])))} in ${past.step} s`), el("span", null, short(past.until)));
+// plot is a large chart with axes.
+const plot = (series, what, c = drawn(series), most = roundUp(highest(c))) => el("div", {className: "plot"},
+  el("div", {className: "y", ariaHidden: "true"}, el("span", null, number(most)), el("span", null, "0")), chart(series, what, most),
+  el("div", {className: "x", ariaHidden: "true"}, el("span", null, short(at(0, c.allowed.length))),
+    el("span", null, `last ${span()} (UTC), requests in ${past.step} s`), el("span", null, short(past.until))));
 // tableOf is the same in numbers, for each five minutes.
-const tableOf = (c) => {
-  const size = Math.max(1, Math.round(300 / past.step)), rows = [];
+const tableOf = (series) => {
+  const c = drawn(series), size = Math.max(1, Math.round(300 / past.step)), rows = [];
   for (let i = c.allowed.length; i > 0; i -= size) {
     const of = (list) => number(add(list.slice(Math.max(0, i - size), i)));
     rows.push(el("tr", null, el("th", {scope: "row"}, `${short(at(Math.max(0, i - size), c.allowed.length))} to ${short(at(i, c.allowed.length))}`),
@@ -136,9 +138,10 @@ const hrefOf = (domain, path) => "#/rule?" + new URLSearchParams({domain, rule: 
 const drawAll = () => {
   if (!past) return;
   if (shownRule) return drawRule();
-  say("now-sum", `All requests: ${sumText(past.total, hour)}. In the last 5 minutes: ${sumText(past.total, 5)}.`);
-  $("now-chart").replaceChildren(chart(past.total, "All requests", true), axis(past.total));
-  $("now-table").replaceChildren(el("caption", {className: "soft"}, "Requests of the last hour"), ...tableOf(past.total));
+  say("now-sum", `Last ${span()}: ${sumText(past.total)}.`);
+  $("now-chart").replaceChildren(plot(past.total, "All requests"));
+  $("now-table").replaceChildren(el("caption", {className: "soft"}, "Requests over time"), ...tableOf(past.total));
+  $("rules-span").textContent = "Last " + span();
   replace("denying", ...past.denying.map((l) => el("li", null,
     el("div", null, el("a", {href: hrefOf(l.domain, l.rule), "data-focus": nameOf(l.domain, l.rule, l.limit)}, visible(l.rule)),
       el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(ofLast(l.denied, 5))} denied`)),
@@ -149,7 +152,7 @@ const drawAll = () => {
 let topKeys = false; // keys are counted
 const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and ${number(q.broken)} broken` : ""}, ${count(q.buckets, "bucket")}` +
   (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them are not charged yet` : "") : "");
-let started = null;
+let started = null, problem = "";
 const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
   say("state", s.degraded ? "Degraded" : s.ready ? "Ready" : "Not ready");
@@ -159,10 +162,12 @@ const showStatus = (s) => {
   title();
   const r = s.rules, facts = [];
   const fact = (name, text, bad) => facts.push(el("dt", null, name), el("dd", {className: bad ? "bad" : ""}, visible(text)));
-  const failing = s.checks.filter((c) => c.error).map((c) => visible(`${c.name}: ${c.error}`));
-  if (s.degraded) failing.unshift(visible(s.degraded));
-  $("failing").hidden = !failing.length;
-  if ($("failing").textContent !== failing.join("")) $("failing").replaceChildren(...failing.map((text) => el("li", null, text)));
+  problem = s.problem ?? "";
+  const causes = [...s.checks.filter((c) => c.error).map((c) => `${c.name}: ${c.error}`), ...r.errors ?? []]
+    .filter((text) => !problem.includes(text)).map(visible);
+  if (r.errors && r.errors.length < r.error_count) causes.push(`and ${count(r.error_count - r.errors.length, "more error")}`);
+  $("causes").hidden = !causes.length;
+  if ($("causes").textContent !== causes.join("")) $("causes").replaceChildren(...causes.map((text) => el("li", null, text)));
   fact("Store", s.store);
   if (r.hash) {
     fact("Rules", `${count(r.rules, "rule")} with ${count(r.limits, "limit")} in ${count(r.domains, "domain")}, from ${count(r.files, "file")}`);
@@ -186,13 +191,6 @@ const showStatus = (s) => {
   }
   if (s.quotas) fact("Quotas", quotaText(s.quotas));
   $("facts").replaceChildren(...facts);
-  $("refused").hidden = !r.error_count;
-  if (r.error_count) {
-    say("refused-about", `${r.hash ? "Older rules are in force. " : ""}${count(r.error_count, "error")}, found ${moment(r.errors_at)}` +
-      (r.errors.length < r.error_count ? `; the first ${r.errors.length}:` : ":"));
-    const lines = r.errors.map((e) => el("li", null, visible(e)));
-    if ($("refused-errors").textContent !== lines.map((l) => l.textContent).join("")) $("refused-errors").replaceChildren(...lines);
-  }
   topKeys = s.top_keys;
   $("top").hidden = !topKeys;
   return s;
@@ -256,7 +254,8 @@ const askRules = async () => {
   const a = await get("rules", "rules", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page, history: true});
   if (from && from >= a.found) { from = 0; return askRules(); }
   fill("rules-rows", a.rules.flatMap(ruleRows), $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
-  say("rules-range", a.found ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : "");
+  say("rules-range", a.found > page ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : count(a.found, "rule"));
+  for (const button of document.querySelectorAll(".pager")) button.hidden = a.found <= page;
   $("rules-back").disabled = from === 0;
   $("rules-on").disabled = from + a.rules.length >= a.found;
   drawAll();
@@ -297,10 +296,10 @@ const drawRule = () => {
   replace("rule-limits", ...r.limits.map((l, i) => {
     const c = countsOf(l), name = labelOf(r, i) || "Limit";
     const details = el("details", {open: open.has(name), "data-limit": name}, el("summary", {"data-focus": name}, "As a table"),
-      el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
+      el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests over time`), ...tableOf(c)));
     return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
-      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(sum(l.decisions, allowed))} allowed, ${number(sum(l.decisions, denied))} denied.`] : []))),
-      chart(c, `${r.path} ${name}`, true), axis(c), details);
+      el("div", null, `Last ${span()}: ${sumText(c)}. `, ...(l.decisions ? [`Since the start: ${number(sum(l.decisions, allowed))} allowed, ${number(sum(l.decisions, denied))} denied.`] : []))),
+      plot(c, `${r.path} ${name}`), details);
   }));
 };
 // skeleton is a descriptor of a rule, with what is known of its values.
@@ -333,9 +332,11 @@ const title = () => { document.title = ($("state").textContent === "Ready" ? "" 
 const refresh = async (...jobs) => {
   const results = await Promise.allSettled(jobs.map((job) => job()));
   const failed = results.map((r) => r.reason).find((err) => err && err.name !== "AbortError");
-  $("lost").hidden = !failed;
-  if (failed) say("lost", `No valid response at ${clock(Date.now())}, the page may show old data: ${failed.message}`);
-  else say("fresh", `· updated at ${clock(Date.now())}`);
+  const text = failed ? `No valid response at ${clock(Date.now())}, the page may show old data: ${failed.message}` : problem;
+  $("problem").hidden = !text;
+  say("problem-text", visible(text));
+  if (failed) $("causes").hidden = true;
+  if (!failed) say("fresh", `· updated at ${clock(Date.now())}`);
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.

@@ -240,6 +240,12 @@ func (b *Browser) Accessibility() (nodes []AccessibleNode) {
 	return nodes
 }
 
+// Screenshot returns a picture of the window as PNG.
+func (b *Browser) Screenshot() []byte {
+	b.tb.Helper()
+	return do(b, "screenshot", chromedp.CaptureScreenshot())
+}
+
 // Console returns the pages' console output, with exceptions and violations of a Content-Security-Policy.
 func (b *Browser) Console() []string {
 	b.mu.Lock()
