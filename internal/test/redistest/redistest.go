@@ -35,7 +35,7 @@ type Server struct {
 }
 
 // Start runs a redis-server, or $WEIR_TEST_REDIS_SERVER, with further arguments, such as "--maxmemory", "1mb", waits
-// until it responds, and kills it when the test ends. Under -short it skips the test; without the program, it fails it.
+// until it responds, and kills it when the test ends. Under -short it skips the test. A missing program fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	binary := proctest.Program(tb, cmp.Or(os.Getenv("WEIR_TEST_REDIS_SERVER"), "redis-server"))
