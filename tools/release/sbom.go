@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -20,7 +20,7 @@ func writeSBOM(b *build, to string) error {
 		return err
 	}
 	sum := sha256.Sum256(program)
-	root := component(b, b.info.Main.Path, b.version, cyclonedx.ComponentTypeApplication)
+	root := component(b, "", b.info.Main.Path, b.version, cyclonedx.ComponentTypeApplication)
 	root.Name = "weir"
 	root.Licenses = licenses("Apache-2.0")
 	root.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
@@ -28,10 +28,11 @@ func writeSBOM(b *build, to string) error {
 		{Name: "weir:platform", Value: b.platform.String()}, {Name: "weir:revision", Value: b.revision},
 	}
 
-	std := component(b, "std", b.info.GoVersion, cyclonedx.ComponentTypeLibrary)
+	std := component(b, "std", "std", b.info.GoVersion, cyclonedx.ComponentTypeLibrary)
 	components := []cyclonedx.Component{std}
 	for _, dep := range b.info.Deps {
-		components = append(components, moduleComponent(b, dep))
+		used := cmp.Or(dep.Replace, dep)
+		components = append(components, component(b, dep.Path, used.Path, used.Version, cyclonedx.ComponentTypeLibrary))
 	}
 	depends := make([]string, len(components))
 	for i := range components {
@@ -58,23 +59,11 @@ func writeSBOM(b *build, to string) error {
 	return os.WriteFile(to, out.Bytes(), 0o644) //nolint:gosec // a release is public
 }
 
-// moduleComponent returns a component for a module, or for its replacement.
-func moduleComponent(b *build, dep *debug.Module) cyclonedx.Component {
-	named := dep.Path
-	if dep.Replace != nil {
-		dep = dep.Replace
-	}
-	c := component(b, dep.Path, dep.Version, cyclonedx.ComponentTypeLibrary)
-	if expression := licenseOf(b.licenses, named); expression != "" {
-		c.Licenses = licenses(expression)
-	}
-	return c
-}
-
-func component(b *build, path, version string, kind cyclonedx.ComponentType) cyclonedx.Component {
+// component returns a component with the license of the module licensed, which another module may replace.
+func component(b *build, licensed, path, version string, kind cyclonedx.ComponentType) cyclonedx.Component {
 	purl := fmt.Sprintf("pkg:golang/%s@%s", path, strings.ReplaceAll(version, "+", "%2B"))
 	c := cyclonedx.Component{BOMRef: purl, Type: kind, Name: path, Version: version, PackageURL: purl}
-	if expression := licenseOf(b.licenses, path); expression != "" {
+	if expression := licenseOf(b.licenses, licensed); expression != "" {
 		c.Licenses = licenses(expression)
 	}
 	return c
