@@ -33,19 +33,33 @@ Examples:
     weir test shop.test.yaml api.test.yaml --junit results.xml`
 }
 
-// testResults are the results of all test files. Their XML is that of JUnit.
+// testResults are the results of all test files. Their XML is that of JUnit. Its readers need the names of the suites
+// and classes: without them, some stop, and others take tests with the same name in two files for one.
 type testResults struct {
-	XMLName xml.Name     `xml:"testsuites"`
-	Count   int          `xml:"tests,attr"`
-	Failed  int          `xml:"failures,attr"`
-	Tests   []testResult `xml:"testsuite>testcase"`
+	XMLName xml.Name    `xml:"testsuites"`
+	Count   int         `xml:"tests,attr"`
+	Failed  int         `xml:"failures,attr"`
+	Files   []testSuite `xml:"testsuite"`
+}
+
+type testSuite struct {
+	File   string       `xml:"name,attr"`
+	Count  int          `xml:"tests,attr"`
+	Failed int          `xml:"failures,attr"`
+	Tests  []testResult `xml:"testcase"`
 }
 
 type testResult struct {
-	Name    string `xml:"name,attr"`
-	File    string `xml:"file,attr"`
-	Line    int    `xml:"line,attr"`
-	Failure string `xml:"failure,omitempty"` // empty if the test passed
+	Name    string       `xml:"name,attr"`
+	Class   string       `xml:"classname,attr"` // the file
+	File    string       `xml:"file,attr"`
+	Line    int          `xml:"line,attr"`
+	Failure *testFailure `xml:"failure"` // nil if the test passed
+}
+
+type testFailure struct {
+	Message string `xml:"message,attr"` // first difference
+	Text    string `xml:",chardata"`
 }
 
 // Run prints the failed tests to stdout.
@@ -95,12 +109,13 @@ func (c *testCmd) run(ctx context.Context, io streams, path string, all *testRes
 	}
 	files, err := readRules(ctx, io, f.Rules...)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: rules: %w", path, err)
 	}
 	set, err := rules.Compile(descriptors.Process{PeekAtLimit: f.AllowPeekAtLimit, Lenient: f.LenientRules}, files)
 	if err != nil {
 		return err
 	}
+	suite := testSuite{File: path}
 	for _, t := range f.Tests {
 		if !strings.Contains(t.Name, c.Only) {
 			continue
@@ -109,11 +124,14 @@ func (c *testCmd) run(ctx context.Context, io streams, path string, all *testRes
 		if err != nil {
 			return err
 		}
-		if all.Count++; failure != "" {
-			all.Failed++
+		result := testResult{Name: t.Name, Class: path, File: path, Line: t.At.Line}
+		if suite.Count++; failure != "" {
+			suite.Failed++
 			fmt.Fprintf(io.out, "FAIL %s\n%s", t.Name, failure)
+			result.Failure = &testFailure{strings.TrimSpace(strings.Split(failure, "\n")[1]), failure}
 		}
-		all.Tests = append(all.Tests, testResult{t.Name, path, t.At.Line, failure})
+		suite.Tests = append(suite.Tests, result)
 	}
+	all.Count, all.Failed, all.Files = all.Count+suite.Count, all.Failed+suite.Failed, append(all.Files, suite)
 	return nil
 }

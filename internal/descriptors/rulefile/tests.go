@@ -1,6 +1,7 @@
 package rulefile
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,7 +25,7 @@ type TestFile struct {
 
 // TestCase is one test. Its steps run in order, beginning with unused counters.
 type TestCase struct {
-	Name  string
+	Name  string // by default, its position
 	At    descriptors.Position
 	Steps []*TestStep
 }
@@ -81,6 +82,7 @@ func (r *reader) testFileSchema() *schema[TestFile] {
 	s.field("tests", nil, func(n *yaml.Node, t *TestFile) {
 		r.list(n, "tests", func(item *yaml.Node) {
 			c := &TestCase{At: r.at(item)}
+			c.Name = c.At.String()
 			readFields(r, item, test, c)
 			t.Tests = append(t.Tests, c)
 		})
@@ -88,14 +90,17 @@ func (r *reader) testFileSchema() *schema[TestFile] {
 	test.must, test.about = "steps", "the requests, in the order of time"
 	test.field("name", nil, func(n *yaml.Node, c *TestCase) { c.Name = r.text(n) })
 	test.field("steps", nil, func(n *yaml.Node, c *TestCase) {
-		since := time.Duration(0)
+		since, before := time.Duration(0), r.Problems()
 		r.list(n, "steps", func(item *yaml.Node) {
 			s := &TestStep{At: r.at(item), Since: since, Cost: 1, Times: 1, Expect: map[string]string{}}
 			readFields(r, item, steps, s)
 			since, c.Steps = s.Since, append(c.Steps, s)
 		})
-		if len(c.Steps) == 0 {
+		switch {
+		case len(c.Steps) == 0:
 			r.Errorf(r.at(n), "steps is empty; write steps: with at least one request")
+		case r.Problems() == before && !slices.ContainsFunc(c.Steps, func(s *TestStep) bool { return len(s.Expect) > 0 }):
+			r.Errorf(r.at(n), "this test cannot fail; write expect: in at least one step, as in expect: {decision: denied}")
 		}
 	})
 	return s
@@ -124,7 +129,11 @@ func (r *reader) testStepSchema() *schema[TestStep] {
 	s.field("end", nil, func(n *yaml.Node, s *TestStep) { s.End = r.text(n) })
 	s.field("expect", nil, func(n *yaml.Node, s *TestStep) { readFields(r, n, expect, s) })
 	expected := func(name string, read func(n *yaml.Node) string) {
-		expect.field(name, nil, func(n *yaml.Node, s *TestStep) { s.Expect[name] = read(n) })
+		expect.field(name, nil, func(n *yaml.Node, s *TestStep) {
+			if !isNull(n) {
+				s.Expect[name] = read(n)
+			}
+		})
 	}
 	duration := func(n *yaml.Node) string { return readName(r, n, words.ParseDuration).String() }
 	expected("decision", func(n *yaml.Node) string {
