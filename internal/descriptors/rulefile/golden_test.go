@@ -84,7 +84,7 @@ func ruleFiles(tb testing.TB) (all []string) {
 
 // TestItemByItemOnChangedFiles is TestItemByItem with random changes of the rule files.
 func TestItemByItemOnChangedFiles(t *testing.T) {
-	files := slices.DeleteFunc(ruleFiles(t), func(rules string) bool { return strings.Contains(rules, "&a1") }) // slow
+	files := slices.DeleteFunc(ruleFiles(t), func(rules string) bool { return strings.Contains(rules, millionValues) })
 	parts := []string{
 		" ", "  ", "\n", "\n  ", "\n- ", "- ", "\n  -\n", ":", ": ", "#", " # c", "{", "}", "[", "]", ", ", "'", "\"", "a", "\u00e9",
 		"---\n", "\n---\n", "...\n", "?", "&a ", "*a", "!", "|\n", ">\n", "|+\n", "%", "<<: ", "\\", "\t", "\r", "\r\n", "\u2028", "\ufeff", "a: b",
@@ -121,9 +121,10 @@ func sameItemByItem(t rapid.TB, files []rulefile.File) {
 	}
 	want := outcome(t, whole)
 	if strings.Contains(want, "not valid YAML") || strings.Contains(want, "indent") {
-		// As a whole, nothing else is reported of such a document; item by item, also what is wrong before.
+		// As a whole, nothing else is reported of such a document; item by item, also what is wrong before. Where the
+		// reader finds the error depends on the number of lines.
 		for line := range strings.Lines(want) {
-			if !strings.Contains(got+"\n", strings.TrimSuffix(line, "\n")+"\n") {
+			if _, msg, _ := strings.Cut(line, ": "); !strings.Contains(got+"\n", strings.TrimSuffix(msg, "\n")+"\n") {
 				t.Fatalf("%s is not reported item by item:\n%s\n%s", line, got, files[0].Data)
 			}
 		}
