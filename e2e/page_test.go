@@ -157,7 +157,7 @@ func refreshNow(b *partnertest.Browser) {
 // checkAccessible runs axe-core, which finds what screen readers and weak eyes cannot read, in both color schemes.
 func checkAccessible(t *testing.T, b *partnertest.Browser, width int) {
 	t.Helper()
-	axe, err := os.ReadFile("../.tools/axe-core/package/axe.min.js")
+	axe, err := os.ReadFile("../.tools/venv/axe/axe_playwright_python/axe.min.js")
 	if err != nil {
 		t.Fatalf("%v: `scripts/tools.sh axe` installs axe-core", err)
 	}

@@ -33,7 +33,7 @@ for tool in "$@"; do
     site) pypi mkdocs-material ;;
     chromium) has chromium || has chromium-browser || has google-chrome || apt+=(chromium) ;;
     packages) has rpm && has dpkg-deb && has systemd-analyze || apt+=(rpm dpkg systemd) ;;
-    axe) [ -d .tools/axe-core ] || { has npm || apt+=(npm); build+=(axe); } ;;
+    axe) build+=(axe) ;;
     pages) has curl && has ip && has ss && has unshare || apt+=(curl iproute2 util-linux) ;;
     prometheus) unpacked prometheus bin/promtool && build+=(statsd_exporter) ;;
     twemproxy) unpacked nutcracker sbin/nutcracker && { dpkg -s libyaml-0-2 >/dev/null 2>&1 || apt+=(libyaml-0-2); } ;;
@@ -54,7 +54,8 @@ go_program() {
 }
 
 statsd_exporter() { (cd tools && go build -o "$bin/statsd_exporter" github.com/prometheus/statsd_exporter); }
-axe() { mkdir -p .tools/axe-core && (cd .tools/axe-core && npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-*.tgz) || { rm -r .tools/axe-core; return 1; }; }
+# axe-core, in a package of PyPI whose other dependencies no test needs.
+axe() { [ -d .tools/venv/axe ] || { python3 -m venv .tools/venv && .tools/venv/bin/python -m pip install -q --no-deps -t .tools/venv/axe axe-playwright-python==0.1.8; }; }
 redis_cell() { scripts/redis-cell.sh >/dev/null; }
 vale() { go_program vale github.com/vale-cli/vale/v3/cmd/vale v3.21.0; }
 peer() { go_program service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version"; }
