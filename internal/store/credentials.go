@@ -23,8 +23,10 @@ const (
 	// filesAgain is the interval at which files are read; commandAgain is the interval at which a command runs whose
 	// answer does not expire.
 	filesAgain, commandAgain = time.Second, 5 * time.Minute
-	// commandWait bounds each run of a command, and the pause after failures.
+	// commandWait bounds each run of a command, the pause after its failures, and how often an equal failure is logged.
 	commandWait = 30 * time.Second
+	// filesPause bounds the pause after failures of files, so that a file is used soon after it is corrected.
+	filesPause = 2 * time.Second
 )
 
 // credentials are the user and the password of a URL, which may change. Methods are safe for concurrent use, except
@@ -74,14 +76,21 @@ func (c *credentials) provide(context.Context) (user, password string, err error
 	return l.Username, l.Password, err
 }
 
-// run renews the credentials until ctx is done. After a failure or a refusal by Redis, it pauses for 1 to 30 s.
+// run renews the credentials until ctx is done. After a failure or a refusal by Redis, it pauses for 1 to 30 s, or 2 s
+// if there is no command.
 func (c *credentials) run(ctx context.Context, log *slog.Logger) {
 	var err error
 	var last time.Time // time of the last failure
+	var logged string  // last failure that was logged
+	var loggedAt time.Time
+	longest := commandWait
+	if len(c.command) == 0 {
+		longest = filesPause
+	}
 	for failed := 0; ; {
 		wait, refused := c.again(), c.refused
 		if err != nil {
-			wait, refused = min(time.Second<<failed, commandWait), nil
+			wait, refused = min(time.Second<<failed, longest), nil
 		}
 		select {
 		case <-ctx.Done():
@@ -99,6 +108,10 @@ func (c *credentials) run(ctx context.Context, log *slog.Logger) {
 		}
 		last = time.Now()
 		c.failures.Add(1)
+		if err.Error() == logged && time.Since(loggedAt) < commandWait {
+			continue
+		}
+		logged, loggedAt = err.Error(), time.Now()
 		log.LogAttrs(ctx, slog.LevelWarn, "credentials of Redis cannot be renewed, so the last ones remain in use",
 			slog.String("error", err.Error()), slog.String("stderr", firstLine(err)))
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
@@ -154,6 +156,26 @@ func TestCredentialsChangeUnderLoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFileThatFails: a file that is empty for a minute is used within 2 s after it is corrected. Until then, the log has
+// the reason every 30 s.
+func TestFileThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, log := filepath.Join(t.TempDir(), "password"), proctest.Buffer{}
+		proctest.Replace(t, path, "one")
+		password := store.WatchPasswordFile(t.Context(), path, slog.New(slog.NewTextHandler(&log, nil)))
+		proctest.Replace(t, path, "")
+		time.Sleep(time.Minute + time.Millisecond)
+		if n := strings.Count(log.String(), "the file is empty"); password() != "one" || n < 2 || n > 3 {
+			t.Errorf("password %q, %d failures logged:\n%s", password(), n, log.String())
+		}
+		proctest.Replace(t, path, "two")
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); password() != "two" {
+			t.Errorf("after 2 s, the password is %q", password())
+		}
+	})
 }
 
 // TestPasswordCommand runs a program whose answer expires in 2 s. If it fails, or Redis refuses its answer, the
