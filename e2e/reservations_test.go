@@ -100,8 +100,9 @@ func startGateway(t *testing.T, store, timeout string, deny bool) *gateway {
 	t.Helper()
 	g := &gateway{model: newModel(t)}
 	g.weir = startWeir(t, ruleFile(t, budgets), "--store", store, "--store-timeout", "2s")
+	waits := fmt.Sprintf(`"timeout":%q,"failure_mode_deny":%t`, timeout, deny)
 	set := strings.NewReplacer(
-		`"timeout":"0.02s"`, fmt.Sprintf(`"timeout":%q,"failure_mode_deny":%t`, timeout, deny),
+		`"timeout":"0.02s"`, waits, `"timeout":"0.5s"`, waits,
 		`"cluster":"app"`, `"cluster":"upstream","timeout":"0s","retry_policy":{"retry_on":"gateway-error","num_retries":1}`)
 	g.envoy = proxy{
 		Weir: []string{g.weir.GRPC}, Upstream: g.addr, Domain: "demo",

@@ -69,7 +69,8 @@ func (m *Metrics) requestMetrics() []metric.Group {
 					metric.Put(w, c.reservation.without.Load(), c.Domain, c.Rule, c.Limit, "none")
 				}),
 			metric.Counters("weir_reservation_ends_lost_total", "domain rule limit",
-				"Ends that were lost because Redis failed, so that the charge of the start stays.",
+				"Ends that were lost because Redis failed, so that the charge of the start stays. An end that Envoy cancels "+
+					"before Weir has read it counts in weir_requests_abandoned_total instead.",
 				func(c *limitCounters, w metric.Writer) {
 					metric.Put(w, c.reservation.lost.Load(), c.Domain, c.Rule, c.Limit)
 				}),

@@ -80,7 +80,11 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 		c.ctx = ctx
 		if err := receive(c); err != nil {
 			s.release(c)
-			return nil, s.reject(err)
+			failed := func(context.Context, any) (any, error) { return nil, s.reject(err) }
+			if interceptor != nil && ctx.Err() != nil { // it counts callers that leave
+				return interceptor(ctx, nil, info, failed)
+			}
+			return failed(ctx, nil)
 		}
 		if interceptor == nil {
 			return answer(ctx, c)

@@ -60,6 +60,12 @@ func TestRegistered(t *testing.T) {
 	if status.Convert(err).Message() != pb.RateLimitService_ShouldRateLimit_FullMethodName {
 		t.Errorf("through an interceptor: %v", err)
 	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	receive = func(any) error { return status.FromContextError(gone.Err()).Err() }
+	if _, err := got.Methods[0].Handler(s, gone, receive, refuse); status.Code(err) != codes.Aborted {
+		t.Errorf("a caller that left before its request was read passes by the interceptor, which counts it: %v", err)
+	}
 }
 
 // A request uses one set of rules, and calls the store once.
