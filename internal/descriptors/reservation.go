@@ -68,6 +68,10 @@ func (c *Builder) checkReservation(l *checked) {
 	bad := func(format string, args ...any) {
 		c.Errorf(l.fieldAt("reservation"), "reservation: "+format, args...)
 	}
+	whole := "the limit"
+	if l.placement.Regions {
+		whole = "the part of a region"
+	}
 	if r.AtMost == 0 {
 		r.AtMost = max(r.Estimate, capacity/2)
 	}
@@ -80,9 +84,9 @@ func (c *Builder) checkReservation(l *checked) {
 	case r.Estimate < 1:
 		bad("estimate must be at least 1, got %d", r.Estimate)
 	case r.Estimate > capacity:
-		bad("estimate must be at most %d, which the limit admits at once, got %d", capacity, r.Estimate)
+		bad("estimate must be at most %d, which %s admits at once, got %d", capacity, whole, r.Estimate)
 	case r.AtMost > capacity:
-		bad("at_most must be at most %d, which the limit admits at once, got %d", capacity, r.AtMost)
+		bad("at_most must be at most %d, which %s admits at once, got %d", capacity, whole, r.AtMost)
 	case r.AtMost < r.Estimate:
 		bad("at_most must be at least estimate, %d, got %d; write a larger at_most, or remove it", r.Estimate, r.AtMost)
 	}
@@ -94,9 +98,9 @@ func (c *Builder) checkReservation(l *checked) {
 		return
 	}
 	if capacity/r.Estimate < leastStarts {
-		c.Warnf(WarnReservation, l.fieldAt("reservation"), "the limit admits %d at once, less than %d times the estimate, "+
+		c.Warnf(WarnReservation, l.fieldAt("reservation"), "%s admits %d at once, less than %d times the estimate, "+
 			"%d, so that few requests can be in flight; write a smaller estimate, or a larger limit over a longer time",
-			capacity, leastStarts, r.Estimate)
+			whole, capacity, leastStarts, r.Estimate)
 	}
 	starts, ends := r.forms(l.form)
 	policy, err := c.policyOf(starts)

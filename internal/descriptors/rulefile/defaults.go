@@ -50,7 +50,8 @@ func (r *reader) defaultsSchema() *schema[struct{}] {
 		}
 	}
 	items := r.defaultSchema()
-	s.field("defaults", listShape(ref("default"), 0), func(n *yaml.Node, _ *struct{}) {
+	some := shape{"type": "array", "items": ref("default")}
+	s.field("defaults", some, func(n *yaml.Node, _ *struct{}) {
 		if isNull(resolve(n)) {
 			r.Errorf(r.at(n), "defaults is empty; write at least one item, or remove this document")
 		}
@@ -73,7 +74,7 @@ func (r *reader) defaultSchema() *schema[descriptors.Default] {
 	s.field("for", ref("for"), func(n *yaml.Node, d *descriptors.Default) { readFields(r, n, limits, d) })
 	s.must, s.about = "rate_limit", "the fields for limits that lack them, or {} for none"
 	noRate := without("each limit has its own", "name", "replaces", "unlimited", "requests_per_unit", "unit",
-		"unit_multiplier", "window")
+		"unit_multiplier", "window", "scope")
 	form := shape{"allOf": []shape{ref("limit"), noRate}}
 	s.field("rate_limit", form, func(n *yaml.Node, d *descriptors.Default) {
 		if isNull(resolve(n)) {
