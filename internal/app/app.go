@@ -141,9 +141,9 @@ func (a *App) openMetrics(ctx context.Context) (err error) {
 }
 
 // openRules opens the store and creates the rules; load loads them.
-func (a *App) openRules(context.Context) (err error) {
+func (a *App) openRules(ctx context.Context) (err error) {
 	o, m := &a.o, a.metrics
-	if o.Redis, err = o.Primary(); err != nil { //nolint:contextcheck // Primary does not connect
+	if o.Redis, err = o.Primary(ctx); err != nil {
 		return err
 	}
 	if o.Redis != nil {
@@ -153,7 +153,7 @@ func (a *App) openRules(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.rules, err = rules.New(rules.Options{ //nolint:contextcheck // New does not connect
+	a.rules, err = rules.New(ctx, rules.Options{
 		Config: o.RulesOptions, Redis: o.Redis, Process: process,
 		HoldGC: o.HoldGC, Log: o.Log,
 	})
@@ -165,7 +165,7 @@ func (a *App) openRules(context.Context) (err error) {
 	if o.Redis != nil { // reading the clock takes longer than a decision in memory
 		o.Stages = func(names []string) []take.Stage { return append(a.traces.Stages(), m.Timed(names...)) }
 	}
-	if a.store, err = store.Open(&o.StoreOptions); err != nil { //nolint:contextcheck // the store outlives ctx
+	if a.store, err = store.Open(ctx, &o.StoreOptions); err != nil {
 		return err
 	}
 	a.add("store", a.store)

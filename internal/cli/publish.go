@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
@@ -48,7 +51,9 @@ Examples:
 }
 
 func (c *publishCmd) Run(ctx context.Context, io streams) error {
-	redis, err := store.ConnectForCommand(c.Store, c.StoreKeyPrefix) //nolint:contextcheck // it does not connect yet
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // a signal ends the password_command
+	defer stop()
+	redis, err := store.ConnectForCommand(ctx, c.Store, c.StoreKeyPrefix)
 	if err != nil {
 		return usage(fmt.Errorf("--store: %w", err))
 	}

@@ -97,7 +97,7 @@ func (c *Builder) checkReservation(l *checked) {
 	if l.policy = nil; c.Problems() > before {
 		return
 	}
-	if capacity/r.Estimate < leastStarts {
+	if capacity/r.Estimate < leastStarts && l.ends == nil { // otherwise, a smaller part has this warning
 		c.Warnf(WarnReservation, l.fieldAt("reservation"), "%s admits %d at once, less than %d times the estimate, "+
 			"%d, so that few requests can be in flight; write a smaller estimate, or a larger limit over a longer time",
 			whole, capacity, leastStarts, r.Estimate)

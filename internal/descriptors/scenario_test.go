@@ -24,7 +24,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// player has the rules of domain shop, or their errors.
+// player has the rules of domain shop and their warnings, or their errors.
 type player struct {
 	shop *descriptors.Domain
 	errs error
@@ -99,7 +99,7 @@ func (p *player) compile(c casetest.Command) string {
 		{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + c.Text)},
 	})
 	if p.errs = err; err == nil {
-		p.shop = set.Domain("shop")
+		p.shop, p.errs = set.Domain("shop"), set.Warnings()
 	} else if process.Regions == nil {
 		c.Fatalf("%v", err)
 	}

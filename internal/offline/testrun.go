@@ -20,7 +20,11 @@ import (
 // if the rules do not have the domain, a request is invalid or ctx is done.
 func Test(ctx context.Context, f *rulefile.TestFile, t *rulefile.TestCase, rules *descriptors.Set) (string, error) {
 	if rules.Domain(f.Domain) == nil {
-		return "", fmt.Errorf("%s: the rules have no domain %s", f.Name, f.Domain)
+		var names []string
+		for _, d := range rules.Domains() {
+			names = append(names, d.Name())
+		}
+		return "", fmt.Errorf("%s: the rules have no domain %s, only %s", f.Name, f.Domain, strings.Join(names, ", "))
 	}
 	engine, err := newEngine(rules, maxCounters, decide.Config{ //nolint:contextcheck // the engine ends with Close
 		ChargeEach: f.ChargeEach, RatelimitHeaders: true, LimitHeaders: decide.LimitHeaders{Remaining: "remaining"},

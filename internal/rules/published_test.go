@@ -35,7 +35,7 @@ func open(t *testing.T, server *redistest.Server) *rules.Published {
 // openURL opens the sets on a client with the timeout of requests, which a serving process has.
 func openURL(t *testing.T, url string) *rules.Published {
 	t.Helper()
-	r, err := store.Connect(url, redisstore.Options{})
+	r, err := store.Connect(t.Context(), url, redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

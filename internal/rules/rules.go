@@ -58,8 +58,8 @@ type compiled struct {
 	published PublishedInfo // Version is 0 if there are none
 }
 
-// New returns Rules without any rules; Load loads them.
-func New(o Options) (*Rules, error) {
+// New returns Rules without any rules; Load loads them. ctx is that of store.Connect.
+func New(ctx context.Context, o Options) (*Rules, error) {
 	if o.HoldGC == nil {
 		o.HoldGC = func() func() { return func() {} }
 	}
@@ -70,7 +70,7 @@ func New(o Options) (*Rules, error) {
 		switch {
 		case path == fromRedis && r.published == nil:
 			var err error
-			if r.redis, err = o.Redis.ForCommands(); err != nil {
+			if r.redis, err = o.Redis.ForCommands(ctx); err != nil {
 				return nil, err
 			}
 			r.published = NewPublished(r.redis).Follow(r.logReachable)

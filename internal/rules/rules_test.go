@@ -29,7 +29,7 @@ func load(t *testing.T, o rules.Options) *rules.Rules {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r, err := rules.New(o)
+	r, err := rules.New(t.Context(), o)
 	if err == nil {
 		err = r.Load(t.Context(), func(*descriptors.Set) {})
 	}

@@ -81,7 +81,7 @@ func (p *player) start(c casetest.Command) string {
 		}, option) = true
 	}
 	var err error
-	p.rules, err = rules.New(rules.Options{
+	p.rules, err = rules.New(c.Context(), rules.Options{
 		Config: config,
 		Log:    slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
 	})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os/exec"
@@ -25,6 +26,8 @@ const (
 	filesAgain, commandAgain = time.Second, 5 * time.Minute
 	// commandWait bounds each run of a command, the pause after its failures, and how often an equal failure is logged.
 	commandWait = 30 * time.Second
+	// commandMost is the maximum number of bytes that a command may print to each of standard output and error.
+	commandMost = 64 << 10
 	// filesPause bounds the pause after failures of files, so that a file is used soon after it is corrected.
 	filesPause = 2 * time.Second
 )
@@ -45,12 +48,15 @@ type credentials struct {
 type login struct {
 	Username, Password string
 	Expires            expiry // zero: unknown
-	problem            string // the reason why there is no password yet
+	problem            error  // noCredentials until there is a password
 }
+
+// noCredentials is the reason why there is no password yet. It has no Unwrap, because go-redis would return the result.
+type noCredentials struct{ error }
 
 func newCredentials() *credentials {
 	c := &credentials{refused: make(chan string, 1)}
-	c.current.Store(&login{problem: "user and password are not read yet"})
+	c.current.Store(&login{problem: noCredentials{errors.New("user and password are not read yet")}})
 	return c
 }
 
@@ -58,9 +64,9 @@ func newCredentials() *credentials {
 func (c *credentials) change() bool { return c.usernameFile+c.passwordFile != "" || len(c.command) > 0 }
 
 // start reads the credentials, unless another client has. A command may succeed later, so only calls return its error.
-func (c *credentials) start() error {
-	if c.current.Load().problem != "" {
-		if err := c.renew(context.Background(), false); len(c.command) == 0 {
+func (c *credentials) start(ctx context.Context) error {
+	if c.current.Load().problem != nil {
+		if err := c.renew(ctx, false); len(c.command) == 0 {
 			return err
 		}
 	}
@@ -70,10 +76,7 @@ func (c *credentials) start() error {
 // provide is go-redis's CredentialsProviderContext.
 func (c *credentials) provide(context.Context) (user, password string, err error) {
 	l := c.current.Load()
-	if l.problem != "" {
-		err = errors.New(l.problem)
-	}
-	return l.Username, l.Password, err
+	return l.Username, l.Password, l.problem
 }
 
 // run renews the credentials until ctx is done. After a failure or a refusal by Redis, it pauses for 1 to 30 s, or 2 s
@@ -112,7 +115,7 @@ func (c *credentials) run(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		logged, loggedAt = err.Error(), time.Now()
-		log.LogAttrs(ctx, slog.LevelWarn, "credentials of Redis cannot be renewed, so the last ones remain in use",
+		log.LogAttrs(ctx, slog.LevelWarn, "credentials of Redis cannot be renewed; the last ones, if any, remain in use",
 			slog.String("error", err.Error()), slog.String("stderr", firstLine(err)))
 	}
 }
@@ -130,7 +133,7 @@ func firstLine(err error) string {
 func (c *credentials) again() time.Duration {
 	l := c.current.Load()
 	switch left := time.Until(l.Expires.Time); {
-	case len(c.command) == 0 || l.problem != "":
+	case len(c.command) == 0 || l.problem != nil:
 		return filesAgain
 	case l.Expires.IsZero():
 		return commandAgain
@@ -156,8 +159,8 @@ func (c *credentials) renew(ctx context.Context, retry bool) error {
 	switch old := c.current.Load(); {
 	case err == nil && (retry || *next != *old):
 		c.current.Store(next)
-	case err != nil && old.problem != "":
-		c.current.Store(&login{problem: err.Error()})
+	case err != nil && old.problem != nil:
+		c.current.Store(&login{problem: noCredentials{err}})
 	}
 	return err
 }
@@ -180,7 +183,7 @@ func readSecret(ctx context.Context, option, path, instead string) (string, erro
 	return text, nil
 }
 
-// runCommand runs the command and sets what it prints.
+// runCommand runs the command and sets what it prints. If it fails, its children end, too.
 func (c *credentials) runCommand(ctx context.Context, to *login) error {
 	ctx, cancel := context.WithTimeout(ctx, commandWait)
 	defer cancel()
@@ -188,16 +191,38 @@ func (c *credentials) runCommand(ctx context.Context, to *login) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its children
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
+	var out, errs bounded
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err != nil && cmd.Process != nil {
+		_ = cmd.Cancel() // the program may have left children
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		exit.Stderr = errs
+	}
+	switch {
+	case max(len(out), len(errs)) > commandMost:
+		err = errors.New("it prints more than 64 KiB; let it print only the password, or JSON")
+	case ctx.Err() != nil:
 		err = fmt.Errorf("it takes longer than %s", commandWait)
-	} else if err == nil {
+	case err == nil:
 		err = to.parse(out)
 	}
 	if err != nil { // errors of exec and os wrap the reason and add the program
 		return fmt.Errorf("password_command: %w", cmp.Or(errors.Unwrap(err), err))
 	}
 	return nil
+}
+
+// bounded keeps what a command prints. A Write that exceeds commandMost returns an error, which closes the pipe.
+type bounded []byte
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if *b = append(*b, p[:min(len(p), commandMost+1-len(*b))]...); len(*b) > commandMost {
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
 }
 
 // parse parses a command's output: a password in the first line, or JSON. Errors quote none of it.

@@ -2,15 +2,19 @@ package store_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // userA and userB are arguments of redis-server.
@@ -158,8 +163,8 @@ func TestCredentialsChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFileThatFails: a file that is empty for a minute is used within 2 s after it is corrected. Until then, the log has
-// the reason every 30 s.
+// TestFileThatFails: a file that is empty for a minute is used within 2 s after it is corrected. Until then, the log
+// has the reason every 30 s.
 func TestFileThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, log := filepath.Join(t.TempDir(), "password"), proctest.Buffer{}
@@ -199,11 +204,31 @@ func TestPasswordCommand(t *testing.T) {
 	}
 }
 
+// The end of the context ends the program and its children, which keep a pipe open.
+func TestPasswordCommandEnds(t *testing.T) {
+	pipe, program := filepath.Join(t.TempDir(), "pipe"), filepath.Join(t.TempDir(), "token.sh")
+	proctest.Replace(t, program, "exec 3>"+pipe+"; (echo >&3; sleep 20; echo late >&3) & wait\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	read, err := make(chan string), syscall.Mkfifo(pipe, 0o600)
+	go func() {
+		from, err := os.Open(pipe)
+		_, _ = from.Read(make([]byte, 1)) // waits for the child
+		cancel()
+		text, readErr := io.ReadAll(from)
+		read <- fmt.Sprint(string(text), cmp.Or(err, readErr))
+	}()
+	r, connectErr := store.Connect(ctx, "redis://h?password_command=sh+"+program, redisstore.Options{})
+	if got := <-read; got != "<nil>" || cmp.Or(err, connectErr, r.Close()) != nil {
+		t.Error(got, err, connectErr)
+	}
+}
+
 // A program that cannot be run is the error of each call, without the URL's text.
 func TestPasswordCommandThatCannotRun(t *testing.T) {
 	for command, want := range map[string]string{
 		"h4nter2": "password_command: executable file not found", "/dev/h4nter2": "password_command: no such file",
-		"true": "password_command: it prints no password",
+		"true": "password_command: it prints no password", "yes+h4nter2": "password_command: it prints more than 64 KiB;",
+		"sh+-c+yes>%262": "password_command: it prints more than 64 KiB;",
 	} {
 		err := counts(t, open(t, "redis://127.0.0.1:1?password_command="+command, patient))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "h4nter2") {

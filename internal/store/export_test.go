@@ -9,7 +9,7 @@ import (
 func WatchPasswordFile(ctx context.Context, path string, log *slog.Logger) (password func() string) {
 	c := newCredentials()
 	c.passwordFile = path
-	_ = c.start() // the password is empty
+	_ = c.start(ctx) // the password is empty
 	go c.run(ctx, log)
 	return func() string { return c.current.Load().Password }
 }

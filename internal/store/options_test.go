@@ -43,7 +43,7 @@ func TestReadTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := a.options(&redisstore.Options{Timeout: tc.timeout})
+		o, err := a.options(t.Context(), &redisstore.Options{Timeout: tc.timeout})
 		if err != nil {
 			t.Fatal(err)
 		}

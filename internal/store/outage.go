@@ -72,6 +72,7 @@ const (
 	unreachable   = "Redis unreachable at "
 	doesNotCount  = "Redis returns errors at "
 	doesNotAnswer = "Redis does not respond in time at "
+	noPassword    = "No credentials for Redis at "
 )
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
@@ -119,7 +120,9 @@ func Unasked(err error, hits int) bool {
 }
 
 func whatIs(err error) string {
-	switch {
+	switch _, lacksPassword := errors.AsType[noCredentials](err); {
+	case lacksPassword:
+		return noPassword
 	case redisstore.Answered(err):
 		return doesNotCount
 	case redisstore.TimedOut(err):
@@ -215,6 +218,8 @@ func (r *remote) goesOn(ctx context.Context, o outage, mostlyDecides bool) {
 // whatToCheck returns advice for the operator.
 func (r *remote) whatToCheck(err error) string {
 	switch {
+	case whatIs(err) == noPassword:
+		return "correct the option in the URL that the error names; run its program as Weir's user to see its output"
 	case redisstore.Answered(err) && (strings.Contains(err.Error(), "NOPERM") || // the next two: in scripts
 		strings.Contains(err.Error(), "can't run this command") || strings.Contains(err.Error(), "ACL failure")):
 		return "grant Weir's user in Redis the missing right (the error names it, or it is one of " +

@@ -36,17 +36,21 @@ type Redis struct {
 // Connect returns a client for a URL in one of Forms, for a store with these options. Prefix and timeout in the URL
 // override them. It does not connect, so an error concerns the URL or a file that the URL names. It runs the URL's
 // password_command, for at most 30 s; calls return its error. It turns off the log of go-redis in the whole process,
-// because calls return the same errors.
-func Connect(url string, o redisstore.Options) (*Redis, error) { return connect(url, o, 0, 0, nil) }
+// because calls return the same errors. ctx ends only the password_command and the reading of files.
+func Connect(ctx context.Context, url string, o redisstore.Options) (*Redis, error) {
+	return connect(ctx, url, o, 0, 0, nil)
+}
 
 // ConnectForCommand is Connect for commands for which no request waits: it uses few connections and a long timeout.
-func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
-	return connect(url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2, nil)
+func ConnectForCommand(ctx context.Context, url, keyPrefix string) (*Redis, error) {
+	return connect(ctx, url, redisstore.Options{KeyPrefix: keyPrefix}, commandTimeout, 2, nil)
 }
 
 // connect is Connect with a minimum timeout and, unless the URL sets it, a maximum number of connections. 0 connections
 // means 10 per CPU or, in a cluster, 5 per CPU per node. c are the credentials of another client, or nil.
-func connect(url string, o redisstore.Options, least time.Duration, connections int, c *credentials) (*Redis, error) {
+func connect(
+	ctx context.Context, url string, o redisstore.Options, least time.Duration, connections int, c *credentials,
+) (*Redis, error) {
 	a, err := parseURL(url)
 	if err != nil {
 		return nil, err
@@ -57,13 +61,13 @@ func connect(url string, o redisstore.Options, least time.Duration, connections 
 	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
 	o.Timeout = max(cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout), least)
 	silence()
-	client, err := a.newClient(&o)
+	client, err := a.newClient(ctx, &o)
 	return &Redis{client, url, o, a.credentials}, err
 }
 
 // ForCommands calls ConnectForCommand for the same Redis, with the same credentials. The caller closes the result.
-func (r *Redis) ForCommands() (*Redis, error) {
-	return connect(r.url, redisstore.Options{KeyPrefix: r.o.KeyPrefix}, commandTimeout, 2, r.credentials)
+func (r *Redis) ForCommands(ctx context.Context) (*Redis, error) {
+	return connect(ctx, r.url, redisstore.Options{KeyPrefix: r.o.KeyPrefix}, commandTimeout, 2, r.credentials)
 }
 
 // silence turns off the log of go-redis, which goes to standard error.
@@ -88,8 +92,8 @@ func (r *Redis) Counters(name string) (*redisstore.Store, error) {
 }
 
 // newClient creates the client. It does not connect.
-func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error) {
-	u, err := a.options(o)
+func (a *address) newClient(ctx context.Context, o *redisstore.Options) (redis.UniversalClient, error) {
+	u, err := a.options(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
 	}
@@ -111,7 +115,7 @@ func (a *address) newClient(o *redisstore.Options) (redis.UniversalClient, error
 }
 
 // options returns the options of the client. It reads the files that the URL names, to find errors early.
-func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error) {
+func (a *address) options(ctx context.Context, o *redisstore.Options) (*redis.UniversalOptions, error) {
 	u := &a.client
 	u.Username, u.Password = a.credentials.user, a.credentials.password
 	u.MaxRetries = -1      // a repeated call could be counted twice
@@ -131,7 +135,7 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, proxy: a.proxy}
 	if c := a.credentials; c.change() {
 		u.CredentialsProviderContext, d.credentials = c.provide, c
-		if err := c.start(); err != nil {
+		if err := c.start(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +143,7 @@ func (a *address) options(o *redisstore.Options) (*redis.UniversalOptions, error
 		d.answer = o.Timeout
 	}
 	if a.tls {
-		if _, err := a.tlsFiles.config(context.Background()); err != nil {
+		if _, err := a.tlsFiles.config(ctx); err != nil {
 			return nil, err
 		}
 		d.tls = &a.tlsFiles

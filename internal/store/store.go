@@ -77,18 +77,18 @@ func (o *Options) MaxWait() time.Duration {
 }
 
 // Connect calls the function Connect with these options.
-func (o *Options) Connect(url string) (*Redis, error) {
-	return Connect(url, redisstore.Options{
+func (o *Options) Connect(ctx context.Context, url string) (*Redis, error) {
+	return Connect(ctx, url, redisstore.Options{
 		KeyPrefix: o.StoreKeyPrefix, Timeout: cmp.Or(o.StoreTimeout, MaxTimeout), UntilDeadline: o.StoreTimeout == 0,
 	})
 }
 
 // Primary returns the client of --store, for counters and published rules; nil for memory. It does not connect.
-func (o *Options) Primary() (*Redis, error) {
+func (o *Options) Primary(ctx context.Context) (*Redis, error) {
 	if o.Store == Memory {
 		return nil, nil //nolint:nilnil // Options.Redis takes nil for memory
 	}
-	r, err := o.Connect(o.Store)
+	r, err := o.Connect(ctx, o.Store)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
@@ -117,8 +117,8 @@ type Store struct {
 	hearing sync.Mutex // guards remote.hears
 }
 
-// Open returns the store. It does not connect, so an unreachable Redis is not an error.
-func Open(o *Options) (*Store, error) {
+// Open returns the store. It does not connect, so an unreachable Redis is not an error. ctx is that of Connect.
+func Open(ctx context.Context, o *Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(o)
 	}
@@ -127,7 +127,7 @@ func Open(o *Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{local: local, log: o.Log}
-	counters, err := s.openRedis(o)
+	counters, err := s.openRedis(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, s.disconnect(), local.Close())
 	}
@@ -173,7 +173,7 @@ func openMemory(o *Options) (*Store, error) {
 }
 
 // openRedis creates the stores of counters and the clients of the named servers. s.clients is set even after an error.
-func (s *Store) openRedis(o *Options) (limiter.Store, error) {
+func (s *Store) openRedis(ctx context.Context, o *Options) (limiter.Store, error) {
 	s.clients = []*Redis{o.Redis}
 	first, err := o.Redis.Counters("")
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *Store) openRedis(o *Options) (limiter.Store, error) {
 	}
 	named := map[string]*redisstore.Store{}
 	for name, url := range urls {
-		r, err := o.Connect(url)
+		r, err := o.Connect(ctx, url)
 		if err != nil {
 			return nil, err
 		}

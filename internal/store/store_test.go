@@ -27,7 +27,7 @@ func (onLease) LeaseTime() time.Duration { return time.Hour }
 // opened is a process's store of a server.
 func opened(t *testing.T, url string, log *slog.Logger) *store.Store {
 	t.Helper()
-	s, err := store.Open(&store.Options{
+	s, err := store.Open(t.Context(), &store.Options{
 		Redis:         connect(t, url, redisstore.Options{Timeout: patient}),
 		CachedDenials: true, MemoryMaxCounters: 10, Requests: func() uint64 { return 0 }, Effects: func(string) string { return "" }, Log: log,
 	})
@@ -133,7 +133,7 @@ func TestDeafProcessCachesNothing(t *testing.T) {
 // connect returns the connections of a Redis, which are closed when the test ends.
 func connect(tb testing.TB, url string, o redisstore.Options) *store.Redis {
 	tb.Helper()
-	r, err := store.Connect(url, o)
+	r, err := store.Connect(tb.Context(), url, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // BenchmarkTake is redisstore's with the client of a process that serves.
 func BenchmarkTake(b *testing.B) {
-	r, err := store.Connect(redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
+	r, err := store.Connect(b.Context(), redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -43,12 +43,12 @@ func BenchmarkTake(b *testing.B) {
 func BenchmarkTakeBusy(b *testing.B) {
 	for _, hits := range []int{1, 4} {
 		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {
-			r, err := store.Connect(redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
+			r, err := store.Connect(b.Context(), redistest.Start(b).SocketURL(), redisstore.Options{Timeout: patient})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer r.Close() //nolint:errcheck // the server ends with the benchmark
-			s, err := store.Open(&store.Options{
+			s, err := store.Open(b.Context(), &store.Options{
 				Redis: r, CachedDenials: true, Requests: func() uint64 { return 0 }, Log: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {

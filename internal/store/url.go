@@ -87,8 +87,8 @@ func readURL(raw string) (*address, error) {
 	}
 	var known bool
 	if a.deployment, known = schemes[scheme]; !known {
-		return nil, errors.New("the scheme must be redis, rediss, unix, redis+sentinel, rediss+sentinel, redis+cluster or " +
-			"rediss+cluster")
+		return nil, errors.New("the scheme must be redis or valkey, rediss or valkeys for TLS, one of these with +sentinel or " +
+			"+cluster, or unix")
 	}
 	authority, tail := splitAuthority(rest)
 	if strings.Contains(tail, "@") {
@@ -231,7 +231,11 @@ func (a *address) readQuery(query string) error {
 			return fmt.Errorf("an option is not known; write & in a value as %%26, and use %s",
 				strings.Join(slices.Sorted(maps.Keys(options)), ", "))
 		}
-		if err := setOption(options[name], name, given[len(given)-1]); err != nil {
+		value := given[len(given)-1]
+		if strings.TrimSpace(value) == "" {
+			return fmt.Errorf("option %s is empty; write %s=VALUE, or remove the option", name, name)
+		}
+		if err := setOption(options[name], name, value); err != nil {
 			return err
 		}
 	}

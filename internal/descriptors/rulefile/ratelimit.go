@@ -246,7 +246,7 @@ func oneOf(names ...string) func(name string) (int64, error) {
 		if i := slices.Index(names, name); i >= 0 && name != "" {
 			return int64(i), nil
 		}
-		return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.TrimPrefix(strings.Join(names, ", "), ", "))
+		return 0, fmt.Errorf("%q is not known: use %s", name, strings.TrimPrefix(strings.Join(names, " or "), " or "))
 	}
 }
 
