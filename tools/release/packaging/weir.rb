@@ -30,12 +30,13 @@ class Weir < Formula
   def install
     bin.install "weir"
     doc.install "licenses"
+    system bin/"weir", "init", etc/"weir" unless (etc/"weir/rules").exist?
   end
 
   service do
     run [opt_bin/"weir", "serve", "--rules", etc/"weir/rules"]
     environment_variables WEIR_GRPC_ADDR: "127.0.0.1:8081", WEIR_HTTP_ADDR: "127.0.0.1:8080"
-    keep_alive true
+    keep_alive crashed: true
     log_path var/"log/weir.log"
     error_log_path var/"log/weir.log"
   end
