@@ -104,7 +104,7 @@ func (m *Module) share(o *app.Options) *instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, in := range m.instances {
-		if reflect.DeepEqual(in.options, *o) {
+		if reflect.DeepEqual(in.options, *o) { //nolint:govet // an error in the options differs, too
 			in.filters++
 			return in
 		}

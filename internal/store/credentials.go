@@ -48,15 +48,15 @@ type credentials struct {
 type login struct {
 	Username, Password string
 	Expires            expiry // zero: unknown
-	problem            error  // noCredentials until there is a password
+	problem            error  // credentialsError until there is a password
 }
 
-// noCredentials is the reason why there is no password yet. It has no Unwrap, because go-redis would return the result.
-type noCredentials struct{ error }
+// credentialsError says why there is no password yet. It has no Unwrap, because go-redis would return the result.
+type credentialsError struct{ error }
 
 func newCredentials() *credentials {
 	c := &credentials{refused: make(chan string, 1)}
-	c.current.Store(&login{problem: noCredentials{errors.New("user and password are not read yet")}})
+	c.current.Store(&login{problem: credentialsError{errors.New("user and password are not read yet")}})
 	return c
 }
 
@@ -160,7 +160,7 @@ func (c *credentials) renew(ctx context.Context, retry bool) error {
 	case err == nil && (retry || *next != *old):
 		c.current.Store(next)
 	case err != nil && old.problem != nil:
-		c.current.Store(&login{problem: noCredentials{err}})
+		c.current.Store(&login{problem: credentialsError{err}})
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func Unasked(err error, hits int) bool {
 }
 
 func whatIs(err error) string {
-	switch _, lacksPassword := errors.AsType[noCredentials](err); {
+	switch _, lacksPassword := errors.AsType[credentialsError](err); {
 	case lacksPassword:
 		return noPassword
 	case redisstore.Answered(err):

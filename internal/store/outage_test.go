@@ -291,7 +291,7 @@ func TestCause(t *testing.T) {
 	for want, err := range map[string]error{
 		"Redis does not respond in time at redis://there since.*does Redis hang":     &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
 		"Redis unreachable at redis://there since.*is Redis up":                      &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
-		"No credentials for Redis at redis://there since.*run its program":           noCredentials{errors.New("password_command: exit status 1")},
+		"No credentials for Redis at redis://there since.*run its program":           credentialsError{errors.New("password_command: exit status 1")},
 		"Redis returns errors at redis://there since.*the error that Redis returned": redisError("OOM command not allowed"),
 	} {
 		var log proctest.Buffer

@@ -120,9 +120,9 @@ type Store struct {
 // Open returns the store. It does not connect, so an unreachable Redis is not an error. ctx is that of Connect.
 func Open(ctx context.Context, o *Options) (*Store, error) {
 	if o.Redis == nil {
-		return openMemory(o)
+		return openMemory(o) //nolint:contextcheck // memory waits for nothing
 	}
-	local, err := memstore.New(memstore.Options{MaxCounters: o.MemoryMaxCounters})
+	local, err := memstore.New(memstore.Options{MaxCounters: o.MemoryMaxCounters}) //nolint:contextcheck // as above
 	if err != nil {
 		return nil, err
 	}

@@ -87,8 +87,8 @@ func readURL(raw string) (*address, error) {
 	}
 	var known bool
 	if a.deployment, known = schemes[scheme]; !known {
-		return nil, errors.New("the scheme must be redis or valkey, rediss or valkeys for TLS, one of these with +sentinel or " +
-			"+cluster, or unix")
+		return nil, errors.New("the scheme must be redis or valkey, rediss or valkeys for TLS, one of these with " +
+			"+sentinel or +cluster, or unix")
 	}
 	authority, tail := splitAuthority(rest)
 	if strings.Contains(tail, "@") {

@@ -46,8 +46,8 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 		"rediss://h?tls_ca=url_test.go":     "tls_ca: url_test.go has no certificate in PEM",
 		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert, tls_key: stat a",
 	} {
-		if _, err := store.Connect(t.Context(), url, redisstore.Options{}); err == nil || !strings.Contains(err.Error(), want) ||
-			strings.Contains(err.Error(), "h4nter2") {
+		_, err := store.Connect(t.Context(), url, redisstore.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "h4nter2") {
 			t.Errorf("%q: %v, want %q", url, err, want)
 		}
 	}
