@@ -53,7 +53,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	var err error
 	if placement.Regions {
 		whole := params
-		whole.SegmentCap = 0 // it is that of the region's part
+		whole.SegmentCap = 0 // already divided
 		whole, err = limit.Part(whole, r.process.percent())
 		params.Limit = whole.Limit
 	}
