@@ -16,8 +16,8 @@ import (
 //
 // Burst and max_cost are the defaults for the rate, so that every rate fills the counter within the window, and no
 // request forgets hits of another rate. A window that no calendar has, such as a minute, is aligned to the epoch. A
-// reservation is reduced to the capacity. Consistency is strict. With `scope: regions`, the rate is divided. A rule without limits, or an unlimited rule, gets a
-// fixed_window with ID -1.
+// reservation is reduced to the capacity. Consistency is strict. With `scope: regions`, the rate is divided. A rule
+// without limits, or an unlimited rule, gets a fixed_window with ID -1.
 //
 // Requests with the same window share a counter, so that a client keeps its hits if its rate changes. If the rule's
 // first limit has the same window, and its burst and max_cost are the defaults, they share its counter.

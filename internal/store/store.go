@@ -63,12 +63,29 @@ type Options struct {
 // LongestTimeout returns the longest timeout of a store: StoreTimeout, or a longer timeout in a URL.
 func (o *Options) LongestTimeout() time.Duration {
 	longest := o.StoreTimeout
-	for _, url := range slices.AppendSeq([]string{o.Store, o.PerSecondStore}, maps.Values(o.NamedStores)) {
-		if a, err := parseURL(url); err == nil {
-			longest = max(longest, a.timeout)
-		}
+	for a := range o.addresses {
+		longest = max(longest, a.timeout)
 	}
 	return longest
+}
+
+// RunsCommand reports whether the URL of a store has a password_command.
+func (o *Options) RunsCommand() bool {
+	for a := range o.addresses {
+		if len(a.credentials.command) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses yields the parsed URLs of all stores, without the memory store and without URLs that are not valid.
+func (o *Options) addresses(yield func(*address) bool) {
+	for _, url := range slices.AppendSeq([]string{o.Store, o.PerSecondStore}, maps.Values(o.NamedStores)) {
+		if a, err := parseURL(url); err == nil && !yield(a) {
+			return
+		}
+	}
 }
 
 // MaxWait returns the longest wait for a store for any deadline of the caller.

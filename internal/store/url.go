@@ -60,15 +60,6 @@ func Proxied(raw string) bool {
 	return err == nil && a.proxy
 }
 
-// RunsCommand reports whether a URL has a password_command.
-func (o *Options) RunsCommand() bool {
-	runs := func(raw string) bool {
-		a, err := parseURL(raw)
-		return err == nil && len(a.credentials.command) > 0
-	}
-	return runs(o.Store) || runs(o.PerSecondStore) || slices.ContainsFunc(slices.Collect(maps.Values(o.NamedStores)), runs)
-}
-
 // parseURL parses a URL. It returns the errors of CheckURL.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
