@@ -22,8 +22,7 @@ const patienceOfCaller = 5 * time.Second
 // latencies are the latencies of all requests.
 type latencies []time.Duration
 
-// quantile returns the smallest latency that a share q of all does not exceed, or 0 if there are none. The latencies
-// must be sorted.
+// quantile returns the smallest of the sorted latencies that a share q of them does not exceed, or 0 without any.
 func (l latencies) quantile(q float64) time.Duration {
 	if len(l) == 0 {
 		return 0

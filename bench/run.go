@@ -104,8 +104,7 @@ func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, err
 	return newSample(got, &spent), expect(s.w, t, got)
 }
 
-// prime checks that the target has the workload's rules, and exhausts the tight keys. It does so once per target and
-// workload.
+// prime checks that the target has the workload's rules, and exhausts the tight keys, once per target and workload.
 func (b *bench) prime(ctx context.Context, l *load, t *target) error {
 	if t.alwaysOK || t.primed[l.w.name] {
 		return nil

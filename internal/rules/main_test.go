@@ -3,7 +3,7 @@ package rules
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { casetest.FindLeaks(m) }

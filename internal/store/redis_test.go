@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// While a server is away go-redis tries once a second, and looks only then whether the client was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	casetest.FindLeaks(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // patient is a deadline that even a busy machine meets.

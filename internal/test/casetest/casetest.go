@@ -1,4 +1,4 @@
-// Package casetest has helpers for tests without programs. Main finds goroutines that a package's tests have leaked.
+// Package casetest has helpers for tests without programs. Main and FindLeaks find goroutines that a package leaks.
 // Pick and Check give slow tests a short form, which make test runs, and a long form, which WEIR_LONG=1 selects: both
 // have the same assertions, and the long form tries more. Receive waits for a channel. Compile, Entries and Explain are
 // for tests with rules. Scenarios plays files of commands and compares the answers with the answers in the files.
@@ -57,13 +57,25 @@ func Main(m *testing.M, checks int, left ...goleak.Option) {
 	}
 	for name, value := range defaults {
 		f := flag.Lookup(name)
-		if err := f.Value.Set(value); err != nil {
-			os.Exit(2)
-		}
+		_ = f.Value.Set(value)
 		f.DefValue = value // the value that means "not given" to Check
 	}
-	goleak.VerifyTestMain(m, left...)
+	FindLeaks(m, left...)
 }
+
+// FindLeaks is a TestMain that finds leaked goroutines. They have a minute to end, as the kernel may close a watch late.
+func FindLeaks(m *testing.M, left ...goleak.Option) {
+	code := m.Run()
+	for end := time.Now().Add(time.Minute); code == 0 && goleak.Find(left...) != nil && time.Now().Before(end); {
+	}
+	goleak.VerifyTestMain(ran(code), left...)
+}
+
+// ran is the exit code of tests that have run.
+type ran int
+
+// Run implements goleak.TestingM.
+func (r ran) Run() int { return int(r) }
 
 // Check is rapid.Check with short random cases in the short form, unless the flag -rapid.checks is given. It sets that
 // flag during the call, so tests that call it must not be parallel.
@@ -71,9 +83,7 @@ func Check(t *testing.T, short int, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue && !IsLong() {
-		if err := checks.Value.Set(strconv.Itoa(short)); err != nil {
-			t.Fatal(err)
-		}
+		_ = checks.Value.Set(strconv.Itoa(short))
 		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // it was set before
 	}
 	rapid.Check(t, property)

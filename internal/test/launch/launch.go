@@ -57,8 +57,7 @@ func (p *Process) Died() error {
 	return fmt.Errorf("%s ended by itself (%w):\n%s", p.name, p.err, p.Output())
 }
 
-// Await polls ready until it returns nil. It returns an error if the process exits before, if that takes longer than
-// within, or if ctx ends.
+// Await polls ready until it returns nil. It returns an error if the process or ctx ends, or after the time within.
 func (p *Process) Await(ctx context.Context, within time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -42,8 +42,7 @@ func NewAuthority(tb testing.TB) *Authority {
 func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
 
 // Issue writes a certificate and its key, valid for an hour for clients and servers. A name is a DNS name, an IP
-// address, a URI such as spiffe://mesh/ns/shop, or "DNS:" or "URI:" and any text. Issuing for the same file again
-// replaces it.
+// address, a URI such as spiffe://mesh/ns/shop, or "DNS:" or "URI:" and any text. An existing file is replaced.
 func (a *Authority) Issue(file string, names ...string) (cert, key string) {
 	a.tb.Helper()
 	template := &x509.Certificate{

@@ -31,8 +31,7 @@ type Process struct {
 	tb testing.TB
 }
 
-// Program returns the path of the first of the programs that exists. Under -short it skips the test; if none exists, it
-// fails the test with a hint.
+// Program returns the path of the first program that exists, or fails the test with a hint. It skips it under -short.
 func Program(tb testing.TB, names ...string) string {
 	tb.Helper()
 	SkipIfShort(tb, names[0])
@@ -68,8 +67,7 @@ func Start(tb testing.TB, name string, cmd *exec.Cmd) *Process {
 	return &Process{p, tb}
 }
 
-// Await polls ready until it returns nil. It fails the test if the process ends before, or if that takes longer than
-// within.
+// Await polls ready until it returns nil. It fails the test if the process ends before, or after the time within.
 func (p *Process) Await(within time.Duration, ready func() error) {
 	p.tb.Helper()
 	if err := p.TryAwait(within, ready); err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// Twemproxy starts a twemproxy that distributes keys over the servers, and returns its host:port. It ends with the
-// test.
+// Twemproxy starts a twemproxy that distributes keys over the servers, until the test ends. It returns its host:port.
 func Twemproxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
 	binary := proctest.Program(tb, "nutcracker")

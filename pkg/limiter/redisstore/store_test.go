@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// While a server is away go-redis tries once a second, and looks only then whether the client was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	casetest.FindLeaks(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // patient is a timeout that a busy machine does not exceed, because these tests check decisions and not speed.
