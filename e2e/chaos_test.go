@@ -32,7 +32,7 @@ const (
 	warmUp      = 250 * time.Millisecond // until every limit is used up
 	promised    = time.Second            // from the store's return to its first decision
 	liveBytes   = 8 << 20                // that a process's heap may have grown by
-	undisturbed = 0.2                    // of the calls about what is on other servers: busy machines are late
+	undisturbed = 0.5                    // of the calls about what is on other servers: busy machines are late
 	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 

@@ -211,7 +211,7 @@ func repeated(n int) *pb.RateLimitRequest {
 func TestSmallRequestsThatWait(t *testing.T) {
 	s := startWeir(t, ruleFile(t, "domain: shop\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1000000, unit: day}}]\n"))
 	small := repeated(128)
-	s.costs(t, 200, func() {
+	s.costs(t, 400, func() {
 		s.flood(t, 100, 100, func(c *withoutWindow) error {
 			for range 1000 {
 				c.put(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, true, small)
@@ -226,7 +226,7 @@ func TestDecisionsThatNobodyReads(t *testing.T) {
 	s := startWeir(t, ruleFile(t, "domain: shop\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1000000, unit: day}}]\n"),
 		"--max-descriptors", "2048", "--max-counters", "4096")
 	large := repeated(2048)
-	s.costs(t, 200, func() {
+	s.costs(t, 400, func() {
 		s.flood(t, 4, 2000, func(c *withoutWindow) error {
 			return c.ask(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, true, large)
 		})
