@@ -27,7 +27,7 @@ func startPrometheus(tb testing.TB, config string) *prometheus {
 	s := &prometheus{addr: proctest.FreeAddr(tb)}
 	cmd := exec.Command(proctest.Program(tb, "prometheus"), "--config.file", config, "--web.listen-address", s.addr,
 		"--storage.tsdb.path", tb.TempDir(), "--log.level", "warn")
-	proctest.Start(tb, "prometheus", cmd).Await(time.Minute, func() error {
+	proctest.Start(tb, "prometheus", cmd).Await(proctest.Patience, func() error {
 		_, err := s.get("/-/ready", nil)
 		return err
 	})

@@ -116,7 +116,7 @@ func startHung(t *testing.T, rules, store string) *weir {
 	t.Helper()
 	s := newWeir(t, rules, "--store", store)
 	s.Launch()
-	s.Await(time.Minute, func() error {
+	s.Await(proctest.Patience, func() error {
 		_, err := s.client(t).ShouldRateLimit(t.Context(), question("nothing", "x"))
 		return err
 	})

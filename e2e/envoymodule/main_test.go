@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { casetest.Main(m, 100) }
 
 // patience is how long something may take on a busy machine.
-const patience = time.Minute
+const patience = proctest.Patience
 
 // byKey limits clients by a header.
 const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a service may take to start on a busy machine.
-const patience = time.Minute
+const patience = proctest.Patience
 
 // env is an environment: variables and their values.
 type env map[string]string

@@ -66,7 +66,7 @@ func (r *ratelimit) get(addr, path, body string) (status int, text string, err e
 
 func (r *ratelimit) awaitHealthy() {
 	r.t.Helper()
-	r.Await(time.Minute, func() error {
+	r.Await(proctest.Patience, func() error {
 		status, text, err := r.get(r.http, "/healthcheck", "")
 		if err == nil && (status != http.StatusOK || text != "OK") {
 			err = fmt.Errorf("%d %q", status, text)
@@ -106,7 +106,7 @@ func TestRatelimitWithFiles(t *testing.T) {
 	for _, want := range []string{
 		"level=WARN msg=\"compatibility mode: ", "domain=ratelimit denied=true descriptors=\"PATH=/a cost 1, ",
 	} {
-		proctest.Await(t, time.Minute, func() error { // a line may be written after the answer
+		proctest.Await(t, proctest.Patience, func() error { // a line may be written after the answer
 			if !strings.Contains(r.Output(), want) {
 				return fmt.Errorf("the log has no %q", want)
 			}

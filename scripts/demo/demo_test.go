@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long the demo may take to show all, or to end, on a busy machine.
-const patience = time.Minute
+const patience = proctest.Patience
 
 // However its terminal goes away, the demo ends its programs and leaves nothing behind.
 func TestDemoEndsWithItsTerminal(t *testing.T) {

@@ -36,13 +36,13 @@ func WithoutRace(t *testing.T) {
 	}
 }
 
-// Receive returns the next value of the channel. It fails the test after a minute, and names what it waited for.
+// Receive returns the next value of the channel. It fails the test after five minutes, and names what it waited for.
 func Receive[T any](tb testing.TB, from <-chan T, what string) (v T) {
 	tb.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(time.Minute):
-		tb.Fatalf("no %s within a minute", what)
+	case <-time.After(5 * time.Minute):
+		tb.Fatalf("no %s within five minutes", what)
 	}
 	return v
 }

@@ -78,7 +78,7 @@ func StartBrowser(tb testing.TB) *Browser {
 	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.note))
 	tb.Cleanup(cancel)
 	b.ctx = ctx
-	defer time.AfterFunc(patience, cancel).Stop() // a context with a timeout would later close the page
+	defer time.AfterFunc(proctest.Patience, cancel).Stop() // a context with a timeout would later close the page
 	if err := chromedp.Do(ctx); err != nil {
 		tb.Fatalf("open a page in Chromium: %v", err)
 	}
@@ -114,7 +114,7 @@ func run(path string) (*chromium, error) {
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.CombinedOutput(&c.output),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true)))
-	defer time.AfterFunc(patience, c.stop).Stop()
+	defer time.AfterFunc(proctest.Patience, c.stop).Stop()
 	if _, err := chromedp.Targets(c.ctx); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("start Chromium: %w", err)
@@ -145,7 +145,7 @@ func (b *Browser) note(event any) {
 // do returns the result of an action. It fails the test if the action fails or takes too long.
 func do[T any](b *Browser, what string, action chromedp.Action[T]) T {
 	b.tb.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, proctest.Patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *Browser) Text(expression string) string {
 // Await waits until a JavaScript expression is true.
 func (b *Browser) Await(expression string) {
 	b.tb.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, proctest.Patience)
 	defer cancel()
 	for last := any(nil); ; time.Sleep(10 * time.Millisecond) {
 		v, err := chromedp.Run(ctx, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
@@ -183,7 +183,7 @@ func (b *Browser) Await(expression string) {
 		case v == true:
 			return
 		case ctx.Err() != nil:
-			b.tb.Errorf("%s is %v after %s: %v", expression, last, patience, err)
+			b.tb.Errorf("%s is %v after %s: %v", expression, last, proctest.Patience, err)
 			b.tb.Fatalf("the page says:\n%s", b.Text("document.body.innerText"))
 		case err != nil:
 			last = err // the page may be changing

@@ -15,13 +15,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
-
-// patience is the maximum time of any step on a busy machine.
-const patience = time.Minute
 
 // ControlPlane is an ADS server for rate limit configurations. It responds like go-control-plane's server, but a test
 // can make it misbehave.
@@ -66,7 +65,7 @@ func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 		o.Addr = "127.0.0.1:0"
 	}
 	var l net.Listener
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // the port may have been left just now
+	for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(10 * time.Millisecond) { // the port may have been left just now
 		var err error
 		if l, err = net.Listen("tcp", o.Addr); err == nil {
 			break
@@ -136,7 +135,7 @@ func (s *ControlPlane) Next() Request {
 	select {
 	case r := <-s.requests:
 		return r
-	case <-time.After(patience):
+	case <-time.After(proctest.Patience):
 		s.tb.Fatal("no request of a client")
 		return Request{}
 	}

@@ -90,7 +90,7 @@ func LaunchEnvoy(tb testing.TB, config string, o EnvoyOptions) *Envoy {
 // AwaitLive waits until Envoy is live, and sets Admin.
 func (e *Envoy) AwaitLive() {
 	e.tb.Helper()
-	e.Await(patience, func() error {
+	e.Await(Patience, func() error {
 		addr, err := os.ReadFile(e.adminFile)
 		if err != nil {
 			return err

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// patience is the maximum time for Weir or Envoy to start, which takes seconds on a busy machine with two cores.
-const patience = time.Minute
+// Patience is the maximum time for a program to start, to stop or to respond, even on an overloaded machine.
+const Patience = 5 * time.Minute
 
 // Buffer is a bytes.Buffer that one goroutine may read while another one writes.
 type Buffer = launch.Buffer

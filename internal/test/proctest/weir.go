@@ -80,7 +80,7 @@ func (p *Weir) LaunchVia(line string) {
 // AwaitReady waits until weir is ready.
 func (p *Weir) AwaitReady() {
 	p.tb.Helper()
-	p.Await(patience, func() error { return p.Ready(context.Background()) })
+	p.Await(Patience, func() error { return p.Ready(context.Background()) })
 }
 
 // Ready returns nil if weir is ready.

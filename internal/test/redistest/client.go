@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Client returns a client for a URL of Server.URL, Server.SocketURL, Sentinel.URL or Cluster.URL, which may have
@@ -20,7 +22,7 @@ func Client(tb testing.TB, address string, timeout time.Duration) redis.Universa
 	rest, query, _ := strings.Cut(rest, "?")
 	o := &redis.UniversalOptions{
 		ContextTimeoutEnabled: true, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout,
-		DialTimeout: patience, DialerRetries: 1, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
+		DialTimeout: proctest.Patience, DialerRetries: 1, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 	}
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		o.Username, o.Password, _ = strings.Cut(rest[:at], ":")

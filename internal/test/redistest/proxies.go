@@ -41,7 +41,7 @@ pool:
 	}
 	p := proctest.Start(tb, "nutcracker", exec.Command(binary, "--conf-file", file, "--stats-addr", "127.0.0.1",
 		"--stats-port", stats, "--output", filepath.Join(dir, "log")))
-	p.Await(patience, func() error { return launch.Dial(tb.Context(), "tcp", addr) })
+	p.Await(proctest.Patience, func() error { return launch.Dial(tb.Context(), "tcp", addr) })
 	return addr
 }
 

@@ -15,13 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
-
-// patience is the maximum time for a redis-server to start or stop.
-const patience = time.Minute
 
 // Server is a redis-server on its own TCP port and Unix socket. By default it has no persistence.
 type Server struct {
@@ -73,7 +69,7 @@ func (s *Server) Kill() {
 // Stop stops the server with SIGTERM and returns when it has ended.
 func (s *Server) Stop() {
 	s.tb.Helper()
-	s.proc.Terminate(patience)
+	s.proc.Terminate(proctest.Patience)
 	s.dead = true
 }
 
@@ -131,7 +127,7 @@ func (s *Server) start() error {
 	}
 	cmd := exec.Command(s.binary, append(args, s.args...)...)
 	s.proc = proctest.Start(s.tb, "redis-server", cmd)
-	return s.proc.TryAwait(patience, s.ping)
+	return s.proc.TryAwait(proctest.Patience, s.ping)
 }
 
 // ping returns nil if the server responds, even if it requires a password.

@@ -50,7 +50,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(s.Master.binary, config, "--sentinel")
-	proctest.Start(tb, "redis-sentinel", cmd).Await(2*patience, func() error {
+	proctest.Start(tb, "redis-sentinel", cmd).Await(proctest.Patience, func() error {
 		var answer any
 		err := tryDoAs(s.own, SentinelPassword, &answer, "sentinel", "replicas", MasterName)
 		text := fmt.Sprint(answer)
