@@ -20,160 +20,51 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
-// known is a difference that stays: a row of the table in docs/migrating/envoyproxy-ratelimit.md.
+// known is a difference that stays.
 type known struct {
-	name     string // the row's first column
-	rules    string // of a domain
-	settings env
-	steps    []knownStep
-
-	// hides reports whether it is the reason of a difference in a random case; nil: no random case has it.
-	hides func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool
+	Name     string // the row's first column
+	Rules    string // of a domain
+	Settings env
+	Steps    []knownStep
 }
 
-// knownStep is a request, in short, and what each answers, in short. Where they differ for one step at least, the
-// difference still is one.
-type knownStep struct{ ask, peer, weir string }
+type knownStep struct{ Ask, Peer, Weir string }
 
-// knownDifferences are all that stay in answers.
-var knownDifferences = []known{
-	{
-		name:  "keys and values with `_`",
-		rules: "[{key: a, value: b_c, rate_limit: {unit: day, requests_per_unit: 5}}]",
-		steps: []knownStep{{"a_b=c", "OK - OK 4/5 DAY", "OK - OK"}},
-	},
-	{
-		name:  "a pattern and longer keys",
-		rules: `[{key: user, value: "*", rate_limit: {unit: day, requests_per_unit: 5}}]`,
-		steps: []knownStep{{"user_id=5", "OK - OK 4/5 DAY", "OK - OK"}},
-	},
-	{
-		name:  "`*` before the end of a value",
-		rules: `[{key: path, value: "/a/*/b", rate_limit: {unit: day, requests_per_unit: 5}}]`,
-		steps: []knownStep{{"path=/a/1/b", "OK - OK", "OK - OK 4/5 DAY"}},
-	},
-	{
-		name: "a value that reads like a pattern",
-		rules: `[{key: a, value: "*", rate_limit: {unit: day, requests_per_unit: 5}},
-  {key: a, value: "x*", rate_limit: {unit: day, requests_per_unit: 7}}]`,
-		steps: []knownStep{{"a=x1", "OK - OK 4/5 DAY", "OK - OK 4/5 DAY"}, {"a=x*", "OK - OK 6/7 DAY", "OK - OK 4/5 DAY"}},
-	},
-	{
-		name:  "every quota is exceeded",
-		rules: "[{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]",
-		steps: []knownStep{
-			{"a=1", "OK - OK 0/1 DAY", "OK - OK 0/1 DAY"},
-			{"a=1", "OK - OK 0/1 DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
-		},
-		hides: onlyQuotasDeny,
-	},
-	{
-		name: "the status of an exceeded quota",
-		rules: `[{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}},
-  {key: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]`,
-		steps: []knownStep{{"a=1 b=1", "OK - OK 0/0 DAY - OK 0/1 DAY", "OK - OVER_LIMIT 0/0 DAY - OK 0/1 DAY"}},
-		hides: func(diff string, peer, _ *pb.RateLimitResponse, _ env) bool {
-			for i := range peer.GetStatuses() {
-				rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
-				inStatus := ok && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset"))
-				inHeader := strings.Contains(diff, "RateLimit-") // which show what is over, before what is nearest
-				if isExceededQuota(peer, i) && (inStatus || inHeader) {
-					return true
-				}
+func knownDifferences(t *testing.T) []known { return casetest.Table[known](t, "testdata/known.yaml") }
+
+// hides has the known differences that random cases have: it reports whether that is the reason of a difference.
+var hides = map[string]func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool{
+	"every quota is exceeded": onlyQuotasDeny,
+	"the status of an exceeded quota": func(diff string, peer, _ *pb.RateLimitResponse, _ env) bool {
+		for i := range peer.GetStatuses() {
+			rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
+			inStatus := ok && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset"))
+			inHeader := strings.Contains(diff, "RateLimit-") // which show what is over, before what is nearest
+			if isExceededQuota(peer, i) && (inStatus || inHeader) {
+				return true
 			}
-			return false
-		},
+		}
+		return false
 	},
-	{
-		name: "a request's own limit on a rule with a mode, a name or a shared counter",
-		rules: `[{key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5, name: n}},
-  {key: t, value: "x*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}]`,
-		steps: []knownStep{
-			{"s=1@0/DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 n"},
-			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"},
-			{"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
-		},
+	"the statuses of SHADOW_MODE": func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool {
+		inHeader := settings["SHADOW_MODE"] == "true" && strings.Contains(diff, "RateLimit-") // of the last that is over
+		return peer.GetOverallCode() == weir.GetOverallCode() && (strings.HasSuffix(diff, ".code: OVER_LIMIT, OK") || inHeader)
 	},
-	{
-		name:     "the statuses of SHADOW_MODE",
-		settings: env{"SHADOW_MODE": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"},
-		rules: `[{key: a, rate_limit: {unit: day, requests_per_unit: 0}},
-  {key: b, rate_limit: {unit: day, requests_per_unit: 1}}]`,
-		steps: []knownStep{{
-			"a=1 b=1+2", "OK - OVER_LIMIT 0/0 DAY - OVER_LIMIT 0/1 DAY RateLimit-Limit=1 RateLimit-Remaining=0",
-			"OK - OK 0/0 DAY - OK 0/1 DAY RateLimit-Limit=0 RateLimit-Remaining=0",
-		}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool {
-			inHeader := settings["SHADOW_MODE"] == "true" && strings.Contains(diff, "RateLimit-") // of the last that is over
-			return peer.GetOverallCode() == weir.GetOverallCode() && (strings.HasSuffix(diff, ".code: OVER_LIMIT, OK") || inHeader)
-		},
+	"the text of a request's own limit in dynamic metadata": func(
+		diff string, peer, weir *pb.RateLimitResponse, _ env,
+	) bool {
+		const field = "descriptors"
+		p := proto.CloneOf(peer.GetDynamicMetadata()).GetFields()[field]
+		for _, d := range p.GetListValue().GetValues() {
+			delete(d.GetStructValue().GetFields(), "limit")
+		}
+		return kind(diff) == "dynamic_metadata."+field && proto.Equal(p, weir.GetDynamicMetadata().GetFields()[field])
 	},
-	{
-		name:     "a request's own limit, larger than an exceeded one, with a local cache",
-		settings: env{"LOCAL_CACHE_SIZE_IN_BYTES": "100000"},
-		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
-		steps: []knownStep{
-			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
-			{"a=1@9/DAY", "OVER_LIMIT - OVER_LIMIT 0/9 DAY", "OK - OK 7/9 DAY"},
-		},
+	"the RateLimit headers while 4294967295 remain": func(diff string, peer, weir *pb.RateLimitResponse, _ env) bool {
+		return diff == "response_headers_to_add: number: 0, 3" && peer.GetOverallCode() == weir.GetOverallCode()
 	},
-	{
-		name:     "what a denied request charges, with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-		settings: env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
-		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
-  {key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}},
-  {key: a, rate_limit: {unit: day, requests_per_unit: 1}}]`,
-		steps: []knownStep{
-			{"none=1 s=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 5/5 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 4/5 DAY"},
-			{"a=1 a=1", "OVER_LIMIT - OK 0/1 DAY - OVER_LIMIT 0/1 DAY", "OVER_LIMIT - OK 1/1 DAY - OVER_LIMIT 0/1 DAY"},
-		},
-	},
-	{
-		name: "what a denied request charges, with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-		settings: env{
-			"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true", "LOCAL_CACHE_SIZE_IN_BYTES": "100000",
-		},
-		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
-  {key: a, rate_limit: {unit: day, requests_per_unit: 1}}]`,
-		steps: []knownStep{
-			{"none=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
-			{"none=1 a=1+2", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 1/1 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OVER_LIMIT 0/1 DAY"},
-		},
-	},
-	{
-		name:     "the text of a request's own limit in dynamic metadata",
-		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
-		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 5}}]",
-		steps:    []knownStep{{"a=1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse, _ env) bool {
-			const field = "descriptors"
-			p := proto.CloneOf(peer.GetDynamicMetadata()).GetFields()[field]
-			for _, d := range p.GetListValue().GetValues() {
-				delete(d.GetStructValue().GetFields(), "limit")
-			}
-			return kind(diff) == "dynamic_metadata."+field && proto.Equal(p, weir.GetDynamicMetadata().GetFields()[field])
-		},
-	},
-	{
-		name:     "the RateLimit headers while 4294967295 remain",
-		settings: env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true"},
-		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 4294967295}}]",
-		steps: []knownStep{{
-			"a=1+0", "OK - OK 4294967295/4294967295 DAY",
-			"OK - OK 4294967295/4294967295 DAY RateLimit-Limit=4294967295 RateLimit-Remaining=4294967295",
-		}},
-		hides: func(diff string, peer, weir *pb.RateLimitResponse, _ env) bool {
-			return diff == "response_headers_to_add: number: 0, 3" && peer.GetOverallCode() == weir.GetOverallCode()
-		},
-	},
-	{
-		name:     "more dynamic metadata",
-		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
-		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
-		steps:    []knownStep{{"a=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}},
-		hides: func(diff string, _, _ *pb.RateLimitResponse, _ env) bool {
-			return strings.HasPrefix(diff, "dynamic_metadata.violations: {nothing}")
-		},
+	"more dynamic metadata": func(diff string, _, _ *pb.RateLimitResponse, _ env) bool {
+		return strings.HasPrefix(diff, "dynamic_metadata.violations: {nothing}")
 	},
 }
 
@@ -208,9 +99,12 @@ func isQuota(s *pb.RateLimitResponse_DescriptorStatus, settings env) bool {
 // unexplained returns the differences that no known one explains.
 func unexplained(diffs []string, peer, weir *answer, settings env) []string {
 	return slices.DeleteFunc(diffs, func(diff string) bool {
-		return slices.ContainsFunc(knownDifferences, func(k known) bool {
-			return k.hides != nil && k.hides(diff, peer.resp, weir.resp, settings)
-		})
+		for _, isReason := range hides {
+			if isReason(diff, peer.resp, weir.resp, settings) {
+				return true
+			}
+		}
+		return false
 	})
 }
 
@@ -219,29 +113,29 @@ func unexplained(diffs []string, peer, weir *answer, settings env) []string {
 func TestKnownDifferences(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
-	for i, k := range knownDifferences {
-		files[fmt.Sprintf("%d.yaml", i)] = fmt.Sprintf("domain: domain%d\ndescriptors: %s\n", i, k.rules)
+	for i, k := range knownDifferences(t) {
+		files[fmt.Sprintf("%d.yaml", i)] = fmt.Sprintf("domain: domain%d\ndescriptors: %s\n", i, k.Rules)
 	}
 	root := writeRules(t, files)
 	pairs := map[string]*pair{}
-	for i, k := range knownDifferences {
+	for i, k := range knownDifferences(t) {
 		awaitWindow(3600)
-		id := fmt.Sprint(k.settings)
+		id := fmt.Sprint(k.Settings)
 		if pairs[id] == nil {
-			pairs[id] = startPair(t, root, k.settings)
+			pairs[id] = startPair(t, root, k.Settings)
 		}
 		differ := false
-		for j, step := range k.steps {
-			req := request(t, fmt.Sprintf("domain%d", i), step.ask)
+		for j, step := range k.Steps {
+			req := request(t, fmt.Sprintf("domain%d", i), step.Ask)
 			peer, weir := pairs[id].peer.ask(t.Context(), req), pairs[id].weir.ask(t.Context(), req)
-			if peer.short() != step.peer || weir.short() != step.weir {
-				t.Errorf("%s, request %d, %s:\npeer: %s\nwant: %s\nweir: %s\nwant: %s", k.name, j, step.ask,
-					peer.short(), step.peer, weir.short(), step.weir)
+			if peer.short() != step.Peer || weir.short() != step.Weir {
+				t.Errorf("%s, request %d, %s:\npeer: %s\nwant: %s\nweir: %s\nwant: %s", k.Name, j, step.Ask,
+					peer.short(), step.Peer, weir.short(), step.Weir)
 			}
 			differ = differ || len(differences(peer, weir)) > 0
 		}
 		if !differ {
-			t.Errorf("%s: they differ no longer: remove it here and from docs/migrating/envoyproxy-ratelimit.md", k.name)
+			t.Errorf("%s: they differ no longer: remove it here and from docs/migrating/envoyproxy-ratelimit.md", k.Name)
 		}
 	}
 }
@@ -256,9 +150,9 @@ var notHere = []string{
 // to.
 func TestKnownDifferencesAreListed(t *testing.T) {
 	listed := rows(t, "../../docs/migrating/envoyproxy-ratelimit.md", "## What stays different")
-	held := append(slices.Clone(notHere), slices.Collect(maps.Keys(knownMetrics))...)
-	for _, k := range knownDifferences {
-		held = append(held, k.name)
+	held := slices.Concat(notHere, slices.Collect(maps.Keys(knownMetrics)), slices.Collect(maps.Keys(hides)))
+	for _, k := range knownDifferences(t) {
+		held = append(held, k.Name)
 	}
 	for _, name := range listed {
 		if !slices.Contains(held, name) {
@@ -285,10 +179,10 @@ func TestUnitsShareACounter(t *testing.T) {
 		{"a=1@5/MINUTE", "OK - OK 4/5 MINUTE", "OK - OK 4/5 MINUTE"},
 		{"a=1@5/SECOND", "OK - OK 3/5 SECOND", "OK - OK 4/5 SECOND"},
 	} {
-		req := request(t, "a", step.ask)
-		if peer, weir := p.peer.ask(t.Context(), req).short(), p.weir.ask(t.Context(), req).short(); peer != step.peer ||
-			weir != step.weir {
-			t.Errorf("%s: peer %s, want %s; Weir %s, want %s", step.ask, peer, step.peer, weir, step.weir)
+		req := request(t, "a", step.Ask)
+		if peer, weir := p.peer.ask(t.Context(), req).short(), p.weir.ask(t.Context(), req).short(); peer != step.Peer ||
+			weir != step.Weir {
+			t.Errorf("%s: peer %s, want %s; Weir %s, want %s", step.Ask, peer, step.Peer, weir, step.Weir)
 		}
 	}
 }

@@ -34,45 +34,21 @@ const limited = ", rate_limit: {requests_per_unit: 1, unit: second}"
 
 // Results of long values, by form.
 func TestLongValues(t *testing.T) {
-	const (
-		x     = ", rate_limit: {requests_per_unit: 1, unit: second}}"
-		long  = "(value too long to match)"
-		limit = descriptors.MaxPatternValue
-	)
-	fill := strings.Repeat("a", limit)
-	for _, tt := range []struct{ name, rules, value, want string }{
-		{"beginning decides", "{key: k, value: '/login*'" + x, "/login" + fill, "k=/login*"},
-		{"end decides", "{key: k, value: '*.html'" + x, fill + ".html", "k=*.html"},
-		{"both decide", "{key: k, value: '/a/*.html'" + x, "/a/" + fill + ".htm", ""},
-		{"key alone", "{key: k" + x, fill + "b", "k"},
-		{"exact", "{key: k, value: " + fill + "b" + x, fill + "b", "k=" + fill + "b"},
-		{"text in the head", "{key: k, value: '*/admin/*'" + x, "/admin/" + fill, "k=*/admin/*"},
-		{"text maybe behind the head", "{key: k, value: '*/admin/*'" + x, fill + "/admin/", long},
-		{"text across the head's end", "{key: k, value: '*ab*'" + x, fill + "b", long},
-		{"another end", "{key: k, value: '*/admin/*.html'" + x, fill + "/admin/", ""},
-		{"regex's head decides", "{key: k, regex: '/v[0-9]/.*'" + x, "/v1/" + fill, "k regex /v[0-9]/.*"},
-		{"regex's head excludes", "{key: k, regex: '/v[0-9]/.*'" + x, "/vx/" + fill, ""},
-		{"regex takes newlines", "{key: k, regex: '/v[0-9]/.*'" + x, "/v1/" + fill + "\n", "k regex /v[0-9]/.*"},
-		{"regex open", "{key: k, regex: '[a-z]+'" + x, fill + "b", long},
-		{"regex just short enough", "{key: k, regex: '[a-z]+'" + x, fill, "k regex [a-z]+"},
-		{"below nothing that denies", "{key: k, regex: '[a-z]+'}", fill + "b", ""},
-		{"unlimited gives way", "{key: k, regex: '[a-z]+', rate_limit: {unlimited: true}}\n  - {key: k" + x, fill + "b", "k"},
-		{"shadow gives way", "{key: k, shadow_mode: true, regex: '[a-z]+'" + x + "\n  - {key: k" + x, fill + "b", "k"},
-		{"limit is deeper", "{key: k, regex: '[a-z]+', descriptors: [{key: l" + x + "]}", fill + "b", ""},
-		{"a rule above decides", "{key: k, value: 'a*'" + x + "\n  - {key: k, regex: '.*b'" + x, fill + "b", "k=a*"},
-		{"a rule above may", "{key: k, regex: '[a-z]*b'" + x + "\n  - {key: k, value: 'a*'" + x, fill + "b", long},
-		{"whole characters", "{key: k, regex: 'é+b.*'" + x, strings.Repeat("é", limit), long},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			set := casetest.Compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
-			got, r := "", set.Domain("d").Match(entry(tt.value))
+	const long = "(value too long to match)"
+	expand := strings.NewReplacer("LIMITED", limited+"}", "E_FILL", strings.Repeat("é", descriptors.MaxPatternValue),
+		"FILL", strings.Repeat("a", descriptors.MaxPatternValue))
+	for _, tt := range casetest.Table[struct{ Name, Rules, Value, Want string }](t, "testdata/long_values.yaml") {
+		t.Run(tt.Name, func(t *testing.T) {
+			value, want := entry(expand.Replace(tt.Value)), expand.Replace(tt.Want)
+			set := casetest.Compile(t, "domain: d\ndescriptors:\n  - "+expand.Replace(tt.Rules)+"\n")
+			got, r := "", set.Domain("d").Match(value)
 			if r != nil {
 				got = r.Path
 			}
-			if got != tt.want || r != nil && r.IsTooLong() != (tt.want == long) {
-				t.Errorf("Match is %.60q, want %.60q", got, tt.want)
+			if got != want || r != nil && r.IsTooLong() != (want == long) {
+				t.Errorf("Match is %.60q, want %.60q", got, want)
 			}
-			if _, explained := explain.MatchDescriptor(set, "d", entry(tt.value)); explained != r {
+			if _, explained := explain.MatchDescriptor(set, "d", value); explained != r {
 				t.Errorf("MatchDescriptor ends at %v, Match at %v", explained, r)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/internal/test/partnertest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
@@ -219,76 +220,25 @@ func TestPanicFollowsTheFailureMode(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	m := newModule(t)
-	flags := `"flags": ["` + rulesFlag(t) + `"], "domain": "shop"`
-	for name, tt := range map[string]struct{ config, want string }{
-		"empty":    {``, "filter_config: must be a JSON object: unexpected end of JSON input"},
-		"no JSON":  {`domain: shop`, "filter_config: must be a JSON object: "},
-		"two":      {`{} {}`, "filter_config: must be a JSON object: invalid character '{' after top-level value"},
-		"field":    {`{"rules": []}`, `filter_config: unknown field "rules"`},
-		"type":     {`{"flags": "--rules=x"}`, "filter_config: flags: json: cannot unmarshal string"},
-		"domain":   {`{"flags": ["--rules=x"]}`, "filter_config: domain: must not be empty"},
-		"no flags": {`{"domain": "shop"}`, "filter_config: flags: must not be empty"},
-		"status":   {`{` + flags + `, "status_on_error": {"code": 99}}`, "status_on_error.code: must be from 200 to 599, got 99"},
-		"headers": {
-			`{` + flags + `, "enable_x_ratelimit_headers": "ON"}`,
-			`invalid value for enum field enableXRatelimitHeaders: "ON"`,
-		},
-		"request type": {`{` + flags + `, "request_type": "some"}`, `request_type: must be both, internal or external, got "some"`},
-		"stage":        {`{` + flags + `, "stage": 2}`, "stage is not supported in the module: every entry of rate_limits applies"},
-		"prefix":       {`{` + flags + `, "stat_prefix": "a b"}`, `stat_prefix: must be at most 64 letters, digits, _, - and ., got "a b"`},
-		"timeout":      {`{` + flags + `, "timeout": "1s"}`, `timeout is not supported in the module: write --store-timeout in flags`},
-		"header": {
-			`{` + flags + `, "response_headers_to_add": [{"header": {"key": "a", "value": "%REQ(b)%"}}]}`,
-			"filter_config: response_headers_to_add[0].header.value: commands and %% of Envoy's substitution format",
-		},
-		"header name": {
-			`{` + flags + `, "response_headers_to_add": [{"header": {"key": "a b"}}]}`,
-			`response_headers_to_add[0].header.key: must be the name of a header, got "a b"`,
-		},
-		"nested": {
-			`{` + flags + `, "rate_limits": [{"actions": [{"metadata": {"descriptor_key": "a", "source": "ROUTE_ENTRY",
-				"metadata_key": {"key": "ns", "path": [{"key": "b"}, {"key": "c"}]}}}]}]}`,
-			"rate_limits[0].actions[0].metadata: Envoy gives modules only values directly below a namespace; have the filter " +
-				"envoy.filters.http.header_mutation before this one write %METADATA(ROUTE:ns:b:c)% into a request header",
-		},
-		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, `filter_config: unknown field "nothing"`},
-		"source cluster": {
-			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
-			"source_cluster needs the name of this Envoy's cluster",
-		},
-		"no flag":     {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is not a flag of weir serve`},
-		"help":        {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version have no effect here"},
-		"quota flag":  {`{"domain": "shop", "flags": ["--rules=x", "--quota"]}`, "--quota needs weir as a separate process"},
-		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr needs weir as a separate process"},
-		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
-		"password command": {
-			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://h?password_command=secret"]}`,
-			"filter_config: flags: password_command: Weir inside Envoy runs no programs; write password_file",
-		},
-		"password": {
-			`{"domain": "shop", "flags": ["` + rulesFlag(t) + `", "--store=redis://:secret@:::"]}`,
-			"filter_config: flags: --store: ",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := m.NewFilter([]byte(tt.config))
-			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("%v, want %q", err, tt.want)
+	rules := rulesFlag(t)
+	expand := strings.NewReplacer("FLAGS", `"flags": ["`+rules+`"], "domain": "shop"`, "RULES", rules)
+	for _, tt := range casetest.Table[struct{ Name, Config, Route, Want string }](t, "testdata/config_errors.yaml") {
+		t.Run(tt.Name+tt.Route, func(t *testing.T) {
+			if tt.Route != "" {
+				if _, err := ParseRoute([]byte(tt.Route)); err == nil || !strings.Contains(err.Error(), tt.Want) {
+					t.Errorf("%v, want %q", err, tt.Want)
+				}
+				return
 			}
-			if check := CheckFilter([]byte(tt.config)); check == nil || check.Error() != err.Error() {
+			config := []byte(expand.Replace(tt.Config))
+			_, err := m.NewFilter(config)
+			if err == nil || !strings.Contains(err.Error(), tt.Want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v, want %q", err, tt.Want)
+			}
+			if check := CheckFilter(config); check == nil || check.Error() != err.Error() {
 				t.Errorf("CheckFilter says %v, NewFilter %v", check, err)
 			}
 		})
-	}
-	for config, want := range map[string]string{
-		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: is missing",
-		`{"flags": [], "rate_limits": []}`:                 `filter_config of a route: unknown field "flags"`,
-		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `vh_rate_limits is not supported in the module: a module gets only`,
-		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: syntax error unexpected token \"all\"",
-	} {
-		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", config, err, want)
-		}
 	}
 	if len(m.instances) != 0 {
 		t.Errorf("%d instances of configurations that were refused", len(m.instances))

@@ -1,4 +1,4 @@
-package limit
+package limit_test
 
 import (
 	"testing"
@@ -6,101 +6,33 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 func TestShare(t *testing.T) {
-	tests := []struct {
-		name           string
-		in             limiter.Params
-		n              int64
-		limit, burst   int64
-		window         time.Duration
-		want           limiter.Algorithm
-		chargedDenials limiter.ChargeDenied
-	}{
-		{"alone", limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second}, 1, 10, 10, time.Second, limiter.Funnel, limiter.ChargeNone},
-		{
-			"one that is not said",
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second},
-			0, 10, 10, time.Second, limiter.Funnel,
-			limiter.ChargeNone,
-		},
-		{
-			"a window's number is rounded down",
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Minute},
-			3, 3, 3,
-			time.Minute, limiter.FixedWindow, limiter.ChargeFull,
-		},
-		{
-			"at least one",
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Minute},
-			3, 1, 1, time.Minute, limiter.FixedWindow,
-			limiter.ChargeFull,
-		},
-		{
-			"nothing stays nothing",
-			limiter.Params{Algorithm: limiter.FixedWindow, DenyAll: true, Window: time.Minute},
-			3, 0, 0, time.Minute, limiter.FixedWindow,
-			limiter.ChargeFull,
-		},
-		{
-			"no rate", limiter.Params{Algorithm: limiter.Funnel, DenyAll: true, Window: time.Minute, Burst: 5}, 3, 0, 0, time.Minute, limiter.Funnel, limiter.ChargeNone,
-		},
-		{
-			"a rate is exact",
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second, Burst: 20},
-			3, 10, 6, 3 * time.Second,
-			limiter.Funnel, limiter.ChargeNone,
-		},
-		{
-			"less than one a window",
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 2, Window: time.Minute},
-			6, 2, 1, 6 * time.Minute,
-			limiter.TokenBucket, limiter.ChargeNone,
-		},
-		{
-			"refilled at once",
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: time.Second, RefillsAtOnce: true},
-			3, 3, 3,
-			time.Second, limiter.TokenBucket, limiter.ChargeNone,
-		},
-		{
-			"a queue",
-			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 10, Window: time.Second, Burst: 7},
-			2, 10, 3, 2 * time.Second,
-			limiter.LeakyQueue, limiter.ChargeNone,
-		},
-		{
-			"in flight",
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Minute},
-			4, 2, 2, time.Minute, limiter.Concurrency,
-			limiter.ChargeNone,
-		},
-		{
-			"a segment's cap",
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 9, Window: time.Second, SegmentCap: 6},
-			3, 3, 2,
-			time.Second, limiter.SlidingWindow, limiter.ChargeNone,
-		},
-		{
-			"too slow to be counted",
-			limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: step.MaxWindow, ChargeDenied: limiter.ChargeFull},
-			3, 3, 3, step.MaxWindow, limiter.Funnel, limiter.ChargeFull,
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			p, err := Share(tt.in, tt.n)
+	for _, tt := range casetest.Table[struct {
+		Name, Algorithm        string
+		In                     limiter.Params
+		Parts, Limit, Capacity int64
+		Window                 time.Duration
+		Charged                string
+	}](t, "testdata/share.yaml") {
+		t.Run(tt.Name, func(t *testing.T) {
+			var err error
+			if tt.In.Algorithm, err = limiter.ParseAlgorithm(tt.Algorithm); err != nil {
+				t.Fatal(err)
+			}
+			p, err := limit.Share(tt.In, tt.Parts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Limit() != tt.limit || p.Window() != tt.window || p.Capacity() != tt.burst || p.Algorithm() != tt.want ||
-				p.Params().ChargeDenied != tt.chargedDenials {
-				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %s of %d per %s, %d, %s", p.Algorithm(),
-					p.Limit(),
-					p.Window(), p.Capacity(), p.Params().ChargeDenied, tt.want, tt.limit, tt.window, tt.burst, tt.chargedDenials)
+			if p.Limit() != tt.Limit || p.Window() != tt.Window || p.Capacity() != tt.Capacity ||
+				p.Algorithm() != tt.In.Algorithm || p.Params().ChargeDenied.String() != tt.Charged {
+				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %+v", p.Algorithm(), p.Limit(),
+					p.Window(), p.Capacity(), p.Params().ChargeDenied, tt)
 			}
 		})
 	}
@@ -124,7 +56,7 @@ func TestSharesAddUp(t *testing.T) {
 		if err != nil {
 			t.Skip()
 		}
-		share, err := Share(in, n)
+		share, err := limit.Share(in, n)
 		if err != nil {
 			t.Fatalf("1/%d of %+v: %v", n, in, err)
 		}

@@ -361,50 +361,20 @@ func TestStatsdSendsAtTheEnd(t *testing.T) {
 }
 
 func TestStatsdOptions(t *testing.T) {
-	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat, Interval: time.Second}
-	for _, tt := range []struct {
-		change func(*StatsdOptions)
-		want   string
-	}{
-		{func(*StatsdOptions) {}, ""},
-		{func(o *StatsdOptions) { o.Addr = "unix:///run/dsd.socket" }, ""},
-		{func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"env:prod"} }, ""},
-		{
-			func(o *StatsdOptions) { o.Addr = "127.0.0.1:8125" },
-			`--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
-		},
-		{
-			func(o *StatsdOptions) { o.Addr = "unix://run/x" },
-			`--statsd-addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
-		},
-		{
-			func(o *StatsdOptions) { o.Addr = "udp://localhost" },
-			`--statsd-addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`,
-		},
-		{func(o *StatsdOptions) { o.Format = "graphite" }, `--statsd-format: must be statsd or dogstatsd, got "graphite"`},
-		{
-			func(o *StatsdOptions) { o.Tags = []string{"a:b"} },
-			`--statsd-tag: statsd has no tags: use --statsd-format dogstatsd`,
-		},
-		{
-			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"prod"} },
-			`--statsd-tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got "prod"`,
-		},
-		{
-			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"a:" + strings.Repeat("b", 400)} },
-			`--statsd-tag: all tags together may have 400 bytes, got 402`,
-		},
-	} {
-		o := good
-		tt.change(&o)
+	for _, tt := range casetest.Table[struct {
+		StatsdOptions `yaml:",inline"`
+		Want          string
+	}](t, "testdata/statsd_options.yaml") {
+		o := tt.StatsdOptions
+		o.Interval = time.Second
 		var e flags.Errors
 		o.Check(&e)
 		got, err := "", e.Join()
 		if err != nil {
 			got = err.Error()
 		}
-		if got != tt.want {
-			t.Errorf("%+v: %q, want %q", o, got, tt.want)
+		if got != tt.Want {
+			t.Errorf("%+v: %q, want %q", o, got, tt.Want)
 		}
 	}
 }

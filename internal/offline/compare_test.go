@@ -2,7 +2,6 @@ package offline
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -11,19 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
 )
-
-// TestMain does what casetest.Main does elsewhere, which imports this package.
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.seed", "1"); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m)
-}
 
 func compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()

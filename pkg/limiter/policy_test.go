@@ -12,169 +12,32 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/limit"
 	"github.com/weir-ratelimit/weir/internal/step"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/storekit"
 )
 
 func TestNewPolicySaysWhatIsWrong(t *testing.T) {
-	const (
-		hour  = time.Hour
-		prime = 4_294_967_291
-	)
-	for name, c := range map[string]struct {
-		in   limiter.Params
-		want []string
-	}{
-		"no algorithm": {
-			limiter.Params{Limit: 1, Window: hour},
-			[]string{"algorithm: must be one of " + strings.Join(step.Names(limiter.Algorithms()), ", ")},
-		},
-		"limit beyond 2^48": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},
-			[]string{"limit: must be between 0 and 281474976710656, got 281474976710657"},
-		},
-		"no window": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1},
-			[]string{"window: must be between 1ms and 87600h0m0s (10 years), got 0s"},
-		},
-		"window of nanoseconds": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second + 1},
-			[]string{"window: must be a whole number of microseconds, got 1.000000001s"},
-		},
-		"all at once": {
-			limiter.Params{
-				Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, Burst: -1, Segments: 1001, SegmentCap: -1,
-				MaxLogEntries: 1_000_001,
-				Oldest:        limiter.OldestFull,
-			},
-			[]string{
-				"burst: must be between 0 and 281474976710656, got -1",
-				"segments: must be between 0 and 1000, got 1001",
-				"segment_cap: must be between 0 and 281474976710656, got -1",
-				"max_log_entries: must be between 0 and 1000000, got 1000001",
-				"burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
-				"segments: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
-				"segment_cap: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
-				"oldest: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
-				"max_log_entries: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
-			},
-		},
-		"wait of microseconds": {
-			limiter.Params{
-				Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, MaxWait: -time.Millisecond,
-				BurstFor: 1500 * time.Microsecond,
-			},
-			[]string{
-				"max_wait: must be between 0s and 1h0m0s, got -1ms",
-				"burst_seconds: must be a multiple of 0.001, got 0.0015",
-			},
-		},
-		"more in flight than the given max_log_entries": {
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 6, Window: hour, MaxLogEntries: 5},
-			[]string{"limit: concurrency remembers every request in flight, so it takes at most max_log_entries = 5, " +
-				"got 6; raise max_log_entries"},
-		},
-		"smooth_bursty beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour, MaxWait: 500 * time.Millisecond},
-			[]string{"limit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
-				"choose a rate with fewer digits, or a max_wait and a time to save up in whole seconds"},
-		},
-		"smooth_warming_up's parameters of smooth_bursty, out of bounds": {
-			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, WarmUp: 90 * time.Minute, ColdFactor: 100},
-			[]string{
-				"warm_up: must be between 0s and 1h0m0s, got 1h30m0s",
-				"cold_factor: must be between 1.01 and 100, got 1",
-				"warm_up: is not a parameter of smooth_bursty, which takes initial, max_wait, max_cost, burst_seconds, charge_denied",
-				"cold_factor: is not a parameter of smooth_bursty, which takes initial, max_wait, max_cost, burst_seconds, charge_denied",
-			},
-		},
-		"smooth_warming_up with a burst and a cold_factor above the highest": {
-			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: hour, Burst: 3, ColdFactor: 10_050},
-			[]string{
-				"cold_factor: must be between 1.01 and 100, got 100.5",
-				"burst: is not a parameter of smooth_warming_up, which takes max_wait, max_cost, warm_up, cold_factor, charge_denied",
-			},
-		},
-		"smooth_warming_up beyond 53 bits": {
-			limiter.Params{
-				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond,
-				ColdFactor: 250,
-			},
-			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s " +
-				"and a cold_factor " +
-				"of 2.5; choose a rate with fewer digits, a shorter warm_up, a cold_factor of 3, or warm_up and max_wait in whole seconds"},
-		},
-		"batches beyond the horizon": {
-			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1, Window: step.MaxWindow, Burst: 15, RefillsAtOnce: true,
-			},
-			[]string{"burst: 15 tokens at 1 per 87600h0m0s take more than 142 years; choose a smaller burst"},
-		},
-		"calendar minutes": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
-			[]string{"align: calendar needs a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 " +
-				"days, " +
-				"got 1m0s; use epoch"},
-		},
-		"segments that do not divide": {
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1, Window: time.Second, Segments: 3},
-			[]string{"segments: 3 segments of 1s are not whole microseconds; use 2"},
-		},
-		"segments of an odd window": {
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1, Window: 1_000_003 * time.Microsecond},
-			[]string{"segments: 10 segments of 1.000003s are not whole microseconds; use 1"},
-		},
-		"funnel beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.Funnel, Limit: prime, Window: step.MaxWindow},
-			[]string{"burst: 4294967291 at 4294967291 per 87600h0m0s needs more than 53 bits to count exactly; " +
-				"choose a smaller burst or a rate with fewer digits"},
-		},
-		"a reserve above the capacity": {
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, Burst: 5, Reserve: 6},
-			[]string{"reserve: must be between 0 and the capacity, 5, got 6"},
-		},
-		"a reserve below 0": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 9, Window: hour, Reserve: -1},
-			[]string{"reserve: must be between 0 and the capacity, 9, got -1"},
-		},
-		"a reserve of concurrency": {
-			limiter.Params{Algorithm: limiter.Concurrency, Limit: 9, Window: hour, Reserve: 1},
-			[]string{"reserve: concurrency cannot take back a charge; use fixed_window, sliding_window, sliding_log, funnel " +
-				"or token_bucket"},
-		},
-		"a reserve of batches": {
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, RefillsAtOnce: true, Reserve: 1},
-			[]string{"reserve: a token_bucket with initial: empty or refill: interval cannot take back a charge; use " +
-				"initial: full and refill: greedy"},
-		},
-		"a reserve of a bucket that starts empty": {
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 9, Window: hour, StartsEmpty: true, Reserve: 1},
-			[]string{"reserve: a token_bucket with initial: empty or refill: interval cannot take back a charge; use " +
-				"initial: full and refill: greedy"},
-		},
-		"a reserve that charges denied requests the rest": {
-			limiter.Params{
-				Algorithm: limiter.Funnel, Limit: 9, Window: hour, ChargeDenied: limiter.ChargeRemaining, Reserve: 1,
-			},
-			[]string{"reserve: a charge that was cut to the remaining hits cannot be corrected; use charge_denied: none"},
-		},
-		"segments beyond 53 bits": {
-			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: prime, Window: step.MaxWindow, Segments: 1},
-			[]string{"limit: 4294967291 in segments of 87600h0m0s need more than 53 bits to count exactly; " +
-				"use more segments, or whole seconds"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, err := limiter.NewPolicy(c.in)
-			if err == nil {
-				t.Fatalf("NewPolicy(%+v) accepted it: %+v", c.in, p)
+	for _, c := range casetest.Table[struct {
+		Name, Algorithm string
+		In              limiter.Params
+		Want            []string
+	}](t, "testdata/wrong_policies.yaml") {
+		t.Run(c.Name, func(t *testing.T) {
+			if c.Algorithm != "" {
+				c.In.Algorithm, _ = limiter.ParseAlgorithm(c.Algorithm) // the error would name it
 			}
-			if diff := cmp.Diff(c.want, strings.Split(err.Error(), "\n")); diff != "" {
+			c.Want[0] = strings.Replace(c.Want[0], "ALGORITHMS", strings.Join(step.Names(limiter.Algorithms()), ", "), 1)
+			p, err := limiter.NewPolicy(c.In)
+			if err == nil {
+				t.Fatalf("NewPolicy(%+v) accepted it: %+v", c.In, p)
+			}
+			if diff := cmp.Diff(c.Want, strings.Split(err.Error(), "\n")); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 			var param *limiter.ParamError
-			if !errors.As(err, &param) || !strings.HasPrefix(c.want[0], param.Param+": ") {
-				t.Errorf("the error names %+v first, want that of %q", param, c.want[0])
+			if !errors.As(err, &param) || !strings.HasPrefix(c.Want[0], param.Param+": ") {
+				t.Errorf("the error names %+v first, want that of %q", param, c.Want[0])
 			}
 		})
 	}

@@ -27,10 +27,10 @@ import (
 func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 	var drawn []*drawnRoute
 	casetest.Check(t, 600, func(t *rapid.T) { drawn = append(drawn, drawRoute(t, len(drawn))) })
-	for _, m := range matches {
+	for _, m := range matches(t) {
 		drawn = append(drawn, &drawnRoute{
-			number: len(drawn), rateLimits: toJSON(t, "[{actions: [{"+m.action+"}]}]"),
-			requests: []*drawnRequest{{path: m.path, headers: m.headers}},
+			number: len(drawn), rateLimits: toJSON(t, "[{actions: [{"+m.action()+"}]}]"),
+			requests: []*drawnRequest{{path: m.Path, headers: m.headers()}},
 		})
 	}
 	server := newRecorder(t)

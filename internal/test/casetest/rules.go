@@ -1,9 +1,13 @@
 package casetest
 
 import (
+	"bytes"
+	"cmp"
+	"os"
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
@@ -50,4 +54,16 @@ func Explain(t rapid.TB, set *descriptors.Set, domain string, entries []descript
 		t.Errorf("MatchDescriptor(%v) does not say why there is no limit", entries)
 	}
 	return x
+}
+
+// Table returns the test cases of a YAML file, which is a list. A field that T does not have fails the test.
+func Table[T any](tb testing.TB, path string) (cases []T) {
+	tb.Helper()
+	data, err := os.ReadFile(path)
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err = cmp.Or(err, d.Decode(&cases)); err != nil {
+		tb.Fatalf("%s: %v", path, err)
+	}
+	return cases
 }
