@@ -5,6 +5,7 @@ package peer
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"fmt"
 	"maps"
 	"net"
@@ -19,36 +20,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-const metricRules = `domain: shop
-descriptors:
-  - key: plain
-    rate_limit: {unit: day, requests_per_unit: 3}
-  - key: plain
-    value: "v:1|2"
-    rate_limit: {unit: day, requests_per_unit: 3}
-  - key: ip
-    value: 10.1.2.3
-    rate_limit: {unit: day, requests_per_unit: 3}
-  - key: a
-    value: one
-    descriptors:
-      - key: b
-        rate_limit: {unit: day, requests_per_unit: 3}
-        descriptors:
-          - key: c
-            rate_limit: {unit: day, requests_per_unit: 3}
-  - key: watched
-    shadow_mode: true
-    rate_limit: {unit: day, requests_per_unit: 2}
-  - key: big
-    rate_limit: {unit: day, requests_per_unit: 10}
-  - key: files
-    value: "f*"
-    share_threshold: true
-    rate_limit: {unit: day, requests_per_unit: 10}
-  - key: free
-    rate_limit: {unlimited: true}
-`
+//go:embed testdata/metrics.yaml
+var metricRules string
 
 // metricTraffic are the requests before the metrics are compared.
 var metricTraffic = []string{

@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -15,32 +16,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-const builtRules = `
-domain: shop
-descriptors:
-  - key: api_key
-    value: gold
-    quota_mode: true
-    detailed_metric: true
-    description: customers who pay
-    owner: team-shop
-    metadata: {tier: gold, n: 1}
-    x-ticket: 7
-    response: {body: later, headers: {x-why: limited}}
-    rate_limits:
-      - {name: fast, algorithm: token_bucket, requests_per_unit: 10, unit: second, burst: 30, on_store_failure: deny}
-      - {name: slow, requests_per_unit: 1000, unit: day, unit_multiplier: 2, align: epoch, replaces: [{name: fast}]}
-    descriptors:
-      - {key: path, value: /checkout*, share_threshold: true, rate_limit: {algorithm: sliding_window, requests_per_unit: 3, window: 90s}}
-      - {key: path, regex: '/item/[0-9]+', rate_limit: {algorithm: concurrency, requests_per_unit: 3, lease: 30s}}
-      - {key: path, rate_limit: {unlimited: true}}
-  - {key: user, values: [alice, bob], hash_values: true, shadow_mode: true, rate_limit: {requests_per_unit: 0, unit: hour}}
-  - {key: address, cidr: [10.0.0.0/8, 2001:db8::/32], value_to_metric: true, rate_limit: {requests_per_unit: 5, unit: minute}}
----
-domain: api
-descriptors:
-  - {key: none}
-`
+//go:embed testdata/built.yaml
+var builtRules string
 
 // built are the rules of builtRules, made in Go.
 func built() *descriptors.Builder {

@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,30 +24,8 @@ func limitOf(tb testing.TB, set *descriptors.Set, domain string, es []descriptor
 	return r.Limits[i]
 }
 
-const keyRules = `
-domain: shop
-descriptors:
-  - key: remote_address
-    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 1, unit: second}
-    descriptors:
-      - {key: path, rate_limit: {requests_per_unit: 1, unit: second}}
-  - key: file
-    value: /a b/*/c*
-    share_threshold: true
-    rate_limit: {algorithm: sliding_log, requests_per_unit: 1, unit: second}
-    descriptors:
-      - {key: user, rate_limit: {algorithm: sliding_window, requests_per_unit: 1, unit: second}}
-  - {key: file, rate_limit: {algorithm: sliding_log, requests_per_unit: 1, unit: second}}
-  - {key: api_key, hash_values: true, rate_limit: {algorithm: token_bucket, requests_per_unit: 1, unit: second}}
-  - key: many
-    rate_limits:
-      - {requests_per_unit: 1, unit: second}
-      - {name: 'day@1', requests_per_unit: 1, unit: day}
-      - {requests_per_unit: 1, unit: hour}
-  - {key: ip, cidr: ['::/0', 0.0.0.0/0], rate_limit: {requests_per_unit: 1, unit: second}}
-  - {key: hip, cidr: ['::/0'], hash_values: true, rate_limit: {requests_per_unit: 1, unit: second}}
-  - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second, engine: redis_cell}}
-`
+//go:embed testdata/keys.yaml
+var keyRules string
 
 // TestKeyGolden pins the format of keys. If the format must change, all counters of all users are reset, and the
 // release notes must say so.

@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -17,32 +18,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-const matchRules = `
-domain: shop
-descriptors:
-  - key: path
-    value: /a/*
-    descriptors: [{key: method}]
-  - {key: path, value: '*.html'}
-  - {key: path, value: /a/b}
-  - key: path
-    descriptors: [{key: user}]
-  - {key: glob, value: a*b*c}
-  - {key: glob, value: '*x*y*'}
-  - {key: glob, value: '**z'}
-  - {key: overlap, value: ab*ba}
-  - {key: overlap, value: '*x*x*'}
-  - {key: order, value: '*.x'}
-  - {key: order, value: a*}
-  - key: parent
-    value: exact
-    descriptors: [{key: child, value: one}]
-  - key: parent
-    value: ex*
-    descriptors: [{key: child, value: two}]
-  - key: parent
-    descriptors: [{key: child}]
-`
+//go:embed testdata/match.yaml
+var matchRules string
 
 func TestMatchTakesLinearTime(t *testing.T) {
 	value := strings.Repeat("a", 100_000)

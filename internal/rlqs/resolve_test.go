@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -34,27 +35,8 @@ func rulesOf(t *testing.T, rules string) (
 	return Resolver(live.Load, d), live
 }
 
-const resolveRules = `
-domain: shop
-descriptors:
-- key: tenant
-  descriptors:
-  - key: route
-    rate_limits:
-    - {name: burst, algorithm: funnel, unit: second, requests_per_unit: 100}
-    - {name: daily, unit: day, requests_per_unit: 100000}
-- {key: plan, value: free, rate_limit: {unlimited: true}}
-- {key: plan, value: known}
-- {key: plan, value: over, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}}
-- {key: plan, value: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 50}}
-- {key: slow, value: queue, rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 50, max_wait: 10ms}}
-- {key: slow, value: full, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, charge_denied: full}}
-- {key: slow, value: batch, rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 50, refill: interval}}
-- {key: slow, value: empty, rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 50, initial: empty}}
-- {key: slow, value: cell, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, engine: redis_cell}}
-- {key: slow, value: work, rate_limit: {algorithm: concurrency, requests_per_unit: 50}}
-- {key: slow, value: leased, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, consistency: leased}}
-`
+//go:embed testdata/resolve.yaml
+var resolveRules string
 
 func TestResolve(t *testing.T) {
 	resolve, _ := rulesOf(t, resolveRules)
@@ -71,12 +53,12 @@ func TestResolve(t *testing.T) {
 		{"shop", "tenant=a", "nothing"},
 		{"other", "plan=free", "nothing"},
 		{"shop", "slow=leased", "funnel|shop|slow=leased 50"},
-		{"shop", "slow=queue", "refused: slow=queue (rules.yaml:14): algorithm: leaky_queue cannot be charged in advance"},
-		{"shop", "slow=full", "refused: slow=full (rules.yaml:15): charge_denied: "},
-		{"shop", "slow=batch", "refused: slow=batch (rules.yaml:16): refill: "},
-		{"shop", "slow=empty", "refused: slow=empty (rules.yaml:17): initial: "},
-		{"shop", "slow=cell", "refused: slow=cell (rules.yaml:18): engine: redis_cell"},
-		{"shop", "slow=work", "refused: slow=work (rules.yaml:19): algorithm: concurrency"},
+		{"shop", "slow=queue", "refused: slow=queue (rules.yaml:13): algorithm: leaky_queue cannot be charged in advance"},
+		{"shop", "slow=full", "refused: slow=full (rules.yaml:14): charge_denied: "},
+		{"shop", "slow=batch", "refused: slow=batch (rules.yaml:15): refill: "},
+		{"shop", "slow=empty", "refused: slow=empty (rules.yaml:16): initial: "},
+		{"shop", "slow=cell", "refused: slow=cell (rules.yaml:17): engine: redis_cell"},
+		{"shop", "slow=work", "refused: slow=work (rules.yaml:18): algorithm: concurrency"},
 		{"shop", "", "refused: the bucket has no entries"},
 		{"shop", "plan=", "refused: the value of plan is empty"},
 		{"shop", "plan=\xff", "refused: a value is not UTF-8"},

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	_ "embed"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,28 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-const parityRules = `
-domain: shop
-descriptors:
-  - key: user
-    rate_limit: {name: per-user, unit: minute, requests_per_unit: 2}
-  - key: path
-    value: /checkout
-    rate_limit: {unit: second, requests_per_unit: 1}
-    descriptors:
-      - key: method
-        value: POST
-        rate_limit: {unit: hour, requests_per_unit: 5}
-  - key: parent
-    descriptors:
-      - key: child
-        rate_limit: {unit: day, requests_per_unit: 7}
-  - key: free
-    rate_limit: {unlimited: true}
-  - key: known
-  - key: banned
-    rate_limit: {unit: minute, requests_per_unit: 0}
-`
+//go:embed testdata/parity.yaml
+var parityRules string
 
 // registrar is a gRPC server that only remembers.
 type registrar struct{ desc *grpc.ServiceDesc }

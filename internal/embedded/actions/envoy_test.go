@@ -3,6 +3,7 @@
 package actions_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -21,6 +22,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
+
+//go:embed testdata/envoy.yaml
+var recorded string
 
 // TestEnvoyMakesTheSameDescriptors draws rate_limits and requests. A real Envoy has a route for each of the drawn
 // rate_limits, and its ratelimit filter asks a server of the test, which sees the descriptors that a Plan must make.
@@ -133,72 +137,5 @@ func envoyConfig(t *testing.T, server string, drawn []*drawnRoute) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.NewReplacer("ROUTES", string(text), "METADATA", metadata, "HOST", host, "PORT", port).Replace(`
-node: {id: node, cluster: here}
-static_resources:
-  listeners:
-    - name: front
-      address: {socket_address: {address: 127.0.0.1, port_value: 0}}
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: front
-                use_remote_address: true
-                xff_num_trusted_hops: 1
-                http_filters:
-                  - name: envoy.filters.http.set_metadata
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
-                      metadata: [{metadata_namespace: set, value: METADATA}]
-                  - name: envoy.filters.http.header_to_metadata
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
-                      request_rules:
-                        - {header: x-m, on_header_present: {metadata_namespace: hdr, key: m, type: STRING}}
-                        - {header: x-mn, on_header_present: {metadata_namespace: hdr, key: "n", type: NUMBER}}
-                  - name: envoy.filters.http.ratelimit
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-                      domain: none
-                      failure_mode_deny: true
-                      timeout: 20s
-                      rate_limit_service:
-                        transport_api_version: V3
-                        grpc_service: {envoy_grpc: {cluster_name: recorder}}
-                  - name: envoy.filters.http.router
-                    typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
-                route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: ROUTES}]}
-    - name: back
-      address: {pipe: {path: "@weir-actions-PORT"}}
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: back
-                http_filters:
-                  - name: envoy.filters.http.router
-                    typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
-                route_config:
-                  virtual_hosts:
-                    - name: all
-                      domains: ["*"]
-                      routes: [{match: {prefix: /}, direct_response: {status: 200}}]
-                      response_headers_to_add: [{header: {key: x-cost, value: "12"}}, {header: {key: x-cost, value: "7"}}]
-  clusters:
-    - name: there
-      load_assignment:
-        cluster_name: there
-        endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: "@weir-actions-PORT"}}}}]}]
-    - name: recorder
-      load_assignment:
-        cluster_name: recorder
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: HOST, port_value: PORT}}}}]}]
-      typed_extension_protocol_options:
-        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-          explicit_http_config: {http2_protocol_options: {}}
-`)
+	return strings.NewReplacer("ROUTES", string(text), "METADATA", metadata, "HOST", host, "PORT", port).Replace(recorded)
 }

@@ -1,54 +1,15 @@
 package podtest
 
 import (
+	_ "embed"
 	"strings"
 	"testing"
 )
 
 // page has every kind of block. ”' stands for the three backquotes.
-const page = `
-# A page
-
-'''sh
-weir init
-'''
-
-'''text
-wrote ...
-'''
-
-   '''yaml title="rules/shop.yaml"
-   domain: shop
-     indented: true
-   '''
-'''yaml title="envoy.yaml: routes"
-routes: []
-'''
-'''yaml title="envoy.yaml: http_filters of app"
-http_filters: []
-'''
-'''sh title="Terminal 2"
-weir serve
-'''
-'''text
-msg=serving
-'''
-'''yaml
-shown: only
-'''
-'''text
-nothing runs before it
-'''
-<!-- not run: it needs a registry -->
-'''sh
-docker pull
-'''
-<!-- exit code 3 -->
-
-'''sh
-false
-'''
-`
+//
+//go:embed testdata/page.txt
+var page string
 
 func TestParse(t *testing.T) {
 	blocks, err := parse(strings.ReplaceAll(page, "'''", "```"))
@@ -56,17 +17,17 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []block{
-		{kind: commands, line: 5, text: "weir init\n"},
-		{kind: output, line: 9, text: "wrote ...\n"},
-		{kind: file, line: 13, title: "rules/shop.yaml", text: "domain: shop\n  indented: true\n"},
-		{kind: patch, line: 17, title: "envoy.yaml", key: "routes", text: "routes: []\n"},
-		{kind: patch, line: 20, title: "envoy.yaml", key: "http_filters", below: "app", text: "http_filters: []\n"},
-		{kind: terminal, line: 23, title: "Terminal 2", text: "weir serve\n"},
-		{kind: output, line: 26, text: "msg=serving\n"},
-		{kind: shown, line: 29, text: "shown: only\n"},
-		{kind: shown, line: 32, text: "nothing runs before it\n"},
-		{kind: shown, line: 36, text: "docker pull\n"},
-		{kind: commands, line: 41, text: "false\n", exit: 3},
+		{kind: commands, line: 4, text: "weir init\n"},
+		{kind: output, line: 8, text: "wrote ...\n"},
+		{kind: file, line: 12, title: "rules/shop.yaml", text: "domain: shop\n  indented: true\n"},
+		{kind: patch, line: 16, title: "envoy.yaml", key: "routes", text: "routes: []\n"},
+		{kind: patch, line: 19, title: "envoy.yaml", key: "http_filters", below: "app", text: "http_filters: []\n"},
+		{kind: terminal, line: 22, title: "Terminal 2", text: "weir serve\n"},
+		{kind: output, line: 25, text: "msg=serving\n"},
+		{kind: shown, line: 28, text: "shown: only\n"},
+		{kind: shown, line: 31, text: "nothing runs before it\n"},
+		{kind: shown, line: 35, text: "docker pull\n"},
+		{kind: commands, line: 40, text: "false\n", exit: 3},
 	}
 	if len(blocks) != len(want) {
 		t.Fatalf("%d blocks, want %d: %+v", len(blocks), len(want), blocks)

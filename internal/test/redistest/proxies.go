@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	_ "embed"
 	"fmt"
 	"net"
 	"os"
@@ -45,6 +46,9 @@ pool:
 	return addr
 }
 
+//go:embed envoyproxy.yaml
+var envoyProxy string
+
 // EnvoyProxy starts an Envoy that distributes keys over the servers, and returns its host:port. It ends with the test.
 func EnvoyProxy(tb testing.TB, servers ...*Server) string {
 	tb.Helper()
@@ -57,27 +61,6 @@ func EnvoyProxy(tb testing.TB, servers ...*Server) string {
 		endpoints = append(endpoints,
 			fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}", host, port))
 	}
-	e := proctest.StartEnvoy(tb, fmt.Sprintf(`
-static_resources:
-  listeners:
-  - name: redis
-    address: {socket_address: {address: 127.0.0.1, port_value: 0}}
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.redis_proxy
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
-          stat_prefix: counters
-          settings: {op_timeout: 2s}
-          prefix_routes: {catch_all_route: {cluster: counters}}
-  clusters:
-  - name: counters
-    type: STATIC
-    lb_policy: RING_HASH
-    connect_timeout: 1s
-    load_assignment:
-      cluster_name: counters
-      endpoints: [{lb_endpoints: [%s]}]
-`, strings.Join(endpoints, ", ")))
+	e := proctest.StartEnvoy(tb, fmt.Sprintf(envoyProxy, strings.Join(endpoints, ", ")))
 	return e.Listener("redis")
 }
