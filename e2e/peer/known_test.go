@@ -48,7 +48,8 @@ var hides = map[string]func(diff string, peer, weir *pb.RateLimitResponse, setti
 	},
 	"the statuses of SHADOW_MODE": func(diff string, peer, weir *pb.RateLimitResponse, settings env) bool {
 		inHeader := settings["SHADOW_MODE"] == "true" && strings.Contains(diff, "RateLimit-") // of the last that is over
-		return peer.GetOverallCode() == weir.GetOverallCode() && (strings.HasSuffix(diff, ".code: OVER_LIMIT, OK") || inHeader)
+		inStatus := strings.HasSuffix(diff, ".code: OVER_LIMIT, OK")
+		return peer.GetOverallCode() == weir.GetOverallCode() && (inStatus || inHeader)
 	},
 	"the text of a request's own limit in dynamic metadata": func(
 		diff string, peer, weir *pb.RateLimitResponse, _ env,

@@ -65,8 +65,8 @@ func StartControlPlane(tb testing.TB, o ControlPlaneOptions) *ControlPlane {
 		o.Addr = "127.0.0.1:0"
 	}
 	var l net.Listener
-	for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(10 * time.Millisecond) { // the port may have been left just now
-		var err error
+	for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(10 * time.Millisecond) {
+		var err error // the port may have been left just now
 		if l, err = net.Listen("tcp", o.Addr); err == nil {
 			break
 		}
