@@ -1,5 +1,13 @@
 package istio
 
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
 // A limit is one rate limit of a workload: the descriptor that Envoy sends, and the rule of Weir that answers it. The
 // descriptor is the entry `limit` with the rule's name, then entries.
 type limit struct {
@@ -23,12 +31,13 @@ type entry struct {
 
 // A workload is one proxy, or one set of equal proxies: it gets one EnvoyFilter.
 type workload struct {
-	namespace, name string         // of the EnvoyFilter; the name without weir-
-	context         string         // GATEWAY or SIDECAR_INBOUND
-	listener        string         // name of the only listener that gets the filter: main_internal for waypoints
-	selector        map[string]any // labels of workloadSelector, or nil
-	target          map[string]any // the only one of targetRefs, or nil
-	account         string         // ServiceAccount of the proxies, which may connect to Weir; empty if unknown
+	namespace, name string            // of the EnvoyFilter; the name without weir-
+	context         string            // GATEWAY or SIDECAR_INBOUND
+	listener        string            // name of the only listener that gets the filter: main_internal for waypoints
+	selector        map[string]string // labels of workloadSelector, or nil
+	target          map[string]string // the only one of targetRefs, or nil
+	account         string            // NAMESPACE/NAME of the proxies' ServiceAccount; empty if unknown
+	from            []node            // what asks for the workload, for errors; at least one
 	lists           []list
 }
 
@@ -39,4 +48,88 @@ type list struct {
 	applyTo string
 	match   map[string]any // routeConfiguration of the patch's match; nil for HTTP_FILTER
 	limits  []limit
+}
+
+// Values of workload.context, workload.listener and list.applyTo.
+const (
+	contextGateway = "GATEWAY"
+	contextInbound = "SIDECAR_INBOUND"
+	waypointMain   = "main_internal"
+	httpFilter     = "HTTP_FILTER"
+)
+
+// gatewayWorkload returns the proxies of a Gateway of the Gateway API.
+func gatewayWorkload(from node, namespace, name string) workload {
+	return workload{
+		namespace: namespace, name: name, context: contextGateway, account: namespace + "/" + name + "-istio",
+		target: map[string]string{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}, from: []node{from},
+	}
+}
+
+// labelledGateway returns the gateway proxies with the labels in a namespace, or in all of them if it is rootNamespace.
+func labelledGateway(from node, namespace string, labels map[string]string) workload {
+	name := labels["istio"]
+	if name == "" || len(labels) > 1 {
+		name = ""
+		for _, key := range slices.Sorted(maps.Keys(labels)) {
+			name += "-" + labels[key]
+		}
+	}
+	name = strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	return workload{
+		namespace: namespace, name: name, context: contextGateway, selector: labels, from: []node{from},
+	}
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// istioGateway returns the proxies of a Gateway of Istio's own API, whose labels select pods of every namespace.
+func (in *input) istioGateway(o *object) workload {
+	labels := o.root.get("spec", "selector")
+	if len(labels.labels()) == 0 {
+		in.refuse(o.root, "Gateway %s has no selector, so it is for every gateway; write spec.selector", o.fullName())
+	}
+	return labelledGateway(o.root, rootNamespace, labels.labels())
+}
+
+// isSame reports whether two workloads are the same proxies.
+func (w *workload) isSame(o *workload) bool {
+	return w.fullName() == o.fullName() && w.context == o.context && w.listener == o.listener &&
+		maps.Equal(w.selector, o.selector) && maps.Equal(w.target, o.target)
+}
+
+// overlaps reports whether two workloads may be the same pods, or have one name.
+func (w *workload) overlaps(o *workload) bool {
+	if w.fullName() == o.fullName() {
+		return true
+	}
+	reach := w.namespace == o.namespace || w.namespace == rootNamespace || o.namespace == rootNamespace
+	return reach && w.context == o.context && len(w.selector) > 0 && len(o.selector) > 0 &&
+		(includes(w.selector, o.selector) || includes(o.selector, w.selector))
+}
+
+// includes reports whether a has all labels of b.
+func includes(a, b map[string]string) bool {
+	for key, value := range b {
+		if a[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// fullName returns NAMESPACE/NAME of the EnvoyFilter, without weir-.
+func (w *workload) fullName() string { return w.namespace + "/" + w.name }
+
+// place returns a text that two lists of the same place share.
+func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
+
+// access says who must be allowed to call Weir.
+func (w *workload) access() string {
+	who := "the ServiceAccount of these pods"
+	if w.account != "" {
+		namespace, name, _ := strings.Cut(w.account, "/")
+		who = "cluster.local/ns/" + namespace + "/sa/" + name
+	}
+	return fmt.Sprintf("EnvoyFilter %s/weir-%s: allow %s to call Weir (access.yaml)", w.namespace, w.name, who)
 }
