@@ -39,6 +39,7 @@ type cli struct {
 	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
 	Test       testCmd       `cmd:"" help:"Run tests of rules, offline."`
 	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
+	Generate   generateCmd   `cmd:"" help:"Write configurations of meshes from limits and policies."`
 	Publish    publishCmd    `cmd:"" help:"Store rules in Redis, for all replicas at once."`
 	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
 	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`

@@ -73,7 +73,7 @@ func (in *input) find(kind, namespace, name string) *object {
 	return nil
 }
 
-// A node is a value in a file. The zero node is an absent value: it has no fields, no items and no text.
+// A node is a value in a file. An absent value has the position of the mapping, and no fields, items or text.
 type node struct {
 	*yaml.Node
 
@@ -81,19 +81,16 @@ type node struct {
 }
 
 func (n node) position() descriptors.Position {
-	if n.Node == nil {
-		return descriptors.Position{File: n.file}
-	}
 	return descriptors.Position{File: n.file, Line: n.Line, Column: n.Column}
 }
 
 // exists reports whether the value is in the file and is not null.
-func (n node) exists() bool { return n.Node != nil && n.Tag != "!!null" }
+func (n node) exists() bool { return n.Kind != 0 && n.Tag != "!!null" }
 
 // get returns the value below the fields of nested mappings.
 func (n node) get(path ...string) node {
 	for _, name := range path {
-		next := node{file: n.file}
+		next := node{&yaml.Node{Line: n.Line, Column: n.Column}, n.file}
 		n.each(func(key, value node) {
 			if key.Value == name {
 				next = value
@@ -106,31 +103,25 @@ func (n node) get(path ...string) node {
 
 // each calls f with each field of a mapping.
 func (n node) each(f func(key, value node)) {
-	if n.Node == nil || n.Kind != yaml.MappingNode {
-		return
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		f(node{n.Content[i], n.file}, node{n.Content[i+1], n.file})
 	}
 }
 
 // items returns the items of a list.
 func (n node) items() (all []node) {
-	if n.Node == nil || n.Kind != yaml.SequenceNode {
-		return nil
-	}
-	for _, item := range n.Content {
-		all = append(all, node{item, n.file})
+	for i := 0; n.Kind == yaml.SequenceNode && i < len(n.Content); i++ {
+		all = append(all, node{n.Content[i], n.file})
 	}
 	return all
 }
 
 // text returns the text of a scalar.
 func (n node) text() string {
-	if !n.exists() || n.Kind != yaml.ScalarNode {
-		return ""
+	if n.exists() && n.Kind == yaml.ScalarNode {
+		return n.Value
 	}
-	return n.Value
+	return ""
 }
 
 // labels returns a mapping of texts.
@@ -168,8 +159,11 @@ func (in *input) only(n node, what string, names ...string) {
 	if n.exists() && n.Kind != yaml.MappingNode {
 		in.refuse(n, "%s must be fields with values (name: value)", what)
 	}
-	n.each(func(key, _ node) {
+	n.each(func(key, value node) {
 		if slices.Contains(names, key.Value) {
+			if !value.exists() {
+				in.refuse(key, "%s has no value; write one, or remove the field", key.Value)
+			}
 			return
 		}
 		hint := "allowed are " + strings.Join(names, ", ")
@@ -238,7 +232,7 @@ func (in *input) add(root node) {
 			in.add(item)
 		}
 		return
-	case o.kind == "" && root.get("limits").Node != nil:
+	case o.kind == "" && root.get("limits").Kind != 0:
 		o.kind = kindShort
 	case o.kind == "":
 		in.refuse(root, "this is neither an object of Kubernetes (with kind:) nor limits; write gateway: or service:, and limits:")

@@ -1,4 +1,206 @@
 package istio
 
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// fullNames, limitNames and so on match the texts of the short form.
+var (
+	fullNames  = regexp.MustCompile(`^([a-z0-9][-a-z0-9]*)/([a-z0-9][-a-z0-9.]*)$`)
+	limitNames = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	hosts      = regexp.MustCompile(`^(?i)(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*$`)
+	paths      = regexp.MustCompile(`^=/[^?#*\s]*$|^/([^?#*\s]*[^/?#*\s])?$`)
+	methods    = regexp.MustCompile(`^[A-Z][A-Z-]*$`)
+	headers    = regexp.MustCompile("^header ([A-Za-z0-9!#$%&'*+.^_`|~-]+)$")
+	parameters = regexp.MustCompile(`^query ([^&=#\s]+)$`)
+	rates      = regexp.MustCompile(`^([0-9]+) per (second|minute|hour|day|week|month|year)$`)
+)
+
+const classWaypoint = "istio-waypoint"
+
 // shortForm returns the workloads of the short form.
-func (in *input) shortForm() []workload { return nil }
+func (in *input) shortForm() (all []workload) {
+	seen := map[string]node{} // names of limits
+	for _, o := range in.of(kindShort) {
+		in.only(o.root, "this document", "gateway", "service", "class", "limits")
+		w, owner := in.proxies(o.root)
+		l := list{applyTo: httpFilter}
+		var names []string
+		for _, item := range in.list(o.root.get("limits"), "limits") {
+			name := item.get("name")
+			one := in.limit(item, owner, &w)
+			if first, ok := seen[one.rule]; ok {
+				in.refuse(name, "%s already has a limit %s at %s; write another name", owner, name.text(), first.position())
+			}
+			seen[one.rule] = name
+			names = append(names, name.text())
+			l.limits = append(l.limits, one)
+		}
+		slices.Sort(names)
+		in.reportf(o.root, "%s: EnvoyFilter %s/weir-%s, counters in fixed windows: %s", owner, w.namespace, w.name,
+			strings.Join(names, ", "))
+		w.from, w.lists = []node{o.root}, []list{l}
+		all = append(all, w)
+	}
+	return all
+}
+
+// proxies returns the workload of a document of the short form, and the NAMESPACE/NAME of its gateway or service.
+func (in *input) proxies(root node) (w workload, owner string) {
+	at, isService := root.get("gateway"), root.get("service").exists()
+	if isService == at.exists() {
+		in.refuse(root, "write either gateway: NAMESPACE/NAME or service: NAMESPACE/NAME")
+	}
+	if isService {
+		at = root.get("service")
+	}
+	owner = at.text()
+	names := fullNames.FindStringSubmatch(owner)
+	if names == nil {
+		in.refuse(at, "%q is not a gateway or service; write NAMESPACE/NAME", owner)
+		return w, owner
+	}
+	namespace, name := names[1], names[2]
+	class := root.get("class")
+	gateway, istios := in.find(kindGateway, namespace, name), in.find(kindIstioGateway, namespace, name)
+	if !isService && gateway != nil && !class.exists() {
+		class = gateway.root.get("spec", "gatewayClassName")
+	}
+	switch {
+	case strings.HasPrefix(class.text(), "istio-agentgateway"):
+		in.refuse(class, "gateways of the class %s are not Envoys; write the limit at a gateway of the class istio", class.text())
+	case class.exists() && isService != (class.text() == classWaypoint):
+		in.refuse(class, "class must be %s for a service with a waypoint, else left out; for a gateway of the Gateway API, "+
+			"write its GatewayClass", classWaypoint)
+	case isService && class.exists():
+		w = workload{namespace: namespace, context: contextInbound, listener: waypointMain}
+		w.target = map[string]string{"group": "", "kind": "Service", "name": name}
+	case isService:
+		w = workload{namespace: namespace, context: contextInbound, selector: map[string]string{"app": name}}
+		if o := in.find(kindService, namespace, name); o != nil {
+			if w.selector = o.root.get("spec", "selector").labels(); len(w.selector) == 0 {
+				in.refuse(o.root, "Service %s has no selector, so its pods are unknown; write a service with a selector", owner)
+			}
+		}
+	case class.exists() || gateway != nil:
+		return gatewayWorkload(root, namespace, name), owner
+	case istios != nil:
+		return in.istioGateway(istios), owner
+	case len(in.Selector) > 0:
+		return labelledGateway(root, namespace, in.Selector), owner
+	default:
+		return labelledGateway(root, namespace, map[string]string{"istio": name}), owner
+	}
+	w.name = name
+	return w, owner
+}
+
+// limit reads a limit of the short form.
+func (in *input) limit(n node, owner string, w *workload) limit {
+	in.only(n, "a limit", "name", "host", "paths", "methods", "per", "allow")
+	name := in.match(n.get("name"), limitNames, "name", "write lowercase letters, digits and -, beginning with a letter")
+	l := limit{rule: owner + "/" + name[0]}
+	var conditions []fields
+	when := func(header, regex string) {
+		conditions = append(conditions, fields{"name": header, "string_match": fields{"safe_regex": fields{"regex": regex}}})
+	}
+	if host := n.get("host"); host.exists() {
+		text := in.match(host, hosts, "host", "write a name without port, such as shop.example.com or *.example.com")[0]
+		regex := strings.Replace(regexp.QuoteMeta(strings.ToLower(text)), `\*`, `\C+`, 1)
+		when(":authority", `(?i)`+regex+`\.?(:[0-9]+)?`)
+	}
+	// The byte \C also matches invalid UTF-8, which would evade the limit otherwise.
+	if all := in.texts(n.get("paths"), paths, "paths", "write a prefix of whole segments, such as /login, or =/login for "+
+		"this path only, without * or query"); len(all) > 0 {
+		for i, path := range all {
+			if exact, ok := strings.CutPrefix(path, "="); ok {
+				all[i] = regexp.QuoteMeta(exact) + `(\?\C*)?`
+			} else {
+				all[i] = regexp.QuoteMeta(strings.TrimSuffix(path, "/")) + `([/?;#]\C*)?`
+			}
+		}
+		when(":path", strings.Join(all, "|"))
+	}
+	if all := in.texts(n.get("methods"), methods, "methods", "write methods in upper case, such as POST"); len(all) > 0 {
+		when(":method", strings.Join(all, "|"))
+	}
+	if len(conditions) > 0 {
+		l.entries = append(l.entries, entry{key: "when", value: "1", action: fields{
+			"header_value_match": fields{"descriptor_key": "when", "descriptor_value": "1", "headers": conditions},
+		}})
+	}
+	if per := n.get("per"); per.exists() {
+		l.entries = append(l.entries, in.per(per, w))
+	}
+	rate := in.match(n.get("allow"), rates, "allow", "write NUMBER per second, minute, hour, day, week, month or year")
+	if len(rate) > 1 {
+		requests, err := strconv.ParseUint(rate[1], 10, 32)
+		if err != nil {
+			in.refuse(n.get("allow"), "allow has a number above 4294967295; write a smaller number, or a shorter unit")
+		}
+		l.requests, l.unit = int64(requests), rate[2] //nolint:gosec // below 2^32
+	}
+	return l
+}
+
+// per returns the entry whose values have counters of their own. Requests without a value share one.
+func (in *input) per(n node, w *workload) entry {
+	text := n.text()
+	if of := headers.FindStringSubmatch(text); of != nil {
+		name := strings.ToLower(of[1])
+		return entry{key: "header:" + name, optional: true, action: fields{"request_headers": fields{
+			"header_name": name, "descriptor_key": "header:" + name, "skip_if_absent": true,
+		}}}
+	}
+	if of := parameters.FindStringSubmatch(text); of != nil {
+		return entry{key: "query:" + of[1], optional: true, action: fields{"query_parameters": fields{
+			"query_parameter_name": of[1], "descriptor_key": "query:" + of[1], "skip_if_absent": true,
+		}}}
+	}
+	switch {
+	case text == "client-address":
+		if w.context == contextInbound {
+			in.reportf(n, "per: client-address reads X-Forwarded-For here, which clients in the mesh can forge; "+
+				"per: caller cannot be forged")
+		}
+		return entry{key: "remote_address", action: fields{"remote_address": fields{}}}
+	case text == "caller" && w.context == contextInbound:
+		expression := "connection.uri_san_peer_certificate"
+		if w.listener == waypointMain { // ztunnel's certificate is that of an outer connection
+			expression = "filter_state['io.istio.peer_principal']"
+		}
+		return entry{key: "caller", optional: true, action: fields{"extension": fields{
+			"name": "envoy.rate_limit_descriptors.expr",
+			"typed_config": fields{
+				"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
+				"descriptor_key": "caller", "text": expression, "skip_if_error": true,
+			},
+		}}}
+	case text == "caller":
+		in.refuse(n, "per: caller needs the certificates of a service's callers; at a gateway, write client-address or header NAME")
+	default:
+		in.refuse(n, "per has the value %q; write client-address, caller, header NAME or query NAME", text)
+	}
+	return entry{}
+}
+
+// match returns the match of a text and its groups, or refuses it and returns one empty text.
+func (in *input) match(n node, pattern *regexp.Regexp, field, instead string) []string {
+	if found := pattern.FindStringSubmatch(n.text()); found != nil {
+		return found
+	}
+	in.refuse(n, "%s has the value %q; %s", field, n.text(), instead)
+	return []string{""}
+}
+
+// texts returns the texts of a list, sorted.
+func (in *input) texts(n node, pattern *regexp.Regexp, field, instead string) (all []string) {
+	for _, item := range in.list(n, field) {
+		all = append(all, in.match(item, pattern, field, instead)[0])
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

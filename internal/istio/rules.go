@@ -3,6 +3,8 @@ package istio
 import (
 	"cmp"
 	"slices"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // rulesName is the name of the ConfigMap, and of its file, which is mounted beside the files of the user.
@@ -51,7 +53,7 @@ func (r *rule) add(l *limit) {
 
 // rulesFile returns the ConfigMap with the rules of all limits. Rules depend only on the limits, not on their places.
 func (in *input) rulesFile(workloads []workload) File {
-	root, from := &rule{}, node{}
+	root, from := &rule{}, node{Node: &yaml.Node{}}
 	for _, w := range workloads {
 		from = w.from[0]
 		for _, l := range w.lists {
