@@ -55,7 +55,7 @@ func TestSpellingsOfAPath(t *testing.T) {
 			start, passed := time.Now(), 0
 			for round := range 2 {
 				for _, path := range spellings {
-					status, header := sendRaw(t, front, path)
+					status, header := sendRaw(t, front, "127.0.0.1", "GET "+path+" HTTP/1.1\r\nHost: shop")
 					switch {
 					case !strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60"):
 						t.Errorf("%s: no login limit: status %d, X-RateLimit-Limit %q", path, status, header.Get("X-Ratelimit-Limit"))
@@ -73,12 +73,12 @@ func TestSpellingsOfAPath(t *testing.T) {
 				t.Errorf("%d passed in %s, want at most %d", passed, time.Since(start), most)
 			}
 
-			status, header := sendRaw(t, front, "/x%2F..%2Flogin")
+			status, header := sendRaw(t, front, "127.0.0.1", "GET /x%2F..%2Flogin HTTP/1.1\r\nHost: shop")
 			if at := header.Get("Location"); status != http.StatusTemporaryRedirect || at != "/login" {
 				t.Errorf("an escaped slash: status %d, Location %q, want 307 to /login", status, at)
 			}
 			for _, path := range []string{"/loginx", "/xlogin", "/x/login", "/login/x"} {
-				if _, header := sendRaw(t, front, path); strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60") {
+				if _, header := sendRaw(t, front, "127.0.0.1", "GET "+path+" HTTP/1.1\r\nHost: shop"); strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60") {
 					t.Errorf("%s counts as a login", path)
 				}
 			}
@@ -100,10 +100,10 @@ func startExample(t *testing.T, path string, s *weir) *proctest.Envoy {
 	return proctest.StartEnvoy(t, ports.Replace(string(config)))
 }
 
-// sendRaw sends a GET with exactly this path: http.Client would clean some of them.
-func sendRaw(t *testing.T, addr, path string) (status int, header http.Header) {
+// sendRaw sends a request with exactly these lines from an address: http.Client would clean some paths.
+func sendRaw(t *testing.T, addr, from, head string) (status int, header http.Header) {
 	t.Helper()
-	var dialer net.Dialer
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -112,12 +112,12 @@ func sendRaw(t *testing.T, addr, path string) (status int, header http.Header) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n", path); err != nil {
+	if _, err := fmt.Fprintf(conn, "%s\r\nConnection: close\r\n\r\n", head); err != nil {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		t.Fatalf("%s: %v", path, err)
+		t.Fatalf("%s: %v", head, err)
 	}
 	_ = res.Body.Close() // the connection ends with it
 	return res.StatusCode, res.Header

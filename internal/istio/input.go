@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -184,39 +182,23 @@ func (in *input) list(n node, what string) []node {
 
 // read reads the documents of a file.
 func (in *input) read(f File) {
-	begin := node{&yaml.Node{Line: 1, Column: 1}, f.Name}
 	decoder := yaml.NewDecoder(bytes.NewReader(f.Data))
 	for {
 		var document yaml.Node
-		err := decode(decoder, &document)
+		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err != nil {
-			msg := strings.TrimPrefix(err.Error(), "yaml: ")
-			if at := atLine.FindStringSubmatch(msg); at != nil {
-				begin.Line, _ = strconv.Atoi(at[1]) //nolint:errcheck // the pattern allows only digits
-				msg = strings.TrimPrefix(msg, at[0])
-			}
-			in.refuse(begin, "this is not valid YAML: %s; check the indentation, quotes and brackets here and above", msg)
+			at := node{&yaml.Node{Line: 1, Column: 1}, f.Name}
+			_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &at.Line) //nolint:errcheck // few errors have no line
+			in.refuse(at, "this is not valid YAML (%v); check the indentation, quotes and brackets here and above", err)
 			return
 		}
 		if root := (node{document.Content[0], f.Name}); root.exists() {
 			in.add(root)
 		}
 	}
-}
-
-var atLine = regexp.MustCompile(`^line (\d+): `)
-
-// decode reads one document. The parser panics on some unusual inputs.
-func decode(from *yaml.Decoder, to *yaml.Node) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("stray bytes or special characters")
-		}
-	}()
-	return from.Decode(to)
 }
 
 // add adds a document, or the items of a List, as kubectl get prints them.
@@ -263,7 +245,7 @@ func (in *input) checkNodes(n node) {
 	seen := map[string]bool{}
 	n.each(func(key, _ node) {
 		if key.Tag == "!!merge" || seen[key.Value] {
-			in.refuse(key, "%s is given twice or merges fields; write each field once", words.Shown(key.Value))
+			in.refuse(key, "%s is given twice, or merges fields (<<); write each field once", words.Shown(key.Value))
 		}
 		seen[key.Value] = true
 	})

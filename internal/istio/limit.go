@@ -126,10 +126,10 @@ func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
 
 // access says who must be allowed to call Weir.
 func (w *workload) access() string {
-	who := "the ServiceAccount of these pods"
-	if w.account != "" {
-		namespace, name, _ := strings.Cut(w.account, "/")
-		who = "cluster.local/ns/" + namespace + "/sa/" + name
+	namespace, name, known := strings.Cut(w.account, "/")
+	if !known {
+		namespace, name = w.namespace, "NAME"
 	}
-	return fmt.Sprintf("EnvoyFilter %s/weir-%s: allow %s to call Weir (access.yaml)", w.namespace, w.name, who)
+	return fmt.Sprintf("EnvoyFilter %s/weir-%s: allow the ServiceAccount of its pods to call Weir (access.yaml): "+
+		"cluster.local/ns/%s/sa/%s", w.namespace, w.name, namespace, name)
 }

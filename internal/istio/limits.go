@@ -1,6 +1,8 @@
 package istio
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,7 +34,7 @@ func (in *input) shortForm() (all []workload) {
 		for _, item := range in.list(o.root.get("limits"), "limits") {
 			name := item.get("name")
 			one := in.limit(item, owner, &w)
-			if first, ok := seen[one.rule]; ok {
+			if first, ok := seen[one.rule]; ok && !strings.HasSuffix(one.rule, "/") {
 				in.refuse(name, "%s already has a limit %s at %s; write another name", owner, name.text(), first.position())
 			}
 			seen[one.rule] = name
@@ -40,8 +42,8 @@ func (in *input) shortForm() (all []workload) {
 			l.limits = append(l.limits, one)
 		}
 		slices.Sort(names)
-		in.reportf(o.root, "%s: EnvoyFilter %s/weir-%s, counters in fixed windows: %s", owner, w.namespace, w.name,
-			strings.Join(names, ", "))
+		in.reportf(o.root, "EnvoyFilter %s/weir-%s has the limits of %s, all in fixed windows: %s", w.namespace, w.name, owner,
+			cmp.Or(strings.Join(names, ", "), "none"))
 		w.from, w.lists = []node{o.root}, []list{l}
 		all = append(all, w)
 	}
@@ -53,6 +55,7 @@ func (in *input) proxies(root node) (w workload, owner string) {
 	at, isService := root.get("gateway"), root.get("service").exists()
 	if isService == at.exists() {
 		in.refuse(root, "write either gateway: NAMESPACE/NAME or service: NAMESPACE/NAME")
+		return w, ""
 	}
 	if isService {
 		at = root.get("service")
@@ -192,7 +195,11 @@ func (in *input) match(n node, pattern *regexp.Regexp, field, instead string) []
 	if found := pattern.FindStringSubmatch(n.text()); found != nil {
 		return found
 	}
-	in.refuse(n, "%s has the value %q; %s", field, n.text(), instead)
+	what := fmt.Sprintf("has the value %q", n.text())
+	if !n.exists() {
+		what = "is missing"
+	}
+	in.refuse(n, "%s %s; %s", field, what, instead)
 	return []string{""}
 }
 
