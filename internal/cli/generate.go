@@ -26,7 +26,7 @@ func (*generateCmd) Help() string {
 type generateIstioCmd struct {
 	Files    []string          `arg:"" name:"file" help:"Limits and objects of Kubernetes, in YAML; - for stdin."`
 	Output   string            `placeholder:"DIR" help:"Write a file per object to DIR, created if missing. Default: stdout."`
-	Selector map[string]string `mapsep:"," placeholder:"LABEL=VALUE,..." help:"Labels of the pods of gateways that are not in the files. Default: istio=NAME."`
+	Selector map[string]string `placeholder:"LABEL=VALUE;..." help:"Labels of the pods of gateways that are not in the files. Default: istio=NAME."`
 	Revision string            `placeholder:"REV" help:"Only the control plane of this revision reads the EnvoyFilters (label istio.io/rev)."`
 
 	OneCounterPerRule bool `help:"A policy's rule with several matches has one counter; else it is refused."`

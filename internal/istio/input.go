@@ -191,7 +191,7 @@ func (in *input) read(f File) {
 		}
 		if err != nil {
 			at := node{&yaml.Node{Line: 1, Column: 1}, f.Name}
-			_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &at.Line) //nolint:errcheck // few errors have no line
+			_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &at.Line) // few errors have no line
 			in.refuse(at, "this is not valid YAML (%v); check the indentation, quotes and brackets here and above", err)
 			return
 		}

@@ -3,6 +3,7 @@ package istio
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -140,11 +141,11 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 	}
 	rate := in.match(n.get("allow"), rates, "allow", "write NUMBER per second, minute, hour, day, week, month or year")
 	if len(rate) > 1 {
-		requests, err := strconv.ParseUint(rate[1], 10, 32)
-		if err != nil {
+		requests, err := strconv.ParseInt(rate[1], 10, 64)
+		if err != nil || requests > math.MaxUint32 {
 			in.refuse(n.get("allow"), "allow has a number above 4294967295; write a smaller number, or a shorter unit")
 		}
-		l.requests, l.unit = int64(requests), rate[2] //nolint:gosec // below 2^32
+		l.requests, l.unit = requests, rate[2]
 	}
 	return l
 }
