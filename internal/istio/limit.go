@@ -68,17 +68,12 @@ func gatewayWorkload(from node, namespace, name string) workload {
 
 // labelledGateway returns the gateway proxies with the labels in a namespace, or in all of them if it is rootNamespace.
 func labelledGateway(from node, namespace string, labels map[string]string) workload {
-	name := labels["istio"]
-	if name == "" || len(labels) > 1 {
-		name = ""
-		for _, key := range slices.Sorted(maps.Keys(labels)) {
-			name += "-" + labels[key]
-		}
+	var values []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		values = append(values, labels[key])
 	}
-	name = strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-")
-	return workload{
-		namespace: namespace, name: name, context: contextGateway, selector: labels, from: []node{from},
-	}
+	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(strings.Join(values, "-")), "-"), "-")
+	return workload{namespace: namespace, name: name, context: contextGateway, selector: labels, from: []node{from}}
 }
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
@@ -124,12 +119,16 @@ func (w *workload) fullName() string { return w.namespace + "/" + w.name }
 // place returns a text that two lists of the same place share.
 func (l *list) place() string { return fmt.Sprint(l.applyTo, l.match) }
 
-// access says who must be allowed to call Weir.
+// access says which proxies the workload has, and who must be allowed to call Weir.
 func (w *workload) access() string {
+	proxies := "pods with labels " + strings.TrimPrefix(fmt.Sprint(w.selector), "map")
+	if w.target != nil {
+		proxies = w.target["kind"] + " " + w.target["name"]
+	}
 	namespace, name, known := strings.Cut(w.account, "/")
 	if !known {
 		namespace, name = w.namespace, "NAME"
 	}
-	return fmt.Sprintf("EnvoyFilter %s/weir-%s: allow the ServiceAccount of its pods to call Weir (access.yaml): "+
-		"cluster.local/ns/%s/sa/%s", w.namespace, w.name, namespace, name)
+	return fmt.Sprintf("EnvoyFilter %s/weir-%s configures %s; allow its ServiceAccount to call Weir (access.yaml): "+
+		"cluster.local/ns/%s/sa/%s", w.namespace, w.name, proxies, namespace, name)
 }
