@@ -3,6 +3,7 @@ package istio
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +66,18 @@ func TestGolden(t *testing.T) {
 				checkObject(t, object)
 			}
 		})
+	}
+}
+
+// An object that Kubernetes would not store is refused.
+func TestTooLarge(t *testing.T) {
+	var limits strings.Builder
+	for i := range 120 {
+		fmt.Fprintf(&limits, "  - {name: l%d, allow: 1 per day, paths: [/%09000d]}\n", i, i)
+	}
+	_, err := Generate([]File{{"f", []byte("service: shop/shop\nlimits:\n" + limits.String())}}, Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "f:1:1: envoyfilter-shop-shop.yaml would have 11") {
+		t.Errorf("%v, want that the EnvoyFilter is too large", err)
 	}
 }
 
