@@ -67,10 +67,9 @@ func (c *generateIstioCmd) Run(from streams) error {
 		}
 		files = append(files, istio.File{Name: path, Data: data})
 	}
-	options := istio.Options{
+	out, err := istio.Generate(files, istio.Options{
 		Selector: c.Selector, Revision: c.Revision, OneCounterPerRule: c.OneCounterPerRule, Version: build().Version,
-	}
-	out, err := istio.Generate(files, options)
+	})
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(from.err, "%s\n%s; nothing was written\n", errs, count(errs.Count(), "error"))
 		return errReported
@@ -78,13 +77,13 @@ func (c *generateIstioCmd) Run(from streams) error {
 	for _, line := range out.Report {
 		fmt.Fprintln(from.err, line)
 	}
-	if c.Output == "" {
-		for _, f := range out.Files {
-			fmt.Fprintf(from.out, "---\n%s", f.Data)
-		}
-		return nil
+	if c.Output != "" {
+		return c.write(from, out.Files)
 	}
-	return c.write(from, out.Files)
+	for _, f := range out.Files {
+		fmt.Fprintf(from.out, "---\n%s", f.Data)
+	}
+	return nil
 }
 
 // write writes the files to the directory, and names files of earlier runs that are not among them.

@@ -17,8 +17,8 @@ var (
 	hosts      = regexp.MustCompile(`^(?i)(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 	paths      = regexp.MustCompile(`^=/[^?#*\s]*$|^/([^?#*\s]*[^/?#*\s])?$`)
 	methods    = regexp.MustCompile(`^[A-Z][A-Z-]*$`)
-	headers    = regexp.MustCompile("^header ([A-Za-z0-9!#$%&'*+.^_`|~-]+)$")
-	parameters = regexp.MustCompile(`^query ([^&=#\s]+)$`)
+	headers    = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	parameters = regexp.MustCompile(`^[^&=#\s]+$`)
 	rates      = regexp.MustCompile(`^([0-9]+) per (second|minute|hour|day|week|month|year)$`)
 )
 
@@ -33,14 +33,12 @@ func (in *input) shortForm() (all []workload) {
 		l := list{applyTo: httpFilter}
 		var names []string
 		for _, item := range in.list(o.root.get("limits"), "limits") {
-			name := item.get("name")
-			one := in.limit(item, owner, &w)
+			one, name := in.limit(item, owner, &w), item.get("name")
 			if first, ok := seen[one.rule]; ok && !strings.HasSuffix(one.rule, "/") {
 				in.refuse(name, "%s already has a limit %s at %s; write another name", owner, name.text(), first.position())
 			}
 			seen[one.rule] = name
-			names = append(names, name.text())
-			l.limits = append(l.limits, one)
+			names, l.limits = append(names, name.text()), append(l.limits, one)
 		}
 		slices.Sort(names)
 		in.reportf(o.root, "EnvoyFilter %s/weir-%s has the limits of %s, all in fixed windows: %s", w.namespace, w.name, owner,
@@ -152,19 +150,19 @@ func (in *input) limit(n node, owner string, w *workload) limit {
 
 // per returns the entry whose values have counters of their own. Requests without a value share one.
 func (in *input) per(n node, w *workload) entry {
+	keyed := func(action, field, prefix, name string) entry {
+		key := prefix + name
+		return entry{key: key, optional: true, action: fields{
+			action: fields{field: name, "descriptor_key": key, "skip_if_absent": true},
+		}}
+	}
 	text := n.text()
-	if of := headers.FindStringSubmatch(text); of != nil {
-		name := strings.ToLower(of[1])
-		return entry{key: "header:" + name, optional: true, action: fields{"request_headers": fields{
-			"header_name": name, "descriptor_key": "header:" + name, "skip_if_absent": true,
-		}}}
-	}
-	if of := parameters.FindStringSubmatch(text); of != nil {
-		return entry{key: "query:" + of[1], optional: true, action: fields{"query_parameters": fields{
-			"query_parameter_name": of[1], "descriptor_key": "query:" + of[1], "skip_if_absent": true,
-		}}}
-	}
+	kind, name, _ := strings.Cut(text, " ")
 	switch {
+	case kind == "header" && headers.MatchString(name):
+		return keyed("request_headers", "header_name", "header:", strings.ToLower(name))
+	case kind == "query" && parameters.MatchString(name):
+		return keyed("query_parameters", "query_parameter_name", "query:", name)
 	case text == "client-address":
 		if w.context == contextInbound {
 			in.reportf(n, "per: client-address reads X-Forwarded-For here, which clients in the mesh can forge; "+
@@ -177,8 +175,7 @@ func (in *input) per(n node, w *workload) entry {
 			expression = "filter_state['io.istio.peer_principal']"
 		}
 		return entry{key: "caller", optional: true, action: fields{"extension": fields{
-			"name": "envoy.rate_limit_descriptors.expr",
-			"typed_config": fields{
+			"name": "envoy.rate_limit_descriptors.expr", "typed_config": fields{
 				"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
 				"descriptor_key": "caller", "text": expression, "skip_if_error": true,
 			},
