@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// TestGeneratedLimits sends the requests of testdata/generate through an Envoy with the filters that weir generate istio
-// has written. The names in x-ratelimit-limit show which limits counted.
+// TestGeneratedLimits sends the requests of testdata/generate through an Envoy with the filters that weir generate
+// istio has written. The names in x-ratelimit-limit show which limits counted.
 func TestGeneratedLimits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,7 +28,8 @@ func TestGeneratedLimits(t *testing.T) {
 	rules := readObject(t, filepath.Join(dir, "weir-istio-rules.yaml")).Data["weir-istio-rules.yaml"]
 	var filters []any
 	for _, name := range []string{"istio-system-ingressgateway", "shop-shop"} {
-		filters = append(filters, readObject(t, filepath.Join(dir, "envoyfilter-"+name+".yaml")).Spec.ConfigPatches[0].Patch.Value)
+		o := readObject(t, filepath.Join(dir, "envoyfilter-"+name+".yaml"))
+		filters = append(filters, o.Spec.ConfigPatches[0].Patch.Value)
 	}
 	filters = append(filters, map[string]any{"name": "envoy.filters.http.router", "typed_config": map[string]any{
 		"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",

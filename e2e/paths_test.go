@@ -78,7 +78,8 @@ func TestSpellingsOfAPath(t *testing.T) {
 				t.Errorf("an escaped slash: status %d, Location %q, want 307 to /login", status, at)
 			}
 			for _, path := range []string{"/loginx", "/xlogin", "/x/login", "/login/x"} {
-				if _, header := sendRaw(t, front, "127.0.0.1", "GET "+path+" HTTP/1.1\r\nHost: shop"); strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60") {
+				_, header := sendRaw(t, front, "127.0.0.1", "GET "+path+" HTTP/1.1\r\nHost: shop")
+				if strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60") {
 					t.Errorf("%s counts as a login", path)
 				}
 			}

@@ -142,7 +142,8 @@ func checkObject(t *testing.T, text string) {
 		}
 		unmarshal(t, value, &route)
 		var config ratelimitv3.RateLimitPerRoute
-		if err := route.GetTypedPerFilterConfig()["weir.ratelimit"].UnmarshalTo(&config); err != nil || config.ValidateAll() != nil {
+		err := route.GetTypedPerFilterConfig()["weir.ratelimit"].UnmarshalTo(&config)
+		if err != nil || config.ValidateAll() != nil {
 			t.Error(err, config.ValidateAll())
 		}
 	}

@@ -217,7 +217,7 @@ func (in *input) add(root node) {
 	case o.kind == "" && root.get("limits").Kind != 0:
 		o.kind = kindShort
 	case o.kind == "":
-		in.refuse(root, "this is neither an object of Kubernetes (with kind:) nor limits; write gateway: or service:, and limits:")
+		in.refuse(root, "this is neither an object of Kubernetes nor limits; write kind, or gateway or service and limits")
 		return
 	case ok:
 		o.kind += "." + group

@@ -65,8 +65,8 @@ func (in *input) merge(all []workload) (merged []workload) {
 			merged[i].lists = append(merged[i].lists, w.lists...)
 			merged[i].from = append(merged[i].from, w.from...)
 		default:
-			in.refuse(w.from[0], "the EnvoyFilters %s and %s (%s) may have the same pods or the same name, and one pod must have "+
-				"one of them; write the same gateway or service in both", w.fullName(), merged[i].fullName(),
+			in.refuse(w.from[0], "the EnvoyFilters %s and %s (%s) may have the same pods or the same name, and one pod must "+
+				"have one of them; write the same gateway or service in both", w.fullName(), merged[i].fullName(),
 				merged[i].from[0].position())
 		}
 	}

@@ -41,8 +41,8 @@ func (in *input) shortForm() (all []workload) {
 			names, l.limits = append(names, name.text()), append(l.limits, one)
 		}
 		slices.Sort(names)
-		in.reportf(o.root, "EnvoyFilter %s/weir-%s has the limits of %s, all in fixed windows: %s", w.namespace, w.name, owner,
-			cmp.Or(strings.Join(names, ", "), "none"))
+		in.reportf(o.root, "EnvoyFilter %s/weir-%s has the limits of %s, all in fixed windows: %s", w.namespace, w.name,
+			owner, cmp.Or(strings.Join(names, ", "), "none"))
 		w.from, w.lists = []node{o.root}, []list{l}
 		all = append(all, w)
 	}
@@ -73,7 +73,7 @@ func (in *input) proxies(root node) (w workload, owner string) {
 	}
 	switch {
 	case strings.HasPrefix(class.text(), "istio-agentgateway"):
-		in.refuse(class, "gateways of the class %s are not Envoys; write the limit at a gateway of the class istio", class.text())
+		in.refuse(class, "a gateway of class %s is no Envoy; write the limit at a gateway of class istio", class.text())
 	case class.exists() && isService != (class.text() == classWaypoint):
 		in.refuse(class, "class must be %s for a service with a waypoint, else left out; for a gateway of the Gateway API, "+
 			"write its GatewayClass", classWaypoint)
@@ -181,7 +181,7 @@ func (in *input) per(n node, w *workload) entry {
 			},
 		}}}
 	case text == "caller":
-		in.refuse(n, "per: caller needs the certificates of a service's callers; at a gateway, write client-address or header NAME")
+		in.refuse(n, "per: caller needs a certificate of the mesh; at a gateway, write client-address or header NAME")
 	default:
 		in.refuse(n, "per has the value %q; write client-address, caller, header NAME or query NAME", text)
 	}

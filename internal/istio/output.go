@@ -55,8 +55,8 @@ func (in *input) filterFile(w *workload) File {
 	var own, lists []fields
 	for _, l := range w.lists {
 		if len(l.limits) > maxDescriptors {
-			in.refuse(w.from[0], "Envoy would send %d descriptors with a request to %s, the maximum is %d; write fewer limits for "+
-				"this gateway or service", len(l.limits), w.fullName(), maxDescriptors)
+			in.refuse(w.from[0], "Envoy would send %d descriptors with a request to %s, the maximum is %d; write fewer limits "+
+				"for this gateway or service", len(l.limits), w.fullName(), maxDescriptors)
 		}
 		var limits []fields
 		for _, one := range l.limits {
