@@ -4,11 +4,11 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,7 +61,7 @@ func TestGeneratedLimits(t *testing.T) {
 			limits = append(limits, name[1])
 		}
 		slices.Sort(limits)
-		if got := strings.Join(append([]string{fmt.Sprint(status)}, limits...), " "); got != want {
+		if got := strings.Join(append([]string{strconv.Itoa(status)}, limits...), " "); got != want {
 			t.Errorf("%s: %s, want %s", request, got, want)
 		}
 	}
