@@ -41,7 +41,7 @@ test-unit:
 	$(UNIT)
 test-programs:
 	$(STARTING) ./e2e/... ./docs/... ./bench/... ./scripts/... ./deploy/... ./examples/ ./internal/embedded/... ./internal/rlqs \
-	  ./internal/descriptors || failed=1; \
+	  ./internal/descriptors/... ./internal/admin/topkeys ./pkg/limiter || failed=1; \
 	for m in deploy/charttest tools; do (cd $$m && CGO_ENABLED=0 $(GO) vet ./... && $(STARTING) ./...) || failed=1; done; [ -z "$$failed" ]
 
 test-valkey: ## run the tests of the store, and some end to end, with Valkey instead of Redis

@@ -276,6 +276,7 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 
 func TestBoundsOfRegexes(t *testing.T) {
 	casetest.WithoutRace(t)
+	casetest.WithoutRace(t)
 	for _, tt := range []struct{ rules, want string }{
 		{
 			"domain: d\ndescriptors:\n  - {key: k, regex: '.*a.{20}'}\n",

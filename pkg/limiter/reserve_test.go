@@ -143,6 +143,7 @@ func TestChargesAreTakenBack(t *testing.T) {
 // TestReservationsKeepTheirBound plays requests whose ends are late, lost, sent twice, or in another order, and lost
 // counters. It draws by itself, because rapid prefers small numbers. casetest.Ledger has the bound.
 func TestReservationsKeepTheirBound(t *testing.T) {
+	casetest.WithoutRace(t)
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		if !w.reserve(t) || w.in.Align == limiter.AlignCalendar {
 			return

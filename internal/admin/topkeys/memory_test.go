@@ -79,6 +79,7 @@ func TestNoCounterLeaks(t *testing.T) {
 
 // Memory has a bound, whatever comes: many rules, many keys of a rule, or keys as long as they may be.
 func TestMemoryIsBounded(t *testing.T) {
+	casetest.WithoutRace(t)
 	if testing.Short() {
 		t.Skip("notes 300,000 keys: left out by -short")
 	}

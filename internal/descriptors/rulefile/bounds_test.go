@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/descriptors"
 	"github.com/weir-ratelimit/weir/internal/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/internal/test/casetest"
 )
 
 // Of very many errors or warnings, the first ones are listed, with the number of the others. Time and memory do not
@@ -56,6 +57,7 @@ func TestErrorsAreBounded(t *testing.T) {
 
 // Aliases, and values files that many rules name, are bounded for all files together.
 func TestGrowthIsBoundedForAllFiles(t *testing.T) {
+	casetest.WithoutRace(t)
 	var many strings.Builder
 	for i := range 900_000 {
 		fmt.Fprintf(&many, "%x\n", i)
