@@ -1,4 +1,291 @@
 package istio
 
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Values of list.applyTo of RateLimitPerRoute.
+const (
+	wholeConfiguration = "ROUTE_CONFIGURATION"
+	wholeVirtualHost   = "VIRTUAL_HOST"
+	oneRoute           = "HTTP_ROUTE"
+)
+
+// A mesh has the Gateways and routes of the input, and the policies that are attached to them.
+type mesh struct {
+	*input
+
+	gateways  map[*object]*gateway
+	routes    map[*object]*route
+	sharing   map[string]int       // number of Gateways per workload
+	attached  map[string]*policy   // by target
+	claims    map[string]string    // contents of the places that have one, by place
+	workloads map[string]*workload // by full name
+}
+
 // policies returns the workloads of Envoy Gateway's policies.
-func (in *input) policies() []workload { return nil }
+func (in *input) policies() (all []workload) {
+	m := &mesh{
+		input: in, gateways: map[*object]*gateway{}, routes: map[*object]*route{}, sharing: map[string]int{},
+		attached: map[string]*policy{}, claims: map[string]string{}, workloads: map[string]*workload{},
+	}
+	m.readGateways(kindGateway)
+	m.readGateways(kindIstioGateway)
+	m.readRoutes(kindHTTPRoute)
+	m.readRoutes(kindGRPCRoute)
+	m.readVirtualServices()
+	var policies []*policy
+	for _, o := range in.of(kindPolicy) {
+		p := in.readPolicy(o)
+		for _, t := range p.targets {
+			m.assign(p, t)
+		}
+		policies = append(policies, p)
+	}
+	for _, o := range slices.Concat(in.of(kindGateway), in.of(kindIstioGateway)) {
+		m.place(m.gateways[o])
+	}
+	for _, p := range policies {
+		p.report(in)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.workloads)) {
+		all = append(all, *m.workloads[name])
+	}
+	return all
+}
+
+// A target is an object, or a section of it, to which a policy is attached.
+type target struct {
+	at              node
+	kind            string // KIND.GROUP
+	namespace, name string
+	section         string // name of a listener, server or rule; empty for the whole object
+}
+
+func (t target) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s/%s %s", t.kind, t.namespace, t.name, t.section))
+}
+
+// policyOf returns the policy whose target is a section of an object; with section "", the whole object.
+func (m *mesh) policyOf(o *object, section string) *policy {
+	return m.attached[target{kind: o.kind, namespace: o.namespace, name: o.name, section: section}.String()]
+}
+
+const gatewayGroup = "gateway.networking.k8s.io"
+
+// readTargets returns the targets of a policy.
+func (in *input) readTargets(p *policy, spec node) (all []target) {
+	refs := spec.get("targetRefs").items()
+	if one := spec.get("targetRef"); one.exists() {
+		refs = append(refs, one)
+	}
+	for _, n := range refs {
+		all = append(all, target{
+			at: n, kind: n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup), namespace: p.namespace,
+			name: n.get("name").text(), section: n.get("sectionName").text(),
+		})
+	}
+	for _, n := range spec.get("targetSelectors").items() {
+		if other := n.get("namespaces", "selector").or(n.get("matchExpressions")); other.exists() {
+			in.refuse(other, "this selector is not supported; write matchLabels, and namespaces: {from: All} or targetRefs")
+		}
+		for _, o := range in.of(n.get("kind").text() + "." + cmp.Or(n.get("group").text(), gatewayGroup)) {
+			fits := includes(o.root.get("metadata", "labels").labels(), n.get("matchLabels").labels())
+			if !fits || o.namespace != p.namespace && n.get("namespaces", "from").text() != "All" {
+				continue
+			}
+			t := target{at: n, kind: o.kind, namespace: o.namespace, name: o.name}
+			if p.namespace != o.namespace && !in.granted(p, t) {
+				p.note("%s is not limited: no ReferenceGrant of its namespace allows this policy", t)
+				continue
+			}
+			all = append(all, t)
+		}
+	}
+	if len(all) == 0 {
+		in.refuse(p.root, "no object of the input is a target of the policy; write targetRefs, or add the files of the targets")
+	}
+	return all
+}
+
+// granted reports whether a ReferenceGrant lets a policy of another namespace select a target.
+func (in *input) granted(p *policy, t target) bool {
+	has := func(list node, kind, field, value string) bool {
+		return slices.ContainsFunc(list.items(), func(n node) bool {
+			return n.get("kind").text()+"."+n.get("group").text() == kind && cmp.Or(n.get(field).text(), value) == value
+		})
+	}
+	return slices.ContainsFunc(in.of(kindGrant), func(g *object) bool {
+		return g.namespace == t.namespace && has(g.root.get("spec", "from"), kindPolicy, "namespace", p.namespace) &&
+			has(g.root.get("spec", "to"), t.kind, "name", t.name)
+	})
+}
+
+// assign attaches a policy to a target.
+func (m *mesh) assign(p *policy, t target) {
+	o, key := m.find(t.kind, t.namespace, t.name), t.String()
+	problem := m.problem(o, t.section)
+	switch other := m.attached[key]; {
+	case o == nil && len(m.Selector) > 0:
+		w := labelledGateway(t.at, rootNamespace, m.Selector)
+		m.put(&w, p, list{applyTo: wholeConfiguration, limits: p.limits}, "all hosts")
+		p.note("%s is not in the input: the limits are for all routes of the pods that --selector names", t)
+	case problem != "" && p.isLimit:
+		m.refuse(t.at, "%s %s", t, problem)
+	case p.merge != "" && m.gateways[o] != nil:
+		m.refuse(t.at, "mergeType needs a route as target; remove mergeType")
+	case other != nil && other != p && (p.isLimit || other.isLimit):
+		m.refuse(t.at, "%s is already the target of %s (%s), and Envoy Gateway would use the older one; write one policy",
+			t, other.fullName(), other.root.position())
+	default:
+		m.attached[key] = p
+	}
+}
+
+// problem returns why a section of an object cannot have limits, or "".
+func (m *mesh) problem(o *object, section string) string {
+	g, r := m.gateways[o], m.routes[o]
+	if g != nil {
+		class := o.root.get("spec", "gatewayClassName").text()
+		named := func(l *listener) bool { return l.section == section }
+		switch {
+		case strings.HasPrefix(class, "istio-agentgateway"):
+			return "is not an Envoy (class " + class + "); write a Gateway of class istio"
+		case class == "istio-waypoint":
+			return "is a waypoint, where Istio patches no routes; write limits with service: (see the short form)"
+		case o.root.get("spec", "addresses").exists() && len(m.Selector) == 0:
+			return "has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+		case section != "" && !slices.ContainsFunc(g.listeners, named):
+			return "is not in the input: no listener or server has this name; write the name of one"
+		}
+		return ""
+	}
+	if r == nil {
+		return "is not in the input; add its file, or write --selector with the labels of the gateway's pods"
+	}
+	named := section == ""
+	for _, rule := range r.rules {
+		if section != "" && rule.section == section {
+			if named = true; rule.dead != "" {
+				return "cannot have limits: " + rule.dead
+			}
+		}
+	}
+	switch {
+	case !named:
+		return "is not in the input: no rule has this name; write name: in a rule"
+	case r.isAttached:
+		return ""
+	case r.isMesh:
+		return "is for sidecars, which have no routes to limit; write limits with service: (see the short form)"
+	case r.missing != "":
+		return "belongs to Gateway " + r.missing + ", which is not in the input; add its file"
+	}
+	return "is attached to no listener; check parentRefs, hosts and the listeners' allowedRoutes"
+}
+
+// place puts the limits of a Gateway, its listeners and its routes at their places.
+func (m *mesh) place(g *gateway) {
+	whole := m.policyOf(g.object, "")
+	isAlone := m.sharing[g.workload.fullName()] == 1
+	if limits := whole.over(nil); len(limits) > 0 && isAlone {
+		m.put(&g.workload, whole, list{applyTo: wholeConfiguration, limits: limits}, "all hosts")
+	}
+	for _, l := range g.listeners {
+		own := m.policyOf(g.object, l.section)
+		parent := cmp.Or(own, whole)
+		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
+			if parent != nil && (own != nil || !isAlone) {
+				match := fields{"vhost": fields{"name": host}}
+				m.put(&g.workload, parent, list{applyTo: wholeVirtualHost, match: match, limits: parent.limits}, host)
+			}
+			for _, rule := range l.virtualHosts[host] {
+				if rule.route.kind == kindVirtualService {
+					m.claim(fmt.Sprint("hosts", g.fullName(), l.port, rule.route.fullName()), fmt.Sprint(parent.over(nil)),
+						rule.route.root, "a policy is for one server of Gateway %s, and Istio unites the hosts of this VirtualService, "+
+							"which has hosts of other servers, too; write a VirtualService per server", g.fullName())
+				}
+				m.placeRule(g, host, rule, parent)
+			}
+		}
+	}
+}
+
+// placeRule puts the limits of a route's rule at its place in a virtual host, if the rule or its route has a policy.
+func (m *mesh) placeRule(g *gateway, host string, rule *routeRule, parent *policy) {
+	p := cmp.Or(m.policyOf(rule.route.object, rule.section), m.policyOf(rule.route.object, ""))
+	limits := p.over(parent)
+	isLimited := len(limits)+len(parent.over(nil)) > 0
+	if rule.dead != "" {
+		if isLimited {
+			cmp.Or(p, parent).note("the rule at %s has no limits: %s", rule.at.position(), rule.dead)
+		}
+		return
+	}
+	perRoute := slices.ContainsFunc(limits, func(l limit) bool { return len(l.entries) > 0 && l.entries[0].key == "host" })
+	names := slices.Compact(slices.Sorted(slices.Values(rule.names)))
+	if len(names) < len(rule.names) && perRoute && !m.OneCounterPerRule {
+		m.refuse(rule.at, "the rule has %d matches: Envoy Gateway counts each by itself, and in Istio all have the same name; "+
+			"write a rule per match, or shared: true, or --one-counter-per-rule", len(rule.names))
+	}
+	if names[0] == "" && (perRoute || p != nil && isLimited) {
+		m.refuse(rule.at, "the http has no name, so that its route can have no limits of its own; write name:")
+	}
+	for _, name := range names {
+		content := ""
+		if isLimited {
+			content = rule.at.position().String()
+		}
+		m.claim(fmt.Sprint("name", g.workload.fullName(), host, name), content, rule.at, "virtual host %s has another route "+
+			"with the name %s, so that the two would have the same limits and counters; rename one", host, name)
+		if p != nil && isLimited {
+			match := fields{"vhost": fields{"name": host, "route": fields{"name": name}}}
+			m.put(&g.workload, p, list{applyTo: oneRoute, match: match, limits: limits}, host+" "+name)
+		}
+	}
+}
+
+// claim stores the content of a place, and reports whether it is new. It refuses other content for the same place.
+func (m *mesh) claim(key, content string, at node, format string, args ...any) bool {
+	other, exists := m.claims[key]
+	if exists && other != content {
+		m.refuse(at, format, args...)
+	}
+	m.claims[key] = content
+	return !exists
+}
+
+// put adds a list to a workload. name is the place's name for the policy's report.
+func (m *mesh) put(w *workload, p *policy, l list, name string) {
+	if m.claim(w.fullName()+l.place(), fmt.Sprint(l.limits), p.root, "another policy is for the same hosts of the same pods; "+
+		"write one policy") {
+		w = cmp.Or(m.workloads[w.fullName()], w)
+		w.lists = append(w.lists, l)
+		m.workloads[w.fullName()] = w
+		p.places = append(p.places, name)
+	}
+}
+
+// report reports the places and counters of a policy, and what differs from Envoy Gateway.
+func (p *policy) report(in *input) {
+	lines := p.notes
+	if len(p.places) > 0 {
+		lines = append(lines, "limits "+strings.Join(p.places, ", "))
+	}
+	for _, l := range p.limits {
+		per := "one counter"
+		for _, e := range l.entries {
+			if e.value == "" {
+				per += " per " + e.key
+			}
+		}
+		lines = append(lines, fmt.Sprintf("limit %s: %d per %s, %s", l.rule, l.requests, l.unit, per))
+	}
+	for _, line := range lines {
+		in.reportf(p.root, "policy %s: %s", p.fullName(), line)
+	}
+}

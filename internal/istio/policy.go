@@ -1,0 +1,357 @@
+package istio
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A policy is a BackendTrafficPolicy of Envoy Gateway: its targets and its global rate limits.
+type policy struct {
+	*object
+
+	targets []target
+	isLimit bool     // spec.rateLimit exists: without it, the policy only exempts its targets
+	merge   string   // spec.mergeType, or empty: limits replace those of the Gateway
+	limits  []limit  // in the order of the rules
+	notes   []string // for the report: what differs from Envoy Gateway, and what to know
+	places  []string // for the report: the places that have its limits
+}
+
+// over returns the limits of a route whose policy is p, at a listener whose policy is parent. Both may be nil.
+func (p *policy) over(parent *policy) []limit {
+	switch {
+	case p == nil && parent == nil:
+		return nil
+	case p == nil:
+		return parent.limits
+	case p.merge == "" || parent == nil || p.merge == "JSONMerge" && len(p.limits) > 0:
+		return p.limits
+	}
+	return slices.Concat(parent.limits, p.limits)
+}
+
+// note adds a line to the policy's report, once.
+func (p *policy) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(p.notes, text) {
+		p.notes = append(p.notes, text)
+	}
+}
+
+// readPolicy reads a BackendTrafficPolicy: the fields of rateLimit strictly; other fields are reported.
+func (in *input) readPolicy(o *object) *policy {
+	spec := o.root.get("spec")
+	rateLimit := spec.get("rateLimit")
+	p := &policy{object: o, isLimit: rateLimit.exists(), merge: in.oneOf(spec, "mergeType", "StrategicMerge", "JSONMerge")}
+	spec.each(func(key, _ node) {
+		if !slices.Contains([]string{"rateLimit", "mergeType", "targetRef", "targetRefs", "targetSelectors"}, key.Value) {
+			p.note("%s is not Weir's and has no effect in Istio", key.Value)
+		}
+	})
+	in.only(rateLimit, "rateLimit", "type", "global", "local")
+	global := rateLimit.get("global")
+	in.only(global, "global", "rules")
+	switch kind := in.oneOf(rateLimit, "type", "Global", "Local"); {
+	case kind == "Local" || rateLimit.get("local").exists():
+		in.refuse(rateLimit, "each Envoy counts local limits alone, without Weir; write global, or an EnvoyFilter with "+
+			"envoy.filters.http.local_ratelimit")
+	case kind != "" && !global.exists():
+		in.refuse(rateLimit, "type Global needs the field global; write global with rules")
+	}
+	for i, n := range in.list(global.get("rules"), "rules") {
+		in.readRule(p, i, n)
+	}
+	p.targets = in.readTargets(p, spec)
+	return p
+}
+
+// readRule adds the limits of a rule: one for requests, and another one if responses have a cost.
+func (in *input) readRule(p *policy, index int, n node) {
+	in.only(n, "a rule", "clientSelectors", "limit", "cost", "shared", "shadowMode", "xRateLimitHeaders")
+	value, cost := n.get("limit"), n.get("cost")
+	in.only(value, "limit", "requests", "unit", "fromMetadata")
+	if from := value.get("fromMetadata"); from.exists() {
+		in.refuse(from, "Istio has no filter that writes the metadata of fromMetadata; write requests and unit")
+	}
+	l := limit{
+		rule:       fmt.Sprintf("%s/%s/%d", p.namespace, p.name, index),
+		unit:       strings.ToLower(in.oneOf(value, "unit", "Second", "Minute", "Hour", "Day", "Week", "Month", "Year")),
+		requests:   in.number(value.get("requests").or(n), "requests", math.MaxUint32),
+		shadowMode: in.flag(n, "shadowMode"),
+	}
+	if l.unit == "" {
+		in.refuse(n, "the limit has no unit; write limit: {requests: 10, unit: Minute}")
+	}
+	switch in.oneOf(n, "xRateLimitHeaders", "Off", "DraftVersion03") {
+	case "Off":
+		l.headers = "OFF"
+	case "DraftVersion03":
+		l.headers = "DRAFT_VERSION_03"
+	}
+	if in.flag(n, "shared") {
+		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge nothing; " +
+			"Weir charges all rules that match")
+	} else {
+		l.entries = []entry{expression("host", "xds.virtual_host_name"), expression("route", "xds.route_name")}
+	}
+	l.entries = append(l.entries, in.conditions(p, n)...)
+	in.only(cost, "cost", "request", "response")
+	response := in.cost(p, cost.get("response"))
+	l.addend = in.cost(p, cost.get("request"))
+	p.limits = append(p.limits, l)
+	if response != nil {
+		l.addend, l.onDone = response, true
+		p.limits = append(p.limits, l)
+	}
+}
+
+// cost returns hits_addend of a cost, or nil if there is no cost.
+func (in *input) cost(p *policy, n node) any {
+	in.only(n, "a cost", "from", "number", "metadata")
+	if !n.exists() {
+		return nil
+	}
+	if in.oneOf(n, "from", "Number", "Metadata") == "Metadata" || n.get("metadata").exists() {
+		in.refuse(n, "Istio has no filter that writes the metadata, and requests without it would pass unlimited; "+
+			"write from: Number and number")
+		return nil
+	}
+	hits := in.number(n.get("number").or(n), "number", 1e9)
+	if hits == 0 {
+		p.note("a cost of 0 charges nothing: start Weir with --allow-peek-at-limit")
+	}
+	return fields{"number": hits}
+}
+
+// A matchKind is a field of a client selector.
+type matchKind struct {
+	field  string
+	header string   // the header that it compares; empty if each match has a name
+	types  []string // the first is the default
+	actions
+}
+
+// actions are names of Envoy's actions for matches of headers or query parameters, and of their fields.
+type actions struct{ match, matchers, distinct, name, prefix string }
+
+var (
+	ofHeaders  = actions{"header_value_match", "headers", "request_headers", "header_name", "header:"}
+	ofQuery    = actions{queryMatch, "query_parameters", "query_parameters", "query_parameter_name", "query:"}
+	allTypes   = []string{"Exact", "RegularExpression", "Distinct"}
+	pathTypes  = []string{"PathPrefix", "Exact", "RegularExpression"}
+	matchKinds = []matchKind{
+		{"headers", "", allTypes, ofHeaders}, {"methods", ":method", allTypes[:1], ofHeaders},
+		{"path", ":path", pathTypes, ofHeaders}, {"queryParams", "", allTypes, ofQuery},
+	}
+)
+
+const queryMatch = "query_parameter_value_match"
+
+// entry returns an entry for matchers that all must match, or with expect false must not.
+func (a actions) entry(key string, number int, expect bool, matchers ...any) entry {
+	value := strconv.Itoa(number)
+	return entry{key: key, value: value, action: fields{a.match: fields{
+		"descriptor_key": key, "descriptor_value": value, "expect_match": expect, a.matchers: matchers,
+	}}}
+}
+
+// expression returns the entry with the value of a CEL expression.
+func expression(key, text string) entry {
+	return entry{key: key, action: fields{"extension": fields{
+		"name": "envoy.rate_limit_descriptors.expr",
+		"typed_config": fields{
+			"@type":          "type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor",
+			"descriptor_key": key, "text": text,
+		},
+	}}}
+}
+
+// conditions returns the entries of a rule's client selectors, which all must hold.
+func (in *input) conditions(p *policy, rule node) []entry {
+	positive := map[string][]any{} // matchers by action
+	first := map[string]node{}     // fields of which a rule can have one
+	var when, unless, from, distinct []entry
+	for _, selector := range in.list(rule.get("clientSelectors"), "clientSelectors") {
+		in.only(selector, "a client selector", "headers", "methods", "path", "sourceCIDR", "queryParams")
+		if len(selector.Content) == 0 {
+			in.refuse(selector, "a client selector has no condition; write headers, methods, path, sourceCIDR or queryParams")
+		}
+		for _, field := range []string{"methods", "path", "sourceCIDR"} {
+			n := selector.get(field)
+			if other := first[field]; other.exists() && n.exists() {
+				in.refuse(n, "a rule has two %s (see %s), of which Envoy Gateway ignores the first, or counts both; write one",
+					field, other.position())
+			}
+			first[field] = n.or(first[field])
+		}
+		for _, kind := range matchKinds {
+			for _, c := range in.matches(selector.get(kind.field), kind) {
+				switch {
+				case c.kind == "Distinct":
+					key := kind.prefix + c.name
+					distinct = append(distinct, entry{key: key, action: fields{kind.distinct: fields{
+						"descriptor_key": key, kind.name: c.name,
+					}}})
+				case c.invert:
+					unless = append(unless, kind.entry("unless", len(unless)+1, false, c.matcher()))
+				default:
+					positive[kind.match] = append(positive[kind.match], c.matcher())
+				}
+			}
+		}
+	}
+	for _, a := range []actions{ofHeaders, ofQuery} {
+		if all := positive[a.match]; len(all) > 0 {
+			when = append(when, a.entry("when", len(when)+1, true, all...))
+		}
+	}
+	if first["path"].exists() {
+		p.note("a path is compared with its query, as in Envoy Gateway, which also merges slashes before: write " +
+			"pathNormalization DECODE_AND_MERGE_SLASHES into Istio's mesh configuration")
+	}
+	if n := first["sourceCIDR"]; n.exists() {
+		from = in.block(p, n)
+		from, distinct = from[:1], append(distinct, from[1:]...)
+	}
+	return slices.Concat(when, unless, from, distinct)
+}
+
+// A condition is one match of a client selector.
+type condition struct {
+	name   string // of a header or parameter
+	kind   string // Exact, RegularExpression, PathPrefix or Distinct
+	value  string
+	invert bool
+}
+
+// matches returns the conditions of a field of a client selector. Methods are one condition, since one of them must fit.
+func (in *input) matches(n node, kind matchKind) (all []condition) {
+	items, names := []node{n}, []string{"value", "invert", "type", "name"}
+	switch kind.field {
+	case "path":
+		names = names[:3]
+	case "methods":
+		names = names[:2]
+	}
+	if kind.field != "path" {
+		items = in.list(n, kind.field)
+	}
+	for _, item := range items {
+		if !item.exists() {
+			continue
+		}
+		in.only(item, kind.field, names...)
+		c := condition{name: kind.header, kind: in.oneOf(item, "type", kind.types...), invert: in.flag(item, "invert")}
+		if c.kind == "" {
+			c.kind = kind.types[0]
+		}
+		if c.value = item.get("value").text(); kind.header == "" {
+			c.name = item.get("name").text()
+		}
+		if kind.match == ofHeaders.match {
+			c.name = strings.ToLower(c.name)
+		}
+		hasValue := item.get("value").exists() && (c.value != "" || kind.match != queryMatch)
+		switch {
+		case c.name == "":
+			in.refuse(item, "%s needs name", kind.field)
+		case (c.kind == "Distinct") == hasValue || c.kind == "Distinct" && c.invert:
+			in.refuse(item, "%s needs a value, or type: Distinct without value and invert", kind.field)
+		case c.kind == "RegularExpression":
+			if _, err := regexp.Compile(c.value); err != nil {
+				in.refuse(item, "%v; write a regular expression of RE2", err)
+			}
+		}
+		if kind.field != "methods" || len(all) == 0 {
+			all = append(all, c)
+			continue
+		}
+		first := &all[0]
+		if c.invert || first.invert || slices.Contains(strings.Split(first.value, "|"), c.value) {
+			in.refuse(item, "Envoy Gateway counts a request once per method that fits, so twice; write an inverted method "+
+				"alone, and each method once")
+		}
+		first.kind, first.value = "RegularExpression", first.value+"|"+c.value
+	}
+	return all
+}
+
+// matcher returns Envoy's matcher of a header or query parameter.
+func (c condition) matcher() fields {
+	form, regex := fields{"exact": c.value}, c.value
+	if c.kind == "PathPrefix" { // Envoy Gateway's regex, because :path contains the query
+		regex = "^" + regexp.QuoteMeta(strings.TrimSuffix(c.value, "/")) + `(/.*|\?.*|#.*|;.*|$)`
+	}
+	switch {
+	case c.kind == "PathPrefix" && c.value == "/":
+		form = fields{"prefix": c.value}
+	case c.kind != "Exact":
+		form = fields{"safe_regex": fields{"regex": regex}}
+	}
+	return fields{"name": c.name, "string_match": form}
+}
+
+// block returns the entry for a block of client addresses, and another one if each address has a counter.
+func (in *input) block(p *policy, n node) []entry {
+	in.only(n, "sourceCIDR", "type", "value", "invert")
+	block, err := netip.ParsePrefix(n.get("value").text())
+	if err != nil {
+		in.refuse(n, "sourceCIDR needs value, a block of addresses such as 10.0.0.0/8")
+	}
+	block = block.Masked()
+	address := fields{
+		"ranges":       []any{fields{"address_prefix": block.Addr().String(), "prefix_len": block.Bits()}},
+		"invert_match": in.flag(n, "invert"),
+	}
+	match := func(key, value string) entry {
+		return entry{key: key, value: value, action: fields{"remote_address_match": fields{
+			"descriptor_key": key, "descriptor_value": value, "address_matcher": address,
+		}}}
+	}
+	value := "net-" + strings.ReplaceAll(block.String(), "/", "-")
+	if in.flag(n, "invert") {
+		value = "not-" + value
+	} else if block.Bits() == 0 {
+		p.note("%s leaves clients of the other IP version unlimited, as in Envoy Gateway; a rule for them limits them", block)
+	}
+	entries := []entry{match("from", value)}
+	if in.oneOf(n, "type", "Exact", "Distinct") == "Distinct" {
+		each := match("remote_address", "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%")
+		each.value = ""
+		entries = append(entries, each)
+	}
+	return entries
+}
+
+// or returns the value, or another one if it does not exist.
+func (n node) or(other node) node {
+	if n.exists() {
+		return n
+	}
+	return other
+}
+
+// oneOf returns the text of a field, which must be one of the values; of an absent field, "".
+func (in *input) oneOf(n node, name string, values ...string) string {
+	value := n.get(name)
+	if value.exists() && !slices.Contains(values, value.text()) {
+		in.refuse(value, "%s must be one of %s", name, strings.Join(values, ", "))
+	}
+	return value.text()
+}
+
+// flag returns a field that is true or false; an absent field is false.
+func (in *input) flag(n node, name string) bool { return in.oneOf(n, name, "true", "false") == "true" }
+
+// number returns the number at n.
+func (in *input) number(n node, name string, most int64) int64 {
+	number, err := strconv.ParseInt(n.text(), 10, 64)
+	if err != nil || number < 0 || number > most {
+		in.refuse(n, "%s must be a number from 0 to %d", name, most)
+	}
+	return number
+}
