@@ -19,9 +19,9 @@ const (
 type mesh struct {
 	*input
 
-	gateways  map[*object]*gateway
-	routes    map[*object]*route
+	gateways  []*gateway
 	sharing   map[string]int       // number of Gateways per workload
+	problems  map[string]string    // why a target of the input can have no limits, or "", by target
 	attached  map[string]*policy   // by target
 	claims    map[string]string    // contents of the places that have one, by place
 	workloads map[string]*workload // by full name
@@ -30,8 +30,8 @@ type mesh struct {
 // policies returns the workloads of Envoy Gateway's policies.
 func (in *input) policies() (all []workload) {
 	m := &mesh{
-		input: in, gateways: map[*object]*gateway{}, routes: map[*object]*route{}, sharing: map[string]int{},
-		attached: map[string]*policy{}, claims: map[string]string{}, workloads: map[string]*workload{},
+		input: in, sharing: map[string]int{}, problems: map[string]string{}, attached: map[string]*policy{},
+		claims: map[string]string{}, workloads: map[string]*workload{},
 	}
 	m.readGateways(kindGateway)
 	m.readGateways(kindIstioGateway)
@@ -46,8 +46,8 @@ func (in *input) policies() (all []workload) {
 		}
 		policies = append(policies, p)
 	}
-	for _, o := range slices.Concat(in.of(kindGateway), in.of(kindIstioGateway)) {
-		m.place(m.gateways[o])
+	for _, g := range m.gateways {
+		m.place(g)
 	}
 	for _, p := range policies {
 		p.report(in)
@@ -72,7 +72,11 @@ func (t target) String() string {
 
 // policyOf returns the policy whose target is a section of an object; with section "", the whole object.
 func (m *mesh) policyOf(o *object, section string) *policy {
-	return m.attached[target{kind: o.kind, namespace: o.namespace, name: o.name, section: section}.String()]
+	return m.attached[o.target(section).String()]
+}
+
+func (o *object) target(section string) target {
+	return target{at: o.root, kind: o.kind, namespace: o.namespace, name: o.name, section: section}
 }
 
 const gatewayGroup = "gateway.networking.k8s.io"
@@ -98,7 +102,8 @@ func (in *input) readTargets(p *policy, spec node) (all []target) {
 			if !fits || o.namespace != p.namespace && n.get("namespaces", "from").text() != "All" {
 				continue
 			}
-			t := target{at: n, kind: o.kind, namespace: o.namespace, name: o.name}
+			t := o.target("")
+			t.at = n
 			if p.namespace != o.namespace && !in.granted(p, t) {
 				p.note("%s is not limited: no ReferenceGrant of its namespace allows this policy", t)
 				continue
@@ -127,16 +132,24 @@ func (in *input) granted(p *policy, t target) bool {
 
 // assign attaches a policy to a target.
 func (m *mesh) assign(p *policy, t target) {
-	o, key := m.find(t.kind, t.namespace, t.name), t.String()
-	problem := m.problem(o, t.section)
+	key, whole := t.String(), t
+	whole.section = ""
+	problem, isNamed := m.problems[key]
+	wholeProblem, isInInput := m.problems[whole.String()]
+	if !isNamed {
+		problem = "is not in the input: the object has no listener, server or rule with this name; write one of its names"
+	}
+	if !isInInput {
+		problem = "is not in the input; add its file, or write --selector with the labels of the gateway's pods"
+	}
 	switch other := m.attached[key]; {
-	case o == nil && len(m.Selector) > 0:
+	case !isInInput && len(m.Selector) > 0:
 		w := labelledGateway(t.at, rootNamespace, m.Selector)
-		m.put(&w, p, list{applyTo: wholeConfiguration, limits: p.limits}, "all hosts")
+		m.put(&w, p, list{applyTo: wholeConfiguration, limits: p.limits}, "all routes")
 		p.note("%s is not in the input: the limits are for all routes of the pods that --selector names", t)
-	case problem != "" && p.isLimit:
-		m.refuse(t.at, "%s %s", t, problem)
-	case p.merge != "" && m.gateways[o] != nil:
+	case cmp.Or(wholeProblem, problem) != "" && p.isLimit:
+		m.refuse(t.at, "%s %s", t, cmp.Or(wholeProblem, problem))
+	case p.merge != "" && strings.HasPrefix(t.kind, "Gateway."):
 		m.refuse(t.at, "mergeType needs a route as target; remove mergeType")
 	case other != nil && other != p && (p.isLimit || other.isLimit):
 		m.refuse(t.at, "%s is already the target of %s (%s), and Envoy Gateway would use the older one; write one policy",
@@ -146,54 +159,12 @@ func (m *mesh) assign(p *policy, t target) {
 	}
 }
 
-// problem returns why a section of an object cannot have limits, or "".
-func (m *mesh) problem(o *object, section string) string {
-	g, r := m.gateways[o], m.routes[o]
-	if g != nil {
-		class := o.root.get("spec", "gatewayClassName").text()
-		named := func(l *listener) bool { return l.section == section }
-		switch {
-		case strings.HasPrefix(class, "istio-agentgateway"):
-			return "is not an Envoy (class " + class + "); write a Gateway of class istio"
-		case class == "istio-waypoint":
-			return "is a waypoint, where Istio patches no routes; write limits with service: (see the short form)"
-		case o.root.get("spec", "addresses").exists() && len(m.Selector) == 0:
-			return "has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
-		case section != "" && !slices.ContainsFunc(g.listeners, named):
-			return "is not in the input: no listener or server has this name; write the name of one"
-		}
-		return ""
-	}
-	if r == nil {
-		return "is not in the input; add its file, or write --selector with the labels of the gateway's pods"
-	}
-	named := section == ""
-	for _, rule := range r.rules {
-		if section != "" && rule.section == section {
-			if named = true; rule.dead != "" {
-				return "cannot have limits: " + rule.dead
-			}
-		}
-	}
-	switch {
-	case !named:
-		return "is not in the input: no rule has this name; write name: in a rule"
-	case r.isAttached:
-		return ""
-	case r.isMesh:
-		return "is for sidecars, which have no routes to limit; write limits with service: (see the short form)"
-	case r.missing != "":
-		return "belongs to Gateway " + r.missing + ", which is not in the input; add its file"
-	}
-	return "is attached to no listener; check parentRefs, hosts and the listeners' allowedRoutes"
-}
-
 // place puts the limits of a Gateway, its listeners and its routes at their places.
 func (m *mesh) place(g *gateway) {
 	whole := m.policyOf(g.object, "")
 	isAlone := m.sharing[g.workload.fullName()] == 1
 	if limits := whole.over(nil); len(limits) > 0 && isAlone {
-		m.put(&g.workload, whole, list{applyTo: wholeConfiguration, limits: limits}, "all hosts")
+		m.put(&g.workload, whole, list{applyTo: wholeConfiguration, limits: limits}, "all routes")
 	}
 	for _, l := range g.listeners {
 		own := m.policyOf(g.object, l.section)
@@ -201,7 +172,7 @@ func (m *mesh) place(g *gateway) {
 		for _, host := range slices.Sorted(maps.Keys(l.virtualHosts)) {
 			if parent != nil && (own != nil || !isAlone) {
 				match := fields{"vhost": fields{"name": host}}
-				m.put(&g.workload, parent, list{applyTo: wholeVirtualHost, match: match, limits: parent.limits}, host)
+				m.put(&g.workload, parent, list{applyTo: wholeVirtualHost, match: match, limits: parent.limits}, "all routes of "+host)
 			}
 			for _, rule := range l.virtualHosts[host] {
 				if rule.route.kind == kindVirtualService {
@@ -272,20 +243,19 @@ func (m *mesh) put(w *workload, p *policy, l list, name string) {
 
 // report reports the places and counters of a policy, and what differs from Envoy Gateway.
 func (p *policy) report(in *input) {
-	lines := p.notes
-	if len(p.places) > 0 {
-		lines = append(lines, "limits "+strings.Join(p.places, ", "))
-	}
+	verb := "exempts"
 	for _, l := range p.limits {
-		per := "one counter"
+		verb = "limits"
+		var per []string
 		for _, e := range l.entries {
 			if e.value == "" {
-				per += " per " + e.key
+				per = append(per, e.key)
 			}
 		}
-		lines = append(lines, fmt.Sprintf("limit %s: %d per %s, %s", l.rule, l.requests, l.unit, per))
+		p.note("limit %s: %d per %s, counted per %s", l.rule, l.requests, l.unit, cmp.Or(strings.Join(per, ", "), "policy"))
 	}
-	for _, line := range lines {
+	p.note("%s %s", verb, cmp.Or(strings.Join(p.places, ", "), "nothing"))
+	for _, line := range p.notes {
 		in.reportf(p.root, "policy %s: %s", p.fullName(), line)
 	}
 }

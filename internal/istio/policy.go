@@ -65,6 +65,9 @@ func (in *input) readPolicy(o *object) *policy {
 	for i, n := range in.list(global.get("rules"), "rules") {
 		in.readRule(p, i, n)
 	}
+	if len(p.limits) > 1 {
+		p.note("after a denial, Envoy Gateway charges the other limits, too: start Weir with --charge-each")
+	}
 	p.targets = in.readTargets(p, spec)
 	return p
 }
@@ -80,17 +83,14 @@ func (in *input) readRule(p *policy, index int, n node) {
 	l := limit{
 		rule:       fmt.Sprintf("%s/%s/%d", p.namespace, p.name, index),
 		unit:       strings.ToLower(in.oneOf(value, "unit", "Second", "Minute", "Hour", "Day", "Week", "Month", "Year")),
-		requests:   in.number(value.get("requests").or(n), "requests", math.MaxUint32),
+		requests:   in.number(value, "requests", math.MaxUint32),
 		shadowMode: in.flag(n, "shadowMode"),
 	}
 	if l.unit == "" {
-		in.refuse(n, "the limit has no unit; write limit: {requests: 10, unit: Minute}")
+		in.refuse(value, "the limit has no unit; write limit: {requests: 10, unit: Minute}")
 	}
-	switch in.oneOf(n, "xRateLimitHeaders", "Off", "DraftVersion03") {
-	case "Off":
-		l.headers = "OFF"
-	case "DraftVersion03":
-		l.headers = "DRAFT_VERSION_03"
+	if headers := in.oneOf(n, "xRateLimitHeaders", "Off", "DraftVersion03"); headers != "" {
+		l.headers = map[string]string{"Off": "OFF", "DraftVersion03": "DRAFT_VERSION_03"}[headers]
 	}
 	if in.flag(n, "shared") {
 		p.note("Envoy Gateway has a filter of its own for shared rules, and after a denial the next filters charge nothing; " +
@@ -120,7 +120,7 @@ func (in *input) cost(p *policy, n node) any {
 			"write from: Number and number")
 		return nil
 	}
-	hits := in.number(n.get("number").or(n), "number", 1e9)
+	hits := in.number(n, "number", 1e9)
 	if hits == 0 {
 		p.note("a cost of 0 charges nothing: start Weir with --allow-peek-at-limit")
 	}
@@ -182,11 +182,15 @@ func (in *input) conditions(p *policy, rule node) []entry {
 		}
 		for _, field := range []string{"methods", "path", "sourceCIDR"} {
 			n := selector.get(field)
-			if other := first[field]; other.exists() && n.exists() {
+			other, isSecond := first[field]
+			if !n.exists() {
+				continue
+			}
+			if isSecond {
 				in.refuse(n, "a rule has two %s (see %s), of which Envoy Gateway ignores the first, or counts both; write one",
 					field, other.position())
 			}
-			first[field] = n.or(first[field])
+			first[field] = n
 		}
 		for _, kind := range matchKinds {
 			for _, c := range in.matches(selector.get(kind.field), kind) {
@@ -209,11 +213,11 @@ func (in *input) conditions(p *policy, rule node) []entry {
 			when = append(when, a.entry("when", len(when)+1, true, all...))
 		}
 	}
-	if first["path"].exists() {
+	if _, ok := first["path"]; ok {
 		p.note("a path is compared with its query, as in Envoy Gateway, which also merges slashes before: write " +
 			"pathNormalization DECODE_AND_MERGE_SLASHES into Istio's mesh configuration")
 	}
-	if n := first["sourceCIDR"]; n.exists() {
+	if n, ok := first["sourceCIDR"]; ok {
 		from = in.block(p, n)
 		from, distinct = from[:1], append(distinct, from[1:]...)
 	}
@@ -347,11 +351,11 @@ func (in *input) oneOf(n node, name string, values ...string) string {
 // flag returns a field that is true or false; an absent field is false.
 func (in *input) flag(n node, name string) bool { return in.oneOf(n, name, "true", "false") == "true" }
 
-// number returns the number at n.
+// number returns the number of a field, which must exist.
 func (in *input) number(n node, name string, most int64) int64 {
-	number, err := strconv.ParseInt(n.text(), 10, 64)
+	number, err := strconv.ParseInt(n.get(name).text(), 10, 64)
 	if err != nil || number < 0 || number > most {
-		in.refuse(n, "%s must be a number from 0 to %d", name, most)
+		in.refuse(n.get(name), "%s must be a number from 0 to %d", name, most)
 	}
 	return number
 }

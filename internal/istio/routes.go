@@ -31,9 +31,10 @@ type route struct {
 	hosts      []string
 	rules      []*routeRule
 	isAttached bool   // to a listener of the input
-	isMesh     bool   // it is also, or only, for sidecars and waypoints
-	missing    string // a Gateway that is not in the input, or empty
+	problem    string // why it is attached to none
 }
+
+const noListener = "is attached to no listener; check its Gateways, its hosts and the listeners' allowedRoutes"
 
 // A routeRule is a rule of a route.
 type routeRule struct {
@@ -58,21 +59,37 @@ func (m *mesh) readGateways(kind string) {
 		}
 		for _, n := range slices.Concat(o.root.get("spec", "listeners").items(), o.root.get("spec", "servers").items()) {
 			port := n.get("port")
+			section := n.get("name").or(port.get("name")).text()
+			m.problems[o.target(section).String()] = ""
 			g.listeners = append(g.listeners, &listener{
-				root: n, section: n.get("name").or(port.get("name")).text(), port: port.get("number").or(port).text(),
+				root: n, section: section, port: port.get("number").or(port).text(),
 				protocol: n.get("protocol").or(port.get("protocol")).text(),
 				hosts:    texts(n.get("hosts").or(n.get("hostname")), "*"), virtualHosts: map[string][]*routeRule{},
 			})
 		}
-		m.gateways[o] = g
+		m.gateways = append(m.gateways, g)
 		m.sharing[g.workload.fullName()]++
+		m.problems[o.target("").String()] = m.gatewayProblem(o)
 	}
+}
+
+// gatewayProblem returns why a Gateway can have no limits, or "".
+func (m *mesh) gatewayProblem(o *object) string {
+	switch class := o.root.get("spec", "gatewayClassName").text(); {
+	case strings.HasPrefix(class, "istio-agentgateway"):
+		return "is not an Envoy (class " + class + "); write a Gateway of class istio"
+	case class == classWaypoint:
+		return "is a waypoint, where Istio patches no routes; write limits with service: (see the short form)"
+	case o.root.get("spec", "addresses").exists() && len(m.Selector) == 0:
+		return "has addresses, so Istio makes no pods for it; write --selector with the labels of its pods"
+	}
+	return ""
 }
 
 // readRoutes reads the HTTPRoutes or GRPCRoutes, and attaches them to the Gateways.
 func (m *mesh) readRoutes(kind string) {
 	for _, o := range m.of(kind) {
-		r := &route{object: o, hosts: texts(o.root.get("spec", "hostnames"), "*")}
+		r := &route{object: o, hosts: texts(o.root.get("spec", "hostnames"), "*"), problem: noListener}
 		for i, n := range o.root.get("spec", "rules").items() {
 			name := n.get("name").text()
 			rule := &routeRule{route: r, at: n, section: name}
@@ -87,7 +104,10 @@ func (m *mesh) readRoutes(kind string) {
 		}
 		for _, n := range o.root.get("spec", "parentRefs").items() {
 			namespace, kind := cmp.Or(n.get("namespace").text(), o.namespace), cmp.Or(n.get("kind").text(), "Gateway")
-			r.isMesh = r.isMesh || kind == kindService
+			if kind == kindService {
+				r.problem = meshProblem
+				continue
+			}
 			section, port := n.get("sectionName").text(), n.get("port").text()
 			m.attach(r, kind+"."+gatewayGroup, namespace, n.get("name").text(), func(l *listener) bool {
 				from := cmp.Or(l.root.get("allowedRoutes", "namespaces", "from").text(), "Same")
@@ -95,20 +115,36 @@ func (m *mesh) readRoutes(kind string) {
 					(from != "Same" || o.namespace == namespace)
 			})
 		}
-		m.routes[o] = r
+		m.addProblems(r)
 	}
+}
+
+const meshProblem = "is for sidecars, which have no routes to limit; write limits with service: (see the short form)"
+
+// addProblems stores why limits of the route and its rules are not possible.
+func (m *mesh) addProblems(r *route) {
+	for _, rule := range r.rules {
+		m.problems[r.target(rule.section).String()] = ""
+		if rule.dead != "" {
+			m.problems[r.target(rule.section).String()] = "can have no limits: " + rule.dead + "; write another target"
+		}
+	}
+	if r.isAttached {
+		r.problem = ""
+	}
+	m.problems[r.target("").String()] = r.problem
 }
 
 // readVirtualServices reads the VirtualServices with those to which they delegate, and attaches them to the Gateways.
 func (m *mesh) readVirtualServices() {
 	for _, o := range m.of(kindVirtualService) {
-		r := &route{object: o, hosts: texts(o.root.get("spec", "hosts"))}
+		r := &route{object: o, hosts: texts(o.root.get("spec", "hosts")), problem: meshProblem}
 		for i, h := range r.hosts {
 			if !strings.ContainsAny(h, ".*") {
 				r.hosts[i] = h + "." + o.namespace + ".svc.cluster.local"
 			}
 		}
-		var catchAll node
+		behind := "" // why the next routes are not generated
 		for _, n := range o.root.get("spec", "http").items() {
 			section, https, root := n.get("name").text(), []node{n}, ""
 			if to := n.get("delegate"); to.exists() {
@@ -122,28 +158,25 @@ func (m *mesh) readVirtualServices() {
 				if http.get("redirect").exists() || http.get("directResponse").exists() {
 					rule.dead = "Envoy does not limit redirects and direct responses"
 				}
-				if catchAll.exists() {
-					rule.dead = "Istio does not generate the route, because the http at " + catchAll.position().String() +
-						" matches every request; move that http to the end"
-				}
+				rule.dead = cmp.Or(behind, rule.dead)
 				r.rules = append(r.rules, rule)
 			}
-			if !catchAll.exists() && isCatchAll(n) {
-				catchAll = n
+			if behind == "" && isCatchAll(n) {
+				behind = "Istio does not generate the route, because the http at " + n.position().String() +
+					" matches every request"
 			}
 		}
-		gateways := texts(o.root.get("spec", "gateways"))
-		r.isMesh = len(gateways) == 0 || slices.Contains(gateways, "mesh")
-		for _, name := range gateways {
+		for _, name := range texts(o.root.get("spec", "gateways")) {
 			namespace, name, ok := strings.Cut(name, "/")
 			if !ok {
 				namespace, name = o.namespace, namespace
 			}
 			if name != "mesh" {
+				r.problem = noListener
 				m.attach(r, kindIstioGateway, namespace, name, func(*listener) bool { return true })
 			}
 		}
-		m.routes[o] = r
+		m.addProblems(r)
 	}
 }
 
@@ -181,12 +214,14 @@ func isCatchAll(http node) bool {
 
 // attach adds a route to the virtual hosts of the Gateway's listeners that fit.
 func (m *mesh) attach(r *route, kind, namespace, name string, fits func(*listener) bool) {
-	g := m.gateways[m.find(kind, namespace, name)]
-	if g == nil {
-		r.missing = cmp.Or(r.missing, namespace+"/"+name)
+	i := slices.IndexFunc(m.gateways, func(g *gateway) bool {
+		return g.kind == kind && g.namespace == namespace && g.name == name
+	})
+	if i < 0 {
+		r.problem = "belongs to Gateway " + namespace + "/" + name + ", which is not in the input; add its file"
 		return
 	}
-	for _, l := range g.listeners {
+	for _, l := range m.gateways[i].listeners {
 		if !slices.Contains([]string{"HTTP", "HTTPS", "HTTP2", "GRPC", "GRPC-WEB"}, l.protocol) || !fits(l) {
 			continue
 		}
